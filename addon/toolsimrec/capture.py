@@ -32,9 +32,9 @@ from mitmproxy.flow import Flow
 from mitmproxy.http import Headers, HTTPFlow, Message, Response
 from mitmproxy.io import FlowWriter
 from toolsimlib.plan import Policy
-from toolsimlib.proxy import sides
 from toolsimlib.proxy.exchange import OPEN
 from toolsimlib.proxy.keep import BoundedBuffer
+from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.notes import NOTE, REPORT, builtin_policy, policy_as_dict
 from toolsimlib.proxy.options import table
 from toolsimlib.proxy.options.settings import parse
@@ -230,11 +230,11 @@ def _outcome(flow: HTTPFlow, report: Mapping[str, Any]) -> str:
 
 
 def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return both sides of a finished exchange (see ``proxy/sides.py``), each with its note."""
+    """Return both sides of a finished exchange (see ``proxy/backup.py``), each with its note."""
     note = flow.metadata[NOTE]
     if "side" in note:
         raise ValueError("this flow is one side of a recorded exchange already")
-    backend, client = sides.split(flow)
+    backend, client = backup.split(flow)
     if note["refused"]:
         backend.response = None
     missing = note.get("missing_bytes") or flow.metadata.get(REPORT, {}).get("missing_bytes") or {}

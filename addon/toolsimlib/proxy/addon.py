@@ -21,11 +21,11 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.pages.topic import Conversations
 from toolsimlib.plan import FIND_TOOLS, Policy
-from toolsimlib.proxy import chunks, counting, cut, heap, resend, route, sides, startup
+from toolsimlib.proxy import counting, resend, route, startup
 from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together
+from toolsimlib.proxy.circle import LOOP, VIA, Connections, Via
 from toolsimlib.proxy.closing import close
-from toolsimlib.proxy.connect import Connections
 from toolsimlib.proxy.cors import add_cors, cors_headers
 from toolsimlib.proxy.doors import Doors, with_names
 from toolsimlib.proxy.exchange import OPEN, Exchange
@@ -35,20 +35,22 @@ from toolsimlib.proxy.jobs import Done, Job, is_heavy, run
 from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import Memory, partition_of
+from toolsimlib.proxy.mitmproxy12 import installing, web
+from toolsimlib.proxy.mitmproxy12.connect import ConnectTimeout
+from toolsimlib.proxy.mitmproxy12.heap import Heap
 from toolsimlib.proxy.notes import PAGE, is_stored, policy_for
 from toolsimlib.proxy.options import table
 from toolsimlib.proxy.options.settings import Limits, Settings, parse
 from toolsimlib.proxy.part import Part, part_of
 from toolsimlib.proxy.recognise import Recogniser
 from toolsimlib.proxy.remembering import Remembering
-from toolsimlib.proxy.reporting import flow_list, metrics
+from toolsimlib.proxy.reporting import metrics
 from toolsimlib.proxy.reporting.greeting import Greeting
 from toolsimlib.proxy.reporting.log import Log
 from toolsimlib.proxy.reporting.metrics import Metrics
 from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.proxy.slices import PAUSE_SECONDS
 from toolsimlib.proxy.streamed import StreamedAnswer
-from toolsimlib.proxy.via import LOOP, VIA, Via
 from toolsimlib.proxy.worker import Crew
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import Api
@@ -80,6 +82,7 @@ class ToolSim:
         self._builtin = BuiltinBackend()
         self._greeting = Greeting(self._builtin)
         self._connections = Connections()
+        self._connect_timeout = ConnectTimeout()
         self._doors = Doors()
         self._via = Via()
         self._rounds = Rounds(keepalive)
@@ -91,8 +94,8 @@ class ToolSim:
         self._known = KnownBackends()
         self._recogniser = Recogniser(self._known)
         # Loaded with this one: their hooks are called too, each after ours.
-        self.addons = [self._connections, self._doors, self._recogniser, self._servers.approve]
-        self.addons += [heap.Heap()]
+        self.addons = [self._connections, self._connect_timeout, self._doors, self._recogniser]
+        self.addons += [self._servers.approve, Heap()]
         self._is_running = False
 
     def load(self, loader: Loader) -> None:
@@ -103,10 +106,9 @@ class ToolSim:
             for problem in problems:
                 logger.error(problem)
             raise OptionsError("\n".join(problems))  # type: ignore[no-untyped-call]
-        flow_list.show_comments(loader.master.options)
-        cut.install()
-        chunks.install()
-        sides.check()
+        web.show_comments(loader.master.options)
+        installing.check()
+        installing.install()
 
     def configure(self, updated: Iterable[str]) -> None:
         """Parse the options. Raises OptionsError for a bad value."""
@@ -119,7 +121,7 @@ class ToolSim:
         hosts = [mode.listen_host(ctx.options.listen_host) for mode in modes]
         settings = with_names(parse(ctx.options, keepalive=self._keepalive), hosts)
         check_together(settings, hosts)
-        self._connections.timeout = settings.limits.connect_timeout
+        self._connect_timeout.seconds = settings.limits.connect_timeout
         self._recogniser.key, self._recogniser.is_open = settings.upstream_key, settings.policy.engine == "auto"
         self._settings, self._doors.settings, self._modes = settings, settings, modes
         self._memory.configure(settings.store, settings.store_bounds)
@@ -136,7 +138,7 @@ class ToolSim:
     def running(self) -> Awaitable[None]:
         """Start the built-in backend. Not async: a reload of the script calls it without waiting."""
         self._is_running = True
-        flow_list.make_room(getattr(ctx.master, "app", None))
+        web.widen_comments(getattr(ctx.master, "app", None))
         started = self._builtin.start(self._settings, self._modes)
         self._greeting.start(self._settings, started)
         self._servers.start()
@@ -145,8 +147,7 @@ class ToolSim:
     def done(self) -> Awaitable[None]:
         """Stop it. Not async, for the same reason; at mitmproxy's end the returned task is awaited."""
         self._is_running = False
-        cut.uninstall()
-        chunks.uninstall()
+        installing.uninstall()
         self._log.restore()
         self._greeting.stop()
         if self._crew is not None:
@@ -255,12 +256,12 @@ class ToolSim:
 
         return self._done(job, take) if job is not None else None
 
-    def toolsim_again(self, flow: HTTPFlow) -> Awaitable[None] | None:
+    def toolsim_resend(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Rewrite a request once more, without what its backend has refused."""
         exchange = OPEN.get(flow.id)
-        if exchange is None or exchange.again is None:
+        if exchange is None or exchange.resending is None:
             return None
-        return self._done(exchange.again, lambda done: exchange.take_again(flow, done))
+        return self._done(exchange.resending, lambda done: exchange.take_resent(flow, done))
 
     def responseheaders(self, flow: HTTPFlow) -> None:
         """Decide how an answer reaches the client."""
@@ -274,7 +275,7 @@ class ToolSim:
         elif response.raw_content is None:
             response.stream = True
 
-    async def toolsim_keep(self, answer: StreamedAnswer) -> None:
+    async def toolsim_store(self, answer: StreamedAnswer) -> None:
         """Store a streamed answer before its client gets the end."""
         await self._remembering.store_streamed(answer)
 
@@ -287,7 +288,7 @@ class ToolSim:
         exchange = OPEN.get(flow.id)
         if exchange is None:
             if PAGE in flow.metadata:
-                flow_list.hide(flow)
+                web.hide(flow)
             return None
 
         def finish(done: Done | None) -> None:

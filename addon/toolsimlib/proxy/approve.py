@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from mitmproxy import command, ctx
+from mitmproxy import command
 from mitmproxy.flow import Flow
-from mitmproxy.hooks import UpdateHook
 from mitmproxy.http import HTTPFlow
 from mitmproxy.types import Data
 
 from toolsimlib.hosted.approvals import Desk, Question
+from toolsimlib.proxy.mitmproxy12.update import updated
 from toolsimlib.proxy.notes import REPORT
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Approve:
         if flow is None or (flow.comment and not flow.comment.startswith(WAITS)):
             return
         flow.comment = _comment(questions)
-        ctx.master.addons.trigger(UpdateHook([flow]))
+        updated(flow)
 
 
 def _comment(questions: Sequence[Question]) -> str:

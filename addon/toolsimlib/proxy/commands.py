@@ -15,6 +15,7 @@ from mitmproxy.types import Data
 
 from toolsimlib.pages.read_answer import read_answer
 from toolsimlib.pages.show_request import conversation_rows, read_conversation
+from toolsimlib.proxy.mitmproxy12 import views
 from toolsimlib.proxy.reporting import view
 from toolsimlib.report import tallies
 from toolsimlib.wire.lenient import string
@@ -27,11 +28,11 @@ class Inspect:
 
     def load(self, loader: Loader) -> None:
         """Register the view."""
-        view.install()
+        views.install(view.VIEWS)
 
     def done(self) -> None:
         """Remove it."""
-        view.uninstall()
+        views.uninstall(view.VIEWS)
 
     @command.command("toolsim.calls")  # type: ignore[untyped-decorator]
     def calls(self, flows: Sequence[Flow]) -> Data:

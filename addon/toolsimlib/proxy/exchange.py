@@ -29,13 +29,14 @@ from mitmproxy.net.http import status_codes
 from toolsimlib.errors import ApiError
 from toolsimlib.pages.topic import Topic
 from toolsimlib.plan import Dialect, Plan, Policy
-from toolsimlib.proxy import head, resend, sides
+from toolsimlib.proxy import head, resend
 from toolsimlib.proxy.attempt import Attempt, known_of
 from toolsimlib.proxy.clocks import Clocks
 from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, request_too_large
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.known import Backend, Root
 from toolsimlib.proxy.memory import Turn
+from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.notes import NOTE, policy_as_dict
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.part import Part
@@ -88,7 +89,7 @@ class Exchange:
         self.place = ""
         self.backend = backend or Backend(Root("http", "", 0))
         self._attempt: Attempt | None = None
-        self.again: RequestJob | None = None
+        self.resending: RequestJob | None = None
         self.memory: Turn | None = None
         self.action: Action | None = None
         self.prepared = b""
@@ -146,7 +147,7 @@ class Exchange:
                 flow.response = self.refuse(done.error)
             return
         # The flow keeps the client's own request: mitmweb shows it, and revert restores it.
-        sides.begin(flow, head.copied(flow.request))
+        backup.begin(flow)
         self.prepared = done.prepared
         self._send(flow, done.rewritten)
         if self.resent is not None and self.resent.words is not None:
@@ -195,7 +196,7 @@ class Exchange:
             if self.handed_over is not None and not response.headers.get("content-type", "").startswith(_STREAM_TYPE):
                 response.headers.update(summary.headers(self.report))
             if (self.plan or self.handed_over or response.status_code >= 400) and not is_present:
-                self.recorder.begin(head.copied(response))
+                self.recorder.begin(backup.copied(response))
                 response.stream = self.recorder.passing
             return
         headers = head.by_name(response.headers)
@@ -216,24 +217,24 @@ class Exchange:
             listener=self.part.listener if self.part is not None else None,
         )
         self.recorder.begin(response)  # Change a copy: mitmproxy judges the connection by the backend's headers.
-        response = flow.response = head.copied(response)
+        response = flow.response = backup.copied(response)
         head.set_head(response, EVENT_STREAM)
         if flow.request.http_version == "HTTP/1.1":
             response.headers["transfer-encoding"] = "chunked"
         response.stream = self.streamed.feed
 
-    def ask_again(self, flow: HTTPFlow, *, possible: bool) -> bool:
+    def may_resend(self, flow: HTTPFlow, *, possible: bool) -> bool:
         """Inspect an error that has arrived whole; return whether to rewrite the request and send it once more.
 
-        ``possible``: whether it can be sent again. If so, ``again`` is the job of rewriting it.
+        ``possible``: whether it can be sent again. If so, ``resending`` is the job of rewriting it.
         """
         if self._attempt is not None and self.plan is not None:
-            self.again = self._attempt.without_refused(flow, self.plan, again=possible)
-        return self.again is not None
+            self.resending = self._attempt.without_refused(flow, self.plan, again=possible)
+        return self.resending is not None
 
-    def take_again(self, flow: HTTPFlow, done: Done) -> None:
+    def take_resent(self, flow: HTTPFlow, done: Done) -> None:
         """Turn the request into one without what was refused; the error is forgotten."""
-        self.again = None
+        self.resending = None
         self._take(done)
         if done.rewritten is None:
             # A request that was ours stays ours: this can only fail because a worker died.

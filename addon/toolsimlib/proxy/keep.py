@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from mitmproxy.http import HTTPFlow, Response
 
-from toolsimlib.proxy import sides
-from toolsimlib.proxy.head import copied
+from toolsimlib.proxy.mitmproxy12 import backup
 
 MAX_BYTES = 4 * 1024 * 1024
 """Stored of each side of an answer: more than any turn that a person reads, little enough for a long-running proxy."""
@@ -51,7 +50,7 @@ class BodyRecorder:
 
     def whole(self, response: Response) -> None:
         """Remember the backend's answer, which arrived whole and is about to be changed."""
-        self._response = copied(response)
+        self._response = backup.copied(response)
         self.received.add(response.raw_content or b"")
 
     def pass_on(self, chunks: list[bytes]) -> list[bytes]:
@@ -73,11 +72,11 @@ class BodyRecorder:
         return {side: count for side, count in by_side.items() if count}
 
     def store_in(self, flow: HTTPFlow) -> None:
-        """Give the flow its body, and its backup the backend's answer; to be called last (see ``sides``)."""
+        """Give the flow its body, and its backup the backend's answer; to be called last."""
         response = flow.response
         if response is not None and response.raw_content is None:
             response.raw_content = self.sent.content()
         if self._response is not None:
             self._response.raw_content = self.received.content()
             self._response.timestamp_end = response.timestamp_end if response is not None else None
-        sides.set_incoming_response(flow, self._response)
+        backup.set_incoming_response(flow, self._response)

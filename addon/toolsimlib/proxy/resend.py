@@ -16,7 +16,7 @@ from hashlib import sha256
 
 from mitmproxy.http import HTTPFlow
 
-from toolsimlib.proxy import sides
+from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.notes import COMMENT, REPORT, SENT
 from toolsimlib.proxy.reporting import summary
 
@@ -26,7 +26,7 @@ class Resent:
 
     def __init__(self, flow: HTTPFlow) -> None:
         sent = flow.metadata.get(SENT)
-        own = sides.incoming_request(flow) if sent is not None else None
+        own = backup.incoming_request(flow) if sent is not None else None
         self._body = own.raw_content if own is not None else None
         self.words: bytes | None = None
         if own is None:
@@ -62,7 +62,7 @@ def forget(flow: HTTPFlow) -> None:
     """Remove what an earlier run left in a flow that is sent again; what a person wrote or marked stays."""
     if is_resent(flow):
         # Otherwise its old answer would remain beside a new one that passes unchanged.
-        sides.drop(flow)
+        backup.drop(flow)
     flow.metadata.pop(SENT, None)
     if flow.comment == flow.metadata.pop(COMMENT, None):
         flow.comment = ""

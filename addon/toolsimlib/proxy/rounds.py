@@ -1,30 +1,22 @@
 """Rounds as flows: requests that the proxy sends to itself, within this process (see ``loop/``).
 
-A round goes through mitmproxy's HTTP layer as a replayed request does: its layer for client connections is one that
-brings the request, and drops the bytes of the answer. The content of the answer comes from the round's exchange. The
-request is the client's own, as it was routed, with another body; so no round is routed or checked again.
+A round goes through mitmproxy's HTTP layer as a replayed request does (``mitmproxy12.replayed``). The content of the
+answer comes from the round's exchange. The request is the client's own, as it was routed, with another body; so no
+round is routed or checked again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, override
+from typing import Any
 
 from mitmproxy import ctx
-from mitmproxy.addons.clientplayback import MockServer, ReplayHandler
 from mitmproxy.connection import Client, ConnectionState, Server
 from mitmproxy.http import HTTPFlow, Request
-from mitmproxy.options import Options
-from mitmproxy.proxy.events import ConnectionClosed, Event
-from mitmproxy.proxy.layer import CommandGenerator
-from mitmproxy.proxy.layers.http._base import ReceiveHttp
-from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent, Ended, Failed
@@ -37,6 +29,7 @@ from toolsimlib.plan import AnswerForm, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.memory import Turn
+from toolsimlib.proxy.mitmproxy12.replayed import FlowHandler
 from toolsimlib.proxy.part import PARTS, Part
 from toolsimlib.report import Report, entry
 from toolsimlib.request.rewrite import as_kept, wants_kept
@@ -45,17 +38,12 @@ from toolsimlib.wire.dialect import Api
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump, read_body
 
-# mitmproxy's own logger: log lines about a round's connections appear with those of all others.
-_connections = logging.getLogger("mitmproxy.proxy.server")
-
 MAX_BODY_BYTES = 1024 * 1024
 """The decoded size of a request that may take rounds: it is parsed on the event loop, and again for each round."""
 
 ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
 """The warning of a request that is larger than that, and is answered in one turn of the model."""
 
-# How long a round may take to end once its client has left, before it is cancelled.
-_LEAVE_SECONDS = 1.0
 # Framing of the client's own connection, and what the runner alone may read.
 _DROPPED = ("transfer-encoding", "content-encoding", "content-length", "expect", TOKEN)
 
@@ -180,7 +168,7 @@ class Rounds:
         part = PARTS[flow.id] = Part(
             round_.asks, round_.begun, round_.hosted, report, round_.policy, listen, round_.is_aside
         )
-        handler = RoundHandler(flow, ctx.options)
+        handler = FlowHandler(flow, ctx.options, "round")
         task = self._spawn(handler.run())
         task.add_done_callback(lambda _: arrived.put_nowait(None))
         task.add_done_callback(lambda _: PARTS.pop(flow.id, None))
@@ -263,52 +251,6 @@ class Origin:
         flow.is_replay = "request"
         flow.request = request
         return flow
-
-
-class RoundHandler(ReplayHandler):
-    """Runs one flow through mitmproxy's HTTP layer."""
-
-    def __init__(self, flow: HTTPFlow, options: Options) -> None:
-        super().__init__(flow, options)
-        self.layer.connections[self.client] = _RoundClient(flow, self.layer.context.fork())
-
-    @override
-    def log(self, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
-        _connections.log(level, "[round] %s", message, exc_info=exc_info)
-
-    async def run(self) -> None:
-        """Run the flow to its end."""
-        try:
-            await self.replay()
-        finally:
-            for timer in list(self.wakeup_timer):
-                timer.cancel()
-
-    async def leave(self) -> None:
-        """End the flow like a client that hangs up, which stops the backend."""
-        self.client.state = ConnectionState.CLOSED
-        await self.server_event(ConnectionClosed(self.client))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.done.wait(), _LEAVE_SECONDS)
-            return
-        # The flow has been intercepted, or its connection is still being opened.
-        if self.flow.killable:
-            self.flow.kill()  # type: ignore[no-untyped-call]
-        for transport in list(self.transports.values()):
-            if transport.handler:
-                transport.handler.cancel("client disconnected")
-        self.done.set()
-
-
-class _RoundClient(MockServer):
-    """The client's side of a round, which may leave."""
-
-    @override
-    def _handle_event(self, event: Event) -> CommandGenerator[None]:
-        if isinstance(event, ConnectionClosed):
-            yield ReceiveHttp(RequestProtocolError(1, "The client has left.", ErrorCode.CLIENT_DISCONNECTED))
-        else:
-            yield from super()._handle_event(event)
 
 
 def _refused(flow: HTTPFlow) -> Refused:

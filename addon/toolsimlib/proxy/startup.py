@@ -1,10 +1,10 @@
 """Options as they are given at the start (``--set``, config.yaml), checked before mitmproxy applies them.
 
-mitmproxy reads its command line before it loads a script. What it does not know yet it puts aside (``deferred``), and
-applies it once the script has added its options. A wrong value then ends the loading of the script, in silence: the
-proxy would serve without toolsim, its key check included. A name that nobody ever adds is not mentioned at all. So the
-entries that are ours are checked while the script is loaded. Each problem is logged as an error, in one line, and
-mitmproxy ends a start that has logged an error.
+mitmproxy applies them once the script has added its options (``mitmproxy12.deferred``). A wrong value
+then ends the loading of the script, in silence: the proxy would serve without toolsim, its key check
+included. A name that nobody ever adds is not mentioned at all. So the entries that are ours are checked
+while the script is loaded. Each problem is logged as an error, in one line, and mitmproxy ends a start
+that has logged an error.
 
     toolsim_idle_timeout: got '5m', expected a whole number, 0 or more
     toolsim_bakend: no such option; did you mean toolsim_backend?
@@ -26,6 +26,7 @@ from mitmproxy.optmanager import OptManager
 from mitmproxy.proxy.mode_specs import ProxyMode
 
 from toolsimlib.proxy.builtin import check_together
+from toolsimlib.proxy.mitmproxy12 import deferred
 from toolsimlib.proxy.options.settings import parse
 from toolsimlib.proxy.options.table import OPTIONS, PREFIX, Option, Value
 
@@ -41,10 +42,10 @@ def take_problems(options: OptManager) -> list[str]:
     current = {option.full_name: getattr(options, option.full_name) for option in OPTIONS}
     problems: dict[str, str] = {}
     given: dict[str, Value] = {}
-    for name, deferred in options.deferred.items():
+    for name, value in deferred.given(options).items():
         try:
             if name in _BY_NAME:
-                given[name] = _value(_BY_NAME[name], deferred)
+                given[name] = _value(_BY_NAME[name], value)
                 # Each by itself, so that each wrong one is named.
                 parse(SimpleNamespace(**current | {name: given[name]}))
             elif _OURS.match(name):
@@ -54,7 +55,7 @@ def take_problems(options: OptManager) -> list[str]:
         except OptionsError as problem:
             problems[name] = str(problem)
     for name in problems:
-        del options.deferred[name]
+        deferred.drop(options, name)
     if problems:
         return list(problems.values())
     try:
@@ -65,11 +66,9 @@ def take_problems(options: OptManager) -> list[str]:
     return []
 
 
-def _value(option: Option, deferred: Any) -> Value:
+def _value(option: Option, entry: Any) -> Value:
     """Return the value of an entry, of the option's type. Raises ValueError."""
-    # What comes from the command line is kept as the texts that were given, in mitmproxy's own object.
-    texts = getattr(deferred, "val", None)
-    value = _from_texts(option, texts) if isinstance(texts, list) else _from_yaml(option, deferred)
+    value = _from_texts(option, entry) if isinstance(entry, deferred.Texts) else _from_yaml(option, entry)
     if option.choices and value not in option.choices:
         raise ValueError(f"got {value!r}, expected one of {', '.join(option.choices)}{_nearest(value, option.choices)}")
     return value

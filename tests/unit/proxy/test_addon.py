@@ -17,10 +17,10 @@ from toolsimlib.backends.scripted.backend import ScriptedBackend
 from toolsimlib.plan import AnswerForm, Plan
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.clocks import Clocks
-from toolsimlib.proxy.cut import ToolsimKeepHook, ToolsimPauseHook
 from toolsimlib.proxy.exchange import OPEN
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.memory import Turn
+from toolsimlib.proxy.mitmproxy12.feeding import ToolsimPauseHook, ToolsimStoreHook
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.streamed import StreamedAnswer
 from toolsimlib.report import Report
@@ -213,7 +213,7 @@ async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
 
 
-@pytest.mark.parametrize("hook", [ToolsimKeepHook, ToolsimPauseHook])
+@pytest.mark.parametrize("hook", [ToolsimStoreHook, ToolsimPauseHook])
 async def test_hooks_during_an_answer_update_no_flow(hook: type, addon: Any) -> None:
     """A long answer has many: other addons would take each for a change of its flow, and draw it anew."""
     updated: list[object] = []

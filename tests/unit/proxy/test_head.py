@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mitmproxy.http import Headers, Response
 from toolsimlib.errors import ApiError
-from toolsimlib.proxy.head import by_name, copied, error_message, error_response, set_head
+from toolsimlib.proxy.head import by_name, error_message, error_response, set_head
 
 
 def test_error_response() -> None:
@@ -15,20 +15,6 @@ def test_error_response() -> None:
     assert json.loads(response.content or b"") == {"error": {"message": "no", "type": "t", "param": "p", "code": "c"}}
     assert (response.headers["retry-after"], response.headers["x-a"]) == ("7", "b")
     assert error_response(ApiError("no", status=401)).headers["www-authenticate"] == "Bearer"
-
-
-def test_a_copy() -> None:
-    """It equals mitmproxy's own copy, and shares nothing mutable with the original."""
-    response = Response.make(200, b"words", {"x-a": "b"})
-    response.trailers, response.stream = Headers([(b"x-t", b"u")]), True
-    copy, own = copied(response), response.copy()
-    before = response.get_state()  # type: ignore[no-untyped-call]
-    assert copy.get_state() == own.get_state() == before  # type: ignore[no-untyped-call]
-    assert vars(copy).keys() - {"stream"} == vars(own).keys()
-    assert copy.stream == own.stream
-    assert copy.trailers is not None
-    copy.headers["x-a"], copy.trailers["x-t"], copy.content, copy.status_code = "c", "v", b"others", 201
-    assert response.get_state() == before  # type: ignore[no-untyped-call]
 
 
 @given(

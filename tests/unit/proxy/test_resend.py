@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
-from toolsimlib.proxy import resend, sides
+from toolsimlib.proxy import resend
+from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.resend import Resent, forget
 
 OWN, SENT = b"the client's own", b"rewritten"
@@ -14,14 +15,14 @@ def finished() -> HTTPFlow:
     """Return a flow that was rewritten and answered."""
     flow = tflow.tflow()
     flow.request.content, flow.request.path = OWN, "/v1/responses"
-    sides.begin(flow, flow.request)
+    backup.begin(flow)
     flow.request.content, flow.request.path = SENT, "/v1/chat/completions"
     resend.note_sent(flow, SENT)
     flow.response = Response.make(200, b"to the client")
     flow.metadata["toolsim"] = {"calls": ["f"]}
     flow.comment = flow.metadata["toolsim_comment"] = "1 call: f"
     flow.marked = ":x:"
-    sides.set_incoming_response(flow, Response.make(200, b"raw"))
+    backup.set_incoming_response(flow, Response.make(200, b"raw"))
     return flow
 
 

@@ -6,23 +6,22 @@
   fields of a turn (``summary.fields``).
 - ``off``: nothing about turns, and mitmproxy's log unchanged.
 
-Everything goes through ``logging``, so that mitmweb's event log and mitmproxy's screen show it too. Only the terminal's
-formatter is replaced: mitmproxy's starts each line with the time in brackets, and a line that the terminal's encoding
-cannot represent would raise an exception in the code that logged it.
+Everything goes through ``logging``, so that mitmweb's event log and mitmproxy's screen show it too. Only the form of
+the terminal's lines is changed (``mitmproxy12.terminal``).
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from mitmproxy import ctx
 from mitmproxy.addons.termlog import TermLogHandler
-from mitmproxy.log import MitmFormatter
 
+from toolsimlib.proxy.mitmproxy12 import terminal
 from toolsimlib.proxy.reporting import summary
 from toolsimlib.proxy.reporting.turn_line import turn_line
 from toolsimlib.report import Report
@@ -54,14 +53,12 @@ class Log:
             wanted = None if options.rfile else _NONE if form == "json" else _NOT_OURS if quiet else None
             if options.dumper_filter != wanted:
                 options.update(dumper_filter=wanted)  # type: ignore[no-untyped-call]
-        for handler in _terminals():
-            handler.formatter = _formatter(form, handler)
+        terminal.set_form(_FORMS.get(form, terminal.own_form))
 
     def restore(self) -> None:
         """Leave the log to mitmproxy."""
         _CONNECTIONS.setLevel(logging.NOTSET)
-        for handler in _terminals():
-            handler.formatter = MitmFormatter(handler.has_vt_codes)
+        terminal.set_form(terminal.own_form)
 
     def turn(
         self, report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True
@@ -77,19 +74,6 @@ class Log:
             else json.dumps(fields)
         )
         logger.log(level, "%s", line, extra={"toolsim_turn": fields})
-
-
-class _TextFormatter(MitmFormatter):
-    """mitmproxy's formatter, limited to what the terminal's encoding can write."""
-
-    def __init__(self, colorize: bool, encoding: str) -> None:
-        super().__init__(colorize)
-        self._encoding = encoding
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Format a record."""
-        line: str = super().format(record)
-        return line.encode(self._encoding, "backslashreplace").decode(self._encoding)
 
 
 class _JsonFormatter(logging.Formatter):
@@ -111,14 +95,7 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(fields)
 
 
-def _formatter(form: str, handler: TermLogHandler) -> logging.Formatter:
-    match form:
-        case "json":
-            return _JsonFormatter()
-        case "text":
-            return _TextFormatter(handler.has_vt_codes, getattr(handler.file, "encoding", None) or "utf-8")
-    return MitmFormatter(handler.has_vt_codes)
-
-
-def _terminals() -> list[TermLogHandler]:
-    return [handler for handler in logging.getLogger().handlers if isinstance(handler, TermLogHandler)]
+_FORMS: Mapping[str, Callable[[TermLogHandler], logging.Formatter]] = {
+    "json": lambda _: _JsonFormatter(),
+    "text": terminal.TextFormatter,
+}

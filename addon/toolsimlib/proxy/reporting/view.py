@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mitmproxy import contentviews
 from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
 from mitmproxy.http import HTTPFlow, Message, Request
 
 from toolsimlib.pages.show_answer import AnswerFacts, show_answer
 from toolsimlib.pages.show_prompt import show_prompt, show_words
 from toolsimlib.pages.show_request import RequestFacts, show_request
-from toolsimlib.proxy import route, sides
+from toolsimlib.proxy import route
+from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.notes import NOTE, REPORT
 from toolsimlib.wire.lenient import mapping
 
@@ -48,7 +48,7 @@ class TurnView(Contentview):
             return show_request(data, RequestFacts())
         reported = report(flow)
         if isinstance(message, Request):
-            original = sides.incoming_request(flow)
+            original = backup.incoming_request(flow)
             return show_request(data, RequestFacts(body(original) if original is not None else None, reported))
         response = flow.response
         facts = AnswerFacts(
@@ -99,7 +99,7 @@ def body(message: Message | None) -> bytes:
 
 def received(flow: HTTPFlow) -> bytes | None:
     """Return the backend's own answer, None if the flow holds it itself or it was not recorded."""
-    response = sides.incoming_response(flow) if report(flow) is not None else None
+    response = backup.incoming_response(flow) if report(flow) is not None else None
     return body(response) if response is not None else None
 
 
@@ -140,16 +140,3 @@ class PromptView(Contentview):
 
 
 VIEWS = (TurnView(), PromptView())
-
-
-def install() -> None:
-    """Register the views."""
-    for view in VIEWS:
-        contentviews.add(view)
-
-
-def uninstall() -> None:
-    """Remove them: mitmproxy's registry has no method for that."""
-    for view in VIEWS:
-        if contentviews.registry.get(view.name) is view:
-            del contentviews.registry._by_name[view.name]

@@ -10,6 +10,7 @@ from mitmproxy.http import HTTPFlow, Request, Response
 from mitmproxy.test import taddons, tflow
 from toolsimlib.proxy.commands import Inspect
 from toolsimlib.proxy.keep import BodyRecorder
+from toolsimlib.proxy.mitmproxy12 import views
 from toolsimlib.proxy.reporting import view
 
 TOOL = {"type": "function", "function": {"name": "f"}}
@@ -155,10 +156,10 @@ def test_it_comes_and_goes_with_the_addon(caplog):
     """The view is registered while the addon is loaded, and a reload replaces it without a warning."""
     assert [contentviews.registry[own.name] for own in view.VIEWS] == list(view.VIEWS)
     with caplog.at_level(logging.WARNING):
-        view.uninstall()
+        views.uninstall(view.VIEWS)
         assert "toolsim" not in contentviews.registry
-        view.uninstall()
-        view.install()
+        views.uninstall(view.VIEWS)
+        views.install(view.VIEWS)
     assert "toolsim" in contentviews.registry.available_views()
     assert not caplog.records
 

@@ -1,7 +1,8 @@
 """Objects that exist once the proxy is up stay until it exits: the garbage collector need not visit them again.
 
-A full collection stops the process while it visits every object: with mitmproxy and this addon in memory there are a
-hundred thousand, a pause of 40 ms and more for every stream. The collector skips frozen objects.
+A full collection stops the process while it visits every object. With mitmproxy and this addon in
+memory there are a hundred thousand: a pause of 40 ms and more for every stream. The collector skips
+frozen objects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The two sides of a finished exchange, in one flow. The only file that touches a flow's backup.
+"""The two sides of a finished exchange, in one flow.
 
 The flow itself holds what we sent: the rewritten request, and the answer as the client got it. Its backup, which
 mitmproxy's "revert" restores, holds what we received: the client's own request and the backend's own answer. Both have
@@ -11,23 +11,22 @@ these internals of ``mitmproxy.flow`` 12.2, which are checked when the addon is 
 2. Its keys ``request`` and ``response`` hold the states of the two messages, or None; ``comment``, ``marked``,
    ``metadata``, ``error`` and ``intercepted`` are the flow's own.
 3. ``flow.revert()`` restores the whole state and leaves no backup.
-4. A connection's state follows from its attributes, and a flow's state holds the ``get_state()`` of its connections.
+4. The attributes of a message are its ``stream`` and its ``data``. (``Message.copy()`` checks types, which
+   takes most of its time. Where a type is a union, the check leaves an exception behind that refers to
+   itself and, by its traceback, to what the caller holds: everything of an exchange would stay in memory
+   until the next garbage collection.)
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from mitmproxy.connection import Client, Connection, Server
-from mitmproxy.http import HTTPFlow, Message, Request, Response
+from mitmproxy.connection import Client, Server
+from mitmproxy.http import Headers, HTTPFlow, Message, Request, Response
 
 from toolsimlib.proxy.notes import REPORT, SENT
-
-logger = logging.getLogger(__name__)
 
 
 def incoming(flow: HTTPFlow) -> Mapping[str, Any]:
@@ -47,35 +46,12 @@ def incoming_response(flow: HTTPFlow) -> Response | None:
     return _message(Response, state)
 
 
-def begin(flow: HTTPFlow, request: Request) -> None:
-    """Let ``request`` be what came in, whatever an edit or an earlier run has backed up, or has happened since."""
+def begin(flow: HTTPFlow) -> None:
+    """Let the flow's request, as it is now, be what came in, whatever an edit or an earlier run has backed up."""
     drop(flow)
-    client, server, sent = flow.client_conn, flow.server_conn, flow.request
-    flow.client_conn, flow.server_conn, flow.request = _Stated(client), _Stated(server), request  # type: ignore[assignment]
-    try:
-        flow.backup()  # type: ignore[no-untyped-call]
-    finally:
-        flow.client_conn, flow.server_conn, flow.request = client, server, sent
+    flow.backup()  # type: ignore[no-untyped-call]
     if (backup := _backup(flow)) is not None:
         backup |= {"response": None, "error": None, "intercepted": False}
-
-
-class _Stated:
-    """A cached state of a connection. Computing it takes longer than the rest of a flow's state; it rarely changes."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def get_state(self) -> dict[str, Any]:
-        """Return the state, as the connection would."""
-        values = {name: list(v) if isinstance(v, list) else v for name, v in vars(self._connection).items()}
-        known = _states.get(self._connection)
-        if known is None or known[0] != values:
-            known = _states[self._connection] = values, self._connection.get_state()
-        return dict(known[1])  # Reverting empties it.
-
-
-_states: WeakKeyDictionary[Connection, tuple[dict[str, Any], dict[str, Any]]] = WeakKeyDictionary()
 
 
 def drop(flow: HTTPFlow) -> None:
@@ -99,6 +75,16 @@ def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
     backup["response"] = None if response is None else response.get_state()  # type: ignore[no-untyped-call]
 
 
+def copied(response: Response) -> Response:
+    """Return a copy that can be changed, of an answer whose original shows what came in (rule 4)."""
+    other = copy(response)
+    other.data = copy(response.data)
+    other.headers = Headers(response.headers.fields)
+    other.trailers = response.trailers and Headers(response.trailers.fields)
+    other.stream = False
+    return other
+
+
 def split(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
     """Return both sides as separate flows: what we received, and what we sent. Neither has a backup."""
     backend: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
@@ -108,16 +94,11 @@ def split(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
     return backend, client
 
 
-def check() -> None:
-    """Log an error, which ends mitmproxy's start, unless its flows work as described above."""
-    if problem := _problem():
-        logger.error("This mitmproxy is not one that toolsim knows (mitmproxy>=12.2,<13): %s.", problem)
-
-
 _KEYS = {"request", "response", "comment", "marked", "metadata", "error", "intercepted"}
 
 
-def _problem() -> str:
+def problem() -> str:
+    """Return how this mitmproxy differs from what is described above, "" if it does not."""
     flow = HTTPFlow(Client(peername=("", 0), sockname=("", 0)), Server(address=None))
     flow.request = Request.make("GET", "http://before/")
     try:

@@ -11,41 +11,41 @@ from mitmproxy.test import taddons, tflow
 from mitmproxy.tools.web import webaddons
 from mitmproxy.tools.web.app import Application
 from mitmproxy.tools.web.web_columns import AVAILABLE_WEB_COLUMNS
-from toolsimlib.proxy.reporting import flow_list
-from tornado import web
+from toolsimlib.proxy.mitmproxy12 import web
+from tornado.web import Application as TornadoApplication
 
 STATIC = Path(webaddons.__file__).parent / "static"
 
 
 def test_the_comments_are_shown_unless_others_were_chosen() -> None:
     """Only in mitmweb; each column is one that it has."""
-    assert set(flow_list.COLUMNS) <= set(AVAILABLE_WEB_COLUMNS)
+    assert set(web.COLUMNS) <= set(AVAILABLE_WEB_COLUMNS)
     with taddons.context() as plain:
-        flow_list.show_comments(plain.options)
+        web.show_comments(plain.options)
         assert "web_columns" not in plain.options
     with taddons.context(webaddons.WebAddon()) as mitmweb:
-        flow_list.show_comments(mitmweb.options)
-        assert mitmweb.options.web_columns == list(flow_list.COLUMNS)
+        web.show_comments(mitmweb.options)
+        assert mitmweb.options.web_columns == list(web.COLUMNS)
         mitmweb.options.update(web_columns=["path"])
-        flow_list.show_comments(mitmweb.options)
+        web.show_comments(mitmweb.options)
         assert mitmweb.options.web_columns == ["path"]
 
 
 def test_the_column_is_widened_once_and_only_in_mitmweb() -> None:
     """A reload of the script changes nothing, and without mitmweb nothing happens."""
-    assert issubclass(Application, web.Application)
-    application = web.Application(static_path=str(STATIC))
-    flow_list.make_room(application)
+    assert issubclass(Application, TornadoApplication)
+    application = TornadoApplication(static_path=str(STATIC))
+    web.widen_comments(application)
     rules = len(application.default_router.rules)
-    flow_list.make_room(application)
+    web.widen_comments(application)
     assert len(application.default_router.rules) == rules
-    flow_list.make_room(None)
+    web.widen_comments(None)
 
 
 def test_a_mitmweb_without_the_style_sheet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is left alone, and the log says so."""
     caplog.set_level("INFO")
-    flow_list.make_room(web.Application(static_path=str(tmp_path)))
+    web.widen_comments(TornadoApplication(static_path=str(tmp_path)))
     assert "stays narrow" in caplog.text
 
 
@@ -57,7 +57,7 @@ def test_a_hidden_flow_still_gets_its_answer(live: bool) -> None:
         flow, other = tflow.tflow(), tflow.tflow()
         flow.live = live
         view.add([flow, other])
-        flow_list.hide(flow)
+        web.hide(flow)
         assert list(view) == [other]
         assert (flow.live, flow.error) == (live, None)
 
@@ -65,4 +65,4 @@ def test_a_hidden_flow_still_gets_its_answer(live: bool) -> None:
 def test_there_may_be_no_list() -> None:
     """In mitmdump nothing is hidden."""
     with taddons.context():
-        flow_list.hide(tflow.tflow())
+        web.hide(tflow.tflow())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from toolsimlib.proxy.heap import Heap
+from toolsimlib.proxy.mitmproxy12.heap import Heap
 
 
 def test_what_is_there_is_frozen_until_the_addon_goes() -> None:

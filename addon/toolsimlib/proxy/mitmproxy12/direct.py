@@ -11,7 +11,7 @@ Relies on these internals of mitmproxy 12.2:
 1. ``ConnectionHandler.server_event`` calls ``handle_event`` of its topmost layer. Layers replace their own in this way
    too (``NextLayer``). Only the topmost layer passes events to the layers below.
 2. Stacked directly, the layers of the mode, of HTTP, ``HttpClient`` and ``Http1Client`` change no bytes: there is no
-   TLS on either side, and no other proxy behind this one.
+   TLS on either side, and no other proxy after this one.
 3. ``Http1Client`` has in ``buf`` what it has not read yet. After the head of an answer it creates a new
    ``body_reader``, whose state ``chunks`` describes.
 4. A stream that waits for a hook is ``_paused``, and its events queue up.
@@ -30,7 +30,7 @@ from mitmproxy.proxy.layers.http import HttpClient, HttpLayer, HttpStream
 from mitmproxy.proxy.layers.http._events import ResponseData
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 
-from toolsimlib.proxy.chunks import JoiningReader, whole_chunks
+from toolsimlib.proxy.mitmproxy12.chunks import JoiningReader, whole_chunks
 from toolsimlib.proxy.streamed import StreamedAnswer
 
 

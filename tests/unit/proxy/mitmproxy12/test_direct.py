@@ -23,9 +23,10 @@ from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons
 from support.wire import ChatAnswer, Dialect, ResponsesAnswer, usage
 from toolsimlib.plan import Policy
-from toolsimlib.proxy import chunks, cut, direct, slices
+from toolsimlib.proxy import slices
 from toolsimlib.proxy.exchange import OPEN, Exchange
 from toolsimlib.proxy.jobs import run
+from toolsimlib.proxy.mitmproxy12 import chunks, direct, feeding, installing
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
@@ -53,14 +54,12 @@ THOUGHT = ("Let", " me", " see", ".", " So", " be", " it", ".")
 
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    cut.install()
-    chunks.install()
+    installing.install()
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     monkeypatch.setattr("time.time", lambda: 1_764_967_971.0)
     monkeypatch.setattr(slices, "SLICE_SECONDS", 60)  # On a busy machine one path would take two slices, the other one.
     yield
-    chunks.uninstall()
-    cut.uninstall()
+    installing.uninstall()
     OPEN.clear()
 
 
@@ -125,7 +124,7 @@ class Proxy:
             self._give(OpenConnectionCompleted(command, None))
         elif isinstance(command, StartHook):
             self._hook(command.name, *command.args())
-            if isinstance(command, cut.ToolsimPauseHook):
+            if isinstance(command, feeding.ToolsimPauseHook):
                 self._turns.append(command)
             elif command.blocking:
                 self._give(HookCompleted(command))
@@ -183,7 +182,7 @@ def sent_by(
         read_body = direct.Http1Client.read_body
         patch.setattr(direct.Http1Client, "read_body", reading)
         if long:
-            patch.setattr(cut, "direct_way", lambda *_: None)
+            patch.setattr(feeding, "direct_way", lambda *_: None)
         proxy = Proxy(options, dialect, policy)
         proxy.ask()
         found = [proxy.read(data) for data in [HEAD, *reads, b"0\r\n\r\n"]]
@@ -285,7 +284,7 @@ def test_a_bug_that_cannot_be_reported_ends_the_stream(
         raise ZeroDivisionError
 
     if not shortly:
-        monkeypatch.setattr(cut, "direct_way", lambda *_: None)
+        monkeypatch.setattr(feeding, "direct_way", lambda *_: None)
     reads = chunked(frames_of("chat", TEXTS["prose"], 4))
     proxy = Proxy(options, "chat", Policy())
     proxy.ask()

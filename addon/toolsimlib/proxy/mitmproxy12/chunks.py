@@ -20,7 +20,6 @@ from typing import Any
 
 from h11 import Data, EndOfMessage
 from h11._readers import ChunkedReader
-from mitmproxy.proxy.layers.http import _http1
 
 _LINE_END = b"\r\n"
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n").match
@@ -47,7 +46,7 @@ class JoiningReader(ChunkedReader):
     def _whole_chunks(self, buf: Any) -> bytes | None:
         """Consume all complete chunks and return their data; None if there is none."""
         raw = bytes(buf)
-        pieces, at = _read(raw, is_behind_chunk=bool(self._bytes_to_discard))
+        pieces, at = _read(raw, follows_chunk=bool(self._bytes_to_discard))
         if not pieces:
             return None
         has_line_end = raw.startswith(_LINE_END, at)
@@ -62,33 +61,21 @@ def whole_chunks(raw: bytes) -> bytes | None:
     return b"".join(pieces) if raw[end:] == (_LINE_END if pieces else b"") else None
 
 
-def _read(raw: bytes, *, is_behind_chunk: bool = False) -> tuple[list[bytes], int]:
+def _read(raw: bytes, *, follows_chunk: bool = False) -> tuple[list[bytes], int]:
     """Return the data of the plain chunks at the start of ``raw``, and where the data of the last one end.
 
-    ``is_behind_chunk``: the line end of the chunk before them is still to come.
+    ``follows_chunk``: the line end of the chunk before them is still to come.
     """
     pieces = []
     at = 0
     while True:
-        start = at + 2 if is_behind_chunk else at
+        start = at + 2 if follows_chunk else at
         size = _SIZE(raw, start)
-        if size is None or (is_behind_chunk and raw[at:start] != _LINE_END):
+        if size is None or (follows_chunk and raw[at:start] != _LINE_END):
             break
         end = size.end() + int(size[1], 16)
         if end > len(raw) or end == size.end():
             break
         pieces.append(raw[size.end() : end])
-        at, is_behind_chunk = end, True
+        at, follows_chunk = end, True
     return pieces, at
-
-
-def install() -> None:
-    """Install the reader; leave a mitmproxy that uses another one unchanged."""
-    if getattr(_http1, "ChunkedReader", None) is ChunkedReader:
-        _http1.ChunkedReader = JoiningReader  # type: ignore[attr-defined]
-
-
-def uninstall() -> None:
-    """Restore mitmproxy's own reader."""
-    if getattr(_http1, "ChunkedReader", None) is JoiningReader:
-        _http1.ChunkedReader = ChunkedReader  # type: ignore[attr-defined]

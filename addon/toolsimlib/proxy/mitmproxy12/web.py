@@ -1,8 +1,13 @@
-"""The list of flows in mitmweb and in the console: what each row shows, and which flows get no row.
+"""The list of flows in mitmweb and in the console: its columns, and which flows get no row.
 
-We put the outcome of a turn into the comment. mitmweb has a column for comments, but hides it by default, and makes it
-two words wide. So we select the column, and add a few rules to mitmweb's style sheet. That depends on attributes of its
-web application; without them the column stays narrow.
+We put the outcome of a turn into the comment. mitmweb has a column for comments, but hides it by
+default, and makes it two words wide. So we select the column, and add a few rules to its style sheet.
+
+Relies on these internals of mitmproxy 12.2:
+
+1. mitmweb's master has its Tornado application in ``app``. The ``static_path`` among its settings is
+   the folder of a style sheet that has a rule for ``.col-comment``.
+2. The command ``view.flows.remove`` kills a flow, unless it is not ``live``.
 """
 
 from __future__ import annotations
@@ -38,13 +43,13 @@ def show_comments(options: Options) -> None:
         options.update(**{_OPTION: list(COLUMNS)})  # type: ignore[no-untyped-call]
 
 
-def make_room(application: object) -> None:
+def widen_comments(application: object) -> None:
     """Let the comments column fill the width. ``application``: mitmweb's; anything else is ignored."""
     if not isinstance(application, Application) or _STYLED in application.settings:
         return
     sheets = list(_style_sheets(application))
     if not sheets:
-        logger.info("This mitmweb is not one that toolsim knows: its column of comments stays narrow.")
+        logger.info("Unsupported mitmweb (no style for .col-comment): its column of comments stays narrow.")
     application.settings[_STYLED] = True
     application.add_handlers(".*", [(rf"/static/{sheet.name}", _StyleSheet, {"path": sheet}) for sheet in sheets])
 
@@ -53,7 +58,6 @@ def hide(flow: HTTPFlow) -> None:
     """Remove a flow that is about to be answered from the list."""
     if _REMOVE not in ctx.master.commands.commands:
         return
-    # The command kills a live flow.
     is_live, flow.live = flow.live, False
     try:
         ctx.master.commands.call(_REMOVE, [flow])

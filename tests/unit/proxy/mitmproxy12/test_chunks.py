@@ -13,14 +13,14 @@ from h11._util import LocalProtocolError
 from hypothesis import given
 from hypothesis import strategies as st
 from mitmproxy.proxy.layers.http import _http1
-from toolsimlib.proxy import chunks
+from toolsimlib.proxy.mitmproxy12 import chunks, installing
 
 
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
-    chunks.uninstall()  # Another test may have loaded the addon.
+    installing.uninstall()  # Another test may have loaded the addon.
     yield
-    chunks.uninstall()
+    installing.uninstall()
 
 
 def events(reader: Any, reads: Sequence[bytes]) -> list[list[Any]]:
@@ -60,10 +60,10 @@ def test_trailers_are_dropped() -> None:
     """A body ends the same way with and without them; uninstalled, mitmproxy parses them as before."""
     with_trailers, without = b"1\r\na\r\n0\r\nX-T: 1\r\n\r\n", b"1\r\na\r\n0\r\n\r\n"
     assert list(last_event(with_trailers).headers) == [(b"x-t", b"1")]
-    chunks.install()
-    chunks.install()
+    installing.install()
+    installing.install()
     assert last_event(with_trailers) == last_event(without) == EndOfMessage()
-    chunks.uninstall()
+    installing.uninstall()
     assert list(last_event(with_trailers).headers) == [(b"x-t", b"1")]
 
 
@@ -123,5 +123,5 @@ def test_whole_chunks_hold_what_h11_reads(pieces: list[bytes], size: int, rest: 
 def test_unknown_mitmproxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """If mitmproxy does not use h11's reader, it is left alone."""
     monkeypatch.setattr(_http1, "ChunkedReader", None)
-    chunks.install()
+    installing.install()
     assert _http1.ChunkedReader is None  # type: ignore[attr-defined]

@@ -1,0 +1,105 @@
+"""Detects requests that come back to the listener that sent them.
+
+A target may be this very proxy, by more names than we can list: ``LOCALHOST``, ``127.1``, any name
+that resolves to it. One such request would use up all file descriptors. There are two ways back:
+
+1. *At once.* A connection that we open to our own listener arrives there with the address that it
+   left with (``Connections``). We remember each one with the listeners that its request has passed,
+   and refuse a request that returns to one of them. Another listener of the same process is no loop.
+   We compare both ends: a client on this machine may have the very port of one of our connections to
+   somewhere else, and a busy machine reuses each port many times.
+2. *By way of another proxy.* If two proxies name each other as their backend, each connection leads
+   to the other one, and only the request itself can show where it has been. ``Via`` names who has
+   forwarded it (RFC 9110, 7.6.3): each listener signs what it sends to a backend with a unique name,
+   and refuses what bears its own. What merely goes through this proxy to some other host is not
+   signed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from functools import lru_cache
+from hashlib import sha256
+
+from mitmproxy.connection import Client
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+
+from toolsimlib.errors import ApiError
+
+LOOP = ApiError("The request has come back to the proxy that sent it.", code="loop_detected", status=508)
+
+VIA = "via"
+
+_Address = tuple[str, int]
+# Source and target address: no two open connections share both.
+_Ends = tuple[_Address, _Address]
+
+
+class Connections:
+    """An addon that tracks the connections that we open, until they are closed."""
+
+    def __init__(self) -> None:
+        self._passed: dict[_Ends, frozenset[_Address]] = {}
+
+    def server_connected(self, data: ServerConnectionHookData) -> None:
+        """Remember a connection, with the listeners that its client's requests have passed."""
+        ends = _ends(data.server.sockname, data.server.peername)
+        if ends is not None and data.client.sockname is not None:
+            self._passed[ends] = self._before(data.client) | {_address(data.client.sockname)}
+
+    def server_disconnected(self, data: ServerConnectionHookData) -> None:
+        """Forget one that was closed."""
+        if (ends := _ends(data.server.sockname, data.server.peername)) is not None:
+            self._passed.pop(ends, None)
+
+    def is_circle(self, client: Client) -> bool:
+        """Return whether the requests of a connection have passed its listener before."""
+        return client.sockname is not None and _address(client.sockname) in self._before(client)
+
+    def _before(self, client: Client) -> frozenset[_Address]:
+        ends = _ends(client.peername, client.sockname)
+        return self._passed.get(ends, frozenset()) if ends is not None else frozenset()
+
+
+def _ends(sender: tuple[object, ...] | None, receiver: tuple[object, ...] | None) -> _Ends | None:
+    return (_address(sender), _address(receiver)) if sender is not None and receiver is not None else None
+
+
+def _address(name: tuple[object, ...]) -> _Address:
+    """Return an address without flow label and scope, an IPv4 address mapped into IPv6 as itself."""
+    host, port = str(name[0]).removeprefix("::ffff:").partition("%")[0], name[1]
+    return host, port if isinstance(port, int) else 0
+
+
+class Via:
+    """Signs requests in the name of the listener that they came in on."""
+
+    def __init__(self) -> None:
+        self._seed = secrets.token_hex(16)
+
+    def has_passed(self, via: str, client: Client) -> bool:
+        """Return whether a request with this header has passed the client's listener before; "" = it has none."""
+        return bool(via) and self._name(client) in _names(via)
+
+    def signed(self, via: str, client: Client) -> str:
+        """Return the header with the listener's name; one that is there already (a flow sent again) is replaced."""
+        own = self._name(client)
+        foreign = [entry for entry in _entries(via) if own not in entry.split()]
+        return ", ".join([*foreign, f"1.1 {own}"])
+
+    def _name(self, client: Client) -> str:
+        host, port = (client.sockname or ("", 0))[:2]
+        return _name(self._seed, host, port)
+
+
+@lru_cache(maxsize=64)
+def _name(seed: str, host: str, port: int) -> str:
+    return f"toolsim-{sha256(f'{seed} {host} {port}'.encode()).hexdigest()[:16]}"
+
+
+def _names(via: str) -> set[str]:
+    return {word for entry in _entries(via) for word in entry.split()[1:2]}
+
+
+def _entries(via: str) -> list[str]:
+    return [entry.strip() for entry in via.split(",") if entry.strip()]

@@ -1,0 +1,57 @@
+"""Limits the time of connecting to a backend.
+
+mitmproxy waits for a connection as long as the operating system does, minutes (its issue #1095).
+
+Relies on these internals of ``mitmproxy.proxy.server`` 12.2: the hook ``server_connect`` runs in the
+task that then connects, and a cancelled task ends in an ordinary connection error. So a timer cancels
+it, until the connection is up: with TLS, until the handshake is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from mitmproxy.connection import Connection
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+from mitmproxy.tls import TlsData
+
+
+class ConnectTimeout:
+    """An addon that cancels connecting after ``seconds``; 0 = as long as the system tries."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    async def server_connect(self, data: ServerConnectionHookData) -> None:
+        """Start the timer; async, so that it runs in the task that connects."""
+        task = asyncio.current_task()
+        if self.seconds and task is not None:
+            self._stop(data.server)
+            loop = asyncio.get_running_loop()
+            self._timers[data.server.id] = loop.call_later(self.seconds, task.cancel, "timed out")
+
+    def server_connected(self, data: ServerConnectionHookData) -> None:
+        """Stop the timer, unless a TLS handshake is to follow."""
+        if not data.server.tls:
+            self._stop(data.server)
+
+    def server_connect_error(self, data: ServerConnectionHookData) -> None:
+        """Stop it: the connection could not be opened."""
+        self._stop(data.server)
+
+    def server_disconnected(self, data: ServerConnectionHookData) -> None:
+        """Stop it: the connection was closed."""
+        self._stop(data.server)
+
+    def tls_established_server(self, data: TlsData) -> None:
+        """Stop it: the handshake is over."""
+        self._stop(data.conn)
+
+    def tls_failed_server(self, data: TlsData) -> None:
+        """Stop it here too."""
+        self._stop(data.conn)
+
+    def _stop(self, connection: Connection) -> None:
+        if (timer := self._timers.pop(connection.id, None)) is not None:
+            timer.cancel()

@@ -1,0 +1,33 @@
+"""The options that were given before the script was loaded (``--set``, config.yaml).
+
+mitmproxy reads its command line before it loads a script. What it does not know yet it puts aside,
+and applies it once the script has added its options. A wrong value then ends the loading of the
+script in silence, and a name that nobody ever adds is not mentioned at all.
+
+Relies on these internals of ``mitmproxy.optmanager`` 12.2: ``deferred`` holds them by name: a value
+from a file as it is, texts from the command line as ``val`` of an object.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mitmproxy.optmanager import OptManager
+
+
+def given(options: OptManager) -> dict[str, Any]:
+    """Return what was put aside, by name: the texts of the command line as a ``Texts``, or a value of a file."""
+    found: dict[str, Any] = {}
+    for name, deferred in options.deferred.items():
+        texts = getattr(deferred, "val", None)
+        found[name] = Texts(texts) if isinstance(texts, list) else deferred
+    return found
+
+
+class Texts(tuple[str, ...]):
+    """The texts that a command line gives for one option."""
+
+
+def drop(options: OptManager, name: str) -> None:
+    """Do not apply what was put aside."""
+    del options.deferred[name]

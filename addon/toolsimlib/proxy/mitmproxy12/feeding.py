@@ -1,0 +1,144 @@
+"""Streams an answer: feeds it what the backend sends, and sends the client what it makes of that.
+
+Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
+
+1. ``state_stream_response_body`` given ``ResponseEndOfMessage`` runs the ``response`` hook and ends
+   the client's answer with its connection kept.
+2. Given ``ResponseData`` it only calls ``flow.response.stream`` and sends on what that returns, and
+   ``Http1Server.send`` given it only frames it as a chunk. Nearly all events of a stream are of this
+   kind, so we do both in one step, which saves half of mitmproxy's own work.
+3. A hook asks every addon for a handler, and once more for ``update`` if its argument is a flow: 0.1
+   ms each time. So the hooks during an answer take the answer as their argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import override
+
+from mitmproxy.proxy.commands import Command, RequestWakeup, SendData, StartHook
+from mitmproxy.proxy.events import Event
+from mitmproxy.proxy.layer import CommandGenerator
+from mitmproxy.proxy.layers.http import SendHttp
+from mitmproxy.proxy.layers.http._events import ResponseData, ResponseEndOfMessage
+from mitmproxy.proxy.layers.http._http1 import Http1Server
+
+from toolsimlib.proxy.head import by_name
+from toolsimlib.proxy.mitmproxy12.direct import DirectWay, direct_way
+from toolsimlib.proxy.mitmproxy12.stream import OwnStream
+from toolsimlib.proxy.streamed import StreamedAnswer
+
+LINGER_SECONDS = 0.5
+"""How long a backend may take to hang up after its last word, as most do at once, before we hang up on it."""
+
+
+@dataclass
+class ToolsimPauseHook(StartHook):  # type: ignore[no-untyped-call]
+    """A stream pauses between two slices, to let other work run."""
+
+    answer: StreamedAnswer
+
+
+@dataclass
+class ToolsimStoreHook(StartHook):  # type: ignore[no-untyped-call]
+    """A streamed answer has to be stored."""
+
+    answer: StreamedAnswer
+
+
+class Feeding(OwnStream):
+    """Feeds the exchange's ``StreamedAnswer``."""
+
+    fed: StreamedAnswer | None = None
+    """The answer that is being streamed, None before and after."""
+    is_lingering = False
+    """Whether the client has everything, and the backend is given time to hang up."""
+    frames_chunks = False
+    """Whether we frame the chunks of HTTP/1 ourselves (rule 2)."""
+    stores_bytes = False
+    """Whether mitmproxy stores the bytes of the answer; as set when the answer began."""
+    direct: DirectWay | None = None
+    """The fast path past the layers, if there is one."""
+
+    def receive(self, fed: StreamedAnswer, data: bytes) -> CommandGenerator[None]:
+        """Feed the answer data from the backend: nearly all events of a stream end here."""
+        if not data:
+            # An empty HTTP/2 frame is not the end of input.
+            return
+        chunks = self.direct.taken(data) if self.direct is not None else fed.at_once(data)
+        if chunks is None or fed.finished or fed.cut:
+            yield from self.feed(fed, data, chunks)
+        else:
+            for chunk in chunks:
+                yield self.sending(chunk)
+
+    @override
+    def start_response_stream(self) -> CommandGenerator[None]:
+        yield from super().start_response_stream()
+        exchange, response = self.exchange, self.flow.response
+        answer = exchange.streamed if exchange is not None else None
+        if answer is None or response is None or response.stream != answer.feed:
+            return
+        self.fed = answer
+        self.stores_bytes = self.context.options.store_streamed_bodies
+        is_chunked = "chunked" in by_name(response.headers).get("transfer-encoding", "").lower()
+        layer = self.layer
+        self.frames_chunks = is_chunked and type(layer.connections.get(self.context.client)) is Http1Server
+        if self.frames_chunks:
+            self.direct = direct_way(self, answer, layer, self.sending)
+
+    @override
+    def state_stream_response_body(self, event: Event) -> CommandGenerator[None]:
+        if isinstance(event, ResponseData) and not event.data:
+            # An empty HTTP/2 frame: for an HTTP/1 client it would be the last chunk.
+            return
+        if isinstance(event, ResponseEndOfMessage):
+            answer = self.fed
+            self.stop_feeding()
+            if answer is not None and answer.memory is not None:
+                for chunks in answer.slices(b""):
+                    yield from map(self.sending, chunks or ())
+                yield from self.store(answer)
+        yield from super().state_stream_response_body(event)
+
+    def feed(self, answer: StreamedAnswer, data: bytes, ready: list[bytes] | None) -> CommandGenerator[None]:
+        """Feed the answer data from the backend, and send the resulting chunks, or those that are ``ready``."""
+        for chunks in answer.slices(data) if ready is None else (ready,):
+            if chunks is None:
+                yield ToolsimPauseHook(answer)
+            else:
+                yield from map(self.sending, chunks)
+        yield from self.store(answer)
+        if answer.cut:
+            yield from self.end()
+        elif answer.finished and not self.is_lingering:
+            self.is_lingering = True
+            yield RequestWakeup(LINGER_SECONDS)
+
+    def store(self, answer: StreamedAnswer) -> CommandGenerator[None]:
+        """Have an answer that is over stored before the client gets its end."""
+        if answer.end:
+            yield ToolsimStoreHook(answer)
+            yield from map(self.sending, answer.release(answer.end))
+
+    def sending(self, data: bytes) -> Command:
+        """Return the command that sends a part of the answer to the client."""
+        if self.stores_bytes:
+            self.response_body_buf += data
+        if self.frames_chunks:
+            return SendData(self.context.client, b"%x\r\n%s\r\n" % (len(data), data))
+        return SendHttp(ResponseData(self.stream_id, data), self.context.client)
+
+    def stop_feeding(self) -> None:
+        """Stop reading the backend's answer."""
+        self.fed = None
+        if self.direct is not None:
+            self.direct.close()
+            self.direct = None
+
+    def end(self) -> CommandGenerator[None]:
+        """End the answer that is being streamed, and stop the backend."""
+        self.ended = True
+        self.stop_feeding()
+        yield self.stop_backend()
+        yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))

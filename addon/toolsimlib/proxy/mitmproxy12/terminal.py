@@ -1,0 +1,41 @@
+"""Sets the form of the log's lines in the terminal.
+
+mitmproxy's own form starts each line with the time in brackets, and a line that the terminal's
+encoding cannot represent raises an exception in the code that logged it.
+
+Relies on these internals of mitmproxy 12.2: its ``termlog`` addon writes with a ``TermLogHandler``,
+a handler of the root logger that knows the terminal's ``file`` and whether it ``has_vt_codes``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from mitmproxy.addons.termlog import TermLogHandler
+from mitmproxy.log import MitmFormatter
+
+
+class TextFormatter(MitmFormatter):
+    """mitmproxy's form, limited to what the terminal's encoding can write."""
+
+    def __init__(self, handler: TermLogHandler) -> None:
+        super().__init__(handler.has_vt_codes)
+        self._encoding = getattr(handler.file, "encoding", None) or "utf-8"
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a record."""
+        line: str = super().format(record)
+        return line.encode(self._encoding, "backslashreplace").decode(self._encoding)
+
+
+def set_form(make: Callable[[TermLogHandler], logging.Formatter]) -> None:
+    """Give the terminal a formatter."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, TermLogHandler):
+            handler.setFormatter(make(handler))
+
+
+def own_form(handler: TermLogHandler) -> logging.Formatter:
+    """Return mitmproxy's own formatter."""
+    return MitmFormatter(handler.has_vt_codes)

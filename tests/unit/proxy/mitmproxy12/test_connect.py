@@ -1,0 +1,70 @@
+"""Connections that take forever."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from mitmproxy.connection import Server
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+from mitmproxy.test import taddons, tflow
+from mitmproxy.tls import TlsData
+from toolsimlib.proxy.addon import ToolSim
+from toolsimlib.proxy.mitmproxy12.connect import ConnectTimeout
+
+
+def server(*, tls: bool = False) -> Server:
+    made = tflow.tserver_conn()
+    made.tls = tls
+    return made
+
+
+def data(to: Server) -> ServerConnectionHookData:
+    return ServerConnectionHookData(to, tflow.tclient_conn())
+
+
+def limit(seconds: float) -> ConnectTimeout:
+    made = ConnectTimeout()
+    made.seconds = seconds
+    return made
+
+
+async def connect(limited: ConnectTimeout, to: Server, *, succeeds: bool, handshakes: bool = False) -> None:
+    await limited.server_connect(data(to))
+    if succeeds:
+        limited.server_connected(data(to))
+    if handshakes:
+        limited.tls_established_server(TlsData(to, tflow.tflow().client_conn))  # type: ignore[arg-type]
+    await asyncio.sleep(0.2)
+
+
+async def test_a_connection_that_takes_too_long() -> None:
+    """The connecting task is cancelled with a reason; one that has connected is left alone."""
+    limited = limit(0.05)
+    with pytest.raises(asyncio.CancelledError, match="timed out"):
+        await asyncio.create_task(connect(limited, server(), succeeds=False))
+    await asyncio.create_task(connect(limited, server(), succeeds=True))
+
+
+@pytest.mark.parametrize("over", [True, False])
+async def test_the_handshake_counts_too(over: bool) -> None:
+    """With TLS the clock runs until the handshake is done."""
+    task = asyncio.create_task(connect(limit(0.05), server(tls=True), succeeds=True, handshakes=over))
+    await asyncio.wait([task])
+    assert task.cancelled() is not over
+
+
+async def test_no_limit() -> None:
+    """0 waits as long as it takes."""
+    limited = limit(0)
+    await limited.server_connect(data(server()))
+    assert limited._timers == {}
+
+
+async def test_it_follows_the_option() -> None:
+    """The addon is loaded with toolsim's own, and takes its time limit from the option."""
+    addon = ToolSim()
+    with taddons.context(addon) as context:
+        context.options.add_option("connection_strategy", str, "eager", "")
+        context.configure(addon, toolsim_connect_timeout=7)
+        assert context.master.addons.get("connecttimeout").seconds == 7

@@ -1,0 +1,56 @@
+"""Which classes mitmproxy uses; how they behave is tested with a real mitmdump, in tests/proxy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from h11._readers import ChunkedReader
+from mitmproxy.proxy.layers import http
+from mitmproxy.proxy.layers.http import HttpStream, _http1
+from toolsimlib.proxy.mitmproxy12 import installing
+from toolsimlib.proxy.mitmproxy12.chunks import JoiningReader
+from toolsimlib.proxy.mitmproxy12.endable import EndableStream
+
+
+@pytest.fixture(autouse=True)
+def _restore() -> Iterator[None]:
+    installing.uninstall()  # Addons loaded by other tests are not unloaded.
+    yield
+    installing.uninstall()
+    assert http.HttpStream is HttpStream
+
+
+def test_install_and_uninstall() -> None:
+    """New connections use ours while the addon is loaded, even twice, and mitmproxy's own afterwards."""
+    installing.install()
+    installing.install()
+    assert (http.HttpStream, vars(_http1)["ChunkedReader"]) == (EndableStream, JoiningReader)
+    installing.uninstall()
+    assert (http.HttpStream, vars(_http1)["ChunkedReader"]) == (HttpStream, ChunkedReader)
+    installing.uninstall()
+    assert http.HttpStream is HttpStream
+
+
+def test_an_unsupported_mitmproxy(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """If mitmproxy lacks what is needed, it is left alone, with a warning that names the consequence."""
+    monkeypatch.setattr(HttpStream, "state_stream_response_body", None)
+    with caplog.at_level(logging.WARNING):
+        installing.check()
+    installing.install()
+    assert http.HttpStream is HttpStream
+    assert "state_stream_response_body" in caplog.text
+    assert "cannot be ended early" in caplog.text
+
+
+def test_all_that_is_overridden_exists() -> None:
+    """Each method that a room overrides is one of mitmproxy's: a renamed one would never be called."""
+    rooms = [room for room in EndableStream.__mro__ if room.__module__.startswith("toolsimlib.")]
+    own = {"exchange", "layer", "stop_backend", "answer", "wake", "forget_failed_connections"}
+    own |= {"receive", "feed", "store", "sending", "stop_feeding", "end", "is_refused", "resend", "state_resending"}
+    overridden = {name for room in rooms for name, value in vars(room).items() if callable(value)} - own
+    assert len(rooms) == 6
+    assert overridden
+    assert all(hasattr(HttpStream, name) for name in overridden)
+    assert overridden <= set(installing.OVERRIDDEN)

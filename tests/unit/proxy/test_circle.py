@@ -1,0 +1,79 @@
+"""Requests that come back to the listener that sent them: at once, and by way of another proxy."""
+
+from __future__ import annotations
+
+from mitmproxy.connection import Client, Server
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+from mitmproxy.test import tflow
+from toolsimlib.proxy.circle import Connections, Via
+
+LISTENER, OTHER_LISTENER = ("127.0.0.1", 8080), ("127.0.0.1", 8081)
+
+
+def client(peer: tuple[str, int], listener: tuple[str, int] = LISTENER) -> Client:
+    return Client(peername=peer, sockname=listener)
+
+
+def server(sockname: tuple[str, int], to: tuple[str, int] = LISTENER) -> Server:
+    made = tflow.tserver_conn()
+    made.sockname, made.peername, made.tls = sockname, to, False
+    return made
+
+
+def opened(connections: Connections, by: Client, to: Server) -> None:
+    connections.server_connected(ServerConnectionHookData(to, by))
+
+
+def test_a_request_that_comes_back() -> None:
+    """A connection is recognised by the address it left from, while it is open, also through other listeners."""
+    connections = Connections()
+    outside, outgoing = client(("10.0.0.9", 1)), server(("127.0.0.1", 50000))
+    assert not connections.is_circle(outside)
+    opened(connections, outside, outgoing)
+    assert connections.is_circle(client(("127.0.0.1", 50000)))
+    assert not connections.is_circle(client(("127.0.0.1", 50001)))
+    opened(connections, outside, server(("127.0.0.1", 50000), OTHER_LISTENER))
+    between = client(("127.0.0.1", 50000), OTHER_LISTENER)
+    assert not connections.is_circle(between)
+    opened(connections, between, server(("127.0.0.1", 50002)))
+    assert connections.is_circle(client(("127.0.0.1", 50002)))
+    connections.server_disconnected(ServerConnectionHookData(outgoing, outside))
+    assert not connections.is_circle(client(("127.0.0.1", 50000)))
+
+
+def test_a_client_with_the_port_of_another_connection() -> None:
+    """The system reuses a port for connections to different targets: only both ends together identify one."""
+    connections = Connections()
+    opened(connections, client(("10.0.0.9", 1)), server(("127.0.0.1", 50000), ("127.0.0.1", 11434)))
+    assert not connections.is_circle(client(("127.0.0.1", 50000)))
+
+
+def test_addresses_of_dual_stack_sockets() -> None:
+    """An IPv4 connection may arrive at an IPv6 socket."""
+    connections = Connections()
+    opened(connections, client(("10.0.0.9", 1)), server(("127.0.0.1", 50000)))
+    assert connections.is_circle(client(("::ffff:127.0.0.1", 50000), ("::ffff:127.0.0.1", 8080)))
+
+
+def test_each_listener_knows_its_own_name_alone() -> None:
+    """A listener recognises a request that it has signed, and no other listener does, here or in another process."""
+    here, there, elsewhere = Via(), Via(), tflow.tclient_conn()
+    client = tflow.tclient_conn()
+    client.sockname, elsewhere.sockname = ("127.0.0.1", 8080), ("127.0.0.1", 8081)
+    assert not here.has_passed("", client)
+    via = here.signed("", client)
+    assert here.has_passed(via, client)
+    assert not here.has_passed(via, elsewhere)
+    assert not there.has_passed(via, client)
+
+
+def test_what_others_have_signed_stays() -> None:
+    """Entries of other proxies are kept in order, whatever their form; our own comes last, and once."""
+    via, client = Via(), tflow.tclient_conn()
+    header = "1.0 fred (odd), HTTP/1.1 p.example.net,  , 2 three"
+    for _ in range(2):
+        header = via.signed(header, client)
+        *others, own = header.split(", ")
+        assert others == ["1.0 fred (odd)", "HTTP/1.1 p.example.net", "2 three"]
+        assert own.startswith("1.1 toolsim-")
+    assert via.has_passed(header, client)
