@@ -184,7 +184,7 @@ DOCUMENTED = {
     *("client_conn", "comment", "error", "id", "intercepted", "is_replay", "marked", "metadata", "request", "response"),
     *("authority", "content", "fields", "headers", "host", "http_version", "method", "path", "port", "raw_content"),
     *("reason", "scheme", "server_conn", "status_code", "stream", "text", "timestamp_created", "timestamp_end"),
-    *("timestamp_start", "trailers"),
+    *("host_header", "sni", "timestamp_start", "trailers"),
 }
 # Other libraries whose objects are meant to be set by attribute, and where.
 SET_BY_ATTRIBUTE = {
