@@ -113,3 +113,43 @@ def test_the_steps_of_a_hosted_tool_pass_as_they_come(
         assert "s3cret" not in text
         assert "p4th" not in text
     assert files
+
+
+async def says_hello(answer: Answer) -> None:
+    wants = json.loads(answer.asked.body)
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+    item["content"] = [{"type": "output_text", "text": "Hello", "annotations": []}]  # type: ignore[assignment]
+    response = {**FULL_RESPONSE, "id": "resp_1", "created_at": 1, "model": "m", "output": [item], "status": "completed"}
+    if not wants.get("stream"):
+        await answer.whole(json.dumps({**response, "object": "response"}).encode())
+        return
+    await answer.head(200, Content_Type="text/event-stream")
+    await answer.send(event_frame({"type": "response.completed", "response": response, "sequence_number": 0}))
+    await answer.end()
+
+
+@pytest.mark.slow
+def test_a_tool_that_the_backend_does_not_get_is_named(backend: RawBackend) -> None:
+    """Alone it passes byte for byte. Beside a function a header and the log name it, in rounds too, or there is an
+    error that names the option.
+    """
+    backend.play(says_hello)
+    alone = json.dumps({"model": "m", "input": "hi", "tools": [SERVER], "tool_choice": "required"}).encode()
+    both = {"model": "m", "input": "hi", "tools": [FUNCTION, SERVER]}
+    for options in ({}, {"toolsim_retry": 1}):
+        with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
+            assert line.post("/v1/responses", alone).status == 200
+            assert backend.asked[-1].body == alone
+            for stream in (False, True):
+                reply = line.post("/v1/responses", {**both, "stream": stream})
+                assert reply.status == 200
+                # A stream of several rounds begins before it is known what the first one leaves out.
+                assert reply.headers["x-toolsim-left-out"] == ("mcp" if not (stream and options) else None)
+            refused = line.post("/v1/responses", {**both, "tool_choice": {"type": "mcp", "server_label": "docs"}})
+            assert refused.status == 400
+            assert b"toolsim_forward_hosted_tools" in refused.body
+            assert "TOOL_LEFT_OUT:mcp" in proxy.log()
+    with Mitmdump(backend.url, toolsim_backend="chat") as proxy, Line(proxy.url) as line:
+        refused = line.post("/v1/responses", alone)
+        assert refused.status == 400
+        assert b"toolsim_hosted_mcp=run" in refused.body

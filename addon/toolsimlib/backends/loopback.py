@@ -266,6 +266,13 @@ def _read(api: Api, data: bytes) -> ClientRequest:
     if body is None:
         raise BadRequest("The request body is not a JSON object.")
     request = api.read(body)
+    if request.hosted and request.choice.mode != "none":
+        kinds = ", ".join(dict.fromkeys(str(tool["type"])[:40] for tool in request.hosted))
+        message = (
+            f"This backend runs no tools itself, and got {kinds}: expected functions. With toolsim_hosted_mcp=run "
+            "toolsim runs mcp tools; what toolsim_tool_denylist names is left out."
+        )
+        raise BadRequest(message, "tools", "unsupported_value")
     if request.stored_history:
         message = f"Previous response with id '{request.stored_history}' not found: this backend stores no responses."
         raise BadRequest(message, "previous_response_id", "previous_response_not_found")

@@ -10,7 +10,7 @@ Three stages, each with one input and one output, so that a loop over several mo
 
 1. ``adopt``: the items as the backend's API takes them. Anything it has no form for is noted or, if leaving it out
    would change the question, a 400.
-2. Hosted tools, which the backend itself would run, stay or are noted.
+2. What is left of the tools that the backend itself runs (``backend_tools``) stays, with its items in the history.
 3. ``flatten``: calls and outputs become records in messages, adjacent messages of one role are merged.
 4. If tools are on offer, the manifest is placed before the conversation.
 5. After a long history or a tool's output, a one-line reminder closes the last user message.
@@ -46,6 +46,7 @@ from toolsimlib.plan import (
     varied,
 )
 from toolsimlib.report import Report, entry
+from toolsimlib.request.backend_tools import excludes_any, with_backend_tools
 from toolsimlib.request.constrain import constraint, grammar_fields
 from toolsimlib.request.engine import engine_fields, settle
 from toolsimlib.request.fields import with_fields
@@ -58,7 +59,7 @@ from toolsimlib.wire.dialect import APIS, Api
 from toolsimlib.wire.json_codec import dump, read_body
 from toolsimlib.wire.lenient import string
 from toolsimlib.wire.output_format import Demand
-from toolsimlib.wire.tools import declares_unserved, offered_natively, schema_param
+from toolsimlib.wire.tools import offered_natively, schema_param
 
 # If the backend holds the history, numbers start anywhere in this range: see first_number.
 _STORED_START = 1_000
@@ -125,6 +126,9 @@ def rewrite_request(
         if (choice := _choice(request, policy)) is not request.choice:
             request = replace(request, choice=choice)
         policy, attempts = settle(policy, request, backend, refused)
+        if request.hosted:
+            declared, request = request, with_backend_tools(request, backend.name, policy, report)
+            body = body if request is declared else b""
         planned = plan(request, backend, policy, report, attempts)
         if size > policy.max_tools_bytes:
             _check_tools_size(planned)
@@ -258,12 +262,7 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     """
     api = APIS[plan.backend]
     items, notes = api.adopt(request)
-    keep_hosted = plan.policy.forward_hosted_tools and plan.backend == plan.client
-    if not keep_hosted:
-        notes.extend(_hosted_note(declared) for declared in request.hosted)
-    elif request.hosted:
-        # The part of a choice that concerns them is passed on too.
-        report.dropped = [note for note in report.dropped if not note.startswith("tool_choice:")]
+    keep_hosted = plan.backend == plan.client and (plan.policy.forward_hosted_tools or bool(request.hosted))
     report.dropped.extend(notes)
     transformed = outputs_shown(items, plan.policy.transforms)
     # In a conversation that is only translated, without tools, there are no records to tell lines apart from.
@@ -285,7 +284,7 @@ def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
     policy = plan.policy
     if body and not (plan.masked or policy.transforms or policy.request_overrides or policy.llm_options_defaults):
         return body
-    offered = offered_natively(request.body, {tool.name for tool in plan.tools}) if plan.masked else request.body
+    offered = offered_natively(request.body, {tool.name for tool in plan.tools}, request.hosted)
     return dump(_with_operator_fields(plan, native_body(offered, policy.transforms))).encode()
 
 
@@ -371,10 +370,6 @@ def _manifest_role(plan: Plan) -> Literal["developer", "system", "user"]:
     return APIS[plan.backend].manifest_role if role == "auto" else role
 
 
-def _hosted_note(declared: Mapping[str, Any]) -> str:
-    return f"tool:{str(declared['type'])[:40]}"
-
-
 def _with_output_mode(policy: Policy, client: Api, header: str | None) -> Policy:
     """Return the policy with the mode that applies to this request: the client's, or the operator's for its API."""
     word = header.strip().lower() if header else ""
@@ -395,4 +390,4 @@ def _translated_path(path: str, client: Api, backend: Api) -> str:
 
 
 def _is_ours(client: Api, document: Mapping[str, Any], policy: Policy) -> bool:
-    return client.uses_tools(document) or (declares_unserved(document) and not policy.forward_hosted_tools)
+    return client.uses_tools(document) or excludes_any(document, policy)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Choice, Tool
-from toolsimlib.wire.lenient import mappings
+from toolsimlib.wire.lenient import mapping, mappings, string
 from toolsimlib.wire.local_tools import LOCAL_TOOLS
 from toolsimlib.wire.strict import expect, kind_of, missing, optional, required, wrong_type
 from toolsimlib.wire.tools import model_name
-
-_CLIENTS = ("function", "custom", *LOCAL_TOOLS)
-"""Types of tools that the client runs."""
 
 
 def read_choice(
@@ -47,17 +45,49 @@ def read_choice(
             raise wrong_type(value, "a string or an object", param)
 
 
-def hosted_choice(value: object) -> Any:
-    """Return the part of a ``tool_choice`` about tools that the backend runs, None if it is about the client's own."""
+def hosted_fields(request: ClientRequest) -> dict[str, Any]:
+    """Return the fields of a body about the tools that the backend runs; as sent, if the client has no others."""
+    body, fields = request.body, {"tools": list(request.hosted)}
+    if not request.tools:
+        return fields | {key: body[key] for key in ("tool_choice", "parallel_tool_calls") if key in body}
+    choice = hosted_choice(body.get("tool_choice"), {tool.name for tool in request.tools})
+    return fields if choice is None else fields | {"tool_choice": choice}
+
+
+def hosted_choice(value: object, names: Collection[str]) -> Any:
+    """Return the part of a ``tool_choice`` about tools that the backend runs, None if it is about the client's own.
+
+    ``names``: of the client's own.
+    """
     match value:
         case "none":
             return value
         case dict() if value.get("type") == "allowed_tools":
-            kept = [tool for tool in mappings(value.get("tools")) if tool.get("type") not in _CLIENTS]
+            kept = [tool for tool in mappings(value.get("tools")) if _backend_type(tool, names)]
             return {**value, "mode": "auto", "tools": kept}
-        case dict() if value.get("type") not in _CLIENTS:
+        case dict() if _backend_type(value, names):
             return value
     return None
+
+
+def wanted_of_backend(value: object, names: Collection[str]) -> str:
+    """Return the type of the tool that a choice demands of the backend, "" if it demands none.
+
+    ``names``: of the client's own tools. A hard limit demands its first tool if it allows only such ones.
+    """
+    if not isinstance(value, dict):
+        return ""
+    if value.get("type") == "allowed_tools":
+        tools = mappings(mapping(value.get("allowed_tools")).get("tools") or value.get("tools"))
+        kinds = [_backend_type(tool, names) for tool in tools]
+        return kinds[0] if kinds and all(kinds) else ""
+    return _backend_type(value, names)
+
+
+def _backend_type(tool: Mapping[str, Any], names: Collection[str]) -> str:
+    kind = string(tool.get("type"))
+    is_clients = kind in ("function", "custom") or (kind in LOCAL_TOOLS and kind in names)
+    return "" if is_clients else kind
 
 
 class _Index:

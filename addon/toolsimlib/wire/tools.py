@@ -35,8 +35,6 @@ TOOL_ITEMS = ("additional_tools", "tool_search_output")
 _SECRETS = ("headers", "authorization")
 _ORIGIN = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/?#@]*@)?([^/?#@]*)")
 
-_UNSERVED = ("mcp", "tool_search")
-
 Hosted = Mapping[str, Any]
 
 # Bytes of JSON in the largest set of tools that is cached; 32 sets are.
@@ -62,15 +60,6 @@ def declares_tools(body: Mapping[str, Any]) -> bool:
         if declared and (param == "functions" or not all(_is_hosted(tool, body) for tool in declared)):
             return True
     return False
-
-
-def declares_unserved(body: Mapping[str, Any]) -> bool:
-    """Return whether ``body`` declares hosted tools that only OpenAI's own backend serves.
-
-    Any other server ignores them, or refuses the request.
-    """
-    tools = body.get("tools")
-    return isinstance(tools, list) and any(mapping(tool).get("type") in _UNSERVED for tool in tools)
 
 
 def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
@@ -153,28 +142,26 @@ def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
     return redacted
 
 
-def offered_natively(body: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Return ``body`` with only those declarations of client tools whose model name is among ``names``.
+def offered_natively(body: Mapping[str, Any], names: Collection[str], hosted: Collection[Hosted]) -> dict[str, Any]:
+    """Return ``body`` with only the ``hosted`` tools, and the client tools whose model names are among ``names``.
 
-    For a backend that takes tools itself; hosted tools stay.
+    For a backend that takes tools itself.
     """
+
+    def is_offered(tool: Mapping[str, Any], namespace: str | None = None) -> bool:
+        return tool in hosted if _is_hosted(tool, body) else model_name(_own_name(tool), namespace) in names
+
+    def left(declared: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if declared.get("type") != "namespace":
+            return declared if is_offered(declared) else None
+        inner = [tool for tool in declared["tools"] if is_offered(tool, declared["name"])]
+        return {**declared, "tools": inner} if inner else None
+
     offered = dict(body)
     for param, declared in _sources(body):
         if param in body and isinstance(declared, list):
-            offered[param] = [rest for tool in declared if (rest := _masked(tool, names, body)) is not None]
+            offered[param] = [rest for tool in declared if (rest := left(tool)) is not None]
     return offered
-
-
-def _masked(declared: Mapping[str, Any], names: Collection[str], body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return a declaration without the tools that are masked, None if nothing is left of it."""
-    if declared.get("type") == "namespace":
-        inner = [
-            tool
-            for tool in declared["tools"]
-            if _is_hosted(tool, body) or model_name(_own_name(tool), declared["name"]) in names
-        ]
-        return {**declared, "tools": inner} if inner else None
-    return declared if _is_hosted(declared, body) or _own_name(declared) in names else None
 
 
 def _own_name(declared: Mapping[str, Any]) -> str:

@@ -262,6 +262,20 @@ async def test_what_would_need_a_store_is_a_400(client: httpx.AsyncClient, body:
     assert not played.stopped.is_set()
 
 
+async def test_tools_that_the_backend_would_run_are_a_400(client: httpx.AsyncClient) -> None:
+    """It runs none; a client that forbids calls does not miss them."""
+    loopback, url = await serve(Played(*WHOLE))
+    asked = {"input": "x", "tools": [{"type": "mcp"}, {"type": "web_search"}]}
+    answer = await client.post(f"{url}/responses", json=asked)
+    allowed = await client.post(f"{url}/responses", json={**asked, "tool_choice": "none"})
+    await loopback.stop()
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "tools"
+    for part in ("mcp, web_search", "toolsim_hosted_mcp=run", "toolsim_tool_denylist"):
+        assert part in answer.json()["error"]["message"]
+    assert allowed.status_code == 200
+
+
 async def test_models(client: httpx.AsyncClient) -> None:
     """The client gets a list in the API's shape, or the backend's error."""
     loopback, url = await serve(Played(*WHOLE))

@@ -151,4 +151,4 @@ def test_required_without_tools():
 )
 def test_a_choice_of_hosted_tools(choice, left):
     """The backend handles it; the part about the client's tools is put into words."""
-    assert hosted_choice(choice) == left
+    assert hosted_choice(choice, {"f", "shell"}) == left

@@ -6,7 +6,6 @@ from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool
 from toolsimlib.wire.tools import (
     declares_tools,
-    declares_unserved,
     echo_tools,
     offered_natively,
     read_tools,
@@ -188,22 +187,6 @@ def test_declares_tools(body, declares):
     assert declares_tools(body) is declares
 
 
-@pytest.mark.parametrize(
-    ("body", "unserved"),
-    [
-        ({"tools": [SEARCH]}, False),
-        ({"tools": [SEARCH, {"type": "mcp"}]}, True),
-        ({"tools": [{"type": "tool_search"}]}, True),
-        ({"tools": "mcp"}, False),
-        ({"tools": [1, None]}, False),
-        ({}, False),
-    ],
-)
-def test_declares_unserved(body, unserved):
-    """Tools that hardly any server has make a request ours; a web search may be the backend's."""
-    assert declares_unserved(body) is unserved
-
-
 SHELL = {"type": "shell", "environment": {"type": "local"}}
 CONTAINER = {"type": "shell", "environment": {"type": "container_auto"}}
 
@@ -218,8 +201,8 @@ def test_tools_that_are_declared_by_type():
     assert not declares_tools({"input": "hi", "tools": [CONTAINER]})
     assert not declares_tools({"messages": [], "tools": [SHELL]})
     assert read_tools({"messages": [], "tools": declared})[0] == ()
-    left = offered_natively({"input": "hi", "tools": declared}, {"apply_patch"})
-    assert left["tools"] == [CONTAINER, {"type": "apply_patch"}, {"type": "tool_search"}]
+    left = offered_natively({"input": "hi", "tools": declared}, {"apply_patch"}, [CONTAINER])
+    assert left["tools"] == [CONTAINER, {"type": "apply_patch"}]
 
 
 @pytest.mark.parametrize("kind", ["shell_call", "local_shell_call", "apply_patch_call", "tool_search_call"])

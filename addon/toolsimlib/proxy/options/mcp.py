@@ -15,7 +15,7 @@ MCP_OPTIONS = (
         "hosted_mcp",
         "auto",
         "What happens to the mcp tools that a request brings. run: this proxy asks their servers, if "
-        "toolsim_mcp_hosts lists them. auto: as with any tool that the backend would run, see "
+        "toolsim_mcp_hosts lists them. auto: the same as to any tool that the backend would run, see "
         "toolsim_forward_hosted_tools.",
         ("auto", "run"),
     ),

@@ -279,8 +279,13 @@ OPTIONS = (
         r"Text between <use_tool> blocks in output mode obsidian-xml; \n stands for a line break, \t for a tab.",
         env="PROXY_TOOL_BLOCK_DELIMITER",
     ),
-    Option("tool_allowlist", (), "Names of the only tools that the model may see and call; empty = all."),
-    Option("tool_denylist", (), "Names of tools that the model may neither see nor call."),
+    Option(
+        "tool_allowlist",
+        (),
+        "Names of the only tools that the model may see and call; empty = all. Tools that a backend would run count "
+        "under their type (web_search), mcp tools also under their server's label.",
+    ),
+    Option("tool_denylist", (), "Names of tools that the model may neither see nor call, like those of the allowlist."),
     Option(
         "max_tool_args_bytes",
         200_000,
@@ -317,7 +322,10 @@ OPTIONS = (
     Option(
         "forward_hosted_tools",
         False,
-        "Forward tools that the backend itself would run (web_search, mcp and the like) instead of dropping them.",
+        "Whether a request that has functions too passes on the tools that the backend itself would run (web_search, "
+        "mcp and the like); otherwise they are left out, and a warning and a header (x-toolsim-left-out) name them, or "
+        "the request is refused if its tool_choice wants one. A request that has only such tools always passes them "
+        "on, and is refused over a backend of the other API.",
     ),
     *EDGE_OPTIONS,
     *MEMORY_OPTIONS,

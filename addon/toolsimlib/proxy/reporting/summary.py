@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toolsimlib.report import MAX_NAMES, Report, Tally, code_of
+from toolsimlib.report import MAX_NAMES, Report, Tally, code_of, loggable_name
 
 _COUNTED_IN_HEADERS = ("parse_failures", "strict_failures", "repairs")
 
@@ -89,8 +89,14 @@ def headers(report: Report) -> dict[str, str]:
     values["truncated"] = str(report.truncated).lower()
     if report.tool_cutoff:
         values["tool-cutoff"] = report.tool_cutoff
-    return {f"x-toolsim-{name}": str(value) for name, value in values.items()}
+    return {f"x-toolsim-{name}": str(value) for name, value in values.items()} | left_out(report)
 
 
-HEADERS = tuple(headers(Report(tool_cutoff="any")))
+def left_out(report: Report) -> dict[str, str]:
+    """Return the header that names the tools which the backend did not get, for streams too; {} if there are none."""
+    kinds = [loggable_name(note.removeprefix("tool:")) for note in report.dropped if note.startswith("tool:")]
+    return {"x-toolsim-left-out": ", ".join(dict.fromkeys(kinds[:MAX_NAMES]))} if kinds else {}
+
+
+HEADERS = tuple(headers(Report(tool_cutoff="any", dropped=["tool:any"])))
 """The names of all headers that an answer may have."""

@@ -26,7 +26,7 @@ from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.output_format import flat_format, nested_format
 from toolsimlib.wire.strict import FEW_TOKENS, SHARED, expect, optional, required
-from toolsimlib.wire.tool_choice import read_choice
+from toolsimlib.wire.tool_choice import hosted_fields, read_choice
 from toolsimlib.wire.tools import CONSUMED, declares_tools, read_tools
 
 # Fields about the conversation, or about the form, length and sampling of its answer. The rest set how the model works,
@@ -286,7 +286,7 @@ def compose(
     body = {key: value for key, value in request.body.items() if key not in CONSUMED}
     body["messages"] = [_write_message(message) for message in plain]
     if keep_hosted and request.hosted:
-        body["tools"] = list(request.hosted)
+        body |= hosted_fields(request)
     if answer_format is None:
         body.pop("response_format", None)
     elif answer_format != "as sent":

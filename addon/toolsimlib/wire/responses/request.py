@@ -23,7 +23,7 @@ from toolsimlib.wire.mcp_items import call_items
 from toolsimlib.wire.output_format import Demand, flat_format
 from toolsimlib.wire.responses.history import input_items, read_history
 from toolsimlib.wire.strict import FEW_TOKENS, SHARED, missing, optional
-from toolsimlib.wire.tool_choice import hosted_choice, read_choice
+from toolsimlib.wire.tool_choice import hosted_fields, read_choice
 from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, read_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
@@ -193,9 +193,7 @@ def compose(
     if items or "input" in body:
         body["input"] = items
     if keep_hosted and request.hosted:
-        body["tools"] = list(request.hosted)
-        if (choice := hosted_choice(request.body.get("tool_choice"))) is not None:
-            body["tool_choice"] = choice
+        body |= hosted_fields(request)
     else:
         body.pop("max_tool_calls", None)
     text = body.get("text")

@@ -1,0 +1,161 @@
+"""Tools that the backend runs itself: they reach it, or their client learns that they do not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from toolsimlib.errors import BadRequest
+from toolsimlib.plan import Dialect, Kept, Policy
+from toolsimlib.report import Report
+from toolsimlib.request.rewrite import Rewritten, rewrite_request
+
+# Every type of the Responses API that is not the client's own, by OpenAI's types, and one that nobody knows.
+HOSTED: list[dict[str, Any]] = [
+    {"type": "mcp", "server_label": "docs", "server_url": "https://x.example/mcp"},
+    {"type": "web_search"},
+    {"type": "web_search_preview_2025_03_11"},
+    {"type": "file_search", "vector_store_ids": ["v"]},
+    {"type": "code_interpreter", "container": {"type": "auto"}},
+    {"type": "image_generation"},
+    {"type": "computer_use_preview", "display_width": 1, "display_height": 1, "environment": "linux"},
+    {"type": "shell", "environment": {"type": "container_auto"}},
+    {"type": "tool_search"},
+    {"type": "of_tomorrow"},
+]
+SEARCH, MCP = HOSTED[1], HOSTED[0]
+F = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+HISTORY = [
+    {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "1"},
+]
+USER = {"role": "user", "content": "hi"}
+DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
+ids = pytest.mark.parametrize("tool", HOSTED, ids=lambda tool: tool["type"])
+
+
+def rewrite(client: Dialect, policy: Policy | None = None, **fields: Any) -> tuple[Rewritten | None, Report, bytes]:
+    body = {"model": "m", **({"messages": [USER]} if client == "chat" else {"input": [USER]}), **fields}
+    kept = body.pop("kept", None)
+    data, report = json.dumps(body).encode(), Report()
+    made = rewrite_request(client, "/v1", data, policy or Policy(), output_mode=None, report=report, kept=kept)
+    return made, report, data
+
+
+def refusal(client: Dialect, policy: Policy | None = None, **fields: Any) -> BadRequest:
+    with pytest.raises(BadRequest) as caught:
+        rewrite(client, policy, **fields)
+    return caught.value
+
+
+@ids
+@pytest.mark.parametrize("client", DIALECTS)
+def test_alone_it_passes_byte_for_byte(client: Dialect, tool: dict[str, Any]) -> None:
+    """A request that has nothing for toolsim to do is not touched: its backend may know what it asks for."""
+    for choice in ("auto", "required", {"type": tool["type"]}):
+        made, report, _ = rewrite(client, tools=[tool], tool_choice=choice, max_tool_calls=3)
+        assert made is None
+        assert report == Report(model="m")
+
+
+@ids
+def test_alone_it_stays_in_a_request_that_is_changed(tool: dict[str, Any]) -> None:
+    """Calls in the history, or a store, change the rest of a request, not what it says about such tools."""
+    fields = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "max_tool_calls": 3}
+    for more in ({"input": [USER, *HISTORY]}, {"kept": Kept("resp_1")}):
+        made, report, _ = rewrite("responses", **fields, **more)
+        assert made is not None
+        body = json.loads(made.body)
+        assert {key: body.get(key) for key in fields} == fields
+        assert (report.dropped, report.warnings) == ([], [])
+    output = {"role": "tool", "tool_call_id": "c", "content": "1"}
+    made, _, _ = rewrite("chat", tools=[tool], tool_choice="required", messages=[USER, output])
+    assert made is not None
+    assert json.loads(made.body)["tool_choice"] == "required"
+
+
+@ids
+@pytest.mark.parametrize("client", DIALECTS)
+def test_alone_over_the_other_api_it_is_refused(client: Dialect, tool: dict[str, Any]) -> None:
+    """The error names the tool, both APIs and the option; a client that forbids calls loses nothing by it."""
+    other: Dialect = "chat" if client == "responses" else "responses"
+    error = refusal(client, Policy(backend=other, forward_hosted_tools=True), tools=[tool]).error
+    assert (error.status, error.param) == (400, "tools")
+    for part in (tool["type"], client, other, "toolsim_backend"):
+        assert part in error.message
+    assert ("toolsim_hosted_mcp=run" in error.message) == (tool["type"] == "mcp")
+    made, report, _ = rewrite(client, Policy(backend=other), tools=[tool], tool_choice="none")
+    assert made is not None
+    assert (report.dropped, report.warnings) == ([f"tool:{tool['type']}"], [])
+
+
+@ids
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("backend", DIALECTS)
+def test_beside_functions_it_is_left_out_with_a_warning(
+    client: Dialect, backend: Dialect, tool: dict[str, Any]
+) -> None:
+    """The warning names it, unless the operator forwards it to a backend of the same API."""
+    for forwards in (False, True):
+        made, report, _ = rewrite(client, Policy(backend=backend, forward_hosted_tools=forwards), tools=[F, tool])
+        assert made is not None
+        passes = forwards and client == backend
+        assert json.loads(made.body).get("tools") == ([tool] if passes else None)
+        assert report.warnings == ([] if passes else [f"TOOL_LEFT_OUT:{tool['type']}"])
+        assert report.dropped == ([] if passes else [f"tool:{tool['type']}"])
+
+
+@ids
+@pytest.mark.parametrize("way", ["named", "allowed"])
+def test_a_choice_that_wants_what_is_left_out_is_refused(tool: dict[str, Any], way: str) -> None:
+    """Naming it, or allowing nothing else, makes it essential; together with a function it is not."""
+    named = {key: value for key, value in tool.items() if key in ("type", "server_label")}
+    wanted = named if way == "named" else {"type": "allowed_tools", "mode": "auto", "tools": [named]}
+    error = refusal("responses", tools=[F, tool], tool_choice=wanted).error
+    assert (error.status, error.param) == (400, "tool_choice")
+    assert tool["type"] in error.message
+    assert "toolsim_forward_hosted_tools" in error.message
+    made, report, _ = rewrite("responses", Policy(forward_hosted_tools=True), tools=[F, tool], tool_choice=wanted)
+    assert made is not None
+    assert json.loads(made.body)["tool_choice"] == wanted
+    assert report.dropped == []
+    both = {"type": "allowed_tools", "mode": "auto", "tools": [named, {"type": "function", "name": "f"}]}
+    made, report, _ = rewrite("responses", tools=[F, tool], tool_choice=both)
+    assert made is not None
+    assert report.warnings == [f"TOOL_LEFT_OUT:{tool['type']}"]
+
+
+@pytest.mark.parametrize("mode", ["inject", "native"])
+@pytest.mark.parametrize("forwards", [False, True])
+@pytest.mark.parametrize(
+    ("lists", "left"),
+    [
+        ({"tool_denylist": frozenset({"web_search"})}, [MCP]),
+        ({"tool_denylist": frozenset({"docs"})}, [SEARCH]),
+        ({"tool_denylist": frozenset({"mcp", "web_search"})}, []),
+        ({"tool_allowlist": frozenset({"f"})}, []),
+        ({"tool_allowlist": frozenset({"f", "web_search"})}, [SEARCH]),
+        ({"tool_allowlist": frozenset({"f", "docs"})}, [MCP]),
+    ],
+)
+def test_the_operators_lists_hold_for_it(
+    lists: dict[str, Any], left: list[dict[str, Any]], forwards: bool, mode: Any
+) -> None:
+    """What they exclude is not passed on, alone or beside functions; a choice that wants it is refused."""
+    policy = Policy(**lists, forward_hosted_tools=forwards, mode=mode)
+    for functions in ([], [F]):
+        made, report, _ = rewrite("responses", policy, tools=[*functions, SEARCH, MCP])
+        assert made is not None
+        passed = [tool for tool in json.loads(made.body).get("tools", []) if tool != F]
+        assert passed == (left if not functions or forwards or mode == "native" else [])
+        assert "TOOL_LEFT_OUT:mcp" not in report.warnings or MCP in left
+        assert [note for note in report.dropped if note == "tool:web_search"] == ["tool:web_search"] * (
+            SEARCH not in passed
+        )
+        for tool in (SEARCH, MCP):
+            if tool not in left:
+                error = refusal("responses", policy, tools=[*functions, SEARCH, MCP], tool_choice=tool).error
+                assert "toolsim_tool_denylist" in error.message
+        if not left and not functions:
+            assert refusal("responses", policy, tools=[SEARCH, MCP], tool_choice="required").error.status == 400
