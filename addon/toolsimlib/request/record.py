@@ -6,9 +6,9 @@ r"""Past calls and their outputs as one-line records, in a form that neither too
 
 Every value is JSON on one line (plain ids and names are unquoted), so that a value can neither end its record nor start
 another one. A line of a user's text that begins like a record is marked as text by one more backslash (``as_text``):
-``\[function_call_output …``. In a further round of an answer we write records of errors ourselves, among the user's
-messages: there, and only there, a user's line may look like one. JSON loses only its whitespace: 1.0 stays 1.0, and a
-number of any length stays whole.
+``\[function_call_output …``, also if it begins with characters that nobody sees, or holds some. In a further round of
+an answer we write records of errors ourselves, among the user's messages: there, and only there, a user's line may look
+like one. JSON loses only its whitespace: 1.0 stays 1.0, and a number of any length stays whole.
 """
 
 from __future__ import annotations
@@ -37,8 +37,14 @@ _CALL = re.compile(rf"\[function_call id={_WORD} call_id={_WORD} name={_WORD} ar
 _ERROR = "function_call_error"
 _REFUSED = re.compile(rf"\[{_ERROR} reason=[A-Z_]+(?: name={_WORD})? expected=\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"\]")
 _OUTPUT = re.compile(rf"\[function_call_output call_id={_WORD} output=(.*)\]")
+# What a reader does not see: spaces of any width, and characters without a shape.
+_INVISIBLE = (
+    r"\s\x00-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f"
+    r"\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_SEEN = re.compile(rf"[{_INVISIBLE}]*+".join(map(re.escape, "[function_call")))
 # At the beginning of a line, with any kind of line end.
-_BEGINS = r"((?:^|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[ \t]*+)(\\*+\[function_call(?:%s)?[ \t])"
+_BEGINS = rf"((?:^|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[{_INVISIBLE}]*+)(\\*+{_SEEN.pattern}(?:%s)?[{_INVISIBLE}])"
 _LOOKS_LIKE_RECORD = re.compile(_BEGINS % "_output|_error")
 _LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")
 
@@ -48,7 +54,7 @@ def as_text(text: str, *, errors: bool = True) -> str:
 
     ``errors``: also before those that look like records of errors.
     """
-    if "[function_call" not in text:
+    if _SEEN.search(text) is None:
         return text
     return (_LOOKS_LIKE_RECORD if errors else _LOOKS_LIKE_CALL_OR_OUTPUT).sub(r"\1\\\2", text)
 

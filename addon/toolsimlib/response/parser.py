@@ -6,6 +6,7 @@ from toolsimlib.plan import Plan
 from toolsimlib.response.broken_call import BrokenCalls
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.preview import announces_early
+from toolsimlib.response.quotation import Quotation
 from toolsimlib.response.reasoned_calls import ReasonedCalls
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.untagged import Untagged
@@ -15,7 +16,7 @@ from toolsimlib.response.verdict import MALFORMED_JSON
 _HEADER_BYTES = 4096
 
 
-def parser_for(plan: Plan, judge: Judge) -> Sentinel | Untagged | BrokenCalls | None:
+def parser_for(plan: Plan, judge: Judge) -> Quotation | Untagged | BrokenCalls | None:
     """Return the parser for the plan, None if no tools are on offer: then all text is text."""
     if not plan.tools:
         return None
@@ -28,9 +29,10 @@ def parser_for(plan: Plan, judge: Judge) -> Sentinel | Untagged | BrokenCalls | 
         foreign=_has_untagged(plan),
         unread=judge.count_unread,
     )
+    tagged = Quotation(sentinel)
     if not _has_untagged(plan):
-        return sentinel
-    parser = Untagged(sentinel, judge, limit=limit, repair=plan.policy.repair == "safe")
+        return tagged
+    parser = Untagged(tagged, judge, limit=limit, repair=plan.policy.repair == "safe")
     return BrokenCalls(parser, plan, judge, limit) if MALFORMED_JSON in plan.asks else parser
 
 
@@ -40,7 +42,7 @@ def reasoned_calls_for(plan: Plan) -> ReasonedCalls | None:
         return None
     policy = plan.policy
     return ReasonedCalls(
-        Sentinel(policy.sentinel, use_tool=policy.use_tool, limit=_limit(plan), foreign=_has_untagged(plan))
+        Quotation(Sentinel(policy.sentinel, use_tool=policy.use_tool, limit=_limit(plan), foreign=_has_untagged(plan)))
     )
 
 

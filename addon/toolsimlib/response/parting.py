@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from toolsimlib.plan import Plan
 from toolsimlib.response.again import FaultFinder
 from toolsimlib.response.broken_call import BrokenCalls
-from toolsimlib.response.sentinel import Sentinel
+from toolsimlib.response.quotation import Quotation
 from toolsimlib.response.untagged import Piece, Untagged
 from toolsimlib.wire.dialect import APIS
 
@@ -24,7 +24,7 @@ EMPTY_LINE = "\n\n"
 class Parting:
     """Parts the texts of one choice."""
 
-    def __init__(self, plan: Plan, parser: Sentinel | Untagged | BrokenCalls | None, faults: FaultFinder) -> None:
+    def __init__(self, plan: Plan, parser: Quotation | Untagged | BrokenCalls | None, faults: FaultFinder) -> None:
         self._parser = parser
         self._faults = faults
         self._has_one_text = not APIS[plan.client].text_follows_calls

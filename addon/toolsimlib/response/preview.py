@@ -20,7 +20,7 @@ from toolsimlib.events import CallDelta, ClientEvent, Deltas
 from toolsimlib.outputs import Outputs
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.response.broken_call import BrokenCalls
-from toolsimlib.response.sentinel import Sentinel
+from toolsimlib.response.quotation import Quotation
 from toolsimlib.response.untagged import Untagged
 
 _HEADER = re.compile(r'\s*(?:\[\s*)?\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
@@ -169,7 +169,7 @@ def as_block(name: str, arguments: str) -> str:
 
 
 def extend_block(
-    parser: Sentinel | Untagged | BrokenCalls, preview: Preview | None, deltas: Deltas
+    parser: Quotation | Untagged | BrokenCalls, preview: Preview | None, deltas: Deltas
 ) -> tuple[list[ClientEvent], int]:
     """Extend the open block of ``parser`` by the first ``deltas``; return what ``preview`` makes of them, and how many.
 

@@ -27,6 +27,7 @@ from toolsimlib.events import (
     TextDelta,
 )
 from toolsimlib.response.pieces import Block, Oversize, Piece, joined
+from toolsimlib.response.quotation import Quotation
 from toolsimlib.response.sentinel import Sentinel
 
 IN_REASONING = "CALL_IN_REASONING"
@@ -39,7 +40,7 @@ class ReasonedCalls:
     ``is_over``: the events no longer change, and need not be taken. ``found``: reasoning has become text.
     """
 
-    def __init__(self, sentinel: Sentinel) -> None:
+    def __init__(self, sentinel: Quotation | Sentinel) -> None:
         self._sentinel = sentinel
         self._like = ReasoningDelta("")  # The latest piece of reasoning.
         self._held: list[str] = []  # Blocks, and whitespace behind them.

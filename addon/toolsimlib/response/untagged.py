@@ -42,6 +42,7 @@ from toolsimlib.response.opening import CODE, MARK, PYTHON, language_at, may_beg
 from toolsimlib.response.pieces import Fragment
 from toolsimlib.response.pieces import Piece as TaggedPiece
 from toolsimlib.response.prose import Prose
+from toolsimlib.response.quotation import Quotation
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.statement import Statement
 
@@ -55,7 +56,9 @@ Piece = TaggedPiece | Calls | FenceMark
 class Untagged:
     """The parser of untagged calls around the sentinel. ``feed`` it text, ``finish`` it once; it never raises."""
 
-    def __init__(self, sentinel: Sentinel, judge: Judge, *, limit: int = 200_000, repair: bool = True) -> None:
+    def __init__(
+        self, sentinel: Quotation | Sentinel, judge: Judge, *, limit: int = 200_000, repair: bool = True
+    ) -> None:
         self._sentinel = sentinel
         self._judge = judge
         self._limit = limit

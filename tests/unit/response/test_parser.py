@@ -8,7 +8,7 @@ from support.turns import ADD
 from toolsimlib.report import Report
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import parser_for
-from toolsimlib.response.sentinel import Sentinel
+from toolsimlib.response.quotation import Quotation
 from toolsimlib.response.untagged import Untagged
 
 
@@ -16,8 +16,8 @@ from toolsimlib.response.untagged import Untagged
     ("fields", "kind"),
     [
         ({}, Untagged),
-        ({"policy": {"untagged": "off"}}, Sentinel),
-        ({"answer_format": {"type": "json_object"}}, Sentinel),
+        ({"policy": {"untagged": "off"}}, Quotation),
+        ({"answer_format": {"type": "json_object"}}, Quotation),
         ({"policy": {"untagged": "off"}, "constraint": {"type": "json_schema"}}, Untagged),
     ],
 )

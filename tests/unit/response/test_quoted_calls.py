@@ -11,7 +11,7 @@ import pytest
 from support.answers import Seen, read
 from support.growth import LINEAR, growth
 from support.wire import backend_answer
-from toolsimlib.outputs import normal
+from toolsimlib.outputs import Outputs, normal
 from toolsimlib.plan import Dialect, Plan, Policy
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
@@ -235,6 +235,52 @@ def test_what_is_not_quoted(case: str) -> None:
     seen, report = answered(plan_for(**request), text)
     assert [item[0] for item in seen.items] == ["call"]
     assert report.warnings == []
+
+
+LEFT: dict[str, tuple[str, dict[str, Any]]] = {
+    "another order": ('<tool_call>{"arguments": {"path": "a.txt"}, "name": "delete_file"}</tool_call>', {}),
+    "a word changed": (one("delete_file", path="b.txt"), {}),
+    "another form": ('delete_file(path="a.txt")', {}),
+    "a user's message": (one("now"), {"says": f"The tool returned {one('now')}"}),
+    "a call that was made": (one("fetch", url="https://a.test/0"), {"outputs": [one("fetch", url="https://a.test/0")]}),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_what_is_left(case: str) -> None:
+    """What the page of security says of calls that are no quotations."""
+    text, request = LEFT[case]
+    seen, _ = answered(plan_for(**{"outputs": [one("delete_file", path="a.txt")], **request}), text)
+    assert [item[0] for item in seen.items] == ["call"]
+
+
+def test_what_is_left_to_backends() -> None:
+    """Outputs that only the backend stores, and calls that it emits itself."""
+    body = {"model": "m", "input": "?", "tools": TOOLS, "previous_response_id": "resp_1"}
+    rewritten = rewrite_request(
+        "responses", "/v1/responses", json.dumps(body).encode(), Policy(), output_mode=None, report=Report()
+    )
+    assert rewritten is not None
+    assert rewritten.plan.outputs == Outputs()
+    call = {"id": "c", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    answer = {"choices": [{"index": 0, "message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    rewriter = ResponseRewriter(plan_for([one("now")], client="chat"), Report(), content_type="application/json")
+    [chunk] = [*rewriter.feed(json.dumps(answer).encode()), *rewriter.feed(b"")]
+    assert json.loads(chunk)["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "now"
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"untagged": "off", "use_tool": False, "sentinel": "q7"},
+        {"tool_denylist": frozenset({"delete_file"})},
+    ],
+)
+def test_what_closes_it(policy: dict[str, Any]) -> None:
+    """With these options no form that a page may know is a call, or that tool is never called."""
+    for form in FORMS.values():
+        seen, _ = answered(plan_for(["ok"], **policy), form)
+        assert seen.items == [["text", form]]
 
 
 def test_beside_what_is_quoted() -> None:

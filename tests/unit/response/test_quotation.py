@@ -1,0 +1,116 @@
+"""Tagged calls that are only shown: in inline code and in Markdown quotations."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.growth import LINEAR, growth
+from support.turns import CALL, chat, run_events
+from toolsimlib.events import CallStarted, Closed, Finished, ReasoningDelta
+from toolsimlib.response.pieces import Block, Fragment, Piece, joined
+from toolsimlib.response.quotation import Quotation
+from toolsimlib.response.sentinel import Sentinel
+
+A, B = '<tool_call>{"name":"a"}</tool_call>', '<tool_call>{"name":"b`"}</tool_call>'
+TEXT = [
+    f"`{A}`",
+    f"Write `{A}` to call it.",
+    f"Write ``{A}`` to call it, or `x`.",
+    f"```{A}```",
+    f"`` ` {A} ``",
+    f"`{A} and {B}`",
+    f"`x` and `{A}`",
+    f"> {A}",
+    f"  > {A}\nno more",
+    f">{A}{B}",
+    f"It says:\n> **{A}**",
+    "> <function=a>\n> <parameter=x>\n> 1\n> </parameter>\n> </function>",
+    '`<|python_tag|>{"name": "a"}`',
+]
+CALLS = [
+    (A, 1),
+    (f"`x` {A}", 1),
+    (f"5` {A}", 1),
+    (f"5` {A}\n`", 1),
+    (f"``{A}`", 1),
+    (f"`{A}``", 1),
+    (f"`\n{A}`", 1),
+    (f"```\n{A}\n```", 1),
+    (f"```xml\n{A}\n```\n", 1),
+    (f"1 > 0 {A}", 1),
+    (f"> It says so.\n{A}", 1),
+    (f"> It says so.\n\n{A}{B}", 2),
+    (f"`x {A} {B}", 2),
+    (f"`{A}` {B}", 1),
+    (f"`{A}`\n{B}", 1),
+    (f"{A}`{B}`", 1),
+    (f"`{A}`{A}`", 1),
+    (f"` {A}{'x' * 5000}`", 1),
+    (f"` {A * 40}`", 40),
+]
+
+
+def parser(*, fragments: bool = False) -> Quotation:
+    return Quotation(Sentinel(foreign=True, limit=1000, fragments=fragments))
+
+
+def pieces_of(text: str, size: int = 0, *, fragments: bool = False) -> list[Piece]:
+    quotation = parser(fragments=fragments)
+    pieces: list[Piece] = []
+    for at in range(0, len(text), size or len(text) or 1):
+        pieces += quotation.feed(text[at : at + (size or len(text))])
+    pieces += quotation.finish()
+    assert not quotation.in_block
+    return list(joined(piece for piece in pieces if not isinstance(piece, Fragment)))
+
+
+@pytest.mark.parametrize("text", TEXT)
+def test_what_is_shown_is_text(text: str) -> None:
+    """However it is cut."""
+    for size in (0, 1, 2, 3, 7):
+        assert pieces_of(text, size) == [text]
+
+
+@pytest.mark.parametrize(("text", "calls"), CALLS)
+def test_what_is_not_shown_counts(text: str, calls: int) -> None:
+    """Marks that are never closed are characters, and a fence is no inline code."""
+    for size in (0, 1, 2, 3, 7):
+        pieces = pieces_of(text, size)
+        assert len([piece for piece in pieces if isinstance(piece, Block)]) == calls
+        assert "".join(piece if isinstance(piece, str) else piece.raw for piece in pieces) == text
+
+
+@given(st.lists(st.sampled_from(["`", "``", "```", "\n", ">", " ", "x", A, B, "<tool_call>", "{" * 1200])), st.data())
+def test_nothing_is_lost(parts: list[str], data: st.DataObject) -> None:
+    """Where the text is split does not matter, and the pieces add up to it; fragments change nothing."""
+    text = "".join(parts)
+    whole = pieces_of(text)
+    assert "".join(piece if isinstance(piece, str) else piece.raw for piece in whole) == text
+    size = data.draw(st.integers(1, 9))
+    assert pieces_of(text, size) == pieces_of(text, size, fragments=True) == whole
+
+
+def test_what_may_be_shown_is_not_announced() -> None:
+    """A fragment of a block would be the beginning of a call at the client."""
+    for text in TEXT[:-2]:
+        quotation = parser(fragments=True)
+        assert not [piece for char in text for piece in quotation.feed(char) if isinstance(piece, Fragment)]
+    quotation = parser(fragments=True)
+    assert [piece for char in A for piece in quotation.feed(char) if isinstance(piece, Fragment)]
+
+
+def test_time_is_linear() -> None:
+    """Whatever may hold text back."""
+    for piece in ("`", "`` ", f"`{A}", f"`{A}\n", f"`{A}{'x' * 100}", ">", f"> {A}\n"):
+        assert growth(lambda size, piece=piece: pieces_of(piece * size, 5), 300) < LINEAR  # type: ignore[misc]
+
+
+def test_reasoning_that_ends_with_a_quotation() -> None:
+    """It stays reasoning: without the mark before it, what it quotes would be a call."""
+    for text in (f"The page says:\n> {CALL}", f"It says `{CALL}`"):
+        events, report, _ = run_events(chat(), [ReasoningDelta(text), Finished("stop"), Closed()])
+        assert [event for event in events if isinstance(event, CallStarted)] == []
+        assert report.calls == []
+    events, report, _ = run_events(chat(), [ReasoningDelta(f"I add.\n{CALL}"), Finished("stop"), Closed()])
+    assert report.calls == ["add"]
