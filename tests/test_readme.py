@@ -20,6 +20,7 @@ from toolsimlib.backends.scripted.script import DIRECTIONS
 from toolsimlib.cli.main import parser
 from toolsimlib.cli.usage import check_settings
 from toolsimlib.plan import Policy
+from toolsimlib.proxy.options.predecessor import VARIABLES
 from toolsimlib.proxy.options.table import OPTIONS, Option
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
@@ -46,7 +47,7 @@ def blocks(language: str) -> list[str]:
 
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Backend": ("backend", "upstream", "engine", "upstream_key", "codex_command"),
+    "Backend": ("backend", "upstream", "engine", "upstream_key", "codex_command", "model", "backend_port"),
     "What the model is shown": (
         "manifest",
         "manifest_role",
@@ -56,63 +57,32 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "sentinel",
         "mode",
         "constrain",
+        "tool_allowlist",
+        "forward_hosted_tools",
     ),
     "What else the backend gets": ("request_overrides", "llm_options_defaults", "transforms"),
-    "What counts as a call": ("use_tool", "untagged", "repair", "strict_policy", "max_tool_args_bytes"),
+    "What counts as a call": ("untagged", "repair", "strict_policy"),
     "Several turns in one answer": (
         "retry",
         "unknown_tool",
         "second_opinion",
         "fix_empty_final",
-        "fix_empty_final_disable_tools",
-        "fix_empty_final_text",
         "tool_use_mode",
-        "fallback_retry_count",
         "max_rounds",
-        "max_rounds_seconds",
     ),
     "What the client gets": (
         "stream_arguments",
-        "parallel_tool_calls",
         "stop_after_tools",
-        "stop_after_tools_mode",
-        "suppress_tail_after_tools",
         "tool_block_max",
         "tool_block_dedup",
         "output_mode",
-        "responses_output_mode",
         "tool_block_delimiter",
     ),
-    "Tools": ("tool_allowlist", "tool_denylist", "forward_hosted_tools", "max_tool_output_bytes"),
-    "Memory": (
-        "store",
-        "store_max_answers",
-        "store_max_bytes",
-        "store_max_days",
-        "background_max",
-        "background_event_bytes",
-    ),
-    "MCP servers": (
-        "mcp_config",
-        "hosted_mcp",
-        "mcp_hosts",
-        "mcp_approval",
-        "mcp_approval_timeout",
-        "mcp_timeout",
-        "mcp_max_calls",
-    ),
+    "Memory": ("store",),
+    "MCP servers": ("mcp_config", "mcp_hosts", "mcp_approval"),
     "Access": ("api_key", "cors_origins"),
     "Logs, metrics, recordings": ("log", "metrics_labels", "sse_telemetry", "capture"),
-    "Limits": (
-        "max_request_bytes",
-        "max_answer_bytes",
-        "max_event_bytes",
-        "max_schema_bytes",
-        "max_tools_bytes",
-        "connect_timeout",
-        "idle_timeout",
-    ),
-    "Built-in backends": ("model", "codex_port", "scripted_port", "scripted_delay"),
+    "Limits": ("max_body_bytes", "max_tool_bytes", "connect_timeout", "idle_timeout"),
 }
 """The sections of the page of options, by the names of the options."""
 
@@ -130,14 +100,13 @@ def by_value(option: Option) -> str:
         f"- {', '.join(f'`{name}`' if name != 'Empty' else name for name in about.split(', '))}: {text.strip()}"
         for about, text in zip(rest[::2], rest[1::2], strict=True)
     ]
-    env = f" The environment variable `{option.env}` gives another default." if option.env else ""
     # Otherwise Markdown would render tags as HTML.
-    return "\n".join((f"{lead.strip()}{env}", *([""] if values else []), *values)).replace("<", "\\<")
+    return "\n".join((lead.strip(), *([""] if values else []), *values)).replace("<", "\\<")
 
 
 def options_page() -> str:
-    """Return the options page: each option with its full help and its environment variable."""
-    parts = ["# Options of toolsim\n", INTRODUCTION]
+    """Return the options page: each option with its full help."""
+    parts = ["# Options of toolsim\n", INTRODUCTION.format(variables="`, `".join(VARIABLES))]
     by_name = {option.name: option for option in OPTIONS}
     for title, names in GROUPS.items():
         parts.append(f"## {title}\n")
@@ -151,8 +120,10 @@ def options_page() -> str:
 OPTIONS_PAGE = DOCS / "options.md"
 INTRODUCTION = """\
 Set each with `--set NAME=VALUE` (on `toolsim` and on mitmproxy's programs), in mitmproxy's `config.yaml`, or at run
-time. A wrong name or value stops the start with one line. These are the help texts that
-`mitmdump -s addon/toolsim.py --options` prints.
+time. A wrong name or value stops the start with one line, and so does a name of an earlier version: the line has the
+one that replaces it. These are the help texts that `mitmdump -s addon/toolsim.py --options` prints.
+
+The environment variables of toolsim's predecessor give other defaults: `{variables}`.
 """
 
 

@@ -45,10 +45,10 @@ class Parser(argparse.ArgumentParser):
         return list(dict.fromkeys(found))
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the known word closest to a mistyped one, "" if none is close."""
+def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return a hint at the known word closest to a mistyped one, "" if none is close. ``prefix``: of all known ones."""
     near = get_close_matches(word.lower(), list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
 # From pyproject.toml, without mitmproxy itself; packages that are installed together are suggested together.

@@ -74,7 +74,7 @@ def worlds(hole: int) -> Iterator[Any]:
             "locked": (backend.url, {"toolsim_api_key": KEY}),
             "over chat": (backend.url, {"toolsim_backend": "chat"}),
             "regular": (None, {}),
-            "scripted": (None, {"toolsim_backend": "scripted", "toolsim_scripted_delay": 0}),
+            "scripted": (None, {"toolsim_backend": "scripted"}),
             "locked scripted": (None, {"toolsim_backend": "scripted", "toolsim_api_key": KEY}),
             "locked forward": (None, {"toolsim_upstream": backend.url, "toolsim_api_key": KEY}),
             "hole": (f"http://127.0.0.1:{hole}", {"toolsim_connect_timeout": 2}),

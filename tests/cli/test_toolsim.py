@@ -70,7 +70,7 @@ def log_lines(text: str) -> list[str]:
 
 def test_the_demo(tmp_path: Path) -> None:
     """Each turn comes out as it is meant to, and that is all there is in the log."""
-    command = [*HERE, "demo", "--once", "--port", "0", "--set", "toolsim_scripted_delay=0"]
+    command = [*HERE, "demo", "--once", "--port", "0"]
     run = subprocess.run(
         command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=False
     )
@@ -128,7 +128,7 @@ def test_serve_a_backend_that_is_down(tmp_path: Path) -> None:
 def test_serve_in_a_browser(tmp_path: Path) -> None:
     """With --web the greeting has mitmweb's address, and the turns are behind it."""
     web = ("--set", "web_port=0", "--set", "web_open_browser=false")
-    with running(tmp_path, "demo", "--web", *web, "--set", "toolsim_scripted_delay=0") as (_, log):
+    with running(tmp_path, "demo", "--web", *web) as (_, log):
         wait_for(log, r"turns in a browser +http://127\.0\.0\.1:\d+/\?token=\w+")
         wait_for(log, "played 14 turns")
 
@@ -155,7 +155,7 @@ def test_record_and_replay(tmp_path: Path) -> None:
 
 def test_json_is_what_jq_reads(tmp_path: Path) -> None:
     """Each line of it, from the first to the last."""
-    command = [*HERE, "demo", "--once", "--port", "0", "--set", "toolsim_scripted_delay=0", "--set", "toolsim_log=json"]
+    command = [*HERE, "demo", "--once", "--port", "0", "--set", "toolsim_log=json"]
     run = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=True)
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     assert [line.get("status") for line in lines if "tool_call_count" in line][-5:] == [422, 200, 429, 200, 200]
@@ -180,7 +180,7 @@ def test_a_clean_installation(tmp_path: Path) -> None:
     assert f"Version: {version.split()[1]}\n" in shown
     assert "Author: toolsim developers" in shown
     for program in ((toolsim,), (str(tmp_path / "env/bin/python"), "-m", "toolsim")):
-        with running(tmp_path, "demo", "--set", "toolsim_scripted_delay=0", program=program) as (_, log):
+        with running(tmp_path, "demo", program=program) as (_, log):
             wait_for(log, "played 14 turns")
     doctor = subprocess.run([toolsim, "doctor", "http://127.0.0.1:9"], capture_output=True, text=True, check=False)
     assert doctor.stderr.endswith("the connection is refused: is the server running?\n")

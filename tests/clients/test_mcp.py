@@ -93,7 +93,6 @@ def hosting(request: pytest.FixtureRequest, text_backend: TextBackend, remote: s
     with Mitmdump(
         text_backend.url,
         toolsim_backend=request.param,
-        toolsim_hosted_mcp="run",
         toolsim_mcp_hosts=remote.split("/")[2],
     ) as proxy:
         yield proxy

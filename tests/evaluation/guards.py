@@ -21,13 +21,12 @@ from toolsimlib.errors import ApiError
 
 ALL_TOOLS = ("state_get", "state_patch", "facts_propose")
 TIGHT = (
-    "toolsim_max_tool_args_bytes=300",
-    "toolsim_max_tool_output_bytes=700",
+    "toolsim_max_tool_bytes=700",
     "toolsim_tool_block_dedup=true",
     "toolsim_tool_block_max=2",
     "toolsim_stop_after_tools=on",
     "toolsim_strict_policy=message",
-    "toolsim_tool_denylist=facts_propose",
+    "toolsim_tool_allowlist=!facts_propose",
 )
 """Addon options that no other scenario needs: one proxy has them all, so that a check takes seconds."""
 

@@ -150,7 +150,7 @@ async def test_without_its_guard_a_scenario_is_wrong(
     assert without.label != "internal_error", without.detail
 
 
-OFF = ("toolsim_repair=off", "toolsim_use_tool=false", "toolsim_stop_after_tools=off")
+OFF = ("toolsim_repair=off", "toolsim_untagged=no_use_tool", "toolsim_stop_after_tools=off")
 OPTIONS: list[tuple[str, tuple[str, ...]]] = [
     # The option's default is not off for chat completions.
     *(

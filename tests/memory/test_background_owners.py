@@ -130,7 +130,7 @@ def test_no_key_takes_what_another_waits_for(backend: TextBackend) -> None:
     """A single key may take all places; the next one that becomes free is for the other key that has asked."""
     backend.play([NEVER, NEVER, NEVER])
     with (
-        Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory", toolsim_background_max=2) as running,
+        Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory?background=2") as running,
         connect(running, "one") as one,
         connect(running, "other") as other,
     ):
@@ -150,10 +150,10 @@ def test_how_many_and_how_much(backend: TextBackend, tmp_path: Path) -> None:
     A model is asked again as for any other answer, and each answer is counted and logged when it is over.
     """
     bad = CALL.replace('"Bonn"', "5")
-    backend.play([NEVER, says(*["word "] * 400), says(bad), says(CALL)])
-    options = {"toolsim_background_max": 1, "toolsim_background_event_bytes": 20_000, "toolsim_retry": 1}
+    backend.play([NEVER, says(*["word " * 600] * 401), says(bad), says(CALL)])
+    options = {"toolsim_store": "memory?background=1", "toolsim_retry": 1}
     with (
-        Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory", **options) as running,
+        Mitmdump(backend.url, toolsim_backend="chat", **options) as running,
         connect(running) as client,
     ):
         id = start(client, input="Count").id

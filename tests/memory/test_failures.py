@@ -79,7 +79,7 @@ def test_a_corrupt_store(backend: TextBackend, tmp_path: Path, stream: bool) -> 
 
 def test_bounds_are_kept(backend: TextBackend, tmp_path: Path) -> None:
     """The oldest answers are evicted; a conversation in use stays whole; the metrics report how much is stored."""
-    options: dict[str, Any] = {"toolsim_store": f"sqlite:{tmp_path / 'store'}", "toolsim_store_max_answers": 3}
+    options: dict[str, Any] = {"toolsim_store": f"sqlite:{tmp_path / 'store'}?answers=3"}
     backend.play(lambda exchange: says("Fine."))
     with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy, connect(proxy) as client:
         root = ask(client, False, input="A")

@@ -95,7 +95,7 @@ def test_a_call_of_an_mcp_tool_is_run_when_it_is_whole(backend: RawBackend, tmp_
         await answer.whole(responses_body(steps, "stop"), Content_Type="text/event-stream")
 
     backend.play(emits)
-    options = {"toolsim_backend": "responses", "toolsim_stream_arguments": "incremental", "toolsim_mcp_timeout": 15}
+    options = {"toolsim_backend": "responses", "toolsim_stream_arguments": "incremental"}
     tool: Any = {"type": "function", **WEATHER["function"]}  # type: ignore[dict-item]
     with (
         Mitmdump(backend.url, toolsim_mcp_config=str(tmp_path / "mcp.json"), **options) as proxy,

@@ -152,4 +152,4 @@ def test_a_tool_that_the_backend_does_not_get_is_named(backend: RawBackend) -> N
     with Mitmdump(backend.url, toolsim_backend="chat") as proxy, Line(proxy.url) as line:
         refused = line.post("/v1/responses", alone)
         assert refused.status == 400
-        assert b"toolsim_hosted_mcp=run" in refused.body
+        assert b"toolsim_mcp_hosts" in refused.body

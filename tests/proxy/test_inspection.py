@@ -174,7 +174,7 @@ def test_a_stream_of_50_megabytes(ask: Any, tmp_path: Path) -> None:
     piece = "word " * 2000
     with (
         RawBackend() as backend,
-        Mitmdump(backend.url, toolsim_capture=str(tmp_path), toolsim_max_answer_bytes=64 * 2**20) as proxy,
+        Mitmdump(backend.url, toolsim_capture=str(tmp_path), toolsim_max_body_bytes=64 * 2**20) as proxy,
         Line(proxy.url) as line,
     ):
         backend.play(stream_of("warm up"))

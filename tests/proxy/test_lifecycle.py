@@ -47,7 +47,7 @@ def test_live_reload(script: Path, backend: RawBackend, ask: Any) -> None:
             await answer.send(data)
         await answer.end()
 
-    with Mitmdump(backend.url, script=script, toolsim_tool_denylist="nothing") as proxy:
+    with Mitmdump(backend.url, script=script, toolsim_tool_allowlist="!nothing") as proxy:
         with Line(proxy.url) as line, Line(proxy.url) as other:
             backend.play(waits)
             response = line.begin("POST", "/v1/chat/completions", ask(stream=True))
@@ -98,7 +98,7 @@ def test_predecessors_flags(backend: RawBackend, ask: Any) -> None:
 
 
 # A choice, an address and a number; tests/unit/proxy/options has the others.
-BAD_OPTIONS = {"toolsim_backend": "gpt", "toolsim_upstream": "127.0.0.1:80", "toolsim_max_tool_args_bytes": "0"}
+BAD_OPTIONS = {"toolsim_backend": "gpt", "toolsim_upstream": "127.0.0.1:80", "toolsim_max_tool_bytes": "0"}
 
 
 @pytest.mark.parametrize("name", BAD_OPTIONS)

@@ -56,7 +56,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, remote: str) -> Path:
         "web": {"url": remote, "headers": {"X-Own": "s3cret-header"}} | NEVER,
         "shy": OFFICIAL,
     }
-    (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    timed = {label: {**server, "timeout": SECONDS} for label, server in servers.items()}
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": timed}))
     return folder
 
 
@@ -66,9 +67,7 @@ def proxy(backend: TextBackend, folder: Path, remote: str, request: pytest.Fixtu
         backend.url,
         toolsim_backend=request.param,
         toolsim_mcp_config=str(folder / "mcp.json"),
-        toolsim_hosted_mcp="run",
         toolsim_mcp_hosts=remote.split("/")[2],
-        toolsim_mcp_timeout=SECONDS,
         toolsim_capture=str(folder / "captured"),
         arguments=["-w", str(folder / "flows")],
     ) as proxy:

@@ -52,7 +52,7 @@ def test_explicit_reverse_mode_to_the_loopback(ask: Any) -> None:
     """A reverse mode to the scripted backend's port works in the same way."""
     port = free_port()
     target = f"http://127.0.0.1:{port}"
-    with Mitmdump(target, toolsim_backend="scripted", toolsim_scripted_port=port) as proxy, Line(proxy.url) as line:
+    with Mitmdump(target, toolsim_backend="scripted", toolsim_backend_port=port) as proxy, Line(proxy.url) as line:
         question = [{"role": "user", "content": QUESTION}]
         assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True, messages=question)).body
         assert b'"function_call"' in line.post("/v1/responses", {"input": QUESTION, "tools": [RESPONSES_TOOL]}).body
@@ -82,7 +82,7 @@ def test_port_that_is_taken() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        proxy = Mitmdump(toolsim_backend="scripted", toolsim_scripted_port=taken.getsockname()[1])
+        proxy = Mitmdump(toolsim_backend="scripted", toolsim_backend_port=taken.getsockname()[1])
         assert proxy.exit_code() == 1
     assert "cannot serve its scripted backend" in proxy.log()
 

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def proxy(backend: RawBackend, folder: Path) -> Iterator[Mitmdump]:
-    with Mitmdump(backend.url, toolsim_capture=str(folder), toolsim_max_answer_bytes=64 * MEBIBYTE) as proxy:
+    with Mitmdump(backend.url, toolsim_capture=str(folder), toolsim_max_body_bytes=64 * MEBIBYTE) as proxy:
         yield proxy
 
 

@@ -61,9 +61,9 @@ def proxy(backend: TextBackend, folder: Path) -> Iterator[Mitmdump]:
     with Mitmdump(
         backend.url,
         toolsim_retry=2,
-        toolsim_fix_empty_final=True,
-        toolsim_tool_denylist="secret",
-        toolsim_max_tool_args_bytes=200,
+        toolsim_fix_empty_final="on",
+        toolsim_tool_allowlist="!secret",
+        toolsim_max_tool_bytes=200,
         toolsim_capture=str(folder / "captured"),
         arguments=["-w", str(folder / "flows")],
     ) as proxy:
@@ -263,7 +263,7 @@ def test_each_round_is_a_flow(backend: TextBackend, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_builtin_backend_is_asked_again_too() -> None:
     """Rounds pass its access check, and only admitted clients reach it."""
-    options: dict[str, Any] = {"toolsim_backend": "scripted", "toolsim_scripted_delay": 0, "toolsim_api_key": "k"}
+    options: dict[str, Any] = {"toolsim_backend": "scripted", "toolsim_api_key": "k"}
     with Mitmdump(None, toolsim_retry=1, **options) as it, Line(it.url) as line:
         question = {"input": "What is the forecast for 3 days? [badly]"}
         reply = line.post("/v1/responses", body("responses", stream=False, **question), authorization="Bearer k")

@@ -17,7 +17,7 @@ QUESTION = "What is the weather in Bonn and in Paris?"
 
 @pytest.fixture(scope="module")
 def scripted() -> Iterator[Line]:
-    with Mitmdump(toolsim_backend="scripted", toolsim_scripted_delay=0) as proxy:
+    with Mitmdump(toolsim_backend="scripted") as proxy:
         proxy.wait_for("scripted backend answers")
         with Line(proxy.url) as line:
             yield line

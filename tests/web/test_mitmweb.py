@@ -250,7 +250,7 @@ def test_the_list_distinguishes_turns(chromium: Chromium, tmp_path: Path) -> Non
     web_port = free_port()
     options = {"web_port": web_port, "web_password": PASSWORD, "web_open_browser": False}
     with (
-        Mitmdump(command=MITMWEB, toolsim_backend="scripted", toolsim_scripted_delay=0, **options) as proxy,
+        Mitmdump(command=MITMWEB, toolsim_backend="scripted", **options) as proxy,
         Line(proxy.url) as line,
     ):
         proxy.wait_for("scripted backend answers")

@@ -269,8 +269,8 @@ def _read(api: Api, data: bytes) -> ClientRequest:
     if request.hosted and request.choice.mode != "none":
         kinds = ", ".join(dict.fromkeys(str(tool["type"])[:40] for tool in request.hosted))
         message = (
-            f"This backend runs no tools itself, and got {kinds}: expected functions. With toolsim_hosted_mcp=run "
-            "toolsim runs mcp tools; what toolsim_tool_denylist names is left out."
+            f"This backend runs no tools itself, and got {kinds}: expected functions. With toolsim_mcp_hosts "
+            "toolsim runs mcp tools; what toolsim_tool_allowlist excludes is left out."
         )
         raise BadRequest(message, "tools", "unsupported_value")
     if request.stored_history:

@@ -31,10 +31,9 @@ def is_installed() -> bool:
 
 
 class Pool:
-    """Opens connections, and keeps them. ``seconds``: for each request to a server."""
+    """Opens connections, and keeps them."""
 
-    def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._seconds = seconds
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._module: ModuleType | None = None
         self._connections: OrderedDict[Server, Connection] = OrderedDict()
@@ -62,7 +61,7 @@ class Pool:
         endpoint = server.endpoint
         found: Connection | None = self._connections.get(endpoint)
         if found is None:
-            found = self._connections[endpoint] = self._module.Connection(server, self._seconds, clock=self._clock)
+            found = self._connections[endpoint] = self._module.Connection(server, server.timeout, clock=self._clock)
         self._connections.move_to_end(endpoint)
         self._close_idle()
         return found

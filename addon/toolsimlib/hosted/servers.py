@@ -1,6 +1,7 @@
 """Which MCP servers there are: those of the operator's file, and those that a request names.
 
-The file has the format that MCP clients share, and two more keys (``require_approval``, ``allowed_tools``)::
+The file has the format that MCP clients share, and three more keys (``require_approval``, ``allowed_tools``,
+``timeout``: the seconds that a call, or the start, may take)::
 
     {"mcpServers": {"files": {"command": "npx", "args": ["-y", "…"], "env": {"KEY": "${KEY}"}, "cwd": "/srv"},
                     "docs":  {"url": "https://…/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}, "type": "http"}}}
@@ -34,6 +35,7 @@ _TYPES: Mapping[str, Literal["http", "sse"]] = {
     "sse": "sse",
 }
 _MAX_HEADERS = 32
+_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Server:
     kind: Literal["stdio", "http", "sse"] = "stdio"
     allowed: tuple[Filter, ...] = ()
     free: tuple[Filter, ...] = ()
+    timeout: float = _SECONDS
+    """Seconds that one call, or the start, may take."""
 
     @property
     def endpoint(self) -> Server:
@@ -118,20 +122,21 @@ def _server(label: str, value: Any, environment: Mapping[str, str]) -> Server:
     try:
         if not isinstance(value, dict):
             raise wrong_type(value, "an object", label)
-        allowed, free = _allowed(value, label), _free(value, label)
+        allowed, free, timeout = _allowed(value, label), _free(value, label), _timeout(value, label)
         url, kind = optional(value, "url", str, label), value.get("type", value.get("transport"))
         if url is not None:
             _check_url(known(url), f"{label}.url")
             headers = _strings(value, "headers", label, known)
             way = _TYPES.get(str(kind), "http")
-            return Server(label, url=known(url), headers=headers, kind=way, allowed=allowed, free=free)
+            return Server(label, url=known(url), headers=headers, kind=way, allowed=allowed, free=free, timeout=timeout)
         command = known(required(value, "command", str, label))
         words = optional(value, "args", list, label) or []
         if not all(isinstance(word, str) for word in words):
             raise BadRequest("expected an array of strings", f"{label}.args")
         line = (command, *map(known, words))
         folder = known(optional(value, "cwd", str, label) or "")
-        return Server(label, line, _strings(value, "env", label, known), folder, allowed=allowed, free=free)
+        environ = _strings(value, "env", label, known)
+        return Server(label, line, environ, folder, allowed=allowed, free=free, timeout=timeout)
     except BadRequest as bad:
         raise ValueError(f"server {label!r}: {bad.error.message}") from bad
 
@@ -157,6 +162,14 @@ def _filter(value: Any, param: str) -> Filter:
             read_only = optional(value, "read_only", bool, param)
             return Filter(None if names is None else frozenset(map(str, names)), read_only)
     raise wrong_type(value, "an array of strings or an object", param)
+
+
+def _timeout(value: Mapping[str, Any], param: str) -> float:
+    seconds = value.get("timeout", _SECONDS)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 1e6:
+        message = f"Invalid '{param}.timeout': expected seconds above 0, got {str(seconds)[:40]!r}."
+        raise BadRequest(message, f"{param}.timeout")
+    return float(seconds)
 
 
 def _allowed(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:

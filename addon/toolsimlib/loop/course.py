@@ -7,13 +7,13 @@
 | an empty answer after a tool's output             | once, with ``toolsim_fix_empty_final``; without tools           |
 | a lookup of tools by ``find_tools``               | 3 times; the model is shown their entries                       |
 | calls that the model itself disapproves of        | once, with ``toolsim_second_opinion``; without tools            |
-| an error from the backend                         | ``toolsim_fallback_retry_count`` times, ``relaxed``; no tools   |
+| an error from the backend                         | once, with ``toolsim_tool_use_mode=relaxed``; without tools     |
 | outputs of MCP tools                              | always; the last round that the bounds allow has no tools       |
 
 A question about a call (``opinion.py``) is a round as well, asked apart from the conversation.
 
-The bounds: ``toolsim_max_rounds`` in all, ``toolsim_max_rounds_seconds`` from the first round to the beginning of the
-last, and as much text as one answer may have.
+The bounds: ``toolsim_max_rounds`` in all, ten minutes from the first round to the beginning of the last, and as much
+text as one answer may have.
 """
 
 from __future__ import annotations

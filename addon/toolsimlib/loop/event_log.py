@@ -12,12 +12,13 @@ from collections.abc import AsyncGenerator, Sequence
 from toolsimlib.wire.responses.background import BEHIND, DONE, error_frame, events_value, frames_of
 
 _FRAMES_AT_ONCE = 256
+_MAX_BYTES = 4 * 1024 * 1024
 
 
 class EventLog:
     """Keeps the newest ``max_bytes`` of the events that are added, until ``end``."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._first = 0
         self._frames: list[bytes] = []

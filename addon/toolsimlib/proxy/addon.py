@@ -40,6 +40,7 @@ from toolsimlib.proxy.mitmproxy12.connect import ConnectTimeout
 from toolsimlib.proxy.mitmproxy12.heap import Heap
 from toolsimlib.proxy.notes import PAGE, is_stored, policy_for
 from toolsimlib.proxy.options import table
+from toolsimlib.proxy.options.policy import policy_fields
 from toolsimlib.proxy.options.settings import Limits, Settings, parse
 from toolsimlib.proxy.part import Part, part_of
 from toolsimlib.proxy.recognise import Recogniser
@@ -124,7 +125,7 @@ class ToolSim:
         self._connect_timeout.seconds = settings.limits.connect_timeout
         self._recogniser.key, self._recogniser.is_open = settings.upstream_key, settings.policy.engine == "auto"
         self._settings, self._doors.settings, self._modes = settings, settings, modes
-        self._memory.configure(settings.store, settings.store_bounds)
+        self._memory.configure(settings.store)
         self._background.settings = settings
         self._servers.update(settings.mcp)
         if settings.metrics_labels != self._metrics.labels:
@@ -361,8 +362,12 @@ class ToolSim:
     def _policy(self, flow: HTTPFlow) -> Policy:
         is_builtin = self._builtin.is_at(flow.request.host, flow.request.port)
         changed = ctx.options.has_changed
-        names = ((name, table.PREFIX + name) for name in Policy.__dataclass_fields__)
-        by_hand = (name for name, full in names if full in self._by_hand or changed(full))  # type: ignore[no-untyped-call]
+        given = {
+            option.name: option.default
+            for option in table.OPTIONS
+            if option.full_name in self._by_hand or changed(option.full_name)  # type: ignore[no-untyped-call]
+        }
+        by_hand = policy_fields(given)
         return policy_for(flow, self._settings.policy, by_hand, is_builtin=is_builtin)
 
     def _cors(self, flow: HTTPFlow) -> dict[str, str]:

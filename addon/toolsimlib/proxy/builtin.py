@@ -61,7 +61,7 @@ class BuiltinBackend:
         await self._stop()
         if settings.builtin is None:
             return
-        loopback = Loopback(_make_backend(settings), settings.builtin_port)
+        loopback = Loopback(_make_backend(settings), settings.backend_port)
         try:
             await loopback.start()
         except OSError as problem:
@@ -137,16 +137,15 @@ def check_together(settings: Settings, hosts: Iterable[str]) -> None:
 def _config(settings: Settings) -> tuple[object, ...]:
     return (
         settings.builtin,
-        settings.builtin_port,
+        settings.backend_port,
         settings.codex_command,
-        settings.scripted_delay,
         settings.model,
     )
 
 
 def _make_backend(settings: Settings) -> TextBackend:
     if settings.builtin == "scripted":
-        return ScriptedBackend(settings.scripted_delay / 1000)
+        return ScriptedBackend()
     if settings.builtin == "local":
         assert settings.model is not None
         return LocalBackend(settings.model)

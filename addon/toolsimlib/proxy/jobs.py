@@ -288,13 +288,13 @@ def _respond(job: PageJob) -> Done:
 
 def request_too_large(limit: int) -> ApiError:
     """Return the error for a request body of more than ``limit`` bytes."""
-    message = f"The request body is too large: got more than {limit} bytes (toolsim_max_request_bytes)."
+    message = f"The request body is too large: got more than {limit} bytes (toolsim_max_body_bytes)."
     return ApiError(message, "invalid_request_error", "request_too_large", status=413)
 
 
 def answer_too_large(limit: int) -> ApiError:
     """Return the error for an answer of more than ``limit`` bytes."""
-    message = f"The backend's answer has more than {limit} bytes (toolsim_max_answer_bytes)."
+    message = f"The backend's answer has more than {limit} bytes (toolsim_max_body_bytes)."
     return ApiError(message, code="backend_bad_answer", status=502)
 
 

@@ -26,7 +26,7 @@ class Servers:
 
     def __init__(self) -> None:
         self._mcp = Mcp()
-        self._pool = Pool(self._mcp.timeout)
+        self._pool = Pool()
         self._approvals = Approvals()
         self._hidden = Hidden()
         self._owners: WeakKeyDictionary[HTTPFlow, str] = WeakKeyDictionary()
@@ -43,8 +43,8 @@ class Servers:
         if mcp == self._mcp:
             return
         before, self._mcp = self._mcp, mcp
-        if (before.servers, before.timeout) != (mcp.servers, mcp.timeout):
-            pool, self._pool = self._pool, Pool(mcp.timeout)
+        if before.servers != mcp.servers:
+            pool, self._pool = self._pool, Pool()
             if before.is_used:
                 self._spawn(pool.close())
 
@@ -81,9 +81,9 @@ class Servers:
         mcp = self._mcp
         servers = {server.label: server for server in mcp.servers}
         desk = self.approve.desk if mcp.approval == "operator" else None
-        own = Hosting(self._pool, self._approvals, servers, mcp.runs_clients, mcp.hosts, mcp.max_calls)
+        own = Hosting(self._pool, self._approvals, servers, mcp.runs_clients, mcp.hosts)
         owner = self._owners.get(flow, "")
-        return replace(own, hidden=self._hidden, owner=owner, desk=desk, patience=mcp.patience)
+        return replace(own, hidden=self._hidden, owner=owner, desk=desk)
 
     async def stop(self) -> None:
         """End all servers that run here."""

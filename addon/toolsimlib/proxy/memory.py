@@ -29,7 +29,7 @@ from toolsimlib.proxy.jobs import Done
 from toolsimlib.proxy.reporting.metrics import Family
 from toolsimlib.report import Report
 from toolsimlib.store.opening import Address, open_store
-from toolsimlib.store.record import MAX_TRIES, Bounds, Conflict, Record, Size, Store, StoreError, TooLarge
+from toolsimlib.store.record import MAX_TRIES, Conflict, Record, Size, Store, StoreError, TooLarge
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.responses.kept import Recalled, References, appended, not_found
 from toolsimlib.wire.responses.resources import Resource
@@ -77,7 +77,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._store: Store | None = None
-        self._address: tuple[Address, Bounds] | None = None
+        self._address: Address | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self.size = Size()
         self.evicted = 0
@@ -104,15 +104,14 @@ class Memory:
             errors.add({"what": what}, count)
         return [records, size, evicted, errors]
 
-    def configure(self, address: Address | None, bounds: Bounds) -> None:
+    def configure(self, address: Address | None) -> None:
         """Use this store from now on, None = none, unless it is in use already.
 
         The previous one is closed once pending writes are done; turns in flight write to the new one.
         """
-        wanted = (address, bounds) if address is not None else None
-        if wanted != self._address:
-            self._address = wanted
-            left, self._store = self._store, open_store(*wanted) if wanted is not None else None
+        if address != self._address:
+            left, self._address = self._store, address
+            self._store = open_store(address) if address is not None else None
             self._leave(left)
 
     async def close(self) -> None:
@@ -131,7 +130,7 @@ class Memory:
             records = await store.chain(partition, first, max_bytes) if first else []
             holders = await store.find(partition, references.items) if references.items else {}
         except TooLarge as problem:
-            message = f"The request is too large with what it refers to: {problem} (toolsim_max_request_bytes)."
+            message = f"The request is too large with what it refers to: {problem} (toolsim_max_body_bytes)."
             return ApiError(message, "invalid_request_error", "request_too_large", status=413)
         except StoreError as problem:
             self._failed("read", problem)

@@ -8,6 +8,7 @@ that has logged an error.
 
     toolsim_idle_timeout: got '5m', expected a whole number, 0 or more
     toolsim_bakend: no such option; did you mean toolsim_backend?
+    toolsim_codex_port: this option is gone: write toolsim_backend_port
 
 Nothing of this is needed while the proxy runs: mitmproxy refuses what ``set`` or mitmweb gets wrong, and keeps the old
 value.
@@ -16,8 +17,6 @@ value.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from difflib import get_close_matches
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,8 +24,11 @@ from mitmproxy.exceptions import OptionsError
 from mitmproxy.optmanager import OptManager
 from mitmproxy.proxy.mode_specs import ProxyMode
 
+from toolsimlib.command_line import nearest
 from toolsimlib.proxy.builtin import check_together
 from toolsimlib.proxy.mitmproxy12 import deferred
+from toolsimlib.proxy.options.gone import GONE
+from toolsimlib.proxy.options.reading import from_texts, from_yaml
 from toolsimlib.proxy.options.settings import parse
 from toolsimlib.proxy.options.table import OPTIONS, PREFIX, Option, Value
 
@@ -49,7 +51,7 @@ def take_problems(options: OptManager) -> list[str]:
                 # Each by itself, so that each wrong one is named.
                 parse(SimpleNamespace(**current | {name: given[name]}))
             elif _OURS.match(name):
-                problems[name] = f"{name}: no such option{_did_you_mean(name)}"
+                problems[name] = _unknown(name)
         except ValueError as problem:
             problems[name] = f"{name}: {problem}"
         except OptionsError as problem:
@@ -68,65 +70,13 @@ def take_problems(options: OptManager) -> list[str]:
 
 def _value(option: Option, entry: Any) -> Value:
     """Return the value of an entry, of the option's type. Raises ValueError."""
-    value = _from_texts(option, entry) if isinstance(entry, deferred.Texts) else _from_yaml(option, entry)
-    if option.choices and value not in option.choices:
-        raise ValueError(f"got {value!r}, expected one of {', '.join(option.choices)}{_nearest(value, option.choices)}")
-    return value
+    return from_texts(option, entry) if isinstance(entry, deferred.Texts) else from_yaml(option, entry)
 
 
-def _from_texts(option: Option, texts: Sequence[str]) -> Value:
-    if isinstance(option.default, tuple):
-        return tuple(texts)
-    if len(texts) > 1:
-        raise ValueError(f"got {' and '.join(map(repr, texts))}, expected one value")
-    text = texts[0] if texts else ""
-    match option.default:
-        case bool():
-            if text not in ("", "true", "false", "toggle"):
-                raise ValueError(f"got {text!r}, expected true or false")
-            return text != "false"
-        case int():
-            try:
-                return int(text)
-            except ValueError:
-                raise ValueError(f"got {text!r}, {_expected(option)}") from None
-    if not texts:
-        raise ValueError(f"got no value, {_expected(option)}")
-    return text
-
-
-def _from_yaml(option: Option, value: Any) -> Value:
-    match option.default:
-        case tuple() if isinstance(value, list) and all(isinstance(text, str) for text in value):
-            return tuple(value)
-        case bool() if isinstance(value, bool):
-            return value
-        case int() if isinstance(value, int) and not isinstance(value, bool) and not isinstance(option.default, bool):
-            return value
-        case str() if isinstance(value, str):
-            return value
-    raise ValueError(f"got {value!r}, {_expected(option)}")
-
-
-def _expected(option: Option) -> str:
-    match option.default:
-        case tuple():
-            return "expected a list of texts"
-        case bool():
-            return "expected true or false"
-        case int():
-            return f"expected a whole number, {option.minimum} or more"
-    return f"expected one of {', '.join(option.choices)}" if option.choices else "expected a text"
-
-
-def _did_you_mean(name: str) -> str:
-    """Return a hint at the option that an unknown name is nearest to."""
+def _unknown(name: str) -> str:
+    """Return what is wrong with a name that no option has: what replaces it, or which one is meant."""
     rest = re.sub(r"\W", "_", _OURS.sub("", name).lower())
-    return (
-        _nearest(rest, [option.name for option in OPTIONS], PREFIX) or f"; their names begin with {PREFIX}, see README"
-    )
-
-
-def _nearest(word: object, known: Sequence[str], prefix: str = "") -> str:
-    near = get_close_matches(str(word).lower(), known, n=1)
-    return f"; did you mean {prefix}{near[0]}?" if near else ""
+    if rest in GONE:
+        return f"{name}: this option is gone: {GONE[rest]}"
+    hint = nearest(rest, [option.name for option in OPTIONS], PREFIX)
+    return f"{name}: no such option{hint or f'; their names begin with {PREFIX}, see README'}"

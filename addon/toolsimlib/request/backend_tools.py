@@ -78,7 +78,7 @@ def _no_form(tools: tuple[Hosted, ...], client: Dialect, backend: Dialect) -> Ba
         f"'tools' holds only what a backend has to run itself ({', '.join(kinds)}), and this one has another API "
         f"({backend}). Expected functions, or a backend of the API {client} (toolsim_backend)"
     )
-    message += "; with toolsim_hosted_mcp=run toolsim runs mcp tools itself." if "mcp" in kinds else "."
+    message += "; with toolsim_mcp_hosts toolsim runs mcp tools itself." if "mcp" in kinds else "."
     return BadRequest(message, "tools", "unsupported_value")
 
 
@@ -86,8 +86,8 @@ def _unavailable(wanted: str, *, is_allowed: bool) -> BadRequest:
     kind = wanted[:40]
     message = f"'tool_choice' wants '{kind}', which a backend has to run itself, and it does not get this tool"
     if not is_allowed:
-        message += " (toolsim_tool_allowlist, toolsim_tool_denylist)."
+        message += " (toolsim_tool_allowlist)."
     else:
         message += " beside functions: set toolsim_forward_hosted_tools for a backend that can run it"
-        message += ", or toolsim_hosted_mcp=run." if kind == "mcp" else "."
+        message += ", or toolsim_mcp_hosts." if kind == "mcp" else "."
     return BadRequest(message, "tool_choice", "unsupported_value")

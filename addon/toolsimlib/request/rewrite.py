@@ -300,7 +300,7 @@ def _check_tools_size(plan: Plan) -> None:
     if size > limit:
         message = (
             f"The tools, and what a Response repeats of its request, are too large: got {size} bytes, expected at most "
-            f"{limit} (toolsim_max_tools_bytes)."
+            f"{limit}."
         )
         raise BadRequest(message, "tools", "request_too_large")
 

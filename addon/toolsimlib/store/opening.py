@@ -1,8 +1,10 @@
-"""The address of a store, as the operator writes it."""
+"""The address of a store, as the operator writes it, with its limits: ``sqlite:/srv/answers?days=7&answers=5000``."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,33 +13,73 @@ from toolsimlib.store.record import Bounds, Store
 from toolsimlib.store.sqlite import SqliteStore
 
 EXPECTED = "memory, sqlite:PATH or redis://HOST:PORT"
+_SMALLEST: Mapping[str, int] = {"answers": 1, "bytes": 1024, "days": 1, "background": 1}
+"""The limits that an address may have, with the smallest value of each."""
+BACKGROUND = 16
+_DAY_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a store is: ``place`` is the path of a file or the URL of a server."""
+    """Where a store is, and how much it may hold."""
 
     kind: Literal["memory", "sqlite", "redis"]
     place: str = ""
+    """The path of a file or the URL of a server."""
+    bounds: Bounds = Bounds()
+    background: int = BACKGROUND
+    """The largest number of answers that are made in the background at one time."""
 
 
 def read_address(text: str) -> Address | None:
     """Parse an address, None for no store. Raises ValueError, with a message for people."""
-    if text in ("", "memory"):
-        return Address("memory") if text else None
-    kind, _, rest = text.partition(":")
+    if not text:
+        return None
+    plain, limits = _split(text)
+    default = Bounds()
+    bounds = Bounds(
+        limits.get("answers", default.records),
+        limits.get("bytes", default.bytes),
+        limits["days"] * _DAY_SECONDS if "days" in limits else default.seconds,
+    )
+    background = limits.get("background", BACKGROUND)
+    kind, _, rest = plain.partition(":")
     match kind:
+        case "memory" if plain == kind:
+            return Address("memory", "", bounds, background)
         case "sqlite" if place := rest.removeprefix("//"):
-            return Address("sqlite", str(Path(place).expanduser()))
+            return Address("sqlite", str(Path(place).expanduser()), bounds, background)
         case "redis" | "rediss" | "unix" if rest.startswith("//") and len(rest) > 2:
             if importlib.util.find_spec("redis") is None:
                 raise ValueError("a Redis server needs the extra [redis]: pip install '.[redis]'")
-            return Address("redis", text)
+            return Address("redis", plain, bounds, background)
     raise ValueError(f"got {text!r}, expected {EXPECTED}")
 
 
-def open_store(address: Address, bounds: Bounds) -> Store:
+def _split(text: str) -> tuple[str, dict[str, int]]:
+    """Return an address without our limits, and the limits. A URL may have parameters of its own, for its server.
+
+    Raises ValueError.
+    """
+    plain, _, query = text.partition("?")
+    limits: dict[str, int] = {}
+    others = []
+    for pair in query.split("&") if query else ():
+        name, _, value = pair.partition("=")
+        if name not in _SMALLEST:
+            others.append(pair)
+        elif not re.fullmatch(r"\d{1,15}", value, re.ASCII) or int(value) < _SMALLEST[name]:
+            raise ValueError(f"got {pair!r}, expected a whole number, {_SMALLEST[name]} or more, after {name}=")
+        else:
+            limits[name] = int(value)
+    if others and "://" not in plain:
+        raise ValueError(f"got {others[0]!r} after '?', expected limits: {', '.join(_SMALLEST)}")
+    return (f"{plain}?{'&'.join(others)}" if others else plain), limits
+
+
+def open_store(address: Address) -> Store:
     """Return the store at an address. Nothing is opened before it is first needed."""
+    bounds = address.bounds
     match address.kind:
         case "sqlite":
             return SqliteStore(Path(address.place), bounds)

@@ -271,7 +271,7 @@ async def test_tools_that_the_backend_would_run_are_a_400(client: httpx.AsyncCli
     await loopback.stop()
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "tools"
-    for part in ("mcp, web_search", "toolsim_hosted_mcp=run", "toolsim_tool_denylist"):
+    for part in ("mcp, web_search", "toolsim_mcp_hosts", "toolsim_tool_allowlist"):
         assert part in answer.json()["error"]["message"]
     assert allowed.status_code == 200
 
@@ -291,7 +291,7 @@ async def test_models(client: httpx.AsyncClient) -> None:
 
 async def test_the_scripted_backend_is_served(client: httpx.AsyncClient) -> None:
     """With the scripted backend both paths answer with text and usage."""
-    loopback, url = await serve(ScriptedBackend())
+    loopback, url = await serve(ScriptedBackend(0))
     responses = (await client.post(f"{url}/responses", json={"input": "hello"})).json()
     chat = (await client.post(f"{url}/chat/completions", json={"messages": [{"role": "user", "content": "a"}]})).json()
     await loopback.stop()

@@ -48,7 +48,7 @@ def web(number: int) -> Server:
 
 async def test_one_connection_for_one_server(now: Any) -> None:
     """Whatever a request allows of it; with other credentials it is another one."""
-    pool = Pool(1, clock=lambda: now.time)
+    pool = Pool(clock=lambda: now.time)
     for server in (LOCAL, Server("local", ("x",), allowed=(Filter(frozenset()),)), web(1), web(2), web(1)):
         await pool.tools(server)
     assert [each.server for each in Fake.made] == [LOCAL, web(1), web(2)]
@@ -58,7 +58,7 @@ async def test_one_connection_for_one_server(now: Any) -> None:
 
 async def test_calls_keep_their_order(now: Any) -> None:
     """A model writes a file before it reads it, and a server that runs one call at a time must do so too."""
-    pool = Pool(1, clock=lambda: now.time)
+    pool = Pool(clock=lambda: now.time)
     await pool.tools(LOCAL)
     tools = [str(number) for number in range(200)]
     await asyncio.gather(*(pool.call(LOCAL, tool, {}, 1) for tool in tools))
@@ -67,7 +67,7 @@ async def test_calls_keep_their_order(now: Any) -> None:
 
 async def test_idle_ones_are_closed(now: Any) -> None:
     """Those that are busy stay, local ones stay, and there is no room for more than so many."""
-    pool = Pool(1, clock=lambda: now.time)
+    pool = Pool(clock=lambda: now.time)
     for server in (LOCAL, web(1), web(2)):
         await pool.tools(server)
     Fake.made[2].is_busy = True
@@ -75,7 +75,7 @@ async def test_idle_ones_are_closed(now: Any) -> None:
     await pool.tools(web(3))
     await asyncio.sleep(0)
     assert [each.server for each in Fake.made[:3] if each.is_closed] == [web(1)]
-    Fake.made, pool = [], Pool(1, clock=lambda: now.time)
+    Fake.made, pool = [], Pool(clock=lambda: now.time)
     for number in range(MAX_CONNECTIONS + 5):
         await pool.tools(web(number))
     await asyncio.sleep(0)

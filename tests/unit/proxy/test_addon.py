@@ -168,7 +168,7 @@ def test_connection_strategy(options: dict[str, Any], expected: str, addon: Any)
 
 @pytest.fixture
 def loopback(addon: ToolSim) -> Iterator[Loopback]:
-    addon._builtin._loopback = Loopback(ScriptedBackend(), 4711)
+    addon._builtin._loopback = Loopback(ScriptedBackend(0), 4711)
     yield addon._builtin._loopback
     addon._builtin._loopback = None
 

@@ -74,7 +74,7 @@ async def test_the_log_says_who_answers(backend: Any, mode: str, line: str, capl
     """It does not claim that a backend answers if it gets no requests, or if it is a Codex that may be missing."""
     port = free_port()
     caplog.set_level(logging.INFO)
-    settings = Settings(builtin=backend, scripted_port=port, codex_port=port, codex_command=("no-such-codex",))
+    settings = Settings(builtin=backend, backend_port=port, codex_command=("no-such-codex",))
     builtin = BuiltinBackend()
     await builtin.start(settings, [ProxyMode.parse(mode.format(port=port))])
     await builtin.stop()

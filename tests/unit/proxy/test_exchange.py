@@ -185,7 +185,7 @@ def test_answer_beyond_the_limit() -> None:
         rewrite_whole(made, flow)
         assert flow.response is not None
         assert flow.response.status_code == 502
-        assert "toolsim_max_answer_bytes" in flow.response.json()["error"]["message"]
+        assert "toolsim_max_body_bytes" in flow.response.json()["error"]["message"]
 
 
 def request(body: bytes, **headers: str) -> HTTPFlow:

@@ -65,11 +65,11 @@ def test_a_rewritten_request_has_a_topic() -> None:
 @pytest.mark.parametrize(
     ("job", "status", "words"),
     [
-        (request_job(limit=10), 413, "toolsim_max_request_bytes"),
-        (request_job(gzip.compress(bytes(20_000)), "gzip"), 413, "toolsim_max_request_bytes"),
+        (request_job(limit=10), 413, "toolsim_max_body_bytes"),
+        (request_job(gzip.compress(bytes(20_000)), "gzip"), 413, "toolsim_max_body_bytes"),
         (request_job(b"no gzip", "gzip"), 400, "cannot be decoded"),
         (request_job({**BODY, "tools": 5}), 400, "tools"),
-        (answer_job(bytes(11), limit=10), 502, "toolsim_max_answer_bytes"),
+        (answer_job(bytes(11), limit=10), 502, "toolsim_max_body_bytes"),
         (answer_job(b"x", "br"), 502, "cannot be decoded"),
         (background_job(b"no JSON"), 400, "not a JSON object"),
         (background_job(b'{"input":"x","store":false}'), 400, "needs 'store'"),

@@ -71,15 +71,15 @@ async def test_options_that_change_end_the_servers_that_run() -> None:
     servers = Servers()
     servers.update(MCP)
     first = servers.hosting(ORIGINS, asked())
-    servers.update(replace(MCP, max_calls=3))
+    servers.update(replace(MCP, hosts=("docs.example",)))
     second = servers.hosting(ORIGINS, asked())
-    servers.update(replace(MCP, timeout=3.0))
+    servers.update(Mcp((Server("files", ("x",), timeout=3.0),)))
     third = servers.hosting(ORIGINS, asked())
     assert first is not None
     assert second is not None
     assert third is not None
     assert first.pool is second.pool
-    assert second.max_calls == 3
+    assert second.hosts == ("docs.example",)
     assert second.desk is None
     servers.update(replace(MCP, approval="operator"))
     fourth = servers.hosting(ORIGINS, asked())

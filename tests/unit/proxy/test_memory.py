@@ -22,7 +22,7 @@ ANSWER = json.dumps({"id": "resp_1", "status": "completed", "output": [{"id": "o
 
 def memory(bounds: Bounds | None = None) -> Memory:
     made = Memory()
-    made.configure(Address("memory"), bounds or Bounds())
+    made.configure(Address("memory", bounds=bounds or Bounds()))
     return made
 
 
@@ -158,11 +158,11 @@ def test_a_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
     """Other options leave the records in memory; without a store there are no metrics."""
     made = memory()
     first = made._store
-    made.configure(Address("memory"), Bounds())
+    made.configure(Address("memory"))
     assert made._store is first
-    made.configure(Address("sqlite", str(tmp_path / "store")), Bounds())
+    made.configure(Address("sqlite", str(tmp_path / "store")))
     assert made._store is not first
-    made.configure(None, Bounds())
+    made.configure(None)
     assert not made.is_on
     assert made.families() == []
 
@@ -170,15 +170,15 @@ def test_a_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
 async def test_a_store_that_is_left_is_closed(tmp_path: Path) -> None:
     """Whether replaced or shut down: pending writes are finished, and no file stays open."""
     made, file = Memory(), tmp_path / "store"
-    made.configure(Address("sqlite", str(file)), Bounds())
+    made.configure(Address("sqlite", str(file)))
     kept = [asyncio.create_task(made.keep(turn(f"resp_{number}"), ANSWER, [])) for number in range(20)]
     await asyncio.sleep(0)
-    made.configure(Address("sqlite", str(tmp_path / "other")), Bounds())
+    made.configure(Address("sqlite", str(tmp_path / "other")))
     assert await asyncio.gather(*kept) == [True] * 20
     await made.keep(turn("resp_20"), ANSWER, [])
     await made.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "store"]
-    made.configure(Address("sqlite", str(file)), Bounds())
+    made.configure(Address("sqlite", str(file)))
     assert isinstance(await made.recall("p", References("resp_19"), MANY), Recalled)
     await made.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "store"]
@@ -191,7 +191,7 @@ async def _never(_: bytes | None) -> Done:
 async def test_a_store_that_is_taken_away_under_a_turn() -> None:
     """What needs the store is an error in the API's shape; what does not is answered, and marked as not stored."""
     made = memory()
-    made.configure(None, Bounds())
+    made.configure(None)
     assert await made.recall("p", References("resp_1"), MANY) == UNAVAILABLE
     assert await made.keep(turn("resp_1"), ANSWER, []) is False
     assert await made.keep(turn("resp_1", References(conversation="conv_1")), ANSWER, []) == LOST

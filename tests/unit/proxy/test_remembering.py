@@ -22,7 +22,6 @@ from toolsimlib.proxy.remembering import Remembering
 from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.report import Report
 from toolsimlib.store.opening import Address
-from toolsimlib.store.record import Bounds
 from toolsimlib.wire.responses.kept import Recalled
 
 
@@ -33,7 +32,7 @@ async def do(job: Job) -> Done:
 @pytest.fixture
 def memory() -> Memory:
     made = Memory()
-    made.configure(Address("memory"), Bounds())
+    made.configure(Address("memory"))
     return made
 
 

@@ -50,9 +50,9 @@ BACKENDS = "expected one of auto, responses, chat, codex, local, scripted"
         ("toolsim_idle_timeout", "toolsim_idle_timeout: got '', expected a whole number, 0 or more"),
         ("toolsim_tool_block_max=two", "toolsim_tool_block_max: got 'two', expected a whole number, 0 or more"),
         ("toolsim_tool_block_max=1.5", "toolsim_tool_block_max: got '1.5', expected a whole number, 0 or more"),
-        ("toolsim_codex_port=99999", "toolsim_codex_port: got 99999, expected a port number from 0 to 65535"),
-        ("toolsim_use_tool=maybe", "toolsim_use_tool: got 'maybe', expected true or false"),
-        ("toolsim_use_tool=False", "toolsim_use_tool: got 'False', expected true or false"),
+        ("toolsim_backend_port=99999", "toolsim_backend_port: got 99999, expected a port number from 0 to 65535"),
+        ("toolsim_sse_telemetry=maybe", "toolsim_sse_telemetry: got 'maybe', expected true or false"),
+        ("toolsim_sse_telemetry=False", "toolsim_sse_telemetry: got 'False', expected true or false"),
         ("toolsim_backend=ollama", f"toolsim_backend: got 'ollama', {BACKENDS}"),
         ("toolsim_backend=Codex", f"toolsim_backend: got 'Codex', {BACKENDS}; did you mean codex?"),
         ("toolsim_backend", f"toolsim_backend: got no value, {BACKENDS}"),
@@ -93,11 +93,14 @@ def test_a_wrong_argument_is_one_line(given: str, line: str) -> None:
     [
         ("toolsim_idle_timeout: 5m", "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more"),
         ("toolsim_idle_timeout: true", "toolsim_idle_timeout: got True, expected a whole number, 0 or more"),
-        ("toolsim_use_tool: 1", "toolsim_use_tool: got 1, expected true or false"),
+        ("toolsim_sse_telemetry: 1", "toolsim_sse_telemetry: got 1, expected true or false"),
         ("toolsim_api_key: 12345", "toolsim_api_key: got 12345, expected a text"),
         ("toolsim_tool_allowlist: a", "toolsim_tool_allowlist: got 'a', expected a list of texts"),
         ("toolsim_backend: codx", f"toolsim_backend: got 'codx', {BACKENDS}; did you mean codex?"),
-        ("toolsim_stop_after_tools: true", "toolsim_stop_after_tools: got True, expected one of auto, on, off"),
+        (
+            "toolsim_stop_after_tools: true",
+            "toolsim_stop_after_tools: got True, expected one of auto, on, first, drop, off",
+        ),
         ("toolsim_bakend: chat", "toolsim_bakend: no such option; did you mean toolsim_backend?"),
     ],
 )
@@ -129,12 +132,12 @@ def test_a_login_is_not_lent_by_mistake() -> None:
 
 
 @pytest.mark.parametrize(
-    "yaml", ["", "toolsim_use_tool: false\ntoolsim_tool_allowlist: [a]\ntoolsim_idle_timeout: 5\n"]
+    "yaml", ["", "toolsim_tool_block_dedup: false\ntoolsim_tool_allowlist: [a]\ntoolsim_idle_timeout: 5\n"]
 )
 def test_what_is_right_is_left_alone(yaml: str) -> None:
     """Every form of a value that mitmproxy accepts; names of other addons are ignored."""
-    right = ("toolsim_backend=chat", "toolsim_repair=off", "toolsim_tool_denylist=a", "toolsim_tool_denylist=b")
-    assert problems(*right, "toolsim_sse_telemetry", "toolsim_parallel_tool_calls=toggle", "other=1", yaml=yaml) == []
+    right = ("toolsim_backend=chat", "toolsim_repair=off", "toolsim_tool_allowlist=a", "toolsim_tool_allowlist=!b")
+    assert problems(*right, "toolsim_sse_telemetry", "toolsim_forward_hosted_tools=toggle", "other=1", yaml=yaml) == []
 
 
 def test_every_default_passes() -> None:

@@ -110,5 +110,5 @@ def test_an_answer_beyond_the_limit() -> None:
         sent += b"".join(made.feed(chat_frame("word ")))
     assert made.cut
     assert made.report.error == "backend_bad_answer"
-    assert sent.count(b"toolsim_max_answer_bytes") == 1
+    assert sent.count(b"toolsim_max_body_bytes") == 1
     assert made.at_once(chat_frame("word ")) is None

@@ -84,7 +84,7 @@ def test_alone_over_the_other_api_it_is_refused(client: Dialect, tool: dict[str,
     assert (error.status, error.param) == (400, "tools")
     for part in (tool["type"], client, other, "toolsim_backend"):
         assert part in error.message
-    assert ("toolsim_hosted_mcp=run" in error.message) == (tool["type"] == "mcp")
+    assert ("toolsim_mcp_hosts" in error.message) == (tool["type"] == "mcp")
     made, report, _ = rewrite(client, Policy(backend=other), tools=[tool], tool_choice="none")
     assert made is not None
     assert (report.dropped, report.warnings) == ([f"tool:{tool['type']}"], [])
@@ -156,6 +156,6 @@ def test_the_operators_lists_hold_for_it(
         for tool in (SEARCH, MCP):
             if tool not in left:
                 error = refusal("responses", policy, tools=[*functions, SEARCH, MCP], tool_choice=tool).error
-                assert "toolsim_tool_denylist" in error.message
+                assert "toolsim_tool_allowlist" in error.message
         if not left and not functions:
             assert refusal("responses", policy, tools=[SEARCH, MCP], tool_choice="required").error.status == 400

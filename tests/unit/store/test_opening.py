@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ from toolsimlib.store.sqlite import SqliteStore
         ("sqlite:~/b", Address("sqlite", str(Path.home() / "b"))),
         ("redis://h:1/2", Address("redis", "redis://h:1/2")),
         ("rediss://h", Address("redis", "rediss://h")),
+        ("memory?answers=3&background=2", Address("memory", "", Bounds(records=3), 2)),
+        ("sqlite:/a?bytes=2000&days=2", Address("sqlite", "/a", Bounds(bytes=2000, seconds=172_800.0))),
+        ("redis://h?db=2&answers=3", Address("redis", "redis://h?db=2", Bounds(records=3))),
     ],
 )
 def test_addresses(text: str, address: Address | None) -> None:
@@ -37,10 +41,31 @@ def test_what_is_none(text: str) -> None:
         read_address(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("memory?answers=0", "got 'answers=0', expected a whole number, 1 or more, after answers="),
+        ("memory?bytes=1023", "expected a whole number, 1024 or more"),
+        ("memory?days=x", "got 'days=x', expected a whole number"),
+        ("memory?", None),
+        ("memory?day=3", "got 'day=3' after '?', expected limits: answers, bytes, days, background"),
+        ("sqlite:/a?x", "got 'x' after '?'"),
+        ("?days=3", "expected memory, sqlite:PATH"),
+    ],
+)
+def test_limits_that_are_refused(text: str, reason: str | None) -> None:
+    """The message says which one, and what was expected."""
+    if reason is None:
+        assert read_address(text) == Address("memory")
+        return
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        read_address(text)
+
+
 async def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
     """A store is created without touching its location."""
-    store = open_store(Address("sqlite", str(tmp_path / "store")), Bounds())
+    store = open_store(Address("sqlite", str(tmp_path / "store")))
     assert isinstance(store, SqliteStore)
-    assert isinstance(open_store(Address("memory"), Bounds()), SqliteStore)
+    assert isinstance(open_store(Address("memory")), SqliteStore)
     assert list(tmp_path.iterdir()) == []
     await store.close()

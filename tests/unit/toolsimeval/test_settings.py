@@ -104,7 +104,7 @@ def test_profiles_apply_where_they_are_meant_to() -> None:
         ("--profiles", "nothing"),
         ("--profiles", "recommended"),
         ("--set", "toolsim_repair"),
-        ("--set", "toolsim_tool_denylist=a b"),
+        ("--set", "toolsim_tool_allowlist=!a b"),
         ("--set", "toolsim_repiar=off"),
         ("--set", "toolsim_repair=off,perhaps"),
         ("--llm-options", "[]"),

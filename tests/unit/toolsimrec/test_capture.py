@@ -180,7 +180,7 @@ def test_files_are_private(mitm: Any, tmp_path: Path) -> None:
 
 def test_options_in_force(mitm: Any, tmp_path: Path) -> None:
     """Options that are not at their default are recorded as plain data, and restored as the policy."""
-    mitm.options.update(toolsim_sentinel="act", toolsim_tool_denylist=["b", "a"])
+    mitm.options.update(toolsim_sentinel="act", toolsim_tool_allowlist=["!b", "!a"])
     flow = exchange(question(), *chat_answer("Words."))
     assert flow.metadata[NOTE]["options"] == {"sentinel": "act", "tool_denylist": ["a", "b"]}
     backend, _ = read(tmp_path / files(tmp_path)[0])

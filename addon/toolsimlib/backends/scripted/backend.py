@@ -16,6 +16,8 @@ from toolsimlib.events import BackendEvent, Closed, Counted, Failed, Finished, O
 from toolsimlib.wire.dialect import CHAT, RESPONSES
 
 MODEL = "toolsim-scripted"
+DELAY_SECONDS = 0.015
+"""Between two pieces of text: a human pace."""
 
 # Short enough that tags, names and escapes are cut in the middle, as a model's tokens cut them.
 _PIECE_CHARS = 7
@@ -37,7 +39,7 @@ class ScriptedBackend:
 
     apis = (RESPONSES, CHAT)
 
-    def __init__(self, delay: float = 0.0) -> None:
+    def __init__(self, delay: float = DELAY_SECONDS) -> None:
         self._delay = delay
 
     async def start(self) -> None:

@@ -16,6 +16,6 @@
    follows it at another proxy (``elsewhere.py``).
 5. A proxy that has lost its lease stops the model within ``ledger.RENEW_SECONDS``; if the request to end the answer
    comes to that proxy itself, at once.
-6. ``toolsim_background_max`` limits the answers in progress: more get a 429 rather than a queue of unknown length.
-   ``toolsim_background_event_bytes`` limits what is stored of their events.
+6. A limit in ``toolsim_store`` bounds the answers in progress: more get a 429 rather than a queue of unknown length.
+   ``loop/event_log.py`` bounds what is stored of their events.
 """

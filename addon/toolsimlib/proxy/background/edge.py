@@ -26,6 +26,7 @@ from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.reporting.metrics import Family
 from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.report import Report
+from toolsimlib.store.opening import BACKGROUND
 from toolsimlib.store.record import MAX_TRIES, StoreError, TooLarge
 from toolsimlib.wire.dialect import Api
 from toolsimlib.wire.json_codec import dump
@@ -84,8 +85,9 @@ class BackgroundAnswers:
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> None:
         """Start an answer, and send its client the queued Response; or answer the flow with an error."""
         assert exchange.memory is not None
-        partition = exchange.memory.partition
-        if (refusal := self._places.refusal(partition, self.settings.background.answers)) is not None:
+        partition, store = exchange.memory.partition, self.settings.store
+        most = store.background if store is not None else BACKGROUND
+        if (refusal := self._places.refusal(partition, most)) is not None:
             flow.response = exchange.refuse(refusal)
             return
         with self._places.starting(partition):
@@ -130,7 +132,7 @@ class BackgroundAnswers:
         shown = dump(response).encode()
         value = value_of(shown, own, stream=made.form.stream)
         lease = await self._ledger.open(turn.partition, turn.kept.id, value, references.previous, names)
-        log = EventLog(settings.background.event_bytes) if made.form.stream else None
+        log = EventLog() if made.form.stream else None
         hosting = self._servers.hosting(settings.origins, flow)
         answer = self._rounds.in_background(flow, api, made.form, made.body, policy, settings.bounds, hosting)
         run = Run(answer, lease, writer, log, own, names, references.previous, references.conversation)

@@ -21,8 +21,8 @@ EDGE_OPTIONS = (
     Option(
         "api_key",
         "",
-        "Key that clients must send as their Bearer token; without it nothing passes, whatever the path, and it is "
-        "not forwarded. Clients that use this listener as their proxy send it in Proxy-Authorization, as Bearer or as "
+        "Key that clients must send as their Bearer token; it is not forwarded. Requests without it are rejected on "
+        "every path. Clients that use this listener as their proxy send it in Proxy-Authorization, as Bearer or as "
         "the password of any name. Required before the codex backend is served to other machines.",
     ),
     Option(
@@ -33,19 +33,9 @@ EDGE_OPTIONS = (
     ),
     Option("codex_command", "codex app-server", "Command line that starts the Codex app-server."),
     Option(
-        "codex_port",
+        "backend_port",
         0,
-        "Port on 127.0.0.1 of the codex backend, for an explicit reverse mode to it; 0 = any free port.",
-    ),
-    Option(
-        "scripted_port",
-        0,
-        "Port on 127.0.0.1 of the scripted backend, for an explicit reverse mode to it; 0 = any free port.",
-    ),
-    Option(
-        "scripted_delay",
-        30,
-        "Milliseconds between the pieces that the scripted backend streams; 0 = none.",
+        "Port on 127.0.0.1 of the built-in backend, for an explicit reverse mode to it; 0 = any free port.",
     ),
     Option(
         "capture",
@@ -66,21 +56,10 @@ EDGE_OPTIONS = (
         "listener by anything but an address, localhost, the machine's name, or the host of a page listed here.",
     ),
     Option(
-        "max_request_bytes",
-        16 * 1024 * 1024,
-        "Size limit in bytes, decoded, of a request body that has to be read. A larger one is answered with 413.",
-        minimum=1,
-    ),
-    Option(
-        "max_answer_bytes",
+        "max_body_bytes",
         32 * 1024 * 1024,
-        "Size limit in bytes, decoded, of a backend's answer, whole or as a stream. Beyond it the answer fails.",
-        minimum=1,
-    ),
-    Option(
-        "max_event_bytes",
-        2 * 1024 * 1024,
-        "Size limit in bytes of one event of a backend's stream. Beyond it the answer fails.",
+        "Size limit in bytes, decoded, of a request's body that has to be read, and of a backend's answer, whole or "
+        "as a stream. A larger request is answered with 413; beyond it an answer fails.",
         minimum=1,
     ),
     Option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,11 +18,12 @@ from toolsimlib.loop.course import Bounds
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream, parse_url
 from toolsimlib.proxy.cors import Origins
-from toolsimlib.proxy.options.table import OPTIONS, Option
+from toolsimlib.proxy.options.policy import policy_fields
+from toolsimlib.proxy.options.reading import checked
+from toolsimlib.proxy.options.table import OPTIONS
 from toolsimlib.request.fields import read_fields
 from toolsimlib.request.transforms import expand
 from toolsimlib.store.opening import Address, read_address
-from toolsimlib.store.record import Bounds as StoreBounds
 
 MAX_RETRY = 3
 """A model that fails four times in a row fails the fifth time too."""
@@ -39,7 +40,7 @@ class Limits:
     keepalive: float = 10.0
     connect_timeout: float = 10.0
     idle_timeout: float = 300.0
-    max_request_bytes: int = 16 * 1024 * 1024
+    max_request_bytes: int = 32 * 1024 * 1024
     max_answer_bytes: int = 32 * 1024 * 1024
     max_event_bytes: int = 2 * 1024 * 1024
 
@@ -51,23 +52,12 @@ class Mcp:
     servers: tuple[Server, ...] = ()
     runs_clients: bool = False
     hosts: tuple[str, ...] = ()
-    timeout: float = 30.0
-    max_calls: int = 32
     approval: Literal["client", "operator"] = "client"
-    patience: float = 120.0
 
     @property
     def is_used(self) -> bool:
         """Whether any server may be asked."""
         return bool(self.servers) or self.runs_clients
-
-
-@dataclass(frozen=True, slots=True)
-class Background:
-    """Answers that are made in the background at one time, and bytes of the events of each that are kept."""
-
-    answers: int = 16
-    event_bytes: int = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +74,8 @@ class Settings:
     api_key: str = ""
     upstream_key: str = ""
     codex_command: tuple[str, ...] = ("codex", "app-server")
-    codex_port: int = 0
-    scripted_port: int = 0
-    scripted_delay: int = 30
+    backend_port: int = 0
+    """The port of the built-in backend; 0 = any free one."""
     model: Path | None = None
     capture: str = ""
     metrics_labels: frozenset[str] = frozenset()
@@ -95,14 +84,7 @@ class Settings:
     limits: Limits = Limits()
     bounds: Bounds = Bounds()
     store: Address | None = None
-    store_bounds: StoreBounds = StoreBounds()
-    background: Background = Background()
     mcp: Mcp = Mcp()
-
-    @property
-    def builtin_port(self) -> int:
-        """The port that the built-in backend's option asks for; 0 = any free one."""
-        return {"codex": self.codex_port, "scripted": self.scripted_port}.get(self.builtin or "", 0)
 
     def needs_lazy_connections(self, is_reverse: bool) -> bool:
         """Return whether mitmproxy must not connect before it has read a request.
@@ -121,62 +103,33 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
     parsed: dict[str, Any] = {}
     for option in OPTIONS:
         try:
-            parsed[option.name] = _check(option, getattr(values, option.full_name))
+            value = checked(option, getattr(values, option.full_name))
+            parsed[option.name] = _PARSERS[option.name](value) if option.name in _PARSERS else value
         except ValueError as problem:
             raise OptionsError(f"{option.full_name}: {problem}") from problem  # type: ignore[no-untyped-call]
     backend = parsed["backend"]
     builtin = backend if backend in ("codex", "local", "scripted") else None
-    policy = {name: parsed[name] for name in Policy.__dataclass_fields__} | {"backend": "auto" if builtin else backend}
-    limits = ("connect_timeout", "idle_timeout", "max_request_bytes", "max_answer_bytes", "max_event_bytes")
-    edge = (
-        "upstream",
-        "api_key",
-        "upstream_key",
-        "codex_command",
-        "codex_port",
-        "scripted_port",
-        "scripted_delay",
-        "model",
-    )
+    policy = policy_fields(parsed) | {"backend": "auto" if builtin else backend}
+    largest = parsed["max_body_bytes"]
+    edge = ("upstream", "api_key", "upstream_key", "codex_command", "backend_port", "model", "store", "capture")
     return Settings(
         policy=Policy(**policy),
         builtin=builtin,
         origins=Origins(parsed["cors_origins"]),
-        limits=Limits(keepalive, **{name: parsed[name] for name in limits}),
-        bounds=Bounds(parsed["max_rounds"], parsed["max_rounds_seconds"], parsed["max_answer_bytes"]),
-        store=parsed["store"],
-        store_bounds=StoreBounds(
-            parsed["store_max_answers"], parsed["store_max_bytes"], parsed["store_max_days"] * 24 * 3600.0
-        ),
-        background=Background(parsed["background_max"], parsed["background_event_bytes"]),
+        limits=Limits(keepalive, parsed["connect_timeout"], parsed["idle_timeout"], largest, largest),
+        bounds=Bounds(parsed["max_rounds"], text_bytes=largest),
         mcp=_mcp(parsed),
-        capture=parsed["capture"],
         metrics_labels=parsed["metrics_labels"],
         **{name: parsed[name] for name in edge},
     )
 
 
 def _mcp(parsed: Mapping[str, Any]) -> Mcp:
-    runs = parsed["hosted_mcp"] == "run"
-    rest = ("mcp_hosts", "mcp_timeout", "mcp_max_calls", "mcp_approval", "mcp_approval_timeout")
-    mcp = Mcp(parsed["mcp_config"], runs, *(parsed[name] for name in rest))
+    hosts = tuple(host for host in parsed["mcp_hosts"] if host != "config")
+    mcp = Mcp(parsed["mcp_config"], bool(parsed["mcp_hosts"]), hosts, parsed["mcp_approval"])
     if mcp.is_used and not is_installed():
-        raise OptionsError(f"toolsim_mcp_config and toolsim_hosted_mcp=run: {MISSING}")  # type: ignore[no-untyped-call]
+        raise OptionsError(f"toolsim_mcp_config and toolsim_mcp_hosts: {MISSING}")  # type: ignore[no-untyped-call]
     return mcp
-
-
-def _check(option: Option, value: Any) -> Any:
-    if isinstance(option.default, tuple):
-        value = tuple(_words(value))
-    elif isinstance(value, int) and not isinstance(value, bool) and value < option.minimum:
-        raise ValueError(f"got {value}, expected {option.minimum} or more")
-    elif option.choices and value not in option.choices:
-        raise ValueError(f"got {value!r}, expected one of {', '.join(option.choices)}")
-    return _PARSERS[option.name](value) if option.name in _PARSERS else value
-
-
-def _words(values: Iterable[str]) -> list[str]:
-    return [word.strip() for value in values for word in value.split(",") if word.strip()]
 
 
 def _sentinel(value: str) -> str:
@@ -242,8 +195,10 @@ def _origins(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
-def _allowed_names(values: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(values)
+def _names(values: tuple[str, ...]) -> tuple[str, ...]:
+    if "!" in values:
+        raise ValueError("got '!', expected a tool's name after it")
+    return values
 
 
 def _metrics_labels(values: tuple[str, ...]) -> frozenset[str]:
@@ -269,18 +224,15 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "mcp_config": _mcp_config,
     "mcp_hosts": _hosts,
     "tool_block_delimiter": _delimiter,
-    "codex_port": _port,
-    "scripted_port": _port,
+    "backend_port": _port,
     "codex_command": _command,
     "retry": _retry,
-    "fallback_retry_count": _retry,
     "request_overrides": _fields,
     "llm_options_defaults": _fields,
     "transforms": expand,
     "upstream": _upstream,
     "store": read_address,
     "cors_origins": _origins,
-    "tool_allowlist": _allowed_names,
-    "tool_denylist": _allowed_names,
+    "tool_allowlist": _names,
     "metrics_labels": _metrics_labels,
 }

@@ -1,6 +1,6 @@
 """All options in one table, and their registration with mitmproxy. ``settings.py`` reads their values.
 
-The options of the edge, of MCP and of the store have their own tables; the others are here.
+The options of the edge have their own table; the others are here.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.optmanager import OptManager
 
 from toolsimlib.proxy.options.edge import EDGE_OPTIONS
-from toolsimlib.proxy.options.mcp import MCP_OPTIONS
-from toolsimlib.proxy.options.memory import MEMORY_OPTIONS
-from toolsimlib.proxy.options.option import PREFIX, Option, Value, from_environment
+from toolsimlib.proxy.options.option import PREFIX, Option, Value
+from toolsimlib.proxy.options.predecessor import from_environment
 from toolsimlib.request.forms import FORMS
 
 __all__ = ["OPTIONS", "PREFIX", "Option", "Value", "register"]
@@ -81,7 +80,6 @@ OPTIONS = (
         "tool_call Ollama parses itself, and fails on (qwen3, glm-4.7). A private name avoids clashes with texts "
         "that talk about tool calls.",
     ),
-    Option("use_tool", True, "Whether <use_tool> blocks in the model's text count as calls too."),
     Option(
         "repair",
         "safe",
@@ -115,10 +113,10 @@ OPTIONS = (
         "Whether a call that the model writes without the tag counts: JSON of a call, alone or in a code fence, or "
         "name(…), at the start or at the end of the answer; and anywhere, a call between the marks that models were "
         "trained on. on: if its tool is on offer and, without such marks, its arguments fit the tool's schema. off: "
-        "such text stays text. With both, a call that a tool's output of the same request holds is quoted, with or "
-        "without the tag, and stays text. all: as on, but a call that is quoted counts too, for tools whose outputs "
-        "say what to call next.",
-        ("on", "off", "all"),
+        "such text stays text, but <use_tool> blocks count. no_use_tool: these stay text as well. With each of them, a "
+        "call that a tool's output of the same request holds is quoted, with or without the tag, and stays text. all: "
+        "as on, but a call that is quoted counts too, for tools whose outputs say what to call next.",
+        ("on", "off", "no_use_tool", "all"),
     ),
     Option(
         "strict_policy",
@@ -157,32 +155,18 @@ OPTIONS = (
     ),
     Option(
         "fix_empty_final",
-        False,
-        "Whether a model that answers nothing after a tool's output is asked once more.",
-    ),
-    Option(
-        "fix_empty_final_disable_tools",
-        True,
-        "Whether toolsim_fix_empty_final then offers no tools, so that the model has to answer in words.",
-    ),
-    Option(
-        "fix_empty_final_text",
-        "Now answer the question in words, from what the tools have returned.",
-        "What toolsim_fix_empty_final then says to the model as the user.",
+        "off",
+        "Whether a model that answers nothing after a tool's output is asked once more. on: without tools, so that "
+        "it has to answer in words. with_tools: with the same tools. off: the answer stays empty.",
+        ("off", "on", "with_tools"),
     ),
     Option(
         "tool_use_mode",
         "",
         "How tools are used, whatever a request says. enforced: an answer must call one of those on offer, unless a "
-        "tool has just answered. relaxed: as the request says, but without tools rather than with an error, see "
-        "toolsim_fallback_retry_count. disabled: none is on offer. Empty: as the request says.",
+        "tool has just answered. relaxed: as the request says, but a request that the backend answers with an error "
+        "is sent once more without its tools. disabled: none is on offer. Empty: as the request says.",
         ("", "enforced", "relaxed", "disabled"),
-    ),
-    Option(
-        "fallback_retry_count",
-        0,
-        "How often a request that the backend answers with an error is sent again without its tools, 0 to 3; with "
-        "toolsim_tool_use_mode=relaxed.",
     ),
     Option(
         "request_overrides",
@@ -211,11 +195,6 @@ OPTIONS = (
         minimum=1,
     ),
     Option(
-        "max_rounds_seconds",
-        600,
-        "Seconds from the first turn of the model after which an answer starts no other turn; 0 = no limit.",
-    ),
-    Option(
         "stream_arguments",
         "buffered",
         "When arguments are streamed. buffered: a call is announced once it is known to be whole and valid. "
@@ -226,90 +205,47 @@ OPTIONS = (
     Option(
         "output_mode",
         "openai-json",
-        "Form of the calls over chat completions. The request header x-proxy-output-mode overrides it for one "
-        "request. openai-json: the API's own. obsidian-xml: each followed by its <use_tool> text.",
-        ("openai-json", "obsidian-xml"),
-        env="PROXY_OUTPUT_MODE",
-    ),
-    Option(
-        "responses_output_mode",
-        "openai-json",
-        "Form of the calls over the Responses API; see toolsim_output_mode.",
-        ("openai-json", "obsidian-xml"),
-        env="PROXY_RESPONSES_OUTPUT_MODE",
+        "Form of the calls. The request header x-proxy-output-mode overrides it for one request. openai-json: the "
+        "API's own. obsidian-xml: over chat completions, each followed by its <use_tool> text. "
+        "obsidian-xml-responses: over the Responses API instead. obsidian-xml-both: over both.",
+        ("openai-json", "obsidian-xml", "obsidian-xml-responses", "obsidian-xml-both"),
     ),
     Option(
         "stop_after_tools",
         "auto",
-        "Whether the first other text after a call ends the turn and stops the backend. auto: on for chat completions, "
-        "whose messages have no place for such text, off for the Responses API.",
-        ("auto", "on", "off"),
-        env="PROXY_STOP_AFTER_TOOLS",
+        "What happens to other text after a call. auto: on for chat completions, whose messages have no place for "
+        "such text, off for the Responses API. on: it ends the turn and stops the backend; calls that follow each "
+        "other directly all count. first: the first call ends the turn. drop: it is dropped, and the backend goes "
+        "on. off: the client gets it.",
+        ("auto", "on", "first", "drop", "off"),
     ),
     Option(
-        "stop_after_tools_mode",
-        "burst",
-        "How a turn is ended early. burst: calls that follow each other directly all count. first: the first call ends "
-        "the turn.",
-        ("burst", "first"),
-        env="PROXY_STOP_AFTER_TOOLS_MODE",
+        "tool_block_max",
+        0,
+        "Largest number of calls in one answer; 0 = no limit. The model is told if it is 1.",
     ),
-    Option(
-        "suppress_tail_after_tools",
-        False,
-        "Drop text that follows a call, without stopping the backend.",
-        env="PROXY_SUPPRESS_TAIL_AFTER_TOOLS",
-    ),
-    Option(
-        "parallel_tool_calls",
-        True,
-        "Whether one answer may hold several calls. When false, one is the limit, whatever the request says.",
-        env="PROXY_ENABLE_PARALLEL_TOOL_CALLS",
-    ),
-    Option("tool_block_max", 0, "Largest number of calls in one answer; 0 = no limit.", env="PROXY_TOOL_BLOCK_MAX"),
     Option(
         "tool_block_dedup",
         False,
         "Drop a call that repeats an earlier one of the same answer, arguments included.",
-        env="PROXY_TOOL_BLOCK_DEDUP",
     ),
     Option(
         "tool_block_delimiter",
         "\n",
         r"Text between <use_tool> blocks in output mode obsidian-xml; \n stands for a line break, \t for a tab.",
-        env="PROXY_TOOL_BLOCK_DELIMITER",
     ),
     Option(
         "tool_allowlist",
         (),
-        "Names of the only tools that the model may see and call; empty = all. Tools that a backend would run count "
-        "under their type (web_search), mcp tools also under their server's label.",
+        "Names of the only tools that the model may see and call; empty = all. A name after ! is that of a tool that "
+        "it may neither see nor call. Tools that a backend would run count under their type (web_search), mcp tools "
+        "also under their server's label.",
     ),
-    Option("tool_denylist", (), "Names of tools that the model may neither see nor call, like those of the allowlist."),
     Option(
-        "max_tool_args_bytes",
+        "max_tool_bytes",
         200_000,
-        "Size limit of one call's arguments in bytes. A larger call fails (strict tools) or stays text.",
-        minimum=1,
-    ),
-    Option(
-        "max_tool_output_bytes",
-        200_000,
-        "Size limit of one tool output in bytes. A larger one is replaced by an error object that says so.",
-        minimum=1,
-    ),
-    Option(
-        "max_schema_bytes",
-        64 * 1024,
-        "Size limit in bytes of a tool's JSON schema that calls are checked against. A larger one is a 400 (strict "
-        "tools), or its calls pass unchecked.",
-        minimum=1,
-    ),
-    Option(
-        "max_tools_bytes",
-        1024 * 1024,
-        "Size limit in bytes of what an answer has to know about its request: the tools, and what a Response repeats "
-        "of it (instructions, metadata). A larger one is a 400.",
+        "Size limit in bytes of one call's arguments, and of one tool's output. A larger call fails (strict tools) "
+        "or stays text; a larger output is replaced by an error object that says so.",
         minimum=1,
     ),
     Option(
@@ -328,20 +264,47 @@ OPTIONS = (
         "on, and is refused over a backend of the other API.",
     ),
     *EDGE_OPTIONS,
-    *MEMORY_OPTIONS,
-    *MCP_OPTIONS,
+    Option(
+        "store",
+        "",
+        "Where finished answers of the Responses API are stored, so that later requests can refer to them. Empty: "
+        "nowhere. memory: in this process. sqlite:PATH: in a file on this machine, created if missing. "
+        "redis://HOST:PORT (or rediss://, unix://): in a Redis server, which several proxies may share. An answer is "
+        "stored unless its request says store: false; each client key reads only its own. Limits follow after a "
+        "question mark, as in memory?answers=100000&bytes=268435456&days=30&background=16: answers and conversations, "
+        "the longest unused go first; their total size; days after their last use; and answers that are made in the "
+        "background at one time, half of them for each client key while another key wants some too.",
+    ),
+    Option(
+        "mcp_config",
+        "",
+        "File of MCP servers whose tools every request gets, over any backend: a JSON object mcpServers, as in other "
+        "MCP clients, with three more keys, require_approval (always by default), allowed_tools and timeout (seconds "
+        "for one call, or to start; 30 by default). Empty = none.",
+    ),
+    Option(
+        "mcp_hosts",
+        (),
+        "Hosts whose MCP servers this proxy asks if a request's mcp tools name them, as host (port 443) or "
+        "host:port, beside those of toolsim_mcp_config, which are named by their labels; the word config stands for "
+        "only these. Empty: the same happens to mcp tools as to any tool that the backend would run, see "
+        "toolsim_forward_hosted_tools.",
+    ),
+    Option(
+        "mcp_approval",
+        "client",
+        "Who approves calls that need approval. client: whoever asked, by an mcp_approval_request of the Responses "
+        "API; chat completions have nothing like it, and such a call is refused. operator: the answer waits for the "
+        "command toolsim.approve or toolsim.refuse, over either API.",
+        ("client", "operator"),
+    ),
 )
 
 
 def register(loader: Loader | OptManager, environment: Mapping[str, str]) -> list[str]:
     """Register all options, with the predecessor's flags as defaults; return a warning for each invalid flag."""
-    warnings = []
+    defaults, warnings = from_environment(environment)
     for option in OPTIONS:
-        default = option.default
-        if option.env and (word := environment.get(option.env, "")):
-            try:
-                default = from_environment(option, word)
-            except ValueError as problem:
-                warnings.append(f"{option.env}={word!r} is ignored: {problem}")
+        default = defaults.get(option.name, option.default)
         loader.add_option(option.full_name, option.typespec, default, option.help, option.choices or None)
     return warnings

@@ -18,7 +18,7 @@ from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, run
 from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import Memory, Turn
-from toolsimlib.proxy.options.settings import Background, Limits, Settings
+from toolsimlib.proxy.options.settings import Limits, Settings
 from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.report import Report
 from toolsimlib.store.opening import Address
@@ -40,7 +40,7 @@ class House:
 
     def __init__(self, bounds: Bounds) -> None:
         self.memory = Memory()
-        self.memory.configure(Address("memory"), bounds)
+        self.memory.configure(Address("memory", bounds=bounds))
         self.answers = BackgroundAnswers(self.memory, Rounds(10), Servers(), do, lambda *_: None)
         self.started: list[Any] = []
         self.answers._runs.start = self.started.append  # type: ignore[method-assign]
@@ -130,7 +130,7 @@ async def test_a_store_that_is_down(house: House, monkeypatch: pytest.MonkeyPatc
 
 async def test_one_more_than_allowed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that are still being started count too; one that failed to start no longer counts."""
-    house.answers.settings = Settings(background=Background(answers=1))
+    house.answers.settings = Settings(store=Address("memory", background=1))
     refused: list[int] = []
     open_ = house.answers._ledger.open
 

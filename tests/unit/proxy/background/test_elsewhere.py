@@ -11,7 +11,7 @@ from toolsimlib.proxy.background.elsewhere import follow_stored
 from toolsimlib.proxy.background.ledger import PATIENCE, Ending, Lease, Ledger
 from toolsimlib.proxy.memory import Memory
 from toolsimlib.store.opening import Address
-from toolsimlib.store.record import Bounds, StoreError
+from toolsimlib.store.record import StoreError
 from toolsimlib.wire.responses.background import DONE, events_value, value_of
 from toolsimlib.wire.sse import encode
 
@@ -25,7 +25,7 @@ class House:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         memory = Memory()
-        memory.configure(Address("memory"), Bounds())
+        memory.configure(Address("memory"))
         self.ledger = Ledger(memory)
         self.lease = Lease("p", "resp_1")
         self.happens: list[Any] = []

@@ -12,7 +12,7 @@ from toolsimlib.proxy.background import ledger as ledger_module
 from toolsimlib.proxy.background.ledger import Ending, Lease, Ledger
 from toolsimlib.proxy.memory import LOST, Memory
 from toolsimlib.store.opening import Address
-from toolsimlib.store.record import Bounds, Record, StoreError
+from toolsimlib.store.record import Record, StoreError
 from toolsimlib.wire.responses.background import value_of
 
 WAITS, OVER, CUT = (
@@ -24,7 +24,7 @@ WAITS, OVER, CUT = (
 @pytest.fixture(params=["memory", "sqlite"])
 async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Memory]:
     made = Memory()
-    made.configure(Address(request.param, str(tmp_path / "store")), Bounds())
+    made.configure(Address(request.param, str(tmp_path / "store")))
     yield made
     await made.close()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +14,11 @@ from mitmproxy.options import Options
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream
 from toolsimlib.proxy.cors import Origins
-from toolsimlib.proxy.options.settings import Limits, Settings, parse
+from toolsimlib.proxy.options import settings as room
+from toolsimlib.proxy.options.settings import Limits, Mcp, Settings, parse
 from toolsimlib.proxy.options.table import OPTIONS, register
+from toolsimlib.store.opening import Address
+from toolsimlib.store.record import Bounds
 
 
 def load(*specs: str) -> Settings:
@@ -35,10 +40,8 @@ GOOD: list[tuple[str, str, object]] = [
     ("backend=chat", "policy.backend", "chat"),
     ("backend=codex", "builtin", "codex"),
     ("backend=codex", "policy.backend", "auto"),
-    ("tool_allowlist=a, b,,c", "policy.tool_allowlist", frozenset("abc")),
     (r"tool_block_delimiter=\n--\n", "policy.tool_block_delimiter", "\n--\n"),
     ("sentinel=x-call", "policy.sentinel", "x-call"),
-    ("use_tool=false", "policy.use_tool", False),
     ("retry=3", "policy.retry", 3),
     ("second_opinion=on", "policy.second_opinion", "on"),
     ("max_rounds=2", "bounds.rounds", 2),
@@ -53,6 +56,10 @@ GOOD: list[tuple[str, str, object]] = [
     ("upstream=http://[::1]:9/", "upstream", Upstream("http", "::1", 9)),
     ("codex_command=codex -c 'a=\"b c\"' app-server", "codex_command", ("codex", "-c", 'a="b c"', "app-server")),
     ("idle_timeout=0", "limits.idle_timeout", 0),
+    ("max_body_bytes=5", "limits.max_request_bytes", 5),
+    ("max_body_bytes=5", "limits.max_answer_bytes", 5),
+    ("max_body_bytes=5", "bounds.text_bytes", 5),
+    ("store=sqlite:/x?days=2", "store", Address("sqlite", "/x", Bounds(seconds=172_800.0))),
     ("cors_origins=*", "origins", Origins(("*",))),
 ]
 
@@ -85,9 +92,12 @@ BAD = [
     ("upstream=http://user@h/", "a URL"),
     ("tool_block_max=-1", "0 or more"),
     ("metrics_labels=model,user", "got 'user', expected model or tool"),
-    ("max_tool_args_bytes=0", "1 or more"),
+    ("max_tool_bytes=0", "1 or more"),
+    ("tool_allowlist=a,!", "expected a tool's name after it"),
+    ("store=yes", "got 'yes', expected memory"),
+    ("store=memory?days=0", "got 'days=0', expected a whole number, 1 or more"),
     ("idle_timeout=-1", "0 or more"),
-    ("codex_port=65536", "65535"),
+    ("backend_port=65536", "65535"),
     ("codex_command=", "command line"),
     ("codex_command='x", "quotation"),
     ("cors_origins=localhost", "an origin"),
@@ -123,3 +133,42 @@ def test_choice_that_mitmproxy_did_not_check() -> None:
 def test_lazy_connections(specs: tuple[str, ...], is_reverse: bool, needed: bool) -> None:
     """mitmproxy must not connect in advance where a dead target would end the client's connection."""
     assert load(*specs).needs_lazy_connections(is_reverse) is needed
+
+
+def test_without_an_option_no_mcp_server_is_asked() -> None:
+    """Neither the file's nor a client's."""
+    assert load().mcp == Mcp()
+    assert not Mcp().is_used
+
+
+def test_a_file_of_mcp_servers(tmp_path: Path) -> None:
+    """It is read when the option is set; an error in it stops the start, and names the option."""
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"files": {"command": "npx", "timeout": 5}}}))
+    mcp = load(f"toolsim_mcp_config={file}").mcp
+    assert [(server.label, server.timeout) for server in mcp.servers] == [("files", 5.0)]
+    assert not mcp.runs_clients
+    file.write_text("{}")
+    with pytest.raises(OptionsError, match=r"toolsim_mcp_config.*mcpServers"):
+        load(f"toolsim_mcp_config={file}")
+    with pytest.raises(OptionsError, match="cannot be read"):
+        load(f"toolsim_mcp_config={tmp_path / 'none'}")
+
+
+def test_hosts_of_mcp_servers() -> None:
+    """Names and ports are accepted, and the word for the servers of the file alone, and nothing else."""
+    mcp = load("toolsim_mcp_hosts=docs.example,127.0.0.1:3000").mcp
+    assert (mcp.runs_clients, mcp.hosts) == (True, ("docs.example", "127.0.0.1:3000"))
+    mcp = load("toolsim_mcp_hosts=config").mcp
+    assert (mcp.runs_clients, mcp.hosts) == (True, ())
+    for wrong in ("https://docs.example", "*", "a b", "x:y"):
+        with pytest.raises(OptionsError, match="toolsim_mcp_hosts"):
+            load(f"toolsim_mcp_hosts={wrong}")
+
+
+def test_without_the_package_for_mcp_the_start_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install; without these options the package is not needed."""
+    monkeypatch.setattr(room, "is_installed", lambda: False)
+    load()
+    with pytest.raises(OptionsError, match=r"pip install 'mitmproxy-toolsim\[mcp\]'"):
+        load("toolsim_mcp_hosts=config")

@@ -1,0 +1,54 @@
+"""What options decide about answers."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from toolsimlib.plan import Policy
+from unit.proxy.options.test_table import load
+
+# Options set them for every request alike; the others are constants, which only tests and recordings change.
+CONSTANTS = {"max_schema_bytes", "max_tools_bytes", "fix_empty_final_text"}
+USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ("untagged=off", {"untagged": "off"}),
+        ("untagged=all", {"untagged": "all"}),
+        ("untagged=no_use_tool", {"untagged": "off", "use_tool": False}),
+        ("fix_empty_final=on", {"fix_empty_final": True}),
+        ("fix_empty_final=with_tools", {"fix_empty_final": True, "fix_empty_final_disable_tools": False}),
+        ("tool_use_mode=enforced", {"tool_use_mode": "enforced"}),
+        ("tool_use_mode=relaxed", {"tool_use_mode": "relaxed", "fallback_retry_count": 1}),
+        ("output_mode=obsidian-xml", {"output_mode": "obsidian-xml"}),
+        ("output_mode=obsidian-xml-responses", {"responses_output_mode": "obsidian-xml"}),
+        (
+            "output_mode=obsidian-xml-both",
+            {"output_mode": "obsidian-xml", "responses_output_mode": "obsidian-xml"},
+        ),
+        ("stop_after_tools=on", {"stop_after_tools": "on"}),
+        ("stop_after_tools=off", {"stop_after_tools": "off"}),
+        ("stop_after_tools=first", {"stop_after_tools": "on", "stop_after_tools_mode": "first"}),
+        ("stop_after_tools=drop", {"stop_after_tools": "off", "suppress_tail_after_tools": True}),
+        ("tool_block_max=3", {"tool_block_max": 3}),
+        ("tool_block_max=1", {"tool_block_max": 1, "parallel_tool_calls": False}),
+        ("tool_allowlist=a, !b,,c", {"tool_allowlist": frozenset("ac"), "tool_denylist": frozenset("b")}),
+        ("max_tool_bytes=5", {"max_tool_args_bytes": 5, "max_tool_output_bytes": 5}),
+    ],
+)
+def test_one_option_for_several_fields(given: str, changed: dict[str, object]) -> None:
+    """What is one concept is one option; everything else stays."""
+    assert load(None, f"toolsim_{given}")[0].policy == replace(USUAL, **changed)  # type: ignore[arg-type]
+
+
+def test_every_field_has_its_option() -> None:
+    """The defaults are the policy's, except where the backend's engine decides."""
+    from toolsimlib.proxy.options.policy import policy_fields
+    from toolsimlib.proxy.options.table import OPTIONS
+
+    decided = policy_fields({option.name: option.default for option in OPTIONS})
+    assert set(decided) == {field.name for field in fields(Policy)} - CONSTANTS
+    assert load()[0].policy == USUAL
