@@ -64,6 +64,8 @@ class Quotation:
     def pass_on(self, texts: Sequence[str]) -> int:
         """Consume the leading ``texts`` that are entirely prose; return how many. They must not be fed."""
         count = 0 if self._held else self._sentinel.pass_on(texts)
+        # The caller may consume fewer, and feed the others: marks would then count twice.
+        count = next((at for at, text in enumerate(texts[:count]) if "`" in text), count)
         self._line.read("".join(texts[:count]))
         return count
 

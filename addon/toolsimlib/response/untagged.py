@@ -26,6 +26,7 @@ bare or in a code fence. In addition to tagged blocks, these count:
  8. A fence around tagged blocks goes with them: its two lines are emitted as ``FenceMark``.
  9. Nothing is lost: the pieces, each as its raw text, add up to the input. Where it is split does not matter.
 10. A list that repeats one call, without end or until the backend cut it off, ends there (``same_call``).
+11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from collections.abc import Sequence
 
 from toolsimlib.response.code_fence import Place
 from toolsimlib.response.cursor import Cursor
+from toolsimlib.response.explanation import MAX_SENTENCE, introduces_example
 from toolsimlib.response.form import Form
 from toolsimlib.response.held import Calls, FenceMark, HeldUnits
 from toolsimlib.response.judge import Judge
@@ -73,6 +75,7 @@ class Untagged:
         self._statement: Statement | None = None  # The code around the calls in that fence, if it is a code fence.
         self._has_python = False  # Whether the run of units holds a fence of Python (rule 2).
         self._out: list[Piece] = []
+        self._before = ""  # The end of the text that has been emitted.
         self._is_in_prose = False  # Whether text that begins no call may bypass the states.
         self.state = self.state_prose
         self.extend = sentinel.extend  # Text that only extends a tagged block does not matter here.
@@ -95,13 +98,16 @@ class Untagged:
         """Return what ``text`` completes."""
         pieces = self._sentinel.feed(text)
         if self._is_in_prose and self._prose.is_in_line and "\n" not in text and (not pieces or pieces[0] is text):
+            self._note(pieces)
             return pieces  # type: ignore[return-value]  # A list of a narrower type that nobody else holds.
         return self._take(pieces)
 
     def pass_on(self, texts: Sequence[str]) -> int:
         """Consume the leading ``texts`` that are prose and begin no call; return how many. They must not be fed."""
         count = self._sentinel.pass_on(texts) if self._is_in_prose else 0
-        return self._prose.pass_on(texts[:count], self._may_begin) if count else 0
+        count = self._prose.pass_on(texts[:count], self._may_begin) if count else 0
+        self._note(texts[:count])
+        return count
 
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
@@ -127,6 +133,7 @@ class Untagged:
                 self._out.append(piece)
         self._is_in_prose = self._prose.is_open and self.state == self.state_prose and not self._at.is_waiting
         out, self._out = self._out, []
+        self._note(out)
         return out
 
     def _read(self, text: str) -> None:
@@ -322,10 +329,27 @@ class Untagged:
     def _end_run(self, *, last: bool = False) -> None:
         """Resolve the units held back (rule 2): calls at the start and at the end of the answer, else text."""
         first = not self._prose.has_begun
-        run = self._held.take_run(count=last and first if self._has_python else last or first)
+        # What stands at the start has nothing before it that could explain it, except a thought.
+        counts = last and first if self._has_python else first or (last and not self._is_example)
+        run = self._held.take_run(count=counts)
         self._out += run
         self._prose.has_begun = self._prose.has_begun or bool(run)
         self._has_python = False
+
+    @property
+    def _is_example(self) -> bool:
+        """Whether the text before the run of units introduces an example (rule 11)."""
+        return bool(self._held) and introduces_example(self._with(self._out))
+
+    def _note(self, pieces: Sequence[Piece]) -> None:
+        self._before = self._with(pieces)
+
+    def _with(self, pieces: Sequence[Piece]) -> str:
+        """Return the end of the text before this place, whose last pieces are ``pieces``; "" behind a call."""
+        before = self._before
+        for piece in pieces:
+            before = f"{before}{piece}"[-MAX_SENTENCE:] if isinstance(piece, str) else ""
+        return before
 
     def _emit(self, text: str) -> None:
         """Emit visible text."""
