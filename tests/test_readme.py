@@ -177,7 +177,7 @@ def test_the_flags_of_the_evaluation_exist() -> None:
     mentioned = set(re.findall(r"(?<![\w-])--[a-z-]+", text)) - {"--no-deps"}
     assert "--way" in mentioned
     assert mentioned <= known
-    for suite in ("scenarios", "questions", "unseen"):
+    for suite in ("scenarios", "questions", "unseen", "which_output"):
         assert f"`{suite}`" in text or f"--suite {suite}" in text
         assert suites.load(suite)
 

@@ -73,7 +73,9 @@ FLAGS = (
         metavar="LIST",
     ),
     Flag("way", "how tools reach the model: toolsim, native, prompt", "toolsim", metavar="LIST"),
-    Flag("suite", "what is asked: scenarios, questions, unseen, bfcl:CATEGORY", "scenarios", metavar="LIST"),
+    Flag(
+        "suite", "what is asked: scenarios, questions, unseen, which_output, bfcl:CATEGORY", "scenarios", metavar="LIST"
+    ),
     Flag(
         "scenarios",
         "scenarios by id or preset (default, all); all of them offline",

@@ -1,10 +1,10 @@
-"""Suites by name: ``scenarios``, ``questions``, ``unseen``, ``bfcl:CATEGORY``."""
+"""Suites by name: ``scenarios``, ``questions``, ``unseen``, ``which_output``, ``bfcl:CATEGORY``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolsimeval import bfcl, questions, scenarios
+from toolsimeval import bfcl, questions, scenarios, which_output
 from toolsimeval.bfcl_package import NotInstalled
 from toolsimeval.case import Case
 from toolsimeval.scenarios import ScenarioSettings
@@ -24,9 +24,12 @@ def load(name: str, settings: ScenarioSettings | None = None, selection: str = "
         return scenarios.select(selection, settings)
     if name in questions.FILES:
         return questions.cases(name)
+    if name == which_output.SUITE:
+        return which_output.cases()
     if family == "bfcl" and member:
         try:
             return bfcl.cases(member)
         except (NotInstalled, ValueError) as error:
             raise UnknownSuite(f"{name}: {error}") from error
-    raise UnknownSuite(f"no such suite: {name}; there are scenarios, questions, unseen and bfcl:CATEGORY")
+    known = "scenarios, questions, unseen, which_output and bfcl:CATEGORY"
+    raise UnknownSuite(f"no such suite: {name}; there are {known}")
