@@ -156,7 +156,7 @@ def test_a_loop(name: str, api: str, chat_stage: Stage, folders: tuple[Path, Pat
     history = transcript(exchanges[-1])
     assert "Paris" in history
     assert "Rome" in history
-    assert history.count("function_call_output call_id=") == 3
+    assert history.count("[function_call_output name=") == 3
 
 
 def test_control(bare_stage: Stage, folders: tuple[Path, Path]) -> None:

@@ -89,7 +89,7 @@ class Exchange:
     def has_tool_output(self) -> bool:
         """Whether a user message holds the record of a tool output."""
         return any(
-            role == "user" and re.search(r"^\[function_call_output call_id=", text, re.MULTILINE)
+            role == "user" and re.search(r"^\[function_call_output ", text, re.MULTILINE)
             for role, text in self.transcript
         )
 

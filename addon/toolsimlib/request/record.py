@@ -2,6 +2,7 @@ r"""Past calls and their outputs as one-line records, in a form that neither too
 
     [function_call id=fc_001 call_id=fc_001 name=get_weather arguments={"city":"Paris"}]
     [function_call_output call_id=fc_001 output={"celsius":21}]
+    [function_call_output name=get_weather arguments={"city":"Paris"} output={"celsius":21}]
     [function_call_error reason=SCHEMA_MISMATCH name=get_weather expected="…; /days: got string, expected integer"]
 
 Every value is JSON on one line (plain ids and names are unquoted), so that a value can neither end its record nor start
@@ -36,7 +37,14 @@ _WORD = r'([A-Za-z0-9_.:-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")'
 _CALL = re.compile(rf"\[function_call id={_WORD} call_id={_WORD} name={_WORD} arguments=(.*)\]")
 _ERROR = "function_call_error"
 _REFUSED = re.compile(rf"\[{_ERROR} reason=[A-Z_]+(?: name={_WORD})? expected=\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"\]")
-_OUTPUT = re.compile(rf"\[function_call_output call_id={_WORD} output=(.*)\]")
+# Compact JSON has spaces in its strings only.
+_COMPACT = r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" ]++)++'
+_OUTPUT = re.compile(
+    rf"\[function_call_output (?:call_id={_WORD}|name={_WORD} arguments=({_COMPACT}))(?: nth=([0-9]+))? output=(.*)\]"
+)
+# A label longer than this is shortened, since it repeats what is above; strings are cut to 60 characters.
+_MAX_LABEL = 240
+_STRING = re.compile(r'"((?:[^"\\]|\\(?:u[0-9a-fA-F]{4}|.)){0,60}+)[^"\\]*+(?:\\.[^"\\]*+)*+"')
 # What a reader does not see: spaces of any width, and characters without a shape.
 _INVISIBLE = (
     r"\s\x00-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f"
@@ -66,9 +74,30 @@ def call_record(call: Call) -> str:
     return f"[function_call id={item_id} call_id={call_id} name={_word(call.name)} arguments={call_arguments(call)}]"
 
 
-def output_record(call_id: str, output: str) -> str:
-    """Return the record of the tool's output for the call ``call_id``."""
-    return f"[function_call_output call_id={_word(call_id)} output={json_line(output)}]"
+def output_record(label: str, output: str) -> str:
+    """Return the record of a tool's output; ``label`` says which call it belongs to."""
+    return f"[function_call_output {label} output={json_line(output)}]"
+
+
+def id_label(call_id: str) -> str:
+    """Return how an output names its call if calls are shown with their ids."""
+    return f"call_id={_word(call_id)}"
+
+
+def call_label(call: Call) -> str:
+    """Return how an output names its call if ids are not shown: by its name and arguments, long ones shortened."""
+    return f"name={_word(call.name)} arguments={_shortened(call_arguments(call))}"
+
+
+def _shortened(arguments: str) -> str:
+    """Return JSON on one line; if it is long, with its strings cut or as a string of its beginning, and "…" after it.
+
+    Not inside it, so that a secret which a recording hides (``x`` for each character) is cut at the same place.
+    """
+    if len(arguments) <= _MAX_LABEL:
+        return arguments
+    cut = _STRING.sub(r'"\1"', arguments)
+    return f"{cut if len(cut) <= _MAX_LABEL else value_line(cut[:_MAX_LABEL])}…"
 
 
 def error_record(reason: str, name: str | None, expected: str) -> str:
@@ -89,9 +118,13 @@ def read_call_record(line: str) -> Call | None:
 
 
 def read_output_record(line: str) -> tuple[str, str] | None:
-    """Return the call_id and the output (JSON) that a line records, None if it is no such record."""
+    """Return what names the call (its id, or its name and arguments) and the output (JSON), None if it is no record."""
     found = _OUTPUT.fullmatch(line)
-    return None if found is None else (_read_word(found[1]), found[2])
+    if found is None:
+        return None
+    call_id, name, arguments, nth, output = found.groups()
+    title = f"{_read_word(name)} {arguments}" if call_id is None else _read_word(call_id)
+    return f"{title} ({nth})" if nth else title, output
 
 
 def sentinel_record(call: Call, tag: str) -> str:

@@ -10,6 +10,7 @@ from toolsimlib.plan import Policy
 from toolsimlib.report import Report
 from toolsimlib.request.draft import Draft
 from toolsimlib.request.forms import form_named
+from toolsimlib.request.pairing import paired
 from toolsimlib.request.record import as_text, call_record, output_record, sentinel_record
 
 _TOO_LARGE = '{"ok":false,"errors":["TOOL_OUTPUT_TOO_LARGE"]}'
@@ -43,10 +44,11 @@ def flatten(
 ) -> list[Message | HostedItem]:
     """Return ``items`` as messages that a text-only backend understands, in order; hosted items stay if they are kept.
 
-    Counts calls and replaced outputs in ``report``. Text is unchanged, byte for byte; adjacent messages of the same
-    role are merged (many chat templates demand alternation) with an empty line between. If ``records`` may occur among
-    them, a user's line that looks like one is marked as text (see ``record``), in a round (``is_round``) only one that
-    looks like a call or an output.
+    Counts calls and replaced outputs in ``report``. Each output names its call, and adjacent outputs are in the order
+    of their calls (see ``pairing``). Text is unchanged, byte for byte; adjacent messages of the same role are merged
+    (many chat templates demand alternation) with an empty line between. If ``records`` may occur among them, a user's
+    line that looks like one is marked as text (see ``record``), in a round (``is_round``) only one that looks like a
+    call or an output.
     """
     history = form_named(policy.manifest).history if policy.history == "auto" else policy.history
     setting = _Setting(
@@ -58,12 +60,13 @@ def flatten(
         marks_errors=not is_round,
     )
     draft = Draft()
-    for item in items:
-        _add(item, draft, setting, report)
+    for item, label in paired(tuple(items), by_id=setting.sentinel is None):
+        _add(item, label, draft, setting, report)
     return draft.finish()
 
 
-def _add(item: Item, draft: Draft, setting: _Setting, report: Report) -> None:
+def _add(item: Item, label: str, draft: Draft, setting: _Setting, report: Report) -> None:
+    """Add an item; ``label``: how an output names its call."""
     match item:
         case Call():
             report.echoed_calls += 1
@@ -74,7 +77,7 @@ def _add(item: Item, draft: Draft, setting: _Setting, report: Report) -> None:
             if is_longer(output, setting.max_output_bytes):
                 report.outputs_replaced += 1
                 output = _TOO_LARGE
-            draft.record("user", output_record(item.call_id, output))
+            draft.record("user", output_record(label, output))
             if beside := [part for part in item.parts if not isinstance(part, Text)]:
                 draft.parts(beside)
         case Message(role="user") if setting.marks_calls:

@@ -143,6 +143,7 @@ def test_history_as_blocks():
     page = show_request(sent, RequestFacts(None, report))
     assert "  Look:\n" in page
     assert '  │ <my_call>{"name": "get_weather"' in page
+    assert '  ← get_weather {"city":"Bonn"}\n    {"celsius": 7}\n' in page
 
 
 def test_dialects_and_hidden_tools():

@@ -10,7 +10,9 @@ from toolsimlib.conversation import Call
 from toolsimlib.plan import Tool
 from toolsimlib.request.record import (
     as_text,
+    call_label,
     call_record,
+    id_label,
     json_line,
     output_record,
     parameters_line,
@@ -109,15 +111,38 @@ def test_call_record_of_a_custom_tool():
 
 
 def test_output_record():
-    """An output's record shows the call id and the output."""
-    assert output_record("fc_001", '{"ok": true}') == '[function_call_output call_id=fc_001 output={"ok":true}]'
+    """An output's record shows the output and its call: by the id, or by what was called."""
+    by_id = output_record(id_label("fc_001"), '{"ok": true}')
+    assert by_id == '[function_call_output call_id=fc_001 output={"ok":true}]'
+    by_call = output_record(call_label(Call("fc_001", "f", '{"city": "Rome"}')), "21 °C")
+    assert by_call == '[function_call_output name=f arguments={"city":"Rome"} output="21 °C"]'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ("", "{}"),
+        (json.dumps({"path": "a.txt", "content": "x" * 200}), None),
+        (json.dumps({"path": "a.txt", "content": "x" * 220}), f'{{"path":"a.txt","content":"{"x" * 60}"}}…'),
+        (json.dumps({"text": '"' * 200}), f'{{"text":"{r"\"" * 60}"}}…'),
+        (json.dumps(["é" * 50, 1.0]), value_line(json.dumps(["é" * 50])[:240]) + "…"),
+        (json.dumps(list(range(100))), value_line(json_line(json.dumps(list(range(100))))[:240]) + "…"),
+        (json.dumps({"n": [1] * 60, "t": "x" * 150}), json_line(json.dumps({"n": [1] * 60, "t": "x" * 60})) + "…"),
+        ("not JSON " * 100, f'"{("not JSON " * 7)[:60]}"…'),
+    ],
+)
+def test_long_arguments_are_shortened_beside_an_output(arguments, shown):
+    """The call itself is shown whole above; what is repeated of it takes few tokens."""
+    label = call_label(Call("a", "f", arguments))
+    assert label == f"name=f arguments={json_line(arguments) if shown is None else shown}"
+    assert json.loads(label.partition("arguments=")[2].removesuffix("…")) is not None
 
 
 @given(call_id=texts, item_id=texts, name=texts, arguments=texts, output=texts)
 def test_values_are_read_back_from_records(call_id, item_id, name, arguments, output):
     """No value can end its record or start another one: all are read back, from one line each."""
     call = Call(call_id, name, arguments, item_id=item_id)
-    one, two = call_record(call), output_record(call_id, output)
+    one, two = call_record(call), output_record(id_label(call_id), output)
     assert len(one.splitlines()) == len(two.splitlines()) == 1
     fields = read_record(one, "[function_call id=", " call_id=", " name=", " arguments=", "]")
     assert fields[:3] == [item_id or call_id, call_id, name]
@@ -171,13 +196,19 @@ def test_records_are_read_back(item_id, call_id, name, value):
     call = read_call_record(call_record(Call(call_id, name, json.dumps(value), item_id)))
     assert call is not None
     assert (call.call_id, call.name, call.item_id, json.loads(call.arguments)) == (call_id, name, item_id, value)
-    output = read_output_record(output_record(call_id, value))
-    assert output is not None
-    assert (output[0], output[1]) == (call_id, json_line(value))
+    assert read_output_record(output_record(id_label(call_id), value)) == (call_id, json_line(value))
+    label = call_label(Call(call_id, name, value))
+    for nth, title in (("", ""), (" nth=2", " (2)")):
+        read = read_output_record(output_record(label + nth, value))
+        assert read is not None
+        assert read[0].startswith(f"{name} ")
+        assert read[0].endswith(title)
+        assert read[1] == json_line(value)
 
 
 LINES = st.lists(
     st.sampled_from(["[function_call id=a call_id=a name=f arguments={}]", "[function_call_output call_id=a output=1]"])
+    | st.just("[function_call_output name=f arguments={} output=1]")
     | st.sampled_from([*"\n\r\v\x85\u2028", " ", "\t", "\\", "[function_call", "_output ", "_error ", "x", "\r\n"]),
     max_size=12,
 ).map("".join)

@@ -107,7 +107,7 @@ def test_responses_request():
         ("user", "hi"),
         ("assistant", '<tool_call>{"name": "f", "arguments": {}}</tool_call>'),
     ]
-    assert last.splitlines()[0] == '[function_call_output call_id=fc_007 output="x"]'
+    assert last.splitlines()[0] == '[function_call_output name=f arguments={} output="x"]'
     plan = rewritten.plan
     assert (plan.client, plan.backend, plan.form.stream, plan.form.model) == ("responses", "responses", True, "m")
     assert [tool.name for tool in plan.tools] == ["f", "g"]

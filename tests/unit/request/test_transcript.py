@@ -1,3 +1,4 @@
+import re
 from itertools import pairwise
 
 import pytest
@@ -108,6 +109,24 @@ def test_output_without_its_call_is_kept():
     assert flat(CallOutput("x", (Text("1"),))) == [say("user", "[function_call_output call_id=x output=1]")]
 
 
+def test_outputs_are_shown_in_the_order_of_their_calls():
+    """Adjacent outputs are sorted, with their images; words between outputs keep them apart."""
+    image = Image("https://example.com/a.png")
+    calls = [Call(call_id, "f", f'"{call_id}"') for call_id in "abc"]
+    late, first, second = (CallOutput(call_id, (Text(call_id), image)) for call_id in "cab")
+    messages = flat(*calls, late, first, say("user", "Go on."), second, policy=Policy())
+    c, a, b = (Text(f'[function_call_output name=f arguments="{call_id}" output="{call_id}"]') for call_id in "cab")
+    parts = (a, image, c, image, Text(f"Go on.\n\n{b.text}"), image)
+    assert messages[1:] == [Message("user", parts)]
+
+
+def test_outputs_of_calls_that_the_backend_holds_come_first():
+    """Their calls are older than all others; ids that we made are in the order of their calls, others stay."""
+    outputs = [CallOutput(call_id, (Text(call_id),)) for call_id in ("b", "fc_1010", "fc_999", "a")]
+    [_, message] = flat(Call("b", "f", "{}"), *outputs, policy=Policy())
+    assert re.findall(r'output="(.*?)"', message.parts[0].text) == ["a", "fc_999", "fc_1010", "b"]
+
+
 def test_images_follow_the_line_of_their_output():
     """Images and files of an output follow its record in the same message; text parts are its value."""
     image, file = Image("data:image/png;base64,AA"), Raw("responses", {"type": "input_file", "file_id": "f"})
@@ -141,7 +160,7 @@ def test_sentinel_history():
     for policy in (Policy(history="sentinel", sentinel="x_call"), Policy(sentinel="x_call")):
         assert flat(*items, policy=policy) == [
             say("assistant", '<x_call>{"name": "f", "arguments": {"k":"v"}}</x_call>'),
-            say("user", "[function_call_output call_id=a output=1]"),
+            say("user", '[function_call_output name=f arguments={"k":"v"} output=1]'),
         ]
 
 

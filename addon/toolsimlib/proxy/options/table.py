@@ -69,8 +69,9 @@ OPTIONS = (
         "history",
         "auto",
         "How earlier calls are shown to the model. auto: as suits the form of the manifest, currently sentinel for "
-        "each. sentinel: in the very form in which the model is to call. record: one bracketed line each, which the "
-        "model cannot mistake for the way to call.",
+        "each. sentinel: in the very form in which the model is to call, without ids; each output then names its call "
+        "by name and arguments. record: one bracketed line each with its ids, which the model cannot mistake for the "
+        "way to call; outputs name their calls by id.",
         ("auto", "record", "sentinel"),
     ),
     Option(

@@ -72,7 +72,8 @@ def test_it_answers_in_words_once_the_outputs_have_come() -> None:
         message(
             "user",
             '[function_call_output call_id=fc_001 output={"t":3}]\n'
-            '[function_call_output call_id=fc_002 output="light rain"]\n\n' + reminder(Choice(), sentinel="tool_call"),
+            '[function_call_output name=g arguments={"of":"a b"} nth=2 output="light rain"]\n\n'
+            + reminder(Choice(), sentinel="tool_call"),
         ),
     ]
     text = say(conversation)
