@@ -6,6 +6,7 @@
 [name(                 list        only the name of a tool on offer, here and below: no other word is held back for it
 name(                  syntax
 name{   name[ARGS]{    braces      what is left of Mistral's calls, and of Kimi's (functions.name:0{), if the server has
+name NEWLINE {         braces      as GLM-4 writes
 call:name{             gemma       dropped the marks; the same for Gemma's and gpt-oss's
 commentary to=functions.name json{  braces
 ```                    a fence     its language decides whether it may hold a call
@@ -44,8 +45,8 @@ _MIN_MARK = 3
 _PREFIXES = (_GEMMA := "call:", _GPT_OSS := "commentary to=", "functions.")
 _FIRST = frozenset(prefix[0] for prefix in _PREFIXES)
 _NUMBER = re.compile(r":\d{0,3}\Z")
-_ARGUMENTS = re.compile(r"(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?\{")
-_HALF_ARGUMENTS = re.compile(r"(?:\[[A-Z_]{0,8}(?:\][\w-]{0,64}(?:\[[A-Z]{0,4}\]?)?)?)?\Z")
+_ARGUMENTS = re.compile(r"(?:(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?|\r?\n)\{")
+_HALF_ARGUMENTS = re.compile(r"(?:\[[A-Z_]{0,8}(?:\][\w-]{0,64}(?:\[[A-Z]{0,4}\]?)?)?|\r?\n?)\Z")
 _GPT_OSS_ARGUMENTS = re.compile(r" ?(?:json)?\{")
 _HALF_GPT_OSS_ARGUMENTS = re.compile(r" ?(?:j(?:s(?:on?)?)?)?\Z")
 _SPACE = re.compile(r"\s{0,32}")

@@ -49,7 +49,9 @@ from toolsimlib.response.thought import Thought
 from toolsimlib.response.unread import UnreadBlocks
 
 _SPACE = re.compile(r"[ \t\r\n]*+").match
-_BETWEEN = re.compile(r"\s{0,16}(?:[;,]\s{0,16}|(?P<tail>\[/TOOL_CALLS\])|(?P<half>\[(?:/[A-Z_]{0,10})?\Z))?").match
+_BETWEEN = re.compile(
+    r"\s{0,16}(?:[;,]\s{0,16}|(?P<tail>\[/TOOL_CALLS\]|</function_call>)|(?P<half>[\[<](?:/[A-Za-z_]{0,13})?\Z))?"
+).match
 _END_FUNCTION = "</function>"
 # No model writes more whitespace than this between an opening tag and its body: by rule 2 the tag is then prose.
 _MAX_SPACE = 1024
