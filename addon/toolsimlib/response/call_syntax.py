@@ -7,6 +7,9 @@
 A literal is not a slip here: Python's quotes, escapes and words are the grammar of this form, so they do not count as
 repairs. An escape that Python does not know is text, backslash included.
 Values keep their source if it is JSON already. Linear; nothing raises.
+
+A model that writes Markdown may escape the underscores of names and keys; then those in its strings are escaped too,
+and all of them are read without the backslash. That is a repair.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ import unicodedata
 from toolsimlib.response.repair import mend
 from toolsimlib.response.written import Json, Written, decode, read_value
 
+MARKDOWN_ESCAPES = "MARKDOWN_ESCAPES"
+ESCAPED = "\\_"
+_STRING_OR_ESCAPED = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|\\_""", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][\w.:/-]*+(?=\()")
 _KEY = re.compile(r"\s*+([A-Za-z_]\w*+)\s*+(?:=(?!=)|:(?![:=]))")
 # A value up to the comma behind it: strings and brackets are skipped whole, since commas inside them are content.
@@ -34,6 +40,13 @@ _RECORD = re.compile(
 _RECORD_NAME = re.compile(r"""\sname\s*=\s*(?:"([^"]+)"|(\S+))""")
 _MAX_VALUES = 64
 """More values than any tool has parameters; the text is then something else."""
+
+
+def without_escapes(text: str) -> str:
+    """Return calls without the backslashes before their underscores, unchanged if none is outside of strings."""
+    if ESCAPED not in text or all(found[0] != ESCAPED for found in _STRING_OR_ESCAPED.finditer(text)):
+        return text
+    return text.replace(ESCAPED, "_")
 
 
 def read_call(text: str) -> Written | None:

@@ -23,7 +23,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from toolsimlib.response.call_syntax import read_call, read_calls, read_record
+from toolsimlib.response.call_syntax import (
+    MARKDOWN_ESCAPES,
+    read_call,
+    read_calls,
+    read_record,
+    without_escapes,
+)
 from toolsimlib.response.gemma_braces import QUOTE, read_gemma
 from toolsimlib.response.named_json import read_braces
 from toolsimlib.response.same_call import REPEATED_CALL, LoopDetector
@@ -56,6 +62,7 @@ _MAX_NAME = 256
 _SPACE = re.compile(r"[ \t\r\n]++")
 _NO_BRACKET = re.compile(r"[^{}\[\]<]*+")
 _WORD = re.compile(r"[\w+\-.]++")
+_ESCAPED_WORD = re.compile(r"(?:[\w+\-.]|\\_)++")
 _STRING = {
     '"': re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL),
     "'": re.compile(r"[^'\\]*+(?:\\.[^'\\]*+)*+", re.DOTALL),
@@ -80,6 +87,8 @@ class Form:
     def __init__(self, kind: Kind, offers: Callable[[str], bool], mark: str = "", *, repair: bool = True) -> None:
         self.kind, self._repair = kind, repair
         self._offers = offers
+        # Outside strings only calls in a programmer's syntax have escapes: in names and keys.
+        self._word = _ESCAPED_WORD if kind in ("syntax", "list") and repair else _WORD
         self._fenced = bool(mark)
         self._mark = mark if kind == "json" else ""
         self._text: list[str] = []
@@ -125,6 +134,9 @@ class Form:
                     return read_json(text, closed=True, repair=self._repair), code
                 calls = read_json(f"{text[: self._loop.first_end]}]", closed=True, repair=True)
                 return [*calls[:-1], replace(calls[-1], codes=(*calls[-1].codes, REPEATED_CALL))], code
+            case "syntax" | "list" if self._repair and (plain := without_escapes(text)) != text:
+                calls = read_calls(plain)
+                return [replace(call, mends=(MARKDOWN_ESCAPES,)) for call in calls], UNTAGGED_CALL_SYNTAX
             case "syntax":
                 return [read_call(text)], UNTAGGED_CALL_SYNTAX
             case "record":
@@ -203,7 +215,9 @@ class Form:
             if self._last == "w" and not self._in_word and text[pos] in "+-" and self._symbol(text[pos]):
                 pos += 1
                 continue
-            start, pos = pos, end_of(_WORD, text, pos, stop)
+            start, pos = pos, end_of(self._word, text, pos, stop)
+            if pos == start == stop - 1 and text[pos] == "\\" and self._word is _ESCAPED_WORD:
+                return pos, None  # An underscore may follow.
             if pos > start:
                 if not (self._in_word or self._begin()):
                     return start, False

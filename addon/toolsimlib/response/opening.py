@@ -4,7 +4,7 @@
 [                      JSON        unless it continues like the history's record
 [function_call SPACE   a record
 [name(                 list        only the name of a tool on offer, here and below: no other word is held back for it
-name(                  syntax
+name(                  syntax, with underscores escaped or not
 name{   name[ARGS]{    braces      what is left of Mistral's calls, and of Kimi's (functions.name:0{), if the server has
 name NEWLINE {         braces      as GLM-4 writes
 call:name{             gemma       dropped the marks; the same for Gemma's and gpt-oss's
@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Literal
 
+from toolsimlib.response.call_syntax import ESCAPED
 from toolsimlib.response.form import Kind
 
 LANGUAGES = ("", "json", "tool_call", "tool_code", "xml", "python", "py")
@@ -38,7 +39,8 @@ _MAX_LANGUAGE = 64
 """Characters behind a fence's mark that are inspected: a language, and spaces."""
 
 MARK = re.compile(r"`++|~++")
-NAME = re.compile(r"[A-Za-z_][\w.:/-]*+")
+# Some models escape names as in Markdown: get\_weather(…). A backslash at the end of the text may begin that.
+NAME = re.compile(r"[A-Za-z_](?:[\w.:/-]|\\(?:_|\Z))*+")
 _LANGUAGE = re.compile(r"[ \t]*+(\w*+)[ \t\r]*+")
 _RECORD = "[function_call"
 _MIN_MARK = 3
@@ -110,7 +112,8 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
     name = NAME.match(text, at)
     if name is None:
         return "more" if at == len(text) and not final else None
-    word = name[0]
+    word = name[0].removesuffix("\\").replace(ESCAPED, "_")
+    is_escaped = len(word) < len(name[0])
     place = bisect_left(names, word)
     is_exact = names[place : place + 1] == [word]
     is_offered = is_exact or (":" in word and _NUMBER.sub("", word) in names)
@@ -120,6 +123,8 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
         return None
     if text.startswith("(", name.end()):
         return "syntax" if at == pos and is_exact else None
+    if is_escaped:
+        return None
     arguments, half = _ARGUMENTS, _HALF_ARGUMENTS
     if text.startswith(_GPT_OSS, pos):
         arguments, half = _GPT_OSS_ARGUMENTS, _HALF_GPT_OSS_ARGUMENTS
