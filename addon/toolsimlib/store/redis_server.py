@@ -7,7 +7,10 @@ matter. Keys, after ``PREFIX``:
     r:PARTITION:ID    a hash: value, parent, version, size, names
     n:PARTITION:NAME  the id of the record that holds this name
     used              a sorted set: by when each record was last used
+    u:PARTITION       the same for the records of one partition
     bytes             the sum of all sizes
+    share:records     a sorted set: partitions by the number of their records
+    share:bytes       a sorted set: partitions by the sum of their sizes
 
 Nothing is retried automatically: a write whose answer was lost may have succeeded. Connections that died while idle are
 reopened. The server must not evict keys by its own policy (``maxmemory-policy noeviction``, its default), and what
@@ -48,12 +51,22 @@ local function age_of(id)
   local age = score and now - tonumber(score)
   return age and age <= seconds and age or nil
 end
+local function add_to(share, whose, more)
+  local key = prefix .. 'share:' .. share
+  if tonumber(redis.call('ZINCRBY', key, more, whose)) <= 0 then redis.call('ZREM', key, whose) end
+end
 local function forget(member)
   local key = prefix .. 'r:' .. member
   local held = redis.call('HMGET', key, 'size', 'names')
-  redis.call('ZREM', used, member)
-  if not held[1] then return end
   local whose, id = string.match(member, '^([^:]*):(.*)$')
+  redis.call('ZREM', used, member)
+  -- What an older toolsim wrote is in no share.
+  local is_counted = redis.call('ZREM', prefix .. 'u:' .. whose, member) == 1
+  if not held[1] then return end
+  if is_counted then
+    add_to('records', whose, -1)
+    add_to('bytes', whose, -tonumber(held[1]))
+  end
   for _, name in ipairs(cjson.decode(held[2])) do
     local pointer = prefix .. 'n:' .. whose .. ':' .. name
     if redis.call('GET', pointer) == id then redis.call('DEL', pointer) end
@@ -90,17 +103,27 @@ for at = 9, #ARGV, 5 do
     each = redis.call('HGET', prefix .. 'r:' .. member_of(each), 'parent') or ''
   end
   -- The oldest of a chain goes first.
+  local own = prefix .. 'u:' .. partition
   for place = #chain, 1, -1 do
-    redis.call('ZADD', used, string.format('%.6f', now + (#chain - place) * 1e-6), member_of(chain[place]))
+    local at = string.format('%.6f', now + (#chain - place) * 1e-6)
+    redis.call('ZADD', used, at, member_of(chain[place]))
+    redis.call('ZADD', own, 'XX', at, member_of(chain[place]))
   end
-  redis.call('ZADD', used, string.format('%.6f', now + #chain * 1e-6), member_of(id))
+  local at_last = string.format('%.6f', now + #chain * 1e-6)
+  redis.call('ZADD', used, at_last, member_of(id))
+  redis.call('ZADD', own, at_last, member_of(id))
+  add_to('records', partition, 1)
+  add_to('bytes', partition, length)
   redis.call('HSET', key, 'value', value, 'parent', parent, 'version', version, 'size', length, 'names', names)
   redis.call('INCRBY', bytes, length)
   for _, name in ipairs(cjson.decode(names)) do redis.call('SET', prefix .. 'n:' .. partition .. ':' .. name, id) end
 end
 local held = size()
 while held[1] > max_records or held[2] > max_bytes do
-  local oldest = redis.call('ZRANGE', used, 0, 0)
+  local share = prefix .. 'share:' .. (held[1] > max_records and 'records' or 'bytes')
+  local largest = redis.call('ZREVRANGE', share, 0, 0)
+  local oldest = #largest > 0 and redis.call('ZRANGE', prefix .. 'u:' .. largest[1], 0, 0) or {}
+  if #oldest == 0 then oldest = redis.call('ZRANGE', used, 0, 0) end
   if #oldest == 0 then break end
   forget(oldest[1])
   evicted = evicted + 1

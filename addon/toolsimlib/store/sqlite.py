@@ -34,7 +34,7 @@ _EXPIRY_SECONDS = 60.0
 # Names per query: SQLite accepts 32,766 variables, older versions 999.
 _NAMES_AT_ONCE = 500
 
-_VERSION = 1
+_VERSION = 2
 _SCHEMA = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS records (
@@ -49,6 +49,7 @@ CREATE TABLE IF NOT EXISTS records (
     UNIQUE (partition, id)
 );
 CREATE INDEX IF NOT EXISTS records_by_use ON records (used, key);
+CREATE INDEX IF NOT EXISTS records_of_each_by_use ON records (partition, used, key);
 CREATE TABLE IF NOT EXISTS names (
     partition TEXT NOT NULL,
     name TEXT NOT NULL,
@@ -58,11 +59,23 @@ CREATE TABLE IF NOT EXISTS names (
 CREATE INDEX IF NOT EXISTS names_by_record ON names (record);
 CREATE TABLE IF NOT EXISTS total (records INTEGER NOT NULL, bytes INTEGER NOT NULL);
 INSERT INTO total SELECT 0, 0 WHERE NOT EXISTS (SELECT * FROM total);
-CREATE TRIGGER IF NOT EXISTS added AFTER INSERT ON records BEGIN
+CREATE TABLE IF NOT EXISTS shares (partition TEXT PRIMARY KEY, records INTEGER NOT NULL, bytes INTEGER NOT NULL)
+    WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS shares_by_records ON shares (records);
+CREATE INDEX IF NOT EXISTS shares_by_bytes ON shares (bytes);
+DELETE FROM shares;
+INSERT INTO shares SELECT partition, count(*), sum(size) FROM records GROUP BY partition;
+DROP TRIGGER IF EXISTS added;
+CREATE TRIGGER added AFTER INSERT ON records BEGIN
     UPDATE total SET records = records + 1, bytes = bytes + new.size;
+    INSERT INTO shares VALUES (new.partition, 1, new.size)
+    ON CONFLICT (partition) DO UPDATE SET records = records + 1, bytes = bytes + new.size;
 END;
-CREATE TRIGGER IF NOT EXISTS forgotten AFTER DELETE ON records BEGIN
+DROP TRIGGER IF EXISTS forgotten;
+CREATE TRIGGER forgotten AFTER DELETE ON records BEGIN
     UPDATE total SET records = records - 1, bytes = bytes - old.size;
+    UPDATE shares SET records = records - 1, bytes = bytes - old.size WHERE partition = old.partition;
+    DELETE FROM shares WHERE partition = old.partition AND records = 0;
 END;
 PRAGMA user_version = {_VERSION};
 COMMIT;
@@ -151,13 +164,17 @@ class SqliteStore:
         return gone
 
     def _evict(self, base: sqlite3.Connection) -> Size:
-        """Forget what is beyond the bounds; return what is left."""
+        """Forget what is beyond the bounds, of the partition with the largest share first; return what is left."""
         evicted = 0
         while (size := _size(base)).records > self._bounds.records or size.bytes > self._bounds.bytes:
-            # One by one only at the end: the bytes of one record may be enough.
-            many = max(1, size.records - self._bounds.records)
-            old = "SELECT key FROM records ORDER BY used, key LIMIT ?"
-            evicted += base.execute(f"DELETE FROM records WHERE key IN ({old})", (many,)).rowcount
+            over = size.records - self._bounds.records
+            share = "records" if over > 0 else "bytes"
+            largest = base.execute(f"SELECT partition, records FROM shares ORDER BY {share} DESC LIMIT 2").fetchall()
+            (partition, records), *others = largest
+            # One by one only at the end: the bytes of one record may be enough, or another share be the largest then.
+            many = max(1, min(over, records - others[0][1] if others else over))
+            old = "SELECT key FROM records WHERE partition = ? ORDER BY used, key LIMIT ?"
+            evicted += base.execute(f"DELETE FROM records WHERE key IN ({old})", (partition, many)).rowcount
         return replace(size, evicted=evicted)
 
     def _chain(self, base: sqlite3.Connection, partition: str, id: str, max_bytes: int) -> list[Record]:

@@ -110,6 +110,32 @@ async def test_bytes_are_bounded(opened: Opened) -> None:
         assert (await store.size()).bytes == 80
 
 
+@pytest.mark.parametrize("bounds", [Bounds(records=6), Bounds(bytes=60)], ids=["records", "bytes"])
+async def test_who_fills_the_store_loses_his_own(bounds: Bounds, opened: Opened) -> None:
+    """What is beyond a bound goes from the largest share, however many others there are and whenever they wrote."""
+    async with opened(bounds, clock := Clock()) as store:
+        for id in "ab":
+            clock.now += 1
+            await store.put("modest", [Record(id, b"v" * 8)])
+        for number in range(20):
+            clock.now += 1
+            size = await store.put("greedy", [Record(str(number % 10), b"v" * 8)])
+        assert (size.records, size.bytes) == (6, 60 - 6)
+        assert [bool(await store.chain("modest", id, MANY)) for id in "ab"] == [True, True]
+        assert [bool(await store.chain("greedy", str(id), MANY)) for id in range(10)] == [False] * 6 + [True] * 4
+        # A newcomer has a place, too; and what is deleted no longer counts.
+        clock.now += 1
+        await store.put("new", [Record("x", b"v" * 8)])
+        assert not await store.chain("greedy", "6", MANY)
+        for id in "789":
+            assert await store.delete("greedy", id)
+        for id in "cdef":
+            clock.now += 1
+            size = await store.put("modest", [Record(id, b"v" * 8)])
+        assert [bool(await store.chain("modest", id, MANY)) for id in "abcdef"] == [False] + [True] * 5
+        assert await store.chain("new", "x", MANY)
+
+
 async def test_age_is_bounded(opened: Opened) -> None:
     """What has been unused for too long is gone, whether looked up by id or by name."""
     async with opened(Bounds(seconds=10), clock := Clock()) as store:

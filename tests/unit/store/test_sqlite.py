@@ -179,6 +179,26 @@ async def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
     await store.close()
 
 
+async def test_a_file_of_the_first_version(tmp_path: Path) -> None:
+    """It is continued: what it holds counts as the share of whoever stored it."""
+    path, store = tmp_path / "store", SqliteStore(tmp_path / "store", Bounds(records=4))
+    for partition, id in (("a", "1"), ("b", "1"), ("b", "2"), ("b", "3")):
+        await store.put(partition, [Record(id, b"v")])
+    await store.close()
+    with closing(sqlite3.connect(path)) as base:
+        base.executescript("DROP TABLE shares; DROP TRIGGER added; DROP TRIGGER forgotten; PRAGMA user_version = 1;")
+        base.executescript(
+            "CREATE TRIGGER added AFTER INSERT ON records BEGIN "
+            "UPDATE total SET records = records + 1, bytes = bytes + new.size; END; "
+            "CREATE TRIGGER forgotten AFTER DELETE ON records BEGIN "
+            "UPDATE total SET records = records - 1, bytes = bytes - old.size; END;"
+        )
+    assert (await store.put("c", [Record("1", b"v")])).records == 4
+    held = [bool(await store.chain(*each, MANY)) for each in (("a", "1"), ("b", "1"), ("b", "2"), ("c", "1"))]
+    assert held == [True, False, True, True]
+    await store.close()
+
+
 async def test_what_is_deleted_is_not_left_in_the_file(tmp_path: Path) -> None:
     """A deleted value is overwritten."""
     store = SqliteStore(tmp_path / "store", Bounds())
