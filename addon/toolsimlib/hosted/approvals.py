@@ -4,7 +4,8 @@
    echoes is trusted. An id carries no information, and cannot be guessed.
 2. An id is valid for one decision, for a limited time, and only for the client that was asked: with another key for the
    proxy or the backend it is not found.
-3. A limited number of calls waits at a time; the oldest are forgotten, and so refused.
+3. A limited number of calls waits at a time. Beyond it the oldest of the client with the most are forgotten, and so
+   refused: no client pushes out another's.
 4. If the operator decides (``Desk``), the answer itself waits, for a limited time. No decision in time is a refusal,
    and so is a client that leaves.
 """
@@ -14,12 +15,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from toolsimlib.hosted.servers import Server
+from toolsimlib.shares import Shares
 
 MAX_WAITING = 1_000
 MAX_SECONDS = 3_600.0
@@ -42,22 +43,22 @@ class Approvals:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._asked: OrderedDict[str, Asked] = OrderedDict()
+        self._asked: Shares[Asked] = Shares(MAX_WAITING, MAX_WAITING)
 
     def ask(self, server: Server, tool: str, shown: str, arguments: str, owner: str) -> str:
         """Keep a call; return the id by which it is approved."""
         name = f"mcpr_{secrets.token_hex(24)}"
-        self._asked[name] = Asked(server, tool, shown, arguments, owner, self._clock() + MAX_SECONDS)
-        while len(self._asked) > MAX_WAITING:
-            self._asked.popitem(last=False)
+        asked = Asked(server, tool, shown, arguments, owner, self._clock() + MAX_SECONDS)
+        self._asked.put(name.encode(), asked, owner)
         return name
 
     def take(self, name: str, owner: str) -> Asked | None:
         """Return the call with this id and forget it, None if there is none for this owner."""
-        asked = self._asked.get(name)
+        key = name.encode("utf-8", "surrogatepass")
+        asked = self._asked.get(key)
         if asked is None or not secrets.compare_digest(asked.owner, owner):
             return None
-        del self._asked[name]
+        self._asked.pop(key)
         return asked if asked.until > self._clock() else None
 
 

@@ -6,15 +6,15 @@ before that answer when its conversation continues.
 
 An answer is identified by all messages before it, its owner, the servers that they named, and its own words and calls:
 a client that can show the same under the same key has received that very answer. The number of answers and their bytes
-are bounded; the least recently used go first, and the model can find out again what was lost.
+are bounded (``Shares``), and the model can find out again what was lost.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 
 from toolsimlib.conversation import Called, Text
+from toolsimlib.shares import Shares
 
 MAX_ANSWERS = 1_000
 MAX_BYTES = 16 * 1024 * 1024
@@ -24,28 +24,15 @@ class Hidden:
     """Calls with their outputs, by the answer that they led to."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[bytes, tuple[tuple[Called, ...], int]] = OrderedDict()
-        self._size = 0
+        self._kept: Shares[tuple[Called, ...]] = Shares(MAX_ANSWERS, MAX_BYTES)
 
-    def keep(self, answer: bytes, calls: Sequence[Called]) -> None:
+    def keep(self, answer: bytes, calls: Sequence[Called], owner: str) -> None:
         """Keep the calls of an answer, in place of those that were kept before."""
-        self._forget(answer)
-        size = sum(map(_size, calls))
-        self._kept[answer] = tuple(calls), size
-        self._size += size
-        while len(self._kept) > MAX_ANSWERS or self._size > MAX_BYTES:
-            self._forget(next(iter(self._kept)))
+        self._kept.put(answer, tuple(calls), owner, sum(map(_size, calls)))
 
     def find(self, answer: bytes) -> tuple[Called, ...]:
         """Return the calls that precede an answer."""
-        if answer not in self._kept:
-            return ()
-        self._kept.move_to_end(answer)
-        return self._kept[answer][0]
-
-    def _forget(self, answer: bytes) -> None:
-        _, size = self._kept.pop(answer, ((), 0))
-        self._size -= size
+        return self._kept.get(answer) or ()
 
 
 def _size(called: Called) -> int:

@@ -257,7 +257,8 @@ class HostedCalls:
     def _take(self, shown: str, arguments: str) -> list[ClientEvent]:
         found = self._catalogue.find(shown)
         assert found is not None
-        if found.asks and self._api.shows_hosted and self._hosting.desk is None:
+        if found.asks and self._api.shows_hosted and self._hosting.desk is None and self._left > 0:
+            self._left -= 1
             self._waits = True
             self._note("ASKED", f"{found.server.label}.{found.tool.name}")
             name = self._hosting.approvals.ask(found.server, found.tool.name, shown, arguments, self._owner)
@@ -269,10 +270,10 @@ class HostedCalls:
         return item.begin() if self._api.shows_hosted else []
 
     def _impossible(self, found: HostedTool) -> Outcome | None:
-        if found.asks and self._hosting.desk is None:
-            return failed(_NOBODY, REFUSED)
         if self._left <= 0:
             return failed("The limit of calls in one answer has been reached.", LIMIT)
+        if found.asks and self._hosting.desk is None:
+            return failed(_NOBODY, REFUSED)
         return None
 
     # -- between rounds
@@ -318,7 +319,7 @@ class HostedCalls:
             case Ended() if self._ran and (self._said or self._shown) and self._api.hidden is not None:
                 calls = [(name, "".join(pieces)) for name, pieces in self._shown]
                 answer = self._api.hidden.answer_key(self._conversation, "".join(self._said), calls)
-                self._hosting.hidden.keep(answer, self._ran)
+                self._hosting.hidden.keep(answer, self._ran, self._owner)
 
     def next_round(self) -> None:
         """Forget what a round collected that is asked again."""

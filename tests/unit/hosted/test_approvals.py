@@ -48,6 +48,16 @@ def test_they_do_not_wait_for_ever() -> None:
     assert approvals.take(last, "me") is not None
 
 
+def test_nobody_pushes_out_another_clients() -> None:
+    """Whoever asks for too many loses his own."""
+    approvals = Approvals()
+    name = ask(approvals, "modest")
+    names = [ask(approvals, "greedy") for _ in range(MAX_WAITING + 100)]
+    assert approvals.take(name, "modest") is not None
+    assert approvals.take(names[0], "greedy") is None
+    assert approvals.take(names[-1], "greedy") is not None
+
+
 async def test_the_operator_decides() -> None:
     """All calls that an answer waits for; silence is a no, and so is leaving."""
     changed: list[str] = []

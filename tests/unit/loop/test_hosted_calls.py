@@ -224,6 +224,16 @@ def test_calls_of_both_kinds_in_one_round() -> None:
     assert "two" in str(script.asked[0])
 
 
+def test_calls_that_ask_are_counted() -> None:
+    """One answer asks for no more approvals than it may make calls; the model's other calls are not made."""
+    texts = "".join(block("shy__read", a=number) for number in range(40))
+    answer, _, servers, job = play(texts, hosting={"max_calls": 3})
+    assert kinds(answer)[2:] == ["mcp_approval_request"] * 3 + ["mcp_call"] * 37
+    assert all("limit of calls" in str(item["error"]) for item in answer["output"][5:])
+    assert servers.calls == []
+    assert job.report.hosted_calls.count("ASKED:shy.read") == 3
+
+
 def test_a_failure_is_told_to_the_model() -> None:
     """A call that fails, arguments that are none, a server that has gone: each is words in the next round."""
     answer, script, _, job = play(block("free__drop"), "I see.")
