@@ -14,7 +14,21 @@ from typing import Any
 from bad_mcp_ways import FORGED  # Beside this file, which runs as a program.
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
-NAMES = ("echo", "hang", "die", "flood", "chatter", "garbage", "wrong", "lie", "error", "large", "deep", "environment")
+NAMES = (
+    "echo",
+    "hang",
+    "die",
+    "flood",
+    "chatter",
+    "garbage",
+    "wrong",
+    "lie",
+    "error",
+    "large",
+    "deep",
+    "environment",
+    "sleep",
+)
 
 
 def send(message: dict[str, Any]) -> None:
@@ -35,6 +49,9 @@ def text(value: str) -> dict[str, Any]:
 
 def call(number: object, name: str, arguments: dict[str, Any]) -> None:
     match name:
+        case "sleep":
+            time.sleep(arguments["seconds"])
+            send({"id": number, "result": text("")})
         case "hang":
             time.sleep(3600)
         case "die":

@@ -3,6 +3,7 @@
     servers      which servers there are, which of their tools are allowed, and which need approval
     connection   one server: started or connected to, queried, dropped, retried   (``stdio``, ``web``: how)
     pool         the connections of this proxy
+    fair         whose turn it is if a server is asked one thing at a time
     catalogue    the servers' tools as functions that the model is shown
     outcome      the outcome of a call, for the client and for the model
     approvals    calls that wait for approval
@@ -16,7 +17,8 @@ Servers are untrusted. What one sends is text for a model and for nobody else. I
 3. *What it may send.* The bytes of one message are bounded, and those between two requests; a server that sends more is
    cut off. Results are text of bounded size in the history, as JSON on one line.
 4. *How long it may take.* Each request has a timeout. A local server that exceeds it is killed with all of its
-   children, and restarted when it is needed next, after a longer pause each time.
+   children, and restarted when it is needed next, after a longer pause each time. Answers take turns with it, and none
+   waits for its turn longer than that.
 5. *What it can break.* Its failure is the output of that one call.
 
 The package ``mcp`` is imported for the first request to a server, in a thread: it takes a second.

@@ -7,18 +7,18 @@
    that acquired them.
 2. Each request has a timeout. A server that exceeds it, or whose connection breaks, is dropped; its pending calls fail
    with it. A server that answers with an error stays connected.
-3. A local server gets one request at a time: most were never tested otherwise.
+3. A local server gets one request at a time: most were never tested otherwise. Answers take turns, and a request that
+   has waited for the time of a whole request fails: its client was promised an answer in bounded time.
 4. After each failure in a row it is left alone for longer, up to a minute. Meanwhile calls fail at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from mcp import Client, MCPError
@@ -26,6 +26,7 @@ from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT, Imple
 
 from toolsimlib.hosted import web
 from toolsimlib.hosted.catalogue import MAX_TOOLS, RemoteTool, remote_tool
+from toolsimlib.hosted.fair import Asker, Turns
 from toolsimlib.hosted.outcome import Outcome, failed, result
 from toolsimlib.hosted.servers import Server
 from toolsimlib.hosted.stdio import run_server
@@ -41,6 +42,7 @@ _MAX_PAUSE = 60.0
 # The client's error codes if it is not the tool that failed.
 _BROKEN = (CONNECTION_CLOSED, REQUEST_TIMEOUT, INVALID_REQUEST)
 _MAX_WORDS = 300
+_NOBODY = Asker()
 
 
 class ServerFailed(Exception):
@@ -57,7 +59,7 @@ class Connection:
         self._clock = clock
         self._life: _Life | None = None
         self._opening = asyncio.Lock()
-        self._turn = asyncio.Lock()
+        self._turns = Turns()
         self._tools: tuple[RemoteTool, ...] | None = None
         self._failures = self._asking = 0
         self._ending: set[asyncio.Task[None]] = set()
@@ -68,13 +70,13 @@ class Connection:
         """Whether requests are in flight."""
         return self._asking > 0
 
-    async def tools(self) -> tuple[RemoteTool, ...]:
+    async def tools(self, who: Asker = _NOBODY) -> tuple[RemoteTool, ...]:
         """Return the server's tools, which are listed once per connection. Raises ServerFailed."""
         if self._tools is None or self._life is None or self._life.is_over:
-            self._tools = await self._asked(self._listed)
+            self._tools = await self._asked(self._listed, who)
         return self._tools
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], limit: int) -> Outcome:
+    async def call(self, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker = _NOBODY) -> Outcome:
         """Call a tool; ``limit``: bytes of its output. Never raises, whatever the server does."""
 
         async def called(client: Client) -> Outcome:
@@ -89,7 +91,7 @@ class Connection:
             return result(parts, structured, is_error=bool(answer.is_error), limit=limit)
 
         try:
-            return await self._asked(called)
+            return await self._asked(called, who)
         except ServerFailed as problem:
             return failed(str(problem))
 
@@ -121,11 +123,19 @@ class Connection:
                 break
         return tuple(tools)
 
-    async def _asked[T](self, question: Callable[[Client], Awaitable[T]]) -> T:
+    async def _asked[T](self, question: Callable[[Client], Awaitable[T]], who: Asker) -> T:
         """Send a request, opening the connection if necessary. Raises ServerFailed."""
         self._asking += 1
         try:
-            async with self._turn if self.server.command else contextlib.nullcontext():
+            if not self.server.command:
+                return await self._answer(question)
+            async with AsyncExitStack() as stack:
+                try:
+                    await stack.enter_async_context(self._turns.turn(who, self._seconds))
+                except TimeoutError:
+                    label, seconds = self.server.label, self._seconds
+                    message = f"The server {label!r} is busy: this request has waited {seconds:g} s for its turn."
+                    raise ServerFailed(message) from None
                 return await self._answer(question)
         finally:
             self._asking -= 1

@@ -25,6 +25,7 @@ from toolsimlib.errors import BadRequest
 from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, Ended, TextDelta
 from toolsimlib.hosted.approvals import Approvals, Asked, Desk, Question
 from toolsimlib.hosted.catalogue import Catalogue, HostedTool
+from toolsimlib.hosted.fair import Asker
 from toolsimlib.hosted.outcome import LIMIT, REFUSED, Outcome, failed
 from toolsimlib.hosted.pool import Pool
 from toolsimlib.hosted.servers import Server, read_tool
@@ -102,6 +103,7 @@ class HostedCalls:
         self._policy = policy
         self._owner = hosting.owner
         self._answer = answer
+        self._asker = Asker(hosting.owner, answer)
         # With the servers that it named: their outputs are only for those who may use them.
         self._whose = hosting.owner + dump([tool for _, tool in mcp_items.declared(body)])
         self._conversation = b""
@@ -182,7 +184,8 @@ class HostedCalls:
     async def _listed(self, known: set[str]) -> list[ClientEvent]:
         """List the tools of all servers, concurrently; return the events of servers that are not ``known``."""
         servers = list(self._servers.values())
-        answers = await asyncio.gather(*map(self._hosting.pool.tools, servers), return_exceptions=True)
+        asked = [self._hosting.pool.tools(server, self._asker) for server in servers]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
         emitted: list[ClientEvent] = []
         for server, answer in zip(servers, answers, strict=True):
             error = None
@@ -342,7 +345,7 @@ class HostedCalls:
             outcome = failed("The arguments are no JSON object.")
         else:
             limit = self._policy.max_tool_output_bytes
-            outcome = await self._hosting.pool.call(server, item.name, arguments, limit)
+            outcome = await self._hosting.pool.call(server, item.name, arguments, limit, self._asker)
         self._note(outcome.code, f"{item.label}.{item.name}")
         return outcome
 

@@ -14,6 +14,7 @@ import pytest
 from support.bad_mcp_ways import FORGED
 from support.mcp_servers import BAD, OFFICIAL, over_http
 from toolsimlib.hosted.connection import Connection, ServerFailed
+from toolsimlib.hosted.fair import Asker
 from toolsimlib.hosted.outcome import FAILED, TOO_LARGE, UNREACHABLE
 from toolsimlib.hosted.servers import Server, read_file
 
@@ -182,3 +183,31 @@ async def test_the_official_servers(way: str) -> None:
         connection = Connection(server(url=url, type=way, headers={"X-Own": "mine"}), 10)
         assert (await connection.call("header", {"name": "x-own"}, 100)).output == "mine"
         await ask(connection)
+
+
+@pytest.mark.slow
+async def test_a_quick_call_does_not_wait_for_all_of_another_answer(bad: Connection) -> None:
+    """A local server is asked one thing at a time, and answers take turns."""
+    await bad.tools()
+    done: list[str] = []
+
+    async def call(answer: str, seconds: float) -> None:
+        outcome = await bad.call("sleep", {"seconds": seconds}, 100, Asker("me", answer))
+        assert outcome.code == "", outcome.shown
+        done.append(answer)
+
+    await asyncio.gather(*(call("slow", 0.3) for _ in range(6)), call("quick", 0.0))
+    assert done.index("quick") == 1
+
+
+@pytest.mark.slow
+async def test_waiting_for_a_turn_has_an_end() -> None:
+    """Whoever has waited for the time of a whole request is told that the server is busy; it is not dropped for it."""
+    connection = Connection(server(**BAD), 1.0)
+    await connection.tools()
+    calls = [connection.call("sleep", {"seconds": 0.8}, 100, Asker("me", "slow")) for _ in range(4)]
+    outcomes = await asyncio.gather(*calls)
+    assert [outcome.code for outcome in outcomes] == ["", "", UNREACHABLE, UNREACHABLE]
+    assert "is busy: this request has waited 1 s for its turn" in outcomes[2].shown
+    assert (await connection.call("echo", {}, 100)).output == "{}"
+    await connection.close()

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import pytest
 from toolsimlib.hosted import connection as room
 from toolsimlib.hosted import pool as pools
-from toolsimlib.hosted.pool import IDLE_SECONDS, MAX_CONNECTIONS, Pool
+from toolsimlib.hosted.fair import Asker
+from toolsimlib.hosted.pool import IDLE_SECONDS, MAX_CONNECTIONS, MAX_OF_ONE, Pool, TooManyConnections
 from toolsimlib.hosted.servers import Filter, Server
 
 LOCAL = Server("local", ("x",))
@@ -23,11 +24,11 @@ class Fake:
         self.server, self.used, self.is_busy, self.is_closed, self._clock = server, clock(), False, False, clock
         Fake.made.append(self)
 
-    async def tools(self) -> tuple[()]:
+    async def tools(self, who: Asker) -> tuple[()]:
         self.used = self._clock()
         return ()
 
-    async def call(self, tool: str, arguments: object, limit: int) -> str:
+    async def call(self, tool: str, arguments: object, limit: int, who: Asker) -> str:
         Fake.called.append(tool)
         return tool
 
@@ -66,7 +67,7 @@ async def test_calls_keep_their_order(now: Any) -> None:
 
 
 async def test_idle_ones_are_closed(now: Any) -> None:
-    """Those that are busy stay, local ones stay, and there is no room for more than so many."""
+    """Those that are busy stay, and local ones stay."""
     pool = Pool(clock=lambda: now.time)
     for server in (LOCAL, web(1), web(2)):
         await pool.tools(server)
@@ -75,11 +76,42 @@ async def test_idle_ones_are_closed(now: Any) -> None:
     await pool.tools(web(3))
     await asyncio.sleep(0)
     assert [each.server for each in Fake.made[:3] if each.is_closed] == [web(1)]
-    Fake.made, pool = [], Pool(clock=lambda: now.time)
-    for number in range(MAX_CONNECTIONS + 5):
-        await pool.tools(web(number))
+
+
+async def test_one_client_has_so_many(now: Any) -> None:
+    """The longest unused of his own is closed for another; if all are busy, there is no other, and he is told."""
+    pool = Pool(clock=lambda: now.time)
+    await pool.tools(web(100), Asker("modest"))
+    for number in range(MAX_OF_ONE + 3):
+        await pool.tools(web(number), Asker("greedy"))
     await asyncio.sleep(0)
-    assert [each.is_closed for each in Fake.made[:6]] == [True] * 5 + [False]
+    assert [each.is_closed for each in Fake.made] == [False, True, True, True] + [False] * MAX_OF_ONE
+    for each in Fake.made:
+        each.is_busy = True
+    with pytest.raises(TooManyConnections, match="All of this client's 8 connections"):
+        await pool.tools(web(50), Asker("greedy"))
+    outcome = await pool.call(web(50), "add", {}, 1, Asker("greedy"))
+    assert "All of this client's 8 connections" in outcome.shown
+    # Whom he already knows, he may ask; and so may others.
+    await pool.tools(web(10), Asker("greedy"))
+    await pool.tools(web(50), Asker("modest"))
+    assert not any(each.is_closed for each in Fake.made[4:])
+
+
+async def test_there_is_an_end_to_all(now: Any) -> None:
+    """Whoever has most gives way, if one of his is not busy; no busy one is ever closed."""
+    pool = Pool(clock=lambda: now.time)
+    for number in range(MAX_CONNECTIONS):
+        await pool.tools(web(number), Asker("abcdefgh"[number // 4] if number > 7 else "most"))
+    for each in Fake.made[1:]:
+        each.is_busy = True
+    await pool.tools(web(100), Asker("new"))
+    await asyncio.sleep(0)
+    assert [each.is_closed for each in Fake.made] == [True] + [False] * MAX_CONNECTIONS
+    Fake.made[-1].is_busy = True
+    with pytest.raises(TooManyConnections, match="All of the 32 connections"):
+        await pool.tools(web(101), Asker("another"))
+    assert [each.is_closed for each in Fake.made] == [True] + [False] * MAX_CONNECTIONS
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from support.rounds import Script, body_of, run
 from support.wire import backend_answer
 from toolsimlib.hosted.approvals import Approvals, Desk
 from toolsimlib.hosted.catalogue import RemoteTool
+from toolsimlib.hosted.fair import Asker
 from toolsimlib.hosted.outcome import Outcome, failed
 from toolsimlib.hosted.servers import EVERY, Server
 from toolsimlib.loop.course import Bounds
@@ -46,12 +47,12 @@ class Servers:
         self.cancelled = 0
         self.pause = 0.0
 
-    async def tools(self, server: Server) -> list[RemoteTool]:
+    async def tools(self, server: Server, who: Asker) -> list[RemoteTool]:
         if server.label == self.gone:
             raise ConnectionError("It has gone.")
         return TOOLS
 
-    async def call(self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int) -> Outcome:
+    async def call(self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker) -> Outcome:
         self.calls.append((server.label, tool, arguments))
         try:
             await asyncio.sleep(self.pause)
