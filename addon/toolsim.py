@@ -6,6 +6,7 @@ line, which makes mitmproxy exit.
 
 import logging
 import sys
+from importlib.util import find_spec
 
 from mitmproxy.version import VERSION
 
@@ -17,11 +18,14 @@ def _addons() -> list[object]:
         logging.error("toolsim needs mitmproxy>=12.2,<13, and this is mitmproxy %s (%s)", VERSION, sys.executable)
         return []
     try:
+        # The first schema that has to be compiled imports these. Without them, say so now, not at some request.
+        for package in ("jsonschema", "regex"):
+            if find_spec(package) is None:
+                raise ModuleNotFoundError(name=package)
         from toolsimlib.proxy.addon import ToolSim
         from toolsimlib.proxy.commands import Inspect
         from toolsimrec.capture import Capture
-        from toolsimrec.pseudonymise import Pseudonymise
-        from toolsimrec.replay import Replay
+        from toolsimrec.commands import Commands
         from toolsimrec.server_replay import ServerReplay
     except ModuleNotFoundError as problem:
         from toolsimlib.command_line import missing
@@ -29,7 +33,7 @@ def _addons() -> list[object]:
         logging.error("%s", missing(problem, sys.executable))
         return []
     server_replay = ServerReplay()
-    return [server_replay, ToolSim(), Capture(), server_replay.handover, Replay(), Pseudonymise(), Inspect()]
+    return [server_replay, ToolSim(), Capture(), server_replay.handover, Commands(), Inspect()]
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 import mitmproxy.types
@@ -40,8 +40,8 @@ from toolsimlib.proxy.options import table
 from toolsimlib.proxy.options.settings import parse
 from toolsimlib.wire.dialect import CHAT, api_of_path
 
-from toolsimrec.redact import Redactor
-from toolsimrec.stream_text import parse_json
+if TYPE_CHECKING:
+    from toolsimrec.redact import Redactor
 
 logger = logging.getLogger(__name__)
 
@@ -249,6 +249,10 @@ def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
 
 def clean(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
     """Remove secrets, addresses, certificates and dates from the sides of one exchange; return the same flows."""
+    # Needed for a recording, not for each proxy that could make one.
+    from toolsimrec.redact import Redactor
+    from toolsimrec.stream_text import parse_json
+
     redactor = Redactor()
     for flow in flows:
         for message in _messages(flow):

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import secrets
 from collections.abc import Iterable, Iterator
@@ -17,17 +16,12 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
-import mitmproxy.types
-from mitmproxy import command
-from mitmproxy.exceptions import CommandError, FlowReadException
 from mitmproxy.http import HTTPFlow
 from toolsimlib.wire.json_codec import dump as dump_json
 
 from toolsimrec.capture import dump
-from toolsimrec.replay import accept, flow_files, recorded, replay, unanswerable
+from toolsimrec.replay import accept, recorded, replay, unanswerable
 from toolsimrec.stream_text import Edited, edit_stream, parse_json
-
-logger = logging.getLogger(__name__)
 
 # Fields whose strings are not free text: the API's own terms, and what programs match on.
 STRUCTURE = frozenset(
@@ -131,21 +125,6 @@ class Pseudonyms:
             return letter if letter == "0" else "123456789"[chance % 9]
         other = ascii_lowercase[chance % 26]
         return other.upper() if letter.isupper() else other
-
-
-class Pseudonymise:
-    """The command ``toolsim.pseudonymise``."""
-
-    @command.command("toolsim.pseudonymise")  # type: ignore[untyped-decorator]
-    def pseudonymise(self, path: mitmproxy.types.Path) -> None:
-        """Replace all texts of recorded exchanges (a file or a folder) by pseudonyms of the same shape, for good."""
-        files = flow_files([Path(path).expanduser()])
-        for file in files:
-            try:
-                pseudonymise(file)
-            except (OSError, ValueError, FlowReadException) as problem:
-                raise CommandError(f"toolsim.pseudonymise: {file}: {problem}") from problem
-        logger.info("toolsim pseudonymised %d recorded exchanges", len(files))
 
 
 def pseudonymise(path: Path, key: bytes | None = None) -> None:

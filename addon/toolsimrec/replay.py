@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import random
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-import mitmproxy.types
-from mitmproxy import command
-from mitmproxy.exceptions import CommandError, FlowReadException, OptionsError
+from mitmproxy.exceptions import FlowReadException, OptionsError
 from mitmproxy.http import HTTPFlow
 from mitmproxy.io import read_flows_from_paths
 from mitmproxy.master import Master
@@ -32,27 +29,7 @@ from toolsimrec.compare import comparable, differences, keep_recorded_ids_and_ti
 from toolsimrec.junit import junit
 from toolsimrec.result import Result
 
-logger = logging.getLogger(__name__)
-
 Cut = Callable[[bytes], Iterable[bytes]]
-
-
-class Replay:
-    """The command ``toolsim.replay``."""
-
-    @command.command("toolsim.replay")  # type: ignore[untyped-decorator]
-    def replay(self, path: mitmproxy.types.Path) -> None:
-        """Replay recorded exchanges (a file or a folder) through the addon, and log what is not as recorded.
-
-        Options that are set by hand count before those of the recording, so that one can see what they would change.
-        """
-        files = flow_files([Path(path).expanduser()])
-        if not files:
-            raise CommandError(f"toolsim.replay: no .flow file at {path}")
-        results = [replay_file(file) for file in files]
-        for result in results:
-            logger.log(logging.INFO if result.same else logging.WARNING, "%s", result)
-        logger.info("%s", summary(results))
 
 
 def in_one_piece(data: bytes) -> list[bytes]:

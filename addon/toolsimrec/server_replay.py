@@ -29,9 +29,6 @@ from toolsimlib.proxy.address import is_listener
 from toolsimlib.proxy.head import error_response
 from toolsimlib.proxy.notes import NOTE
 
-from toolsimrec.capture import clean
-from toolsimrec.compare import differences
-
 logger = logging.getLogger(__name__)
 
 NOT_RECORDED = "No recorded exchange began with this request"
@@ -79,6 +76,8 @@ class ServerReplay:
             return
         if route.api_of(flow.request.method, flow.request.path) is None:
             return
+        from toolsimrec.compare import differences  # for those who replay
+
         wanted = _comparable(flow)
         nearest: tuple[HTTPFlow, list[str]] | None = None
         for stored in _stored(playback):
@@ -179,6 +178,8 @@ def _take(playback: ServerPlayback, flow: HTTPFlow) -> None:
 
 def _comparable(flow: HTTPFlow) -> dict[str, Any]:
     """Return the parts of a request that are compared, without secrets, like the recorded one."""
+    from toolsimrec.capture import clean
+
     copy: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     copy.response = None
     (cleaned,) = clean([copy])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolsimlib.errors import ApiError, BadRequest
-from toolsimlib.events import ClientEvent, Ended, Failed, Opened
+from toolsimlib.events import ClientEvent, Ended, Failed, KeepAlive, Opened
 from toolsimlib.loop.course import Bounds, Course, Round, wants_opinion
 from toolsimlib.loop.hosted_calls import HostedCalls
 from toolsimlib.loop.merge import Merger
@@ -22,6 +23,12 @@ from toolsimlib.response.verdict import INVALID_CALL
 from toolsimlib.wire.dialect import Api
 from toolsimlib.wire.errors import error_body, read_error
 from toolsimlib.wire.json_codec import parse_object
+
+TOKEN = "toolsim-rounds"
+"""The header that names a job to its server. Tokens cannot be guessed, and each is valid for one request."""
+
+Stream = Callable[[], AsyncGenerator[bytes]]
+"""Yields a stream that somebody else writes, in whole frames."""
 
 ROUND_FAILED = "ROUND_FAILED"
 """A warning: a further round failed before it emitted anything, and the answer ends as it would have without it."""
@@ -83,6 +90,30 @@ def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
     The events end with ``Ended`` or ``Failed``; or there is one ``Refused``, if the first round got no answer.
     """
     return _Answering(job).events()
+
+
+async def with_keepalives[Event](events: AsyncGenerator[Event], seconds: float) -> AsyncGenerator[Event | KeepAlive]:
+    """Yield ``events``, and a keep-alive whenever none has come for so many ``seconds``."""
+
+    async def following() -> Event | None:
+        return await anext(events, None)
+
+    async with aclosing(events):
+        pending = asyncio.create_task(following())
+        try:
+            while True:
+                await asyncio.wait({pending}, timeout=seconds)
+                if not pending.done():
+                    yield KeepAlive()
+                    continue
+                event = pending.result()
+                if event is None:
+                    return
+                yield event
+                pending = asyncio.create_task(following())
+        finally:
+            pending.cancel()
+            await asyncio.gather(pending, return_exceptions=True)
 
 
 class _Answering:

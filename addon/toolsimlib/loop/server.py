@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
 from tornado.iostream import StreamClosedError
@@ -16,17 +16,11 @@ from toolsimlib.backends.answering import AnsweringHandler
 from toolsimlib.backends.loopback import Listener
 from toolsimlib.errors import ApiError
 from toolsimlib.events import ClientEvent, Ended, Failed, KeepAlive
-from toolsimlib.loop.runner import Job, Refused, answer
+from toolsimlib.loop.runner import TOKEN, Job, Refused, Stream, answer, with_keepalives
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.responses.kept import with_outcome
 from toolsimlib.wire.sse import UNBUFFERED, comment
-
-TOKEN = "toolsim-rounds"
-"""The header that names a job. Tokens cannot be guessed, and each is valid for one request."""
-
-Stream = Callable[[], AsyncGenerator[bytes]]
-"""Yields a stream, in whole frames."""
 
 
 class RunnerServer:
@@ -136,27 +130,3 @@ class _Answers(AnsweringHandler):
         for name, value in headers.items():
             self.set_header(name, value)
         self.finish(body)
-
-
-async def with_keepalives[Event](events: AsyncGenerator[Event], seconds: float) -> AsyncGenerator[Event | KeepAlive]:
-    """Yield ``events``, and a keep-alive whenever none has come for so many ``seconds``."""
-
-    async def following() -> Event | None:
-        return await anext(events, None)
-
-    async with aclosing(events):
-        pending = asyncio.create_task(following())
-        try:
-            while True:
-                await asyncio.wait({pending}, timeout=seconds)
-                if not pending.done():
-                    yield KeepAlive()
-                    continue
-                event = pending.result()
-                if event is None:
-                    return
-                yield event
-                pending = asyncio.create_task(following())
-        finally:
-            pending.cancel()
-            await asyncio.gather(pending, return_exceptions=True)

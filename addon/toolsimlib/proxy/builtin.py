@@ -1,24 +1,26 @@
-"""The built-in backends: one of them runs in this process, on the loopback, for permitted clients."""
+"""The built-in backends: one of them runs in this process, on the loopback, for permitted clients.
+
+Most proxies have another backend, so these, and the server in front of them, are imported with the one that is named.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mitmproxy.connection import Client
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
-from toolsimlib.backends.codex.backend import CodexBackend
-from toolsimlib.backends.local import LocalBackend
-from toolsimlib.backends.loopback import TOKEN, Loopback, TextBackend
-from toolsimlib.backends.scripted.backend import ScriptedBackend
 from toolsimlib.errors import ApiError
 from toolsimlib.proxy.address import LOOPBACK, is_loopback, leads_here
 from toolsimlib.proxy.options.settings import Settings
+
+if TYPE_CHECKING:
+    from toolsimlib.backends.loopback import Loopback, TextBackend
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ class BuiltinBackend:
         await self._stop()
         if settings.builtin is None:
             return
+        from toolsimlib.backends.loopback import Loopback
+
         loopback = Loopback(_make_backend(settings), settings.backend_port)
         try:
             await loopback.start()
@@ -106,6 +110,8 @@ class BuiltinBackend:
     def admit(self, flow: HTTPFlow) -> None:
         """Let a request through to the backend, once its sender has been checked; the backend answers no others."""
         if self._loopback is not None:
+            from toolsimlib.backends.loopback import TOKEN
+
             flow.request.headers[TOKEN] = self._loopback.token
 
     def is_at(self, host: str, port: int) -> bool:
@@ -145,8 +151,14 @@ def _config(settings: Settings) -> tuple[object, ...]:
 
 def _make_backend(settings: Settings) -> TextBackend:
     if settings.builtin == "scripted":
+        from toolsimlib.backends.scripted.backend import ScriptedBackend
+
         return ScriptedBackend()
     if settings.builtin == "local":
+        from toolsimlib.backends.local import LocalBackend
+
         assert settings.model is not None
         return LocalBackend(settings.model)
+    from toolsimlib.backends.codex.backend import CodexBackend
+
     return CodexBackend(settings.codex_command)

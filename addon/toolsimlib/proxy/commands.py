@@ -1,4 +1,7 @@
-"""Inspecting turns by hand: the content view, and commands that return tables."""
+"""Inspecting turns by hand: the content view, and commands that return tables.
+
+What reads a turn for people is imported when a command is called.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,6 @@ from mitmproxy.flow import Flow
 from mitmproxy.http import HTTPFlow
 from mitmproxy.types import Data
 
-from toolsimlib.pages.read_answer import read_answer
-from toolsimlib.pages.show_request import conversation_rows, read_conversation
 from toolsimlib.proxy.mitmproxy12 import views
 from toolsimlib.proxy.reporting import view
 from toolsimlib.report import tallies
@@ -37,6 +38,8 @@ class Inspect:
     @command.command("toolsim.calls")  # type: ignore[untyped-decorator]
     def calls(self, flows: Sequence[Flow]) -> Data:
         """List the calls that clients were given: name, id, arguments (or a custom tool's input)."""
+        from toolsimlib.pages.read_answer import read_answer
+
         return _table(
             [call.name, call.call_id or "", call.arguments]
             for flow in _exchanges(flows)
@@ -86,6 +89,9 @@ def _exchanges(flows: Sequence[Flow]) -> Iterator[HTTPFlow]:
 
 def _transcript(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
     """Yield the request's conversation, then the answer: the model's own text if it was recorded."""
+    from toolsimlib.pages.read_answer import read_answer
+    from toolsimlib.pages.show_request import conversation_rows, read_conversation
+
     for who, text in conversation_rows(read_conversation(view.body(flow.request))):
         yield who, "the tool catalog" if who == "catalog" else text
     received = view.received(flow)

@@ -17,17 +17,19 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from mitmproxy import ctx
 from mitmproxy.http import HTTPFlow
-from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from toolsimlib.plan import Engine
 from toolsimlib.proxy.exchange import OPEN
 from toolsimlib.proxy.known import Backend, KnownBackends, Root
 from toolsimlib.request.engine import PROBES, Probe, engine_of
+
+if TYPE_CHECKING:
+    from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +75,10 @@ class Recogniser:
         return backend.asking
 
     async def _recognise(self, backend: Backend) -> None:
+        # Half of what a start would import, and only needed here: in a thread, so that no other request waits for it.
+        await asyncio.to_thread(import_module, "tornado.simple_httpclient")
+        from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
         client = SimpleAsyncHTTPClient(
             force_instance=True, max_clients=len(PROBES), max_body_size=_MAX_PAGE_BYTES, max_header_size=65536
@@ -99,6 +105,8 @@ class Recogniser:
 
 async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, headers: Mapping[str, str]) -> Engine | None:
     """Return the engine that a page shows, ``unknown`` if it shows none, None if there was no answer."""
+    from tornado.httpclient import HTTPClientError, HTTPRequest
+
     request = HTTPRequest(
         root.url(probe.path),
         headers={"accept": "application/json", **headers},

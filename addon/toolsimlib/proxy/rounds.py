@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mitmproxy import ctx
 from mitmproxy.connection import Client, ConnectionState, Server
@@ -22,8 +22,7 @@ from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent, Ended, Failed
 from toolsimlib.loop.course import Bounds, Round, may_be_hosted, may_take_rounds
 from toolsimlib.loop.hosted_calls import HostedCalls, Hosting
-from toolsimlib.loop.runner import Job, Keep, Refused, RoundEvent, RoundReport
-from toolsimlib.loop.server import TOKEN, RunnerServer, Stream
+from toolsimlib.loop.runner import TOKEN, Job, Keep, Refused, RoundEvent, RoundReport, Stream
 from toolsimlib.pages.topic import Topic, topic_of
 from toolsimlib.plan import AnswerForm, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
@@ -37,6 +36,9 @@ from toolsimlib.response.again import AskAgain
 from toolsimlib.wire.dialect import Api
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump, read_body
+
+if TYPE_CHECKING:
+    from toolsimlib.loop.server import RunnerServer
 
 MAX_BODY_BYTES = 1024 * 1024
 """The decoded size of a request that may take rounds: it is parsed on the event loop, and again for each round."""
@@ -148,6 +150,9 @@ class Rounds:
 
     def _serve(self) -> RunnerServer:
         if self._server is None:
+            # It needs tornado's server, which takes as long to import as all of toolsim.
+            from toolsimlib.loop.server import RunnerServer
+
             server = RunnerServer(self.keepalive)
             server.start()
             self._server = server

@@ -1,23 +1,19 @@
-"""A JSON schema turned into a validator: its references resolved and its patterns compiled, once per schema text."""
+"""What a client's schema costs before any of its tools is called: next to nothing, if it is plain.
+
+jsonschema and what it needs take a fifth of the time of a start. They are imported with the first schema that is really
+compiled (``build``): most tools of a catalogue are never called.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from jsonschema.validators import validator_for
-from referencing import Registry
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import specification_with
-
-from toolsimlib.schema.errors import SchemaError, best, message
-from toolsimlib.schema.keywords import fenced
-from toolsimlib.schema.patterns import check_pattern
+from toolsimlib.schema.errors import SchemaError
 from toolsimlib.schema.validator import Validator
-from toolsimlib.schema.wellformed import are_plainly_wellformed
+from toolsimlib.schema.wellformed import are_plainly_wellformed, is_plain
 
 MAX_SCHEMA_BYTES = 64 * 1024
 """A tool with a longer schema fills a model's context by itself. Compiling takes up to 0.4 ms per kilobyte."""
@@ -25,21 +21,8 @@ MAX_SCHEMA_BYTES = 64 * 1024
 _MAX_COMPILED = 256
 """Compiled schemas cached: the tool sets of a few clients. Each takes about ten times its text."""
 
-_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-_VALUE_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
-"""Keywords that hold values, not schemas."""
-
 _encode = json.JSONEncoder().encode
-_DEFAULT_URI = Draft202012Validator.META_SCHEMA["$id"]
-
-_NOTHING: Registry[Any] = Registry()
-"""What references outside a schema resolve to."""
-
-_MAX_DOUBTFUL = 4096
-"""Characters of a schema that jsonschema itself may check to say what is wrong: it takes 7 ms per kilobyte."""
-
-_MAX_UNDECLARED = 16
-"""References to what no keyword of the dialect declares as a schema. Each is checked separately."""
+_DEFAULT_URI = "https://json-schema.org/draft/2020-12/schema"
 
 
 def compile_schema(parameters: Mapping[str, Any], max_bytes: int = MAX_SCHEMA_BYTES) -> Validator:
@@ -53,7 +36,7 @@ def compile_schema(parameters: Mapping[str, Any], max_bytes: int = MAX_SCHEMA_BY
         raise SchemaError(f"the schema is not JSON: {error}") from error
     if len(text) > max_bytes:
         raise SchemaError(f"the schema is too large: expected at most {max_bytes} bytes, got {len(text)}")
-    return _compile(text)
+    return _compiled(text)
 
 
 def are_plain(schemas: Iterable[tuple[Mapping[str, Any], str]], max_bytes: int) -> bool:
@@ -65,7 +48,7 @@ def are_plain(schemas: Iterable[tuple[Mapping[str, Any], str]], max_bytes: int) 
     try:
         pairs = list(schemas)
         return (
-            _is_plain(" ".join([text for _, text in pairs]))
+            is_plain(" ".join([text for _, text in pairs]))
             # No character takes more than two escapes.
             and all(12 * len(text) <= max_bytes or len(_encode(schema)) <= max_bytes for schema, text in pairs)
             and are_plainly_wellformed([schema for schema, _ in pairs], _DEFAULT_URI)
@@ -74,127 +57,8 @@ def are_plain(schemas: Iterable[tuple[Mapping[str, Any], str]], max_bytes: int) 
         return False
 
 
-def _is_plain(text: str) -> bool:
-    """Return whether JSON text has neither references nor patterns: there is nothing to resolve in such a schema."""
-    return '"$' not in text and '"pattern' not in text
-
-
 @lru_cache(maxsize=_MAX_COMPILED)
-def _compile(text: str) -> Validator:
-    try:
-        schema = json.loads(text)
-        if not isinstance(schema, dict):
-            raise SchemaError("the schema is not an object")
-        base = _dialect(schema)
-        if '"$schema"' in text:
-            schema = _without_dialects(schema)
-        _check_wellformed(schema, base)
-        patterned, atoms = (False, 0) if _is_plain(text) else _inspect(schema, base)
-        if patterned:
-            # jsonschema would search the patterns on its own, without a limit.
-            schema = _without_unevaluated(schema)
-        return Validator(partial(fenced(base), schema, registry=_NOTHING), atoms)
-    except RecursionError as error:
-        raise SchemaError("the schema is nested too deeply") from error
+def _compiled(text: str) -> Validator:
+    from toolsimlib.schema.build import build  # on demand: see the head
 
-
-def _dialect(schema: dict[str, Any]) -> Any:
-    named = schema.get("$schema", "")
-    if not isinstance(named, str):
-        raise SchemaError(f"$schema is a string, got {type(named).__name__}")
-    try:
-        return validator_for(schema, default=Draft202012Validator)
-    except ValueError as error:
-        raise SchemaError(f"$schema is not a URI: {error}") from error
-
-
-def _check_wellformed(schema: Any, base: Any) -> None:
-    if are_plainly_wellformed([schema], _uri(base)):
-        return
-    if len(json.dumps(schema)) > _MAX_DOUBTFUL:
-        raise SchemaError("the schema is not well-formed by its dialect, and too large to say where")
-    # ``check_schema`` reports the first error in the order of a set: a different one in each process.
-    errors = validator_for(base.META_SCHEMA, default=base)(base.META_SCHEMA).iter_errors(schema)
-    if (first := min(errors, key=_path, default=None)) is not None:
-        raise SchemaError(message(best([first])))
-
-
-def _path(error: Any) -> list[str]:
-    return list(map(str, error.absolute_path))
-
-
-def _uri(base: Any) -> str:
-    uri: str = base.META_SCHEMA.get("$id") or base.META_SCHEMA["id"]
-    return uri
-
-
-def _without_dialects(schema: Any) -> Any:
-    """Copy a schema without its ``$schema`` keywords: at each one jsonschema would fall back to its own validators."""
-    match schema:
-        case dict():
-            return {
-                key: value if key in _VALUE_KEYWORDS else _without_dialects(value)
-                for key, value in schema.items()
-                if not (key == "$schema" and isinstance(value, str))
-            }
-        case list():
-            return [_without_dialects(item) for item in schema]
-    return schema
-
-
-def _without_unevaluated(schema: Any) -> Any:
-    match schema:
-        case dict():
-            # A property of that name has a schema too; losing it costs one check and cannot reject anything.
-            return {
-                key: value if key in _VALUE_KEYWORDS else _without_unevaluated(value)
-                for key, value in schema.items()
-                if key != "unevaluatedProperties"
-            }
-        case list():
-            return [_without_unevaluated(item) for item in schema]
-    return schema
-
-
-def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:
-    """Resolve every reference and compile every pattern.
-
-    Return whether ``patternProperties`` occurs, and the size of all patterns in atoms.
-    """
-    specification = specification_with(_uri(base))
-    resource = specification.create_resource(root)
-    resolver = Registry().with_resource("", resource).crawl().resolver_with_root(resource)
-    patterned = False
-    undeclared = atoms = 0
-    seen: set[int] = set()
-    schemas: list[tuple[Any, Any]] = [(root, resolver)]
-    references: list[tuple[str, Any]] = []
-    while schemas or references:
-        if not schemas:
-            reference, resolver = references.pop()
-            try:
-                resolved = resolver.lookup(reference)
-            except (Unresolvable, ValueError) as error:
-                raise SchemaError(f"the reference {reference!r} does not resolve within the schema") from error
-            if id(resolved.contents) in seen:
-                continue
-            if not isinstance(resolved.contents, dict | bool):
-                raise SchemaError(f"the reference {reference!r} leads to no schema")
-            # It has not been checked yet: it is under a keyword that the dialect does not define.
-            undeclared += 1
-            if undeclared > _MAX_UNDECLARED:
-                raise SchemaError(f"more than {_MAX_UNDECLARED} references lead to what is not known as a schema")
-            _check_wellformed(resolved.contents, base)
-            schemas.append((resolved.contents, resolved.resolver))
-        schema, resolver = schemas.pop()
-        if not isinstance(schema, dict) or id(schema) in seen:
-            continue
-        seen.add(id(schema))
-        patterned |= "patternProperties" in schema
-        for text in (schema.get("pattern"), *schema.get("patternProperties", ())):
-            if isinstance(text, str):
-                atoms += check_pattern(text, atoms)
-        references += [(schema[key], resolver) for key in _REFERENCES if isinstance(schema.get(key), str)]
-        below = specification.create_resource(schema).subresources()
-        schemas += [(sub.contents, resolver.in_subresource(sub)) for sub in below]
-    return patterned, atoms
+    return build(text)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from jsonschema import exceptions as jsonschema_exceptions
-
 MAX_MESSAGE = 300
 """jsonschema quotes the whole offending value; a client wants to read a line."""
 
@@ -19,8 +17,10 @@ class SchemaError(Exception):
 
 def best(errors: list[Any]) -> Any:
     """Return the most relevant of jsonschema's errors."""
+    from jsonschema.exceptions import best_match  # on demand: see ``compile``
+
     try:
-        return jsonschema_exceptions.best_match(errors)
+        return best_match(errors)
     except Exception:  # it inspects the schema and the value again, and may fail as the check itself does
         return errors[0]
 

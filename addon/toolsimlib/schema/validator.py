@@ -8,8 +8,6 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from referencing.exceptions import Unresolvable
-
 from toolsimlib.schema.budget import CHECK_SECONDS, Budget
 from toolsimlib.schema.budget import budget as running
 from toolsimlib.schema.errors import best, message, outline
@@ -116,6 +114,8 @@ class Validator:
 
     def _alternatives(self) -> list[dict[str, Any]]:
         """Return this schema and those that it refers to or combines, itself first; a handful is enough."""
+        from referencing.exceptions import Unresolvable  # on demand: see ``compile``
+
         found: list[dict[str, Any]] = []
         pending = [self._validator.schema]
         resolver = self._validator._resolver

@@ -190,3 +190,8 @@ def are_plainly_wellformed(schemas: Iterable[Any], dialect: str) -> bool:
             if shape is not None and not shape(value, below):
                 return False
     return True
+
+
+def is_plain(text: str) -> bool:
+    """Return whether JSON text has neither references nor patterns: there is nothing to resolve in such a schema."""
+    return '"$' not in text and '"pattern' not in text

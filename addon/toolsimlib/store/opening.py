@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 from toolsimlib.store.record import Bounds, Store
-from toolsimlib.store.sqlite import SqliteStore
 
 EXPECTED = "memory, sqlite:PATH or redis://HOST:PORT"
 _SMALLEST: Mapping[str, int] = {"answers": 1, "bytes": 1024, "days": 1, "background": 1}
@@ -80,12 +79,10 @@ def _split(text: str) -> tuple[str, dict[str, int]]:
 def open_store(address: Address) -> Store:
     """Return the store at an address. Nothing is opened before it is first needed."""
     bounds = address.bounds
-    match address.kind:
-        case "sqlite":
-            return SqliteStore(Path(address.place), bounds)
-        case "redis":
-            from toolsimlib.store.redis_server import RedisStore
+    if address.kind == "redis":
+        from toolsimlib.store.redis_server import RedisStore
 
-            return RedisStore(address.place, bounds)
-        case "memory":
-            return SqliteStore(None, bounds)
+        return RedisStore(address.place, bounds)
+    from toolsimlib.store.sqlite import SqliteStore  # on demand too: most proxies store nothing
+
+    return SqliteStore(Path(address.place) if address.kind == "sqlite" else None, bounds)

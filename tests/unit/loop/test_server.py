@@ -12,8 +12,8 @@ import pytest
 from toolsimlib.errors import ApiError
 from toolsimlib.events import Closed, Ended, Failed, KeepAlive, Opened, TextDelta
 from toolsimlib.loop.course import Round
-from toolsimlib.loop.runner import Job, Refused, RoundEvent, RoundReport
-from toolsimlib.loop.server import TOKEN, RunnerServer, with_keepalives
+from toolsimlib.loop.runner import TOKEN, Job, Refused, RoundEvent, RoundReport, with_keepalives
+from toolsimlib.loop.server import RunnerServer
 from toolsimlib.plan import AnswerForm, Policy
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import CHAT, RESPONSES, Api

@@ -21,8 +21,7 @@ from toolsimlib.plan import Policy
 from toolsimlib.proxy.keep import BoundedBuffer
 from toolsimlib.proxy.notes import NOTE, REPORT, is_stored, policy_for
 from toolsimrec.capture import Capture, both_sides, write
-from toolsimrec.pseudonymise import Pseudonymise
-from toolsimrec.replay import Replay
+from toolsimrec.commands import Commands
 
 
 @pytest.fixture
@@ -235,7 +234,7 @@ def test_commands_as_typed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
     """In the console: record the focused flow, replay it, pseudonymise it, and replay it again."""
     caplog.set_level("INFO")
     view = flow_list.View()
-    with context(view, Capture(), Replay(), Pseudonymise()) as mitm:
+    with context(view, Capture(), Commands()) as mitm:
         view.add([exchange(question(), *chat_answer("Paris."))])
         execute = mitm.master.commands.execute
         execute(f"toolsim.capture @all {tmp_path}")

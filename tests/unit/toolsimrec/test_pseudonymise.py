@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mitmproxy.exceptions import CommandError
 from support.recording import CALL, context, recording
-from toolsimrec.pseudonymise import Pseudonymise, Pseudonyms, pseudonymise
+from toolsimrec.commands import Commands
+from toolsimrec.pseudonymise import Pseudonyms, pseudonymise
 from toolsimrec.replay import recorded, replay_file
 
 WORDS = Pseudonyms(["get_weather", "ls"], b"key")
@@ -131,7 +132,7 @@ def test_the_schema_of_a_property_with_a_name_of_the_api(name: str) -> None:
 
 def test_files(tmp_path: Path) -> None:
     """The backend's side is changed, and the addon rewrites the client's from it, so that the recording replays."""
-    command = Pseudonymise()
+    command = Commands()
     with context():
         for stream in (True, False):
             path = recording(tmp_path, stream=stream)

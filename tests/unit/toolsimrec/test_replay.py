@@ -17,7 +17,8 @@ from mitmproxy.exceptions import CommandError
 from support.recording import CALL, chat_answer, chat_stream, context, exchange, question, recording
 from toolsimlib.proxy.notes import NOTE
 from toolsimrec.capture import dump, write
-from toolsimrec.replay import Replay, cut_by, main, recorded, replay_file, summary
+from toolsimrec.commands import Commands
+from toolsimrec.replay import cut_by, main, recorded, replay_file, summary
 
 
 @pytest.fixture(autouse=True)
@@ -228,7 +229,7 @@ def test_command(
 ) -> None:
     """The command reports to mitmproxy's log."""
     caplog.set_level("INFO")
-    replay = Replay()
+    replay = Commands()
     replay.replay(str(tmp_path))
     assert "1 recorded exchange, none differ" in caplog.text
     monkeypatch.setattr(toolsimlib.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})

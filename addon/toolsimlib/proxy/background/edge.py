@@ -11,7 +11,7 @@ from mitmproxy.http import HTTPFlow, Response
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.loop.event_log import EventLog
-from toolsimlib.loop.server import Stream
+from toolsimlib.loop.runner import Stream
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.background.elsewhere import follow_stored
 from toolsimlib.proxy.background.ledger import Ledger

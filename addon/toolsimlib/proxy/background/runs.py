@@ -14,8 +14,7 @@ from typing import Any
 from toolsimlib.errors import ApiError
 from toolsimlib.events import Failed, Opened
 from toolsimlib.loop.event_log import EventLog
-from toolsimlib.loop.runner import Job, Refused, answer, failure
-from toolsimlib.loop.server import with_keepalives
+from toolsimlib.loop.runner import Job, Refused, answer, failure, with_keepalives
 from toolsimlib.proxy.background.ledger import (
     FOLLOW_SECONDS,
     PATIENCE,

@@ -15,11 +15,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mitmproxy import ctx
 from mitmproxy.http import HTTPFlow
 from mitmproxy.options import Options
-from tornado.web import Application, RequestHandler
+
+if TYPE_CHECKING:
+    from tornado.web import Application
 
 logger = logging.getLogger(__name__)
 
@@ -45,13 +48,22 @@ def show_comments(options: Options) -> None:
 
 def widen_comments(application: object) -> None:
     """Let the comments column fill the width. ``application``: mitmweb's; anything else is ignored."""
+    if application is None:
+        return
+    # mitmweb has imported tornado; no other program has to, for this.
+    from tornado.web import Application
+
+    from toolsimlib.proxy.mitmproxy12.style_sheet import StyleSheet
+
     if not isinstance(application, Application) or _STYLED in application.settings:
         return
     sheets = list(_style_sheets(application))
     if not sheets:
         logger.info("Unsupported mitmweb (no style for .col-comment): its column of comments stays narrow.")
     application.settings[_STYLED] = True
-    application.add_handlers(".*", [(rf"/static/{sheet.name}", _StyleSheet, {"path": sheet}) for sheet in sheets])
+    application.add_handlers(
+        ".*", [(rf"/static/{sheet.name}", StyleSheet, {"path": sheet, "more": STYLE}) for sheet in sheets]
+    )
 
 
 def hide(flow: HTTPFlow) -> None:
@@ -70,14 +82,3 @@ def _style_sheets(application: Application) -> Iterator[Path]:
     for path in Path(folder).glob("*.css") if isinstance(folder, str) else ():
         if ".col-comment" in path.read_text(encoding="utf-8"):
             yield path
-
-
-class _StyleSheet(RequestHandler):
-    """A style sheet with our rules appended."""
-
-    def initialize(self, path: Path) -> None:
-        self._path = path
-
-    def get(self) -> None:
-        self.set_header("Content-Type", "text/css")
-        self.finish(self._path.read_text(encoding="utf-8") + STYLE)

@@ -8,12 +8,10 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from mitmproxy.exceptions import OptionsError
 
-from toolsimlib.hosted.pool import MISSING, is_installed
-from toolsimlib.hosted.servers import Server, read_file
 from toolsimlib.loop.course import Bounds
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream, parse_url
@@ -24,6 +22,9 @@ from toolsimlib.proxy.options.table import OPTIONS
 from toolsimlib.request.fields import read_fields
 from toolsimlib.request.transforms import expand
 from toolsimlib.store.opening import Address, read_address
+
+if TYPE_CHECKING:
+    from toolsimlib.hosted.servers import Server
 
 MAX_RETRY = 3
 """A model that fails four times in a row fails the fifth time too."""
@@ -127,7 +128,11 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
 def _mcp(parsed: Mapping[str, Any]) -> Mcp:
     hosts = tuple(host for host in parsed["mcp_hosts"] if host != "config")
     mcp = Mcp(parsed["mcp_config"], bool(parsed["mcp_hosts"]), hosts, parsed["mcp_approval"])
-    if mcp.is_used and not is_installed():
+    if not mcp.is_used:
+        return mcp
+    from toolsimlib.hosted.pool import MISSING, is_installed
+
+    if not is_installed():
         raise OptionsError(f"toolsim_mcp_config and toolsim_mcp_hosts: {MISSING}")  # type: ignore[no-untyped-call]
     return mcp
 
@@ -141,6 +146,8 @@ def _sentinel(value: str) -> str:
 def _mcp_config(value: str) -> tuple[Server, ...]:
     if not value:
         return ()
+    from toolsimlib.hosted.servers import read_file
+
     try:
         return read_file(Path(value).expanduser().read_text("utf-8"), os.environ)
     except OSError as problem:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 
 from mitmproxy import ctx
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
-from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
 from toolsimlib.proxy.address import url_host
 from toolsimlib.proxy.builtin import BuiltinBackend
@@ -83,6 +83,10 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
     """Return the models of the backend at a base URL, or what is wrong with it. Raises OSError if nobody answers."""
     if not url:
         return []
+    # See ``proxy/recognise.py``.
+    await asyncio.to_thread(import_module, "tornado.httpclient")
+    from tornado.httpclient import AsyncHTTPClient, HTTPClientError
+
     headers = {"authorization": f"Bearer {settings.upstream_key}"} if settings.upstream_key else {}
     try:
         answer = await AsyncHTTPClient().fetch(

@@ -12,9 +12,6 @@ from typing import Any
 from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
 from mitmproxy.http import HTTPFlow, Message, Request
 
-from toolsimlib.pages.show_answer import AnswerFacts, show_answer
-from toolsimlib.pages.show_prompt import show_prompt, show_words
-from toolsimlib.pages.show_request import RequestFacts, show_request
 from toolsimlib.proxy import route
 from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.notes import NOTE, REPORT
@@ -43,6 +40,10 @@ class TurnView(Contentview):
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:
         """Return the page of a request or an answer."""
+        # The pages are imported when the first one is looked at.
+        from toolsimlib.pages.show_answer import AnswerFacts, show_answer
+        from toolsimlib.pages.show_request import RequestFacts, show_request
+
         flow, message = metadata.flow, metadata.http_message
         if not isinstance(flow, HTTPFlow):
             return show_request(data, RequestFacts())
@@ -128,6 +129,8 @@ class PromptView(Contentview):
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:
         """Return the text of a request or an answer."""
+        from toolsimlib.pages.show_prompt import show_prompt, show_words
+
         flow = metadata.flow
         if isinstance(metadata.http_message, Request) or not isinstance(flow, HTTPFlow):
             return show_prompt(data)
