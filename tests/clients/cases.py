@@ -145,6 +145,17 @@ every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.r
 both_apis = pytest.mark.parametrize("api", ["responses", "chat"])
 
 
+def _pairs(*pairs: tuple[str, str]) -> pytest.MarkDecorator:
+    named = [pytest.param(api, dialect, id=f"{api}-over_{dialect}") for api, dialect in pairs]
+    return pytest.mark.parametrize(("api", "stage"), named, indirect=["stage"])
+
+
+# A client sees nothing but its own API, whichever its backend speaks. So each is tested with a backend of the same API,
+# and one of them with the other kind too.
+over_its_own_api = _pairs(("responses", "responses"), ("chat", "chat"))
+over_the_other_api = _pairs(("responses", "chat"), ("chat", "responses"))
+
+
 @dataclass(slots=True)
 class Outcome:
     """The result of one prompt as the client sees it: the calls that it ran, their ids, the last words or an error."""

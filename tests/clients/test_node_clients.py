@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
 import pytest
-from clients.cases import ONE_CALL, Case, Stage, both_apis, every_case
+from clients.cases import ONE_CALL, Case, Stage, both_apis, every_case, over_its_own_api
 from clients.node_worker import NodeClient, needs_node
 
 pytestmark = needs_node
@@ -29,7 +29,7 @@ def clients() -> Iterator[dict[str, NodeClient]]:
 
 
 @every_case
-@both_apis
+@over_its_own_api
 @every_client
 def test_tool_loop(stage: Stage, clients: dict[str, NodeClient], script: str, api: str, mode: str, case: Case) -> None:
     """The client completes the case through the proxy."""

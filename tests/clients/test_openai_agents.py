@@ -20,7 +20,18 @@ from agents import (
     Runner,
 )
 from agents.tool_context import ToolContext
-from clients.cases import MODEL, ONE_CALL, TOOLS, Case, Outcome, Stage, both_apis, every_case, run_tool
+from clients.cases import (
+    MODEL,
+    ONE_CALL,
+    TOOLS,
+    Case,
+    Outcome,
+    Stage,
+    both_apis,
+    every_case,
+    over_its_own_api,
+    run_tool,
+)
 
 every_mode = pytest.mark.parametrize("mode", ["run", "run_streamed"])
 MODELS = {"responses": OpenAIResponsesModel, "chat": OpenAIChatCompletionsModel}
@@ -61,7 +72,7 @@ async def run(base_url: str, api: str, mode: str, prompts: list[str], strict: bo
 
 @every_case
 @every_mode
-@both_apis
+@over_its_own_api
 async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
     """The client completes the case through the proxy."""
     stage.prepare(case)

@@ -21,6 +21,8 @@ from clients.cases import (
     both_apis,
     call,
     every_case,
+    over_its_own_api,
+    over_the_other_api,
     run_tool,
     transcript,
 )
@@ -154,8 +156,17 @@ def run(client: openai.OpenAI, api: str, mode: str, prompt: str, strict: bool = 
 
 
 @every_case
+@over_the_other_api
+@pytest.mark.parametrize("mode", ["create", "stream"])
+def test_tool_loop_over_the_other_api(stage: Stage, api: str, mode: str, case: Case) -> None:
+    """The client completes the case, whole and streamed, with a backend that speaks the other API."""
+    with connect(stage.base_url) as client:
+        stage.run_case(case, lambda prompt: run(client, api, mode, prompt, case.strict))
+
+
+@every_case
 @every_mode
-@both_apis
+@over_its_own_api
 def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
     """The client completes the case through the proxy."""
     if (api, mode, case.calls) == ("chat", "helper", ()):

@@ -7,7 +7,18 @@ from typing import Any
 
 import openai
 import pytest
-from clients.cases import MODEL, ONE_CALL, TOOLS, Case, Outcome, Stage, both_apis, every_case, run_tool
+from clients.cases import (
+    MODEL,
+    ONE_CALL,
+    TOOLS,
+    Case,
+    Outcome,
+    Stage,
+    both_apis,
+    every_case,
+    over_its_own_api,
+    run_tool,
+)
 from pydantic_ai import Agent, AgentRunError, RunContext, Tool
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -59,7 +70,7 @@ async def run(base_url: str, api: str, mode: str, prompts: list[str], strict: bo
 
 @every_case
 @every_mode
-@both_apis
+@over_its_own_api
 async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
     """The client completes the case through the proxy."""
     stage.prepare(case)
