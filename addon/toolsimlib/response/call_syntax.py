@@ -72,6 +72,13 @@ def read_calls(text: str) -> list[Written]:
     return [call for call in calls if call is not None]
 
 
+def read_strings(text: str) -> list[Written | None]:
+    """Read a list that is all of ``text``, each item a string that holds ``name(…)``; None for each other item."""
+    listed = _literal(text)
+    items = listed.value if listed is not None and isinstance(listed.value, list) else [None]
+    return [read_call(item.strip()) if isinstance(item, str) else None for item in items]
+
+
 def read_record(text: str) -> Written | None:
     """Read ``[function_call … name=x arguments=…]`` that is all of ``text``."""
     head = _RECORD.match(text)

@@ -28,6 +28,7 @@ from toolsimlib.response.call_syntax import (
     read_call,
     read_calls,
     read_record,
+    read_strings,
     without_escapes,
 )
 from toolsimlib.response.gemma_braces import QUOTE, read_gemma
@@ -40,7 +41,7 @@ UNTAGGED_BARE = "UNTAGGED_BARE"
 UNTAGGED_CALL_SYNTAX = "UNTAGGED_CALL_SYNTAX"
 UNTAGGED_RECORD = "UNTAGGED_RECORD"
 
-Kind = Literal["json", "syntax", "record", "list", "braces", "gemma"]
+Kind = Literal["json", "syntax", "record", "list", "strings", "braces", "gemma"]
 
 _KEYS = (
     *("name", "arguments", "parameters", "args", "input", "type", "id", "call_id"),
@@ -139,6 +140,8 @@ class Form:
                 return [replace(call, mends=(MARKDOWN_ESCAPES,)) for call in calls], UNTAGGED_CALL_SYNTAX
             case "syntax":
                 return [read_call(text)], UNTAGGED_CALL_SYNTAX
+            case "strings":
+                return read_strings(text), UNTAGGED_CALL_SYNTAX
             case "record":
                 return [read_record(text)], UNTAGGED_RECORD
             case "list":

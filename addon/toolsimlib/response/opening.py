@@ -3,6 +3,7 @@
 {                      JSON        at once; the form's own lexer gives it up at the first key that no call has
 [                      JSON        unless it continues like the history's record
 [function_call SPACE   a record
+['name(   ["name(      strings     a list of calls, each in quotes
 [name(                 list        only the name of a tool on offer, here and below: no other word is held back for it
 name(                  syntax, with underscores escaped or not
 name{   name[ARGS]{    braces      what is left of Mistral's calls, and of Kimi's (functions.name:0{), if the server has
@@ -85,6 +86,11 @@ def opening_at(text: str, pos: int, names: list[str], *, final: bool) -> Kind | 
                 inner = space.end() if space else pos + 1
                 if inner == len(text):
                     return "json" if final else "more"
+                if text[inner] in "'\"":
+                    if inner + 1 == len(text):
+                        return "json" if final else "more"
+                    quoted = _named(text, inner + 1, names, final=final)
+                    return "strings" if quoted == "syntax" else "more" if quoted == "more" else "json"
                 named = _named(text, inner, names, final=final) if NAME.match(text, inner) else None
                 return "list" if named == "syntax" else "more" if named == "more" else "json"
             return "record" if head[len(_RECORD) :].isspace() else None

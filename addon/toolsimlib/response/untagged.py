@@ -9,7 +9,8 @@ bare or in a code fence. In addition to tagged blocks, these count:
     form  := object | array | syntax | record | list | braces
     object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}]
     syntax := name(…)                          see call_syntax; in a code fence also printed or assigned: see statement
-    list  := [name(…), …]; braces := name{…}   what is left of some models' own forms: see opening
+    list  := [name(…), …] | ["name(…)", …]
+    braces := name{…}                          what is left of some models' own forms: see opening
     record := [function_call … name=… arguments=…]
 
  1. A unit counts only if all its forms are calls to tools on offer whose arguments fit the tool's schema, strict or
