@@ -23,7 +23,7 @@ PACKAGE = ADDON / "toolsimlib"
 GUESTS = ("toolsimeval", "toolsimrec")
 # From bottom to top. Wings on one line may not import each other.
 FLOORS = (
-    ("command_line", "errors", "report", "shares", "values", "version"),
+    ("command_line", "errors", "report", "shares", "version"),
     ("events", "outputs"),
     ("plan",),
     ("conversation", "schema"),

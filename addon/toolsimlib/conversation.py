@@ -8,12 +8,10 @@ from typing import Any, Literal
 
 from toolsimlib.events import ToolKind
 from toolsimlib.plan import AnswerForm, Choice, Dialect, Tool
-from toolsimlib.values import quick
 
 Role = Literal["system", "developer", "user", "assistant"]
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Text:
     """A text part."""
@@ -21,7 +19,6 @@ class Text:
     text: str
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Image:
     """An image part; ``url`` may be a data URL."""
@@ -30,7 +27,6 @@ class Image:
     detail: str | None = None
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Raw:
     """A part in one dialect's own shape (a file, audio, a file id); only for a backend of that dialect."""
@@ -42,7 +38,6 @@ class Raw:
 Part = Text | Image | Raw
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message; ``name`` is chat's participant name."""
@@ -57,7 +52,6 @@ class Message:
         return "\n".join(part.text for part in self.parts if isinstance(part, Text))
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Call:
     """A call that the model made earlier.
@@ -72,7 +66,6 @@ class Call:
     kind: ToolKind = "function"
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class CallOutput:
     """The output of the client's tool: text parts are in its record, images follow it."""
@@ -86,7 +79,6 @@ Called = tuple[Call, CallOutput]
 """A call with its output."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Thought:
     """A model's reasoning before its next text or calls, as the client echoes it."""
@@ -94,7 +86,6 @@ class Thought:
     text: str
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class HostedItem:
     """A history item of a tool that the backend runs, as sent: only a backend of its API accepts it."""
@@ -110,7 +101,6 @@ class HostedItem:
 Item = Message | Call | CallOutput | Thought | HostedItem
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
     """A client's request, read once. Only ``wire`` opens ``body``, the JSON object as sent.

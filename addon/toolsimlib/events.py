@@ -7,8 +7,7 @@ knows choice 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from toolsimlib.errors import ApiError
@@ -230,21 +229,6 @@ class Ended:
     usage: Usage | None = None
 
 
-@dataclass(slots=True)
-class Deltas:
-    """Deltas that came together and differ from ``like`` only in their texts, none of which is empty.
-
-    Not frozen, since one is made for every chunk, and frozen ones take longer to make.
-    """
-
-    like: TextDelta | ReasoningDelta | CallDelta
-    texts: Sequence[str]
-
-    def one_by_one(self) -> list[TextDelta | ReasoningDelta | CallDelta]:
-        """Return the single events."""
-        return [replace(self.like, text=text) for text in self.texts]
-
-
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
     """There is nothing to emit yet, but the stream is alive."""
@@ -262,5 +246,4 @@ ClientEvent = (
     | Ended
     | Failed
     | KeepAlive
-    | Deltas
 )

@@ -6,13 +6,11 @@ Plain frozen values. ``Policy`` is the operator's, ``Plan`` one request's; both 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from toolsimlib.events import ToolKind
 from toolsimlib.outputs import Outputs
-from toolsimlib.values import quick
 
 Dialect = Literal["responses", "chat"]
 Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
@@ -35,7 +33,6 @@ OUTPUT_MODES: Mapping[str, OutputMode] = {
 _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Tool:
     """One tool that the client runs, in one shape for both dialects and all wrappings.
@@ -131,10 +128,6 @@ class Policy:
     fix_empty_final_disable_tools: bool = True
     fix_empty_final_text: str = "Now answer the question in words, from what the tools have returned."
 
-    def __hash__(self) -> int:
-        """Hash only what differs between requests: results cached by policy are looked up several times per request."""
-        return hash((self.engine, self.mode, self.constrain, self.sentinel, self.output_mode))
-
     @property
     def asks_again(self) -> bool:
         """Whether an answer may take several turns of the model."""
@@ -145,12 +138,6 @@ class Policy:
     def falls_back(self) -> bool:
         """Whether a provider's error is answered with one more question, without tools."""
         return self.tool_use_mode == "relaxed" and self.fallback_retry_count > 0
-
-
-@lru_cache(maxsize=256)
-def varied(policy: Policy, **values: Any) -> Policy:
-    """Return ``policy`` with other values. Cached: ``replace`` takes longer than reading a small request."""
-    return replace(policy, **values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +168,6 @@ class AnswerForm:
     id: str = ""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What one answer needs to know about its request.

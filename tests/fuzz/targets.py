@@ -16,7 +16,6 @@ from toolsimlib.events import (
     CallStarted,
     ClientEvent,
     Closed,
-    Deltas,
     Ended,
     Failed,
     TextDelta,
@@ -28,7 +27,7 @@ from toolsimlib.response.answer import Answer
 from toolsimlib.response.dialects import FOREIGN
 from toolsimlib.response.model_turn import ModelTurn
 from toolsimlib.wire.json_codec import dump, parse_object
-from toolsimlib.wire.repeats import RepeatDecoder, Repeats
+from toolsimlib.wire.repeats import RepeatDecoder
 from toolsimlib.wire.sse import SSEDecoder
 
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
@@ -52,11 +51,8 @@ def _pieces[Text: (str, bytes)](text: Text, step: int) -> Iterator[Text]:
 
 
 def _documents(decoder: RepeatDecoder, data: bytes) -> Iterator[str | None]:
-    for item in (item for part in (data, b"") if data for item in decoder.feed(part)):
-        if isinstance(item, Repeats):
-            yield from (dump(item.template.with_text(text).document) for text in item.texts)
-        else:
-            yield _document(item.data)
+    for sse in (sse for part in (data, b"") if data for sse in decoder.feed(part)):
+        yield _document(sse.data) if sse.document is None else dump(sse.document)
 
 
 def _document(text: str) -> str | None:
@@ -79,8 +75,6 @@ def _outcome(events: list[ClientEvent]) -> _Outcome:
         match event:
             case TextDelta():
                 text += event.text
-            case Deltas(like=TextDelta()):
-                text += "".join(event.texts)
             case CallStarted():
                 calls.append(event.name)
             case CallDelta():
@@ -114,20 +108,15 @@ def words(data: bytes, step: int) -> None:
     """The result of a model's text does not depend on how it arrives; without a call, it is the text itself."""
     text = data.decode("utf-8", "replace")
     policy = _POLICIES[step % len(_POLICIES)]
-    whole = _answer(policy, text, len(text) + 1, 1)
-    assert _answer(policy, text, step, 1) == whole, "the cut made a difference"
-    assert _answer(policy, text, step, 5) == whole, "deltas that came together made a difference"
+    whole = _answer(policy, text, len(text) + 1)
+    assert _answer(policy, text, step) == whole, "the cut made a difference"
     assert whole[1] or whole[0] == text, "words were lost"
 
 
-def _answer(policy: Policy, text: str, step: int, together: int) -> _Outcome:
+def _answer(policy: Policy, text: str, step: int) -> _Outcome:
     plan = Plan("chat", "chat", AnswerForm(True, "m"), tools=_TOOLS[:1], policy=policy)
-    answer, events = Answer(plan, Report()), list[ClientEvent]()
-    pieces = list(_pieces(text, step))
-    for at in range(0, len(pieces), together):
-        texts = pieces[at : at + together]
-        emitted, count = answer.at_once(Deltas(TextDelta(texts[0]), texts)) if together > 1 else ([], 0)
-        events += [*emitted, *(event for piece in texts[count:] for event in answer.feed(TextDelta(piece)))]
+    answer = Answer(plan, Report())
+    events = [event for piece in _pieces(text, step) for event in answer.feed(TextDelta(piece))]
     return _outcome([*events, *answer.feed(Closed())])
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from mitmproxy.http import HTTPFlow
 
-from toolsimlib.plan import Feature, Plan, Policy, varied
+from toolsimlib.plan import Feature, Plan, Policy
 from toolsimlib.proxy.decoding import decoded
 from toolsimlib.proxy.jobs import RequestJob
 from toolsimlib.proxy.known import Backend
@@ -43,7 +43,7 @@ class Known(NamedTuple):
 def known_of(backend: Backend, policy: Policy) -> Known:
     """Return what is known of the ``backend`` that a request goes to, under the operator's policy."""
     if policy.engine == "auto":
-        policy = varied(policy, engine=backend.engine or "unknown")
+        policy = replace(policy, engine=backend.engine or "unknown")
     return Known(policy, frozenset(backend.refused))
 
 

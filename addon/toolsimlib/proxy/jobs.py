@@ -25,7 +25,6 @@ from toolsimlib.request.rewrite import Rewritten, rewrite_request
 from toolsimlib.response.again import AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
 from toolsimlib.response.rewrite import ResponseRewriter
-from toolsimlib.values import quick
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import dump, parse_object, read_body
 from toolsimlib.wire.responses.actions import Action, action_path, countable, estimate, remaining, summary_request
@@ -40,7 +39,6 @@ LOOP_BYTES = 32 * 1024
 _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class RequestJob:
     """A request to rewrite. ``data``: its body as it came, in ``encoding``; ``limit``: its size in bytes, decoded."""
@@ -113,7 +111,6 @@ class PageJob:
 Job = RequestJob | AnswerJob | ResolveJob | BackgroundJob | PageJob
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Done:
     """The result of a job. ``report``: the job's, with the findings added to it.

@@ -1,6 +1,6 @@
 """An answer in flight that its client gets as a stream.
 
-    feed … feed, feed(b"")      what the backend sends: in ``slices``, or ``at_once`` if it is plain
+    feed … feed, feed(b"")      what the backend sends; in ``slices`` if the caller can pause
     tick                        the backend is silent
 
 1. It is ``finished`` once the rewriter has emitted everything. If the backend does not hang up then, the next tick
@@ -74,19 +74,6 @@ class StreamedAnswer:
         if self.end:  # This caller cannot wait for the store.
             chunks += self.release(without_promise(self.end, stream=True))
         return [b"".join(chunks)] if chunks else []
-
-    def at_once(self, data: bytes) -> list[bytes] | None:
-        """Return what ``feed`` returns, if it needs no pauses; None: nothing was done."""
-        if self._received + len(data) > self.limits.max_answer_bytes:
-            return None
-        try:
-            frames = self._rewriter.at_once(data)
-        except Exception:
-            frames = self._crashed()
-        if frames is None:
-            return None
-        self._note_input(data)
-        return self._chunk_of(frames)
 
     def slices(self, data: bytes) -> Iterator[list[bytes] | None]:
         """Yield what ``feed`` returns, and None whenever other work should run first."""

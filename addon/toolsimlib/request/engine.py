@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from toolsimlib.conversation import ClientRequest
-from toolsimlib.plan import Engine, Feature, Policy, varied
+from toolsimlib.plan import Engine, Feature, Policy
 from toolsimlib.wire.dialect import Api
 
 TAG = "tool_call"
@@ -90,7 +90,7 @@ def settle(
             attempts.add("constraint")
     sentinel = _tag(policy, model)
     if (sentinel, mode, constrain) != (policy.sentinel, policy.mode, policy.constrain):
-        policy = varied(policy, sentinel=sentinel, mode=mode, constrain=constrain)
+        policy = replace(policy, sentinel=sentinel, mode=mode, constrain=constrain)
     return policy, frozenset(attempts)
 
 

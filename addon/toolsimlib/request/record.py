@@ -157,7 +157,7 @@ def json_line(text: str) -> str:
 def parameters_line(tool: Tool) -> str:
     """Return the schema that the model sees as JSON on one line; it is serialised once per tool."""
     if not tool.text:
-        tool.text = value_line(tool.shown_parameters)  # type: ignore[misc]
+        object.__setattr__(tool, "text", value_line(tool.shown_parameters))  # It is no part of the value.
     return tool.text
 
 

@@ -43,7 +43,6 @@ from toolsimlib.plan import (
     Plan,
     Policy,
     Tool,
-    varied,
 )
 from toolsimlib.report import Report, entry
 from toolsimlib.request.backend_tools import excludes_any, with_backend_tools
@@ -380,7 +379,7 @@ def _with_output_mode(policy: Policy, client: Api, header: str | None) -> Policy
     else:
         message = f"Invalid header 'x-proxy-output-mode': expected openai-json or obsidian-xml, got {word[:64]!r}."
         raise BadRequest(message, "x-proxy-output-mode", "invalid_value")
-    return policy if mode == policy.output_mode else varied(policy, output_mode=mode)
+    return policy if mode == policy.output_mode else replace(policy, output_mode=mode)
 
 
 def _translated_path(path: str, client: Api, backend: Api) -> str:

@@ -122,11 +122,11 @@ class FaultFinder:
         """Whether nothing but whitespace and reasoning has come so far."""
         return self._is_silent and not self.words.strip()
 
-    def note(self, *texts: str) -> None:
-        """Store pieces of the model's text."""
+    def note(self, text: str) -> None:
+        """Store a piece of the model's text."""
         if self._asks and self._length < _MAX_WORDS:
-            self._words += texts
-            self._length += sum(map(len, texts))
+            self._words.append(text)
+            self._length += len(text)
 
     def note_other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> None:
         """Note what came beside the text."""

@@ -13,7 +13,6 @@ ends with its calls, as if it had been ended early, and the report says why. Not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import count
 
 from toolsimlib.errors import ApiError
@@ -22,7 +21,6 @@ from toolsimlib.events import (
     ClientEvent,
     Closed,
     Counted,
-    Deltas,
     Ended,
     EndReason,
     Failed,
@@ -127,19 +125,6 @@ class Answer:
                 return self.fail(event.error)
             case Closed():
                 return self._close()
-
-    def at_once(self, deltas: Deltas) -> tuple[list[ClientEvent], int]:
-        """Consume the leading ``deltas`` that need not be fed one by one; return the events, and how many deltas."""
-        if self.done:
-            return [], len(deltas.texts)
-        if self._reasoned is not None:
-            count = self._reasoned.pass_on(deltas.texts) if isinstance(deltas.like, ReasoningDelta) else 0
-            deltas = Deltas(deltas.like, deltas.texts[:count])
-        return self._turn(deltas.like.choice).at_once(deltas) if deltas.texts else ([], 0)
-
-    def pieces(self, like: StructuredDelta, texts: Sequence[str]) -> list[ClientEvent]:
-        """Take further pieces of a call that the backend is emitting."""
-        return [] if self.done else self._turn(like.choice).pieces(like, texts)
 
     def end_of_input(self) -> list[ClientEvent]:
         """Take the end of the backend's bytes. Without the backend's terminator before it, the answer has failed."""

@@ -45,7 +45,6 @@ class BrokenCalls:
 
     def __init__(self, inner: Untagged, plan: Plan, judge: Judge, limit: int) -> None:
         self._inner, self._plan, self._judge, self._limit = inner, plan, judge, limit
-        self.extend = inner.extend
         self._held: list[str] = []
         self._size = 0
         self._brackets = _Brackets(fenced=False)
@@ -69,10 +68,6 @@ class BrokenCalls:
         """Return what ``text`` completes."""
         pieces = self._inner.feed(text)
         return pieces if self._is_over else self._take(pieces)
-
-    def pass_on(self, texts: Sequence[str]) -> int:
-        """Consume the leading ``texts`` that pass unchanged; return how many. They must not be fed."""
-        return 0 if self._held else self._inner.pass_on(texts)
 
     def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
         """Return what is left at the end of the text, as the inner parser does."""

@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -25,7 +25,6 @@ from toolsimlib.events import (
     CallEnded,
     CallStarted,
     ClientEvent,
-    Deltas,
     ItemStatus,
     StructuredCall,
     StructuredDelta,
@@ -162,13 +161,6 @@ class ClientCalls:
             self._read(self._open, delta.text, delta.key)
         elif tool is not None and not self._allowance.may_be_repeated:
             self._read(Preview([tool]), as_block(tool.name, delta.text), delta.key)
-
-    def pieces(self, like: StructuredDelta, texts: Sequence[str]) -> list[ClientEvent]:
-        """Return what the client gets for further pieces of a call that the backend is emitting."""
-        if self._open is None or self._key != like.key:
-            return []
-        arguments = [more for text in texts if (more := self._open.feed(text))]
-        return [Deltas(CallDelta("", self._choice), arguments)] if arguments else []
 
     def _read(self, preview: Preview, text: str, key: str | None) -> None:
         arguments = preview.feed(text)

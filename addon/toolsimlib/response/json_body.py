@@ -15,7 +15,6 @@ It stops at, and names:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Literal
 
 from toolsimlib.response.foreign_end import foreign_end
@@ -43,23 +42,6 @@ class JsonBody:
     def is_complete(self) -> bool:
         """Whether every bracket and string that was opened is closed."""
         return not self._depth and not self._quote
-
-    def string_end(self, text: str) -> int:
-        """Return where ``text``, all of it in the open string, ends, or half an escape at its end begins; else -1."""
-        if not self._quote:
-            return -1
-        end = _STRING[self._quote](text).end()  # type: ignore[union-attr]
-        return end if end == len(text) or (end == len(text) - 1 and text[end] == "\\") else -1
-
-    def string_pieces(self, held: str, texts: Sequence[str]) -> list[str]:
-        """Return what each of ``texts`` adds to the open string; ``held``: half an escape that came before them."""
-        pieces = []
-        for text in texts:
-            text = held + text
-            end = self.string_end(text)
-            pieces.append(text[:end])
-            held = text[end:]
-        return pieces
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, Stop]:
         """Read from ``pos``; return where it stopped, at ``stop`` or before, and what it met."""

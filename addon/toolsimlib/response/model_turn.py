@@ -9,10 +9,9 @@ here depends on the client's API, so several model turns can be written into one
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from toolsimlib.errors import ApiError
-from toolsimlib.events import BackendEvent, ClientEvent, Deltas, Failed, ReasoningDelta, StructuredDelta, TextDelta
+from toolsimlib.events import BackendEvent, ClientEvent, Failed, TextDelta
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report, entry
 from toolsimlib.response.again import AskAgain
@@ -21,7 +20,7 @@ from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.preview import announces_early
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import parse_object
-from toolsimlib.wire.repeats import RepeatDecoder, Repeats, Template
+from toolsimlib.wire.repeats import RepeatDecoder
 from toolsimlib.wire.sse import MAX_EVENT_BYTES
 
 # Types of unknown events that are reported: a backend may invent any number.
@@ -30,8 +29,6 @@ _MAX_UNKNOWN = 8
 _STEP_CHARS = 1024
 # Characters of an event that takes a millisecond to read.
 _LARGE_EVENT = 65_536
-# Deltas that are inspected together: those behind the first that has to be parsed are inspected again.
-_MAX_AT_ONCE = 32
 _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"
 
@@ -60,8 +57,6 @@ class ModelTurn:
         self._answer = Answer(plan, report, seconds=check_seconds)
         self._decoder = RepeatDecoder(max_event_bytes) if content_type.lower().startswith("text/event-stream") else None
         self._body: list[bytes] = []
-        # What the reader makes of the repeats of a frame, except for the text; valid until a different frame arrives.
-        self._prototypes: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
 
     @property
     def done(self) -> bool:
@@ -77,19 +72,6 @@ class ModelTurn:
     def cut(self) -> bool:
         """Whether the answer ended before the backend did, so that the backend may be stopped."""
         return self._answer.cut
-
-    def at_once(self, data: bytes) -> list[ClientEvent] | None:
-        """Return the events of ``data`` if it takes one step: deltas that are all alike. None: nothing was done."""
-        repeats = self._decoder and self._decoder.repeats(data)
-        like = repeats and self._prototypes.get(repeats.template)
-        if not repeats or not like or sum(map(len, repeats.texts)) > _STEP_CHARS:
-            return None
-        if isinstance(like, StructuredDelta):
-            return self._pieces(like, repeats.texts)
-        events, count = self._answer.at_once(Deltas(like, repeats.texts))
-        if count < len(repeats.texts):
-            events += [event for step in self._deltas(like, repeats.texts[count:]) for event in step]
-        return events
 
     def steps(self, data: bytes) -> Iterator[list[ClientEvent]]:
         """Yield the events of ``data``, in steps of at most a few milliseconds each, which must all be consumed.
@@ -118,56 +100,13 @@ class ModelTurn:
         self._reader.unknown.clear()
 
     def _stream(self, decoder: RepeatDecoder, data: bytes) -> Iterator[list[ClientEvent]]:
-        for item in decoder.feed(data):
-            if isinstance(item, Repeats):
-                yield from self._repeats(item)
-            else:
-                self._prototypes.clear()
-                events = self._reader.event(item)
-                if len(item.data) > _LARGE_EVENT:
-                    yield []  # Parsing it took a step, though it may yield nothing.
-                yield from self._client_events(events)
+        for sse in decoder.feed(data):
+            events = self._reader.event(sse)
+            if len(sse.data) > _LARGE_EVENT:
+                yield []  # Parsing it took a step, though it may yield nothing.
+            yield from self._client_events(events)
         if not data:
             yield from self._client_events(self._reader.end())
-
-    def _repeats(self, repeats: Repeats) -> Iterator[list[ClientEvent]]:
-        """Take repeats of a frame, from the second on without their envelopes."""
-        for at, text in enumerate(repeats.texts):
-            if (like := self._prototypes.get(repeats.template)) is not None:
-                texts = repeats.texts[at:] if at else repeats.texts
-                if isinstance(like, StructuredDelta):
-                    for start in range(0, len(texts), _MAX_AT_ONCE):
-                        yield self._pieces(like, texts[start : start + _MAX_AT_ONCE])
-                else:
-                    yield from self._deltas(like, texts)
-                return
-            events = self._reader.event(repeats.template.with_text(text))
-            match events:
-                case [TextDelta() | ReasoningDelta() | StructuredDelta(is_first=False, is_named=False) as delta] if (
-                    delta.text == text
-                ):
-                    self._prototypes[repeats.template] = delta
-                case _:
-                    self._prototypes.clear()  # It may have begun a call or a message: frames may mean something else.
-            yield from self._client_events(events)
-
-    def _pieces(self, like: StructuredDelta, texts: list[str]) -> list[ClientEvent]:
-        """Take further pieces of a call; the reader needs them when the call is complete."""
-        self._reader.follow(like, texts)
-        return self._answer.pieces(like, texts)
-
-    def _deltas(self, like: TextDelta | ReasoningDelta, texts: list[str]) -> Iterator[list[ClientEvent]]:
-        """Take deltas: as many at once as are merely emitted or held back, the others one by one."""
-        at = 0
-        while at < len(texts):
-            run = texts[at : at + _MAX_AT_ONCE]
-            events, count = self._answer.at_once(Deltas(like, run)) if max(map(len, run)) <= _STEP_CHARS else ([], 0)
-            if count:
-                yield events
-            else:
-                for part in _parts(replace(like, text=texts[at])):
-                    yield self._answer.feed(part)
-            at += count or 1
 
     def _client_events(self, events: Iterable[BackendEvent]) -> Iterator[list[ClientEvent]]:
         if self._reader.unknown:

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Literal
 
 from toolsimlib.response.call_syntax import ESCAPED
@@ -137,16 +135,3 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
     if arguments.match(text, name.end()):
         return "gemma" if text.startswith(_GEMMA, pos) else "braces"
     return "more" if not final and half.match(text, name.end()) else None
-
-
-@lru_cache(maxsize=64)
-def _line_start(first: str) -> re.Pattern[str]:
-    return re.compile(rf"\n\s*+[{{\[`~{first}]")
-
-
-def may_begin(names: Sequence[str]) -> Callable[[str], object]:
-    """Return a predicate: may a call begin behind a line end of a text?
-
-    It checks only the first visible character of each line. ``names``: the tools on offer.
-    """
-    return _line_start("".join(sorted(map(re.escape, _FIRST.union(name[0] for name in names if name))))).search

@@ -16,12 +16,8 @@ import re
 from collections.abc import Iterable
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
-from toolsimlib.events import CallDelta, ClientEvent, Deltas
 from toolsimlib.outputs import Outputs
 from toolsimlib.plan import Plan, Tool
-from toolsimlib.response.broken_call import BrokenCalls
-from toolsimlib.response.quotation import Quotation
-from toolsimlib.response.untagged import Untagged
 
 _HEADER = re.compile(r'\s*(?:\[\s*)?\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
 # Names are at most 128 characters long; a longer header holds something else, and so does longer whitespace before
@@ -50,16 +46,6 @@ class Preview:
         self._depth = 0
         self._in_string = False
         self.tool: Tool | None = None
-
-    @property
-    def announced(self) -> bool:
-        """Whether the call has been announced to the client."""
-        return self.tool is not None
-
-    @property
-    def settled(self) -> bool:
-        """Whether it is decided if the call is announced before it is complete."""
-        return self.announced or self._state == self._over
 
     def feed(self, text: str) -> str:
         """Return the arguments that ``text``, a piece of the block's body, adds; "" while nothing can be sent."""
@@ -166,19 +152,3 @@ def announces_early(plan: Plan) -> bool:
 def as_block(name: str, arguments: str) -> str:
     """Return how a block's body with a call to the tool ``name`` begins; ``arguments``: the beginning of them."""
     return f'{{"name": {json.dumps(name)}, "arguments": {arguments}'
-
-
-def extend_block(
-    parser: Quotation | Untagged | BrokenCalls, preview: Preview | None, deltas: Deltas
-) -> tuple[list[ClientEvent], int]:
-    """Extend the open block of ``parser`` by the first ``deltas``; return what ``preview`` makes of them, and how many.
-
-    The last ones may do more than extend it: while they do, the number is halved.
-    """
-    texts, previews = deltas.texts, preview is not None and preview.settled
-    while texts and (fragments := parser.extend(texts, previews=previews)) is None:
-        texts = texts[: len(texts) // 2]
-    if not texts or preview is None:
-        return [], len(texts)
-    arguments = [text for fragment in fragments or () if (text := preview.feed(fragment))]
-    return ([Deltas(CallDelta("", deltas.like.choice), arguments)] if arguments else []), len(texts)

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 
 from toolsimlib.response.code_fence import CodeFence, Place
 from toolsimlib.response.cursor import Cursor
@@ -20,8 +19,7 @@ from toolsimlib.response.cursor import Cursor
 _THINK = "<think>"
 _END_THINK = "</think>"
 _SPACE = re.compile(r"\s*+")
-_INDENTS = " \t\r"
-_INDENT = re.compile(rf"[{_INDENTS}]*+")
+_INDENT = re.compile(r"[ \t\r]*+")
 
 
 class Prose:
@@ -45,22 +43,6 @@ class Prose:
     def is_open(self) -> bool:
         """Whether there is text before this place, all of it emitted, and no fence around it."""
         return self.has_begun and self.state in (self.state_line, self.state_indent)
-
-    def pass_on(self, texts: Sequence[str], may_begin: Callable[[str], object]) -> int:
-        """Consume the leading ``texts`` in which no line begins a call; return how many. For prose that ``is_open``.
-
-        ``may_begin``: the predicate from ``opening``.
-        """
-        count, text = len(texts), "".join(texts)
-        behind = "" if self.is_in_line else "\n"
-        if not behind and "\n" not in text:
-            return count
-        while count and may_begin(behind + text):
-            count -= 1
-            text = "".join(texts[:count])
-        if visible := text.rstrip(_INDENTS):
-            self.state = self.state_indent if visible[-1] == "\n" else self.state_line
-        return count
 
     def read(self, at: Cursor) -> tuple[str, bool]:
         """Return what can be emitted, and whether a call may begin behind it; if none does, call ``resume``."""

@@ -17,7 +17,7 @@ Untagged calls need no such rule, since nothing may stand beside them on their l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece
 from toolsimlib.response.sentinel import Sentinel
@@ -37,7 +37,6 @@ class Quotation:
 
     def __init__(self, sentinel: Sentinel) -> None:
         self._sentinel = sentinel
-        self.extend = sentinel.extend
         self._line = _Line()
         # A block that may be in inline code, with others in the same line; and the text after it.
         self._held: list[str | Block | Oversize] = []
@@ -60,14 +59,6 @@ class Quotation:
     def feed(self, text: str) -> list[Piece]:
         """Return what ``text`` completes."""
         return self._take(self._sentinel.feed(text))
-
-    def pass_on(self, texts: Sequence[str]) -> int:
-        """Consume the leading ``texts`` that are entirely prose; return how many. They must not be fed."""
-        count = 0 if self._held else self._sentinel.pass_on(texts)
-        # The caller may consume fewer, and feed the others: marks would then count twice.
-        count = next((at for at, text in enumerate(texts[:count]) if "`" in text), count)
-        self._line.read("".join(texts[:count]))
-        return count
 
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""

@@ -52,10 +52,6 @@ class ReasonedCalls:
         """Whether reasoning is being held back."""
         return self._sentinel.in_block or bool(self._held)
 
-    def pass_on(self, texts: Sequence[str]) -> int:
-        """Take the leading ``texts`` of reasoning that begin no block; return how many."""
-        return 0 if self._held else self._sentinel.pass_on(texts)
-
     def take(self, event: BackendEvent) -> list[BackendEvent]:
         """Take one event, while ``is_over`` is false."""
         match event:

@@ -10,7 +10,6 @@ The slips, and what each becomes:
     {"a": "\d"}             {"a": "\\d"}        BAD_ESCAPE
     {"a": {"b": 1}          {"a": {"b": 1}}     MISSING_BRACE
     {"a": {"b": 1]}         {"a": {"b": 1}}     WRONG_BRACKET
-    {"a": 3 * 60}           {"a": 180}          ARITHMETIC
 
 1. Nothing here guesses at a value: a string without its end, a missing comma or a missing colon is beyond repair. So
    is a bracket of the wrong kind, unless only brackets follow: whichever of them is wrong, the value is the same.
@@ -24,15 +23,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from toolsimlib.response.arithmetic import sum_at
-
 TRAILING_COMMA = "TRAILING_COMMA"
 SINGLE_QUOTES = "SINGLE_QUOTES"
 RAW_CONTROL = "RAW_CONTROL"
 BAD_ESCAPE = "BAD_ESCAPE"
 MISSING_BRACE = "MISSING_BRACE"
 WRONG_BRACKET = "WRONG_BRACKET"
-ARITHMETIC = "ARITHMETIC"
 PYTHON_LITERAL = "PYTHON_LITERAL"
 UNQUOTED_KEY = "UNQUOTED_KEY"
 UNESCAPED_ARGUMENTS = "UNESCAPED_ARGUMENTS"
@@ -46,7 +42,7 @@ _MAX_STEPS = 20_000
 _VALID_STRING = r'"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"'
 # Everything that can be copied unchanged: sound strings, commas before a value, empty pairs, numbers, whitespace.
 _RUN = re.compile(
-    r"(?:[^\"'{}\[\],:A-Za-z_]++|:(?!\s*+-?[\d.]++\s*+[-+*/])|(?![TFN])[A-Za-z_]\w*+(?!\s*+:)|"
+    r"(?:[^\"'{}\[\],A-Za-z_]++|(?![TFN])[A-Za-z_]\w*+(?!\s*+:)|"
     + _VALID_STRING
     + r"|,(?!\s*+(?:[}\]]|\Z))|\{\s*+\}|\[\s*+\])++"
 )
@@ -119,11 +115,6 @@ def mend(text: str, start: int = 0, *, closed: bool = True) -> Mended | None:
                 at += 1
                 if not stack:
                     return Mended("".join(out), at, tuple(codes))
-            case ":":  # a number and an operator follow
-                value, at = sum_at(text, at + 1) or ("", at + 1)
-                if value:
-                    codes[ARITHMETIC] = None
-                out.append(f":{value}")
             case ",":  # a bracket or the end follows
                 codes[TRAILING_COMMA] = None
                 at += 1

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from toolsimlib.errors import ApiError
-from toolsimlib.events import ClientEvent, Deltas
+from toolsimlib.events import ClientEvent
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report
 from toolsimlib.response.again import AskAgain
@@ -73,15 +73,8 @@ class ResponseRewriter:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; ``b""`` is the end of input and may come more than once."""
-        chunks = self.at_once(data)
-        if chunks is None:
-            chunks = [chunk for step in self.steps(data) for chunk in step]
+        chunks = [chunk for step in self.steps(data) for chunk in step]
         return [b"".join(chunks)] if chunks else []
-
-    def at_once(self, data: bytes) -> list[bytes] | None:
-        """Return the bytes for ``data`` if it takes one step: like frames. None: nothing was done, feed it."""
-        events = None if self.done else self._turn.at_once(data)
-        return None if events is None else self._written(events)
 
     def steps(self, data: bytes) -> Iterator[list[bytes]]:
         """Yield what ``feed`` returns, in steps of at most a few milliseconds each, which must all be consumed."""
@@ -104,13 +97,9 @@ class ResponseRewriter:
         """Return whole frames; at the end of an answer that is not streamed its body."""
         frames: list[bytes] = []
         if self._listener is not None:
-            single = [
-                delta for event in events for delta in (event.one_by_one() if isinstance(event, Deltas) else [event])
-            ]
-            self._listener(single, self._turn.again if self._turn.done else None)
+            self._listener(events, self._turn.again if self._turn.done else None)
         for event in events:
-            if not isinstance(event, Deltas):
-                self._notes.note(event)
+            self._notes.note(event)
             frames += self._writer.write(event)
         if not self._turn.done:
             return frames

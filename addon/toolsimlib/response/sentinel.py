@@ -37,7 +37,7 @@ more than a fixed number of times. Memory is bounded by ``limit``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal
 
 from toolsimlib.response.dialects import JSON, Dialect, reads_cleanly, row_at
@@ -106,23 +106,6 @@ class Sentinel:
     def open_size(self) -> int:
         """How many characters of the open block have arrived, 0 if none is open."""
         return sum(map(len, self._pieces)) + len(self._held) if self._opening else 0
-
-    def pass_on(self, texts: Sequence[str]) -> int:
-        """Consume the leading ``texts`` that are entirely prose; return how many. They must not be fed."""
-        return self._tags.count_tagless(texts) if self._is_idle else 0
-
-    def extend(self, texts: Sequence[str], *, previews: bool = False) -> list[str] | None:
-        """Consume ``texts`` if they only extend the open string of a block, and return their fragments."""
-        text = self._held + "".join(texts)
-        is_open = self.state == self.state_json and (previews or not self._fragments)
-        end = self._json.string_end(text) if is_open else -1
-        size = self._size + utf8_length(text[:end])
-        if end < 0 or size > self._limit:
-            return None
-        fragments = self._json.string_pieces(self._held, texts) if self._fragments else []
-        self._size, self._held = size, text[end:]
-        self._pieces.append(text[:end])
-        return fragments
 
     def feed(self, text: str) -> list[Piece]:
         """Return what ``text`` completes."""

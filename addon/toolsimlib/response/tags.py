@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -32,22 +31,6 @@ class Tags:
     beginnings: frozenset[str]
     ours: frozenset[str]
     ours_end: str
-
-    def are_in(self, text: str) -> bool:
-        """Return whether an opening tag stands in ``text``, or may begin at its end."""
-        if not self.may_be_in(text):
-            return False
-        return self.opening.search(text) is not None or held_from(text, 0, self.beginnings) < len(text)
-
-    def count_tagless(self, texts: Sequence[str]) -> int:
-        """Return how many leading ``texts`` hold no opening tag."""
-        if not self.may_be_in("".join(texts)):
-            return len(texts)
-        return next((at for at, text in enumerate(texts) if self.are_in(text)), len(texts))
-
-    def may_be_in(self, text: str) -> bool:
-        """Return, as a quick check, whether ``text`` holds a character with which tags begin."""
-        return "<" in text or "[" in text
 
 
 @lru_cache(maxsize=16)

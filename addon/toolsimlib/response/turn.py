@@ -28,7 +28,6 @@ from typing import Literal
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
     ClientEvent,
-    Deltas,
     Failed,
     FinishReason,
     HostedEvent,
@@ -51,7 +50,6 @@ from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import parser_for
 from toolsimlib.response.parting import Parting
 from toolsimlib.response.pieces import Block, Fragment, Oversize, joined, split_end
-from toolsimlib.response.preview import extend_block
 from toolsimlib.response.same_call import ONE_CALL
 from toolsimlib.response.untagged import Piece
 from toolsimlib.response.verdict import CALL_AS_TEXT, QUOTED_CALL, Call, Rejected, Verdict, Violation
@@ -134,22 +132,6 @@ class Turn:
             self._take(pieces)
         return self._calls.take()
 
-    def at_once(self, deltas: Deltas) -> tuple[list[ClientEvent], int]:
-        """Take the first ``deltas`` that are emitted unchanged, or that lengthen a block; return how many they are."""
-        parser, texts = self._parser, deltas.texts
-        if self._calls.is_arriving or (self._calls.is_open and isinstance(deltas.like, ReasoningDelta)):
-            return [], 0
-        if isinstance(deltas.like, ReasoningDelta):
-            self._release_text()
-            return ([deltas], len(texts)) if self.state in (self.state_waiting, self.state_calling) else ([], 0)
-        if self.state == self.state_speaking and (count := parser.pass_on(texts) if parser else len(texts)):
-            events: list[ClientEvent] = [deltas if count == len(texts) else Deltas(deltas.like, texts[:count])]
-            self._blocks.position += sum(map(len, texts[:count]))
-        else:
-            events, count = extend_block(parser, self._calls.preview, deltas) if parser and not self.over else ([], 0)
-        self.faults.note(*texts[:count])
-        return events, count
-
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
         """Take what is neither text nor a call."""
         if isinstance(event, RefusalDelta) and self._calls.made and self._plan.stops_after_tools and not self.over:
@@ -176,10 +158,6 @@ class Turn:
             return []
         self._calls.arriving(delta, self._judge.arriving(delta) if delta.is_first and not self._in_block else None)
         return self._calls.take()
-
-    def pieces(self, like: StructuredDelta, texts: Sequence[str]) -> list[ClientEvent]:
-        """Take further pieces of such a call; they differ from the earlier piece ``like`` only in their text."""
-        return [] if self.over else self._calls.pieces(like, texts)
 
     def finish(self, reason: FinishReason) -> list[ClientEvent]:
         """End the choice, for the backend's own reason. What was held back is resolved now."""

@@ -33,7 +33,6 @@ bare or in a code fence. In addition to tagged blocks, these count:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from toolsimlib.response.code_fence import Place
 from toolsimlib.response.cursor import Cursor
@@ -41,7 +40,7 @@ from toolsimlib.response.explanation import MAX_SENTENCE, introduces_example
 from toolsimlib.response.form import Form
 from toolsimlib.response.held import Calls, FenceMark, HeldUnits
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.opening import CODE, MARK, PYTHON, language_at, may_begin, opening_at
+from toolsimlib.response.opening import CODE, MARK, PYTHON, language_at, opening_at
 from toolsimlib.response.pieces import Fragment
 from toolsimlib.response.pieces import Piece as TaggedPiece
 from toolsimlib.response.prose import Prose
@@ -67,7 +66,6 @@ class Untagged:
         self._limit = limit
         self._repair = repair
         self._names = sorted(judge.toolbox.names)
-        self._may_begin = may_begin(self._names)
         self._at = Cursor()
         self._prose = Prose()
         self._held = HeldUnits()
@@ -79,7 +77,6 @@ class Untagged:
         self._before = ""  # The end of the text that has been emitted.
         self._is_in_prose = False  # Whether text that begins no call may bypass the states.
         self.state = self.state_prose
-        self.extend = sentinel.extend  # Text that only extends a tagged block does not matter here.
 
     def __repr__(self) -> str:
         return f"Untagged({self.state.__name__}, {self._prose}, {self._sentinel})"
@@ -102,13 +99,6 @@ class Untagged:
             self._note(pieces)
             return pieces  # type: ignore[return-value]  # A list of a narrower type that nobody else holds.
         return self._take(pieces)
-
-    def pass_on(self, texts: Sequence[str]) -> int:
-        """Consume the leading ``texts`` that are prose and begin no call; return how many. They must not be fed."""
-        count = self._sentinel.pass_on(texts) if self._is_in_prose else 0
-        count = self._prose.pass_on(texts[:count], self._may_begin) if count else 0
-        self._note(texts[:count])
-        return count
 
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""

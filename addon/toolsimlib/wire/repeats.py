@@ -76,8 +76,6 @@ class Template:
     tail: bytes
     end: bytes
     follows: Callable[[bytes], object] = _WORDS
-    number: int = 0
-    """The expected number of the next repeat, if the frames are numbered."""
 
     def with_text(self, text: str) -> ServerSentEvent:
         """Return the event of a repeat; see rule 3."""
@@ -92,12 +90,11 @@ class Template:
         if not middle:
             whole = data[len(self.head) : -len(self.end)]
             parts = [whole] if _BLANK_LINE not in whole else self._split(data)
-        elif (parts := self._split_in_order(data)) is None and (frames := self._split(data)) is not None:
-            cut = [frame.partition(middle) for frame in frames]
+        elif (parts := self._split(data)) is not None:
+            cut = [part.partition(middle) for part in parts]
             if not _NUMBERS(b"\0".join([number for number, _, _ in cut])):
                 return None
             parts = [part for _, _, part in cut]
-            self.number = int(cut[-1][0]) + 1
         if parts is None:
             return None
         if tail:
@@ -126,31 +123,9 @@ class Template:
         parts.pop()  # Nothing stands behind the last blank line.
         return parts if (end + head).join(parts) == data[start : -len(end)] else None
 
-    def _split_in_order(self, data: bytes) -> list[bytes] | None:
-        """Return the part of each frame behind ``middle`` if the numbers continue as expected, else None."""
-        head, middle, number = self.head, self.middle, self.number
-        end = self.end[: -len(_BLANK_LINE)]
-        parts = []
-        for frame in data.split(_BLANK_LINE)[:-1]:
-            start = b"%b%d%b" % (head, number, middle)
-            if not frame.startswith(start) or not frame.endswith(end):
-                return None
-            parts.append(frame[len(start) : -len(end)])
-            number += 1
-        self.number = number
-        return parts
-
-
-@dataclass(slots=True)
-class Repeats:
-    """The texts of consecutive repeats of one frame."""
-
-    template: Template
-    texts: list[str]
-
 
 class RepeatDecoder:
-    """An SSEDecoder that returns repeats of earlier frames as ``Repeats``."""
+    """An SSEDecoder that need not parse most frames: the events of repeats come with their ``document``."""
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self._decoder = SSEDecoder(limit)
@@ -161,49 +136,32 @@ class RepeatDecoder:
         self._until_learned = self._learning_interval = _FIRST_LEARNED
         self._repeats = 0
 
-    def repeats(self, data: bytes) -> Repeats | None:
-        """Return ``data`` as repeats if it is nothing but repeats of the latest template; it need not be fed then."""
+    def feed(self, data: bytes) -> Iterator[ServerSentEvent]:
+        """Yield the events that ``data`` completes; ``b""`` is the end of input.
+
+        Each must be read before the next is asked for (rule 3).
+        """
         if self._pending:
             self._learn_pending()
-        if not self._between_frames or not self._templates:
-            return None
-        template = self._templates[0]
-        if (texts := template.texts(data)) is None:
-            return None
-        self._repeats += 1
-        return Repeats(template, texts)
-
-    def feed(self, data: bytes) -> Iterator[ServerSentEvent | Repeats]:
-        """Yield the events that ``data`` completes; ``b""`` is the end of input."""
-        if (repeats := self.repeats(data)) is not None:
-            yield repeats
+        if self._between_frames and self._templates and (texts := self._templates[0].texts(data)) is not None:
+            self._repeats += 1
+            yield from map(self._templates[0].with_text, texts)
             return
         at = 0
-        run: Repeats | None = None
         while at < len(data) and (self._templates or self._unknown < _MAX_UNKNOWN):
-            end = data.find(b"\n\n", at) + 2
-            if end == 1:
+            end = data.find(_BLANK_LINE, at) + len(_BLANK_LINE)
+            if end < len(_BLANK_LINE):
                 break
             frame, at = data[at:end], end
             if self._between_frames and (repeat := self._repeat(frame)) is not None:
-                if run is not None and run.template is repeat.template:
-                    run.texts += repeat.texts
-                    continue
-                if run is not None:
-                    yield run
-                run = repeat
+                yield repeat
                 continue
-            if run is not None:
-                yield run
-                run = None
             was_between_frames = self._between_frames
             yield from self._read(frame)
             if was_between_frames:
                 self._pending = frame
                 if at < len(data):
                     self._learn_pending()
-        if run is not None:
-            yield run
         if at < len(data) or not data:
             yield from self._read(data[at:])
 
@@ -212,13 +170,13 @@ class RepeatDecoder:
         self._between_frames = self._decoder.between_frames
         return events
 
-    def _repeat(self, frame: bytes) -> Repeats | None:
+    def _repeat(self, frame: bytes) -> ServerSentEvent | None:
         for number, template in enumerate(self._templates):
             if (texts := template.texts(frame)) is not None:
                 self._repeats += 1
                 if number:
                     self._templates.insert(0, self._templates.pop(number))
-                return Repeats(template, texts)
+                return template.with_text(texts[0])
         return None
 
     def _learn_pending(self) -> None:

@@ -59,7 +59,7 @@ def test_silence(clock: Clock) -> None:
     assert made.cut
 
 
-@pytest.mark.parametrize("broken", ["at_once", "steps", "fail", "keepalive"])
+@pytest.mark.parametrize("broken", ["steps", "fail", "keepalive"])
 def test_a_bug_of_ours_ends_the_stream(broken: str, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     """An exception in the rewriter is reported, and ends the stream, so that the client does not wait forever."""
 
@@ -71,8 +71,6 @@ def test_a_bug_of_ours_ends_the_stream(broken: str, monkeypatch: pytest.MonkeyPa
     if broken == "fail":
         monkeypatch.setattr(ResponseRewriter, "steps", bug)
         assert made.feed(b"data: {}\n\n") == []
-    elif broken == "at_once":
-        assert b"internal_error" in b"".join(made.at_once(b"data: {}\n\n") or ())
     elif broken == "steps":
         assert b"internal_error" in b"".join(made.feed(b"data: {}\n\n"))
     else:
@@ -111,4 +109,3 @@ def test_an_answer_beyond_the_limit() -> None:
     assert made.cut
     assert made.report.error == "backend_bad_answer"
     assert sent.count(b"toolsim_max_body_bytes") == 1
-    assert made.at_once(chat_frame("word ")) is None

@@ -18,7 +18,6 @@ from toolsimlib.events import (
     ClientEvent,
     Closed,
     Counted,
-    Deltas,
     Ended,
     Failed,
     Finished,
@@ -88,11 +87,6 @@ def run(
     answer = Answer(the_plan, report := Report())
     emitted: list[ClientEvent] = []
     for piece in (*pieces, Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
-        if isinstance(piece, Deltas):
-            events, count = answer.at_once(piece)
-            emitted += events
-            emitted += [event for text in piece.texts[count:] for event in answer.feed(ReasoningDelta(text))]
-            continue
         emitted += answer.feed(TextDelta(piece) if isinstance(piece, str) else piece)
     again = answer.again
     if again is not None:
@@ -182,7 +176,6 @@ def test_a_call_beside_it_is_made() -> None:
     "item",
     [
         ReasoningDelta("hm"),
-        Deltas(ReasoningDelta("hm"), ["h", "m"]),
         RefusalDelta("No."),
         StructuredCall("add", '{"a": 1}'),
     ],

@@ -17,7 +17,6 @@ from toolsimlib.events import (
     CallEnded,
     CallStarted,
     ClientEvent,
-    Deltas,
     Ended,
     Failed,
     ReasoningDelta,
@@ -82,8 +81,7 @@ def client_events(the_plan: Plan, *pieces: bytes) -> Iterator[ClientEvent]:
     turn = ModelTurn(the_plan, Report(), content_type="text/event-stream")
     for piece in (*pieces, b""):
         for step in turn.steps(piece):
-            for event in step:
-                yield from event.one_by_one() if isinstance(event, Deltas) else [event]
+            yield from step
 
 
 def receive(the_plan: Plan, body: bytes, cut: int = 0) -> Received:

@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 from support.answers import plan
 from support.turns import ADD, ARGS, STRICT, chat, responses, whole_call
-from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, Deltas, StructuredDelta, TextDelta
+from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, StructuredDelta, TextDelta
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.client_calls import ClientCalls, Outcome
@@ -139,19 +139,6 @@ def test_a_call_is_announced_while_it_arrives() -> None:
     assert (calls.is_arriving_as("0"), calls.is_arriving_as("1")) == (True, False)
     assert make(calls, key="0") == (Outcome(made=True), [CallDelta("1}"), CallEnded("completed")])
     assert not calls.is_arriving
-
-
-def test_pieces_that_came_together_are_emitted_together() -> None:
-    """As pieces of the open call, in its choice; those of another call, or after the end, are dropped."""
-    calls = ClientCalls(responses(), Report(), count(1), choice=3)
-    arriving(calls, '{"a"', ADD)
-    mine, other = (StructuredDelta(key, "add", "x", is_first=False, choice=3) for key in "01")
-    assert calls.pieces(mine, [":", "1"]) == [Deltas(CallDelta("", 3), [":", "1"])]
-    assert calls.pieces(other, ["1"]) == []
-    assert calls.pieces(mine, ["}", "}"]) == [Deltas(CallDelta("", 3), ["}"])]
-    assert calls.pieces(mine, ["}"]) == []
-    calls.break_off()
-    assert calls.pieces(mine, ["1"]) == []
 
 
 def test_a_call_that_arrives_otherwise_ends_incomplete() -> None:

@@ -16,7 +16,6 @@ from toolsimlib.events import CallStarted, ClientEvent, Ended, Failed, Opened, T
 from toolsimlib.plan import Dialect, Plan
 from toolsimlib.report import Report
 from toolsimlib.response import model_turn
-from toolsimlib.response.answer import Answer
 from toolsimlib.response.model_turn import ModelTurn
 from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire.repeats import RepeatDecoder
@@ -169,20 +168,13 @@ def backend_frames(backend: Dialect, runs: list[Run], choices: int) -> list[byte
     return [frame + b"\n\n" for frame in b"".join([*frames, *answer.end()]).split(b"\n\n") if frame]
 
 
-class SlowDecoder(SSEDecoder):
-    """A decoder that recognises no repeats."""
-
-    def repeats(self, data: bytes) -> None:
-        return None
-
-
 def client_bytes(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tuple[bytes, dict[str, Any]]:
     """Return a client's bytes and the report; ``slowly``: with a decoder that recognises no repeats."""
     report = Report()
     with (
         mock.patch("secrets.token_hex", lambda size: "0" * 2 * size),
         mock.patch("time.time", return_value=1.0),
-        mock.patch.object(model_turn, "RepeatDecoder", SlowDecoder if slowly else RepeatDecoder),
+        mock.patch.object(model_turn, "RepeatDecoder", SSEDecoder if slowly else RepeatDecoder),
     ):
         rewriter = ResponseRewriter(the_plan, report, content_type="text/event-stream")
         written = [data for chunk in (*chunks, b"") for data in rewriter.feed(chunk)]
@@ -234,20 +226,3 @@ def test_together_at_every_cut(client: Dialect, backend: Dialect, arguments: str
     for cut in range(1, len(body), 1 if client == backend else 7):
         assert client_bytes(the_plan, [body[:cut], body[cut:]], slowly=False) == expected
     assert client_bytes(the_plan, [bytes([byte]) for byte in body], slowly=False) == expected
-
-
-def test_most_of_an_answer_is_taken_together() -> None:
-    """Prose and a long call take the fast path: if they never did, the tests above would prove nothing."""
-    fed = mock.Mock(wraps=Answer.feed)
-    prose = "Let me think about it.\n" * 30
-    for text, share, arguments in (
-        (prose, 0.3, "buffered"),
-        (LONG * 3, 0.5, "buffered"),
-        (LONG * 3, 0.5, "incremental"),
-    ):
-        the_plan = plan("chat", "chat", True, [tool("f")], policy={"stream_arguments": arguments})
-        frames = backend_frames("chat", [("say", [text[at : at + 4] for at in range(0, len(text), 4)])], 1)
-        with mock.patch.object(Answer, "feed", lambda *args: fed(*args)):
-            fed.reset_mock()
-            client_bytes(the_plan, [b"".join(frames)], slowly=False)
-        assert fed.call_count < share * len(frames)

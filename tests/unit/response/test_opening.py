@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.response.opening import may_begin, opening_at
+from toolsimlib.response.opening import opening_at
 
 NAMES = ["add", "add_all", "get.x"]
 
@@ -65,17 +65,3 @@ def test_openings(text: str, opening: str | None) -> None:
     assert opening_at(text, 0, NAMES, final=False) == opening
     assert opening_at("x " + text, 2, NAMES, final=False) == opening
     assert opening_at(text, 0, NAMES, final=True) != "more"
-
-
-def test_lines_that_may_begin_something() -> None:
-    """Whatever opens at the start of a line is recognised by its first character; within a line nothing is."""
-    may = may_begin(NAMES)
-    for char in map(chr, range(0x250)):
-        for rest in ("", "d(", "``", "~~", "function_call "):
-            if not char.isspace() and opening_at(char + rest, 0, NAMES, final=False) is not None:
-                assert may(f"text\n{char}{rest}")
-                assert may(f"text\n \t\r\n {char}{rest}")
-                assert not may(f"text {char}{rest}")
-    assert not may("a line\nthe next\n  ")
-    assert not may("a line\nbut no call\n then more text")
-    assert not may_begin([])("a line\nadd(")

@@ -30,7 +30,7 @@ def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool
     after = ', {"name": "f", "arguments": {"z": 1}}]' if head else ""
     reader, seen = preview(f'{head}{{"name": "f", "arguments": {inner}}}{after}', size)
     assert seen == arguments
-    assert reader.announced
+    assert reader.tool is not None
     assert reader.rest("f", arguments) == ""
     assert reader.rest("g", arguments) is None
     assert reader.rest("f", "{}" if arguments != "{}" else "[]") is None
@@ -55,7 +55,7 @@ def test_gives_up_silently(body: str) -> None:
     """Any other shape, an unknown or a strict tool, arguments that are not an object: nothing is emitted."""
     reader, seen = preview(body)
     assert seen == ""
-    assert not reader.announced
+    assert reader.tool is None
 
 
 @pytest.mark.parametrize("tail", ["\\q", "\n", "\\u12x"])
@@ -71,7 +71,7 @@ def test_giving_up_ends_it() -> None:
     """A preview that was given up emits nothing more."""
     reader, _ = preview('{"name":"f","arguments":{"a":1')
     reader.give_up()
-    assert not reader.announced
+    assert reader.tool is None
     assert reader.feed("2}") == ""
 
 

@@ -64,8 +64,6 @@ def test_missing_brackets_at_the_end(value: Any) -> None:
         ('{"a":[{"b":1]]} ', '{"a":[{"b":1}]}'),
         ('{"a":[{"b":1]}', '{"a":[{"b":1}]}'),
         ("[True,False,None]", "[true,false,null]"),
-        ('{"a": 3 * 60, "b": 1}', '{"a":180, "b": 1}'),
-        ('{"a": {"b": 1 + 1}}', '{"a": {"b":2}}'),
     ],
 )
 def test_slips(text: str, mended: str) -> None:

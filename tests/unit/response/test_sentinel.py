@@ -211,61 +211,6 @@ def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int, fr
     assert parse(list(text), limit=limit) == whole
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["a < b", "<", T, E, T[:4], CALL, CALL[:9], CALL[9:], "x" * 40, '\\"', "\\", '"', " "]),
-            st.integers(1, 9),
-        )
-    ),
-    st.booleans(),
-)
-def test_what_passes_or_grows_need_not_be_fed(cut: list[tuple[str, int]], fragments: bool) -> None:
-    """Feeding a text that passes returns it unchanged; one that extends a block yields its fragments at most."""
-    fed, asked = Sentinel(limit=300, fragments=fragments), Sentinel(limit=300, fragments=fragments)
-    pieces: list[Piece] = []
-    for text, step in cut:
-        texts = [text[at : at + step] for at in range(0, len(text), step)]
-        expected = [piece for chunk in texts for piece in fed.feed(chunk)]
-        if texts and asked.pass_on(texts) == len(texts):
-            assert expected == texts
-            pieces += texts
-        elif texts and (extended := asked.extend(texts, previews=True)) is not None:
-            assert expected == [Fragment(part) for part in extended if part]
-            pieces += expected
-        else:
-            got = [piece for chunk in texts for piece in asked.feed(chunk)]
-            assert got == expected
-            pieces += got
-    assert asked.finish() == fed.finish()
-
-
-def test_a_block_with_fragments_grows_only_if_they_are_accepted() -> None:
-    """If nobody accepts the fragments, the text must be fed."""
-    parser = Sentinel(fragments=True)
-    parser.feed(T + '{"name":"f","arguments":"')
-    assert parser.extend(["abc"]) is None
-    assert parser.extend(["abc", "d\\", "n"], previews=True) == ["abc", "d", "\\n"]
-
-
-def test_half_an_escape_grows_a_block() -> None:
-    """Nothing of it can be emitted yet, but it need not be fed."""
-    parser = Sentinel()
-    parser.feed(T + '{"name":"')
-    assert parser.extend(["\\"]) == []
-    assert parser.extend(['"f']) == []
-    assert raw([*parser.feed('"}'), *parser.finish()]) == T + '{"name":"\\"f"}'
-
-
-@given(st.lists(st.sampled_from(["a < b", "<", "tool_call>", T, "<b>", "x"]), min_size=1))
-def test_texts_pass_together_if_each_passes(texts: list[str]) -> None:
-    """Texts pass up to the first one that might be part of a tag."""
-    parser = Sentinel()
-    parser.feed("Say ")
-    alone = [parser.pass_on((text,)) for text in texts]
-    assert parser.pass_on(texts) == [*alone, 0].index(0)
-
-
 @pytest.mark.parametrize("block", [J('{"name":"é"}'), X("<name>é</name><a>1</a>")], ids=["json", "use_tool"])
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_the_limit_is_the_largest_block(block: Block, size: int) -> None:

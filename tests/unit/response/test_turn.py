@@ -15,7 +15,6 @@ from toolsimlib.events import (
     CallStarted,
     Closed,
     Counted,
-    Deltas,
     Ended,
     EndReason,
     Failed,
@@ -186,21 +185,6 @@ def test_why_a_turn_ended_early() -> None:
     assert (emitted[-1], report.tool_cutoff) == (Ended({0: "stop"}), "strict failure")
     assert isinstance(emitted[0], TextDelta)
     assert emitted[0].text.startswith("The model called the tool add and failed (SCHEMA_MISMATCH)")
-
-
-def test_deltas_that_come_together() -> None:
-    """They are passed on unchanged while each is plain text: with tools, without any, and not where a tag may begin."""
-    deltas = Deltas(TextDelta("a"), ["b", "c"])
-    for the_plan in (chat(), dataclasses.replace(chat(), tools=())):
-        the_turn = Turn(the_plan, Report(), Judge(the_plan, Report()), count(1))
-        assert the_turn.at_once(deltas) == ([], 0)
-        the_turn.text("words ")
-        emitted, taken = the_turn.at_once(deltas)
-        assert (emitted, taken) == ([deltas], 2)
-        assert emitted[0] is deltas  # Thousands of them are not copied.
-    the_turn = Turn(chat(), Report(), Judge(chat(), Report()), count(1))
-    the_turn.text("words ")
-    assert the_turn.at_once(Deltas(TextDelta("a"), ["b", "<tool_", "c"])) == ([Deltas(TextDelta("a"), ["b"])], 1)
 
 
 def test_structured_calls_join_the_turn() -> None:

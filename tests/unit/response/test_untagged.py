@@ -99,31 +99,6 @@ def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int) ->
     assert raw(pieces(text, range(1, len(text)), limit, fragments=True)) == text
 
 
-@given(st.lists(st.lists(st.sampled_from(["a", "no\n", "add", *SCRAPS]) | st.text(min_size=1, max_size=3), max_size=5)))
-@example([["Look"], ["below.\n"], ["If", " a"], [" b\n", "  \r"], [" ", CALL]])
-@example([["Look\n"], ["  "], ["add"], ["(1, 2)"]])
-@example([["Look\n"], ["get"], ["_weather"], ["(city='Bonn')"]])
-def test_what_is_passed_on_need_not_be_fed(writes: list[list[str]]) -> None:
-    """Feeding it would return it unchanged, and what follows is parsed the same way."""
-    fed, asked = (Untagged(Sentinel(), Judge(PLAN, Report())) for _ in range(2))
-    for texts in writes:
-        expected = [fed.feed(text) for text in texts]
-        count = asked.pass_on(texts)
-        assert ["".join(map(str, pieces)) for pieces in expected[:count]] == texts[:count]
-        assert [asked.feed(text) for text in texts[count:]] == expected[count:]
-        assert repr(asked) == repr(fed)
-    assert asked.finish() == fed.finish()
-
-
-@pytest.mark.parametrize("place", ["line", "start"])
-def test_prose_is_passed_on_wherever_its_writes_are_cut(place: str) -> None:
-    """At the end of a line as within one: lines that begin no call are never fed."""
-    parser = Untagged(Sentinel(), Judge(PLAN, Report()))
-    parser.feed("Look below.\n" if place == "start" else "Look ")
-    lines = [["If it\n"], ["  is", " there.\n", "\n"], ["  "], ["So"]]
-    assert [parser.pass_on(texts) for texts in lines] == [1, 3, 1, 1]
-
-
 @pytest.mark.parametrize(
     ("text", "is_call"),
     [

@@ -2,9 +2,9 @@
 
 What a backend sends goes down through seven of mitmproxy's generators to its stream, and up again to the client. For a
 delta of a few bytes that is most of the cost in a proxy, our own work included. So while an answer is streamed, we
-intercept the events of the topmost layer. Of whole HTTP/1 chunks we handle the plain ones (deltas that are alike), and
-pass the others directly to the stream. Everything else goes untouched to the layers. They are authoritative; a test
-compares both paths at every cut.
+intercept the events of the topmost layer, and handle those that hold whole HTTP/1 chunks. If one of them takes a pause,
+or ends the answer, its rest goes directly to the stream. Everything else goes untouched to the layers. They are
+authoritative; a test compares both paths at every cut.
 
 Relies on these internals of mitmproxy 12.2:
 
@@ -21,7 +21,8 @@ Relies on these internals of mitmproxy 12.2:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from mitmproxy.proxy.commands import Command
 from mitmproxy.proxy.events import DataReceived, Event
@@ -52,8 +53,7 @@ class DirectWay:
         self._reader, self._server = reader, reader.conn
         self._sending = sending
         self._is_first = False  # Whether nothing that arrived earlier is still pending.
-        self._chunks: list[bytes] | None = None
-        self._asked: bytes | None = None
+        self._rest: Iterator[list[bytes] | None] | None = None
         self._top: Layer = stream.context.layers[0]
         self._handle_in_layers = self._top.handle_event
         self._top.handle_event = self._handle_event  # type: ignore[method-assign]
@@ -62,29 +62,32 @@ class DirectWay:
         """Leave all events to the layers from now on."""
         self._top.handle_event = self._handle_in_layers  # type: ignore[method-assign]
 
-    def taken(self, data: bytes) -> list[bytes] | None:
-        """Return the chunks for the data that has reached the stream, if they come at once; None: nothing was done."""
-        chunks, asked, self._chunks, self._asked = self._chunks, self._asked, None, None
-        # ``at_once`` has already declined data that was ``asked`` without ``chunks``.
-        return self._answer.at_once(data) if chunks is None and data != asked else chunks
+    def take_rest(self) -> Iterator[list[bytes] | None] | None:
+        """Return what is left of the slices for the data that has reached the stream; None if it was not read yet."""
+        rest, self._rest = self._rest, None
+        return rest
 
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
-        if type(event) is DataReceived and event.connection is self._server and (self._is_first or self._is_free()):
-            data = whole_chunks(event.data)
-            chunks = self._answer.at_once(data) if data else None
-            if chunks is not None and not (self._answer.finished or self._answer.cut):
-                self._is_first = True
-                for chunk in chunks:
-                    yield self._sending(chunk)
-                return
-            # At the end of an answer the stream has more to do than send chunks.
-            self._chunks, self._asked = chunks, data
-            if data:
+        data = self._whole_chunks(event)
+        self._is_first = bool(data)
+        if not data:
+            yield from self._handle_in_layers(event)
+            return
+        slices = self._answer.slices(data)
+        for chunks in slices:
+            if chunks is None or self._answer.finished or self._answer.cut:
+                # At a pause and at the end of an answer the stream has more to do than send chunks.
                 self._is_first = False
+                self._rest = chain((chunks,), slices)
                 yield from self._layer.event_to_child(self._stream, ResponseData(self._stream.stream_id, data))
                 return
-        self._is_first = False
-        yield from self._handle_in_layers(event)
+            yield from map(self._sending, chunks)
+
+    def _whole_chunks(self, event: Event) -> bytes | None:
+        """Return the data of an event if it is ours to handle, else None."""
+        if not isinstance(event, DataReceived) or event.connection is not self._server:
+            return None
+        return whole_chunks(event.data) if self._is_first or self._is_free() else None
 
     def _is_free(self) -> bool:
         reader = self._reader

@@ -13,6 +13,7 @@ Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import override
 
@@ -65,12 +66,8 @@ class Feeding(OwnStream):
         if not data:
             # An empty HTTP/2 frame is not the end of input.
             return
-        chunks = self.direct.taken(data) if self.direct is not None else fed.at_once(data)
-        if chunks is None or fed.finished or fed.cut:
-            yield from self.feed(fed, data, chunks)
-        else:
-            for chunk in chunks:
-                yield self.sending(chunk)
+        rest = self.direct.take_rest() if self.direct is not None else None
+        yield from self.feed(fed, rest or fed.slices(data))
 
     @override
     def start_response_stream(self) -> CommandGenerator[None]:
@@ -101,9 +98,9 @@ class Feeding(OwnStream):
                 yield from self.store(answer)
         yield from super().state_stream_response_body(event)
 
-    def feed(self, answer: StreamedAnswer, data: bytes, ready: list[bytes] | None) -> CommandGenerator[None]:
-        """Feed the answer data from the backend, and send the resulting chunks, or those that are ``ready``."""
-        for chunks in answer.slices(data) if ready is None else (ready,):
+    def feed(self, answer: StreamedAnswer, slices: Iterable[list[bytes] | None]) -> CommandGenerator[None]:
+        """Send the ``slices`` of what the backend has sent of the answer, with pauses between them."""
+        for chunks in slices:
             if chunks is None:
                 yield ToolsimPauseHook(answer)
             else:

@@ -36,7 +36,6 @@ from toolsimlib.events import (
     CallEnded,
     CallStarted,
     ClientEvent,
-    Deltas,
     Ended,
     Failed,
     HostedEnded,
@@ -84,8 +83,6 @@ class ChatWriter:
     def write(self, event: ClientEvent) -> list[bytes]:
         """Return the frames of one event (none when the answer is not streamed)."""
         match event:
-            case Deltas():
-                return self._deltas(event)
             case TextDelta():
                 self._keep(self._choice(event.choice).content, event.text)
                 self._delta(event.choice, f'{{"content":{dump_string(event.text)}}}')
@@ -118,24 +115,6 @@ class ChatWriter:
                     self._frames.append(encode(dump({"error": event.error.body()})))
         frames, self._frames = self._frames, []
         return frames
-
-    def _deltas(self, event: Deltas) -> list[bytes]:
-        """Return the frames of deltas that came together, as one chunk."""
-        like, texts = event.like, event.texts
-        choice = self._choice(like.choice)
-        match like:
-            case CallDelta():
-                kept, (opening, closing) = choice.arguments, self._around_arguments(choice)
-            case TextDelta():
-                kept, opening, closing = choice.content, '{"content":', "}"
-            case ReasoningDelta():
-                kept, opening, closing = choice.reasoning, '{"reasoning_content":', "}"
-        if not self._stream or isinstance(like, CallDelta):
-            kept += texts
-        if not self._stream:
-            return []
-        head, tail = f'{self._frame_head}{like.choice},"delta":{opening}', closing + self._frame_tail
-        return [f"{head}{(tail + head).join(map(dump_string, texts))}{tail}".encode()]
 
     def _start(self, event: Opened) -> None:
         if self._head:

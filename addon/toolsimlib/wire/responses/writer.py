@@ -44,7 +44,6 @@ from toolsimlib.events import (
     CallEnded,
     CallStarted,
     ClientEvent,
-    Deltas,
     Ended,
     Failed,
     HostedEnded,
@@ -93,8 +92,6 @@ class ResponsesWriter:
     def write(self, event: ClientEvent) -> list[bytes]:
         """Return the frames of one event (none when the answer is not streamed)."""
         match event:
-            case Deltas():
-                self._deltas(event)
             case TextDelta():
                 self._part_delta("text", event.text)
             case CallDelta():
@@ -210,16 +207,6 @@ class ResponsesWriter:
         self._text.write(text)
         if self._open != "local":
             self._events.deltas((text,))
-
-    def _deltas(self, event: Deltas) -> None:
-        like, texts = event.like, event.texts
-        if not isinstance(like, CallDelta):
-            kind = "text" if isinstance(like, TextDelta) else PART_OF[like.kind]
-            if self._open != kind:
-                self._open_part(kind)
-        self._text.writelines(texts)
-        if self._open != "local":
-            self._events.deltas(texts)
 
     def _open_part(self, kind: Literal["text", "refusal", "summary", "reasoning_text"]) -> None:
         """Start a content part, in the open message if it fits there, else in a new item."""
