@@ -51,8 +51,6 @@ class Tool:
     strict: bool = False
     namespace: str | None = None
     grammar: str | None = None
-    text: str = field(default="", init=False, repr=False, compare=False)
-    """``shown_parameters`` as JSON on one line, once ``request/record.py`` has written it."""
 
     @property
     def must_fit(self) -> bool:

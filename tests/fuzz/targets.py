@@ -27,7 +27,7 @@ from toolsimlib.response.answer import Answer
 from toolsimlib.response.dialects import FOREIGN
 from toolsimlib.response.model_turn import ModelTurn
 from toolsimlib.wire.json_codec import dump, parse_object
-from toolsimlib.wire.repeats import RepeatDecoder
+from toolsimlib.wire.repeats import RepeatDecoder, Repeats
 from toolsimlib.wire.sse import SSEDecoder
 
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
@@ -51,8 +51,11 @@ def _pieces[Text: (str, bytes)](text: Text, step: int) -> Iterator[Text]:
 
 
 def _documents(decoder: RepeatDecoder, data: bytes) -> Iterator[str | None]:
-    for sse in (sse for part in (data, b"") if data for sse in decoder.feed(part)):
-        yield _document(sse.data) if sse.document is None else dump(sse.document)
+    for item in (item for part in (data, b"") if data for item in decoder.feed(part)):
+        if isinstance(item, Repeats):
+            yield from (dump(item.template.with_text(text).document) for text in item.texts)
+        else:
+            yield _document(item.data)
 
 
 def _document(text: str) -> str | None:

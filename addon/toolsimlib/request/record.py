@@ -155,10 +155,8 @@ def json_line(text: str) -> str:
 
 
 def parameters_line(tool: Tool) -> str:
-    """Return the schema that the model sees as JSON on one line; it is serialised once per tool."""
-    if not tool.text:
-        object.__setattr__(tool, "text", value_line(tool.shown_parameters))  # It is no part of the value.
-    return tool.text
+    """Return the schema that the model sees as JSON on one line."""
+    return value_line(tool.shown_parameters)
 
 
 def value_line(value: Any) -> str:

@@ -100,24 +100,33 @@ class Answer:
             return []
         match event:
             case TextDelta():
-                return self._checked(self._turn(event.choice).text(event.text))
+                turn = self._turn(event.choice)
+                return self._checked(turn, turn.text(event.text))
             case NextMessage():
-                return self._checked(self._turn(0).next_message())
+                turn = self._turn(0)
+                return self._checked(turn, turn.next_message())
             case ReasoningDelta() | RefusalDelta():
-                return self._checked(self._turn(event.choice).other(event))
+                turn = self._turn(event.choice)
+                return self._checked(turn, turn.other(event))
             case PassThrough() | HostedStarted() | HostedProgress() | HostedEnded():
                 taken = self._client_items.take(event)
+                if taken is None:
+                    return []
+                turn = self._turn(0)
                 if isinstance(taken, StructuredCall):
-                    return self._checked(self._turn(0).structured(taken))
-                return self._checked(self._turn(0).other(taken)) if taken is not None else []
+                    return self._checked(turn, turn.structured(taken))
+                return self._checked(turn, turn.other(taken))
             case StructuredCall():
-                return self._checked(self._turn(event.choice).structured(event))
+                turn = self._turn(event.choice)
+                return self._checked(turn, turn.structured(event))
             case StructuredDelta():
-                return self._checked(self._turn(event.choice).arriving(event))
+                turn = self._turn(event.choice)
+                return self._checked(turn, turn.arriving(event))
             case Opened():
                 return [event]
             case Finished():
-                return self._checked(self._turn(event.choice).finish(event.reason))
+                turn = self._turn(event.choice)
+                return self._checked(turn, turn.finish(event.reason))
             case Counted():
                 self._usage = event.usage
                 return []
@@ -163,10 +172,12 @@ class Answer:
             self._turns[choice] = turn
         return turn
 
-    def _checked(self, events: list[ClientEvent]) -> list[ClientEvent]:
+    def _checked(self, turn: Turn, events: list[ClientEvent]) -> list[ClientEvent]:
         """Check whether a turn has failed, or whether all have ended early."""
         if events:
             self._is_empty = False
+        if not turn.over:
+            return events
         if self._plan.asks and (end := self._ask(events, early=True)):
             return end
         if events and isinstance(events[-1], Failed):
@@ -182,7 +193,7 @@ class Answer:
             events += turn.finish("stop")
             self._is_empty = self._is_empty and not events
             if events and isinstance(events[-1], Failed):
-                return self._checked(events)
+                return self._checked(turn, events)
         if not self._plan.asks:
             return [*events, self._end()]
         turn = self._turn(0)

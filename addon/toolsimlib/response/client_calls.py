@@ -98,6 +98,11 @@ class ClientCalls:
         return self._allowance.is_spent
 
     @property
+    def has_block(self) -> bool:
+        """Whether something was read of a block, or a call has been announced."""
+        return self.preview is not None or self._open is not None
+
+    @property
     def is_open(self) -> bool:
         """Whether an announced call has not ended yet."""
         return self._open is not None

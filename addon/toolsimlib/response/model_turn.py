@@ -8,10 +8,10 @@ here depends on the client's API, so several model turns can be written into one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from toolsimlib.errors import ApiError
-from toolsimlib.events import BackendEvent, ClientEvent, Failed, TextDelta
+from toolsimlib.events import BackendEvent, ClientEvent, Failed, ReasoningDelta, StructuredDelta, TextDelta
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report, entry
 from toolsimlib.response.again import AskAgain
@@ -20,15 +20,15 @@ from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.preview import announces_early
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import parse_object
-from toolsimlib.wire.repeats import RepeatDecoder
+from toolsimlib.wire.repeats import RepeatReader
 from toolsimlib.wire.sse import MAX_EVENT_BYTES
 
 # Types of unknown events that are reported: a backend may invent any number.
 _MAX_UNKNOWN = 8
 # Characters of text that are read in one step: up to 20 calls.
 _STEP_CHARS = 1024
-# Characters of an event that takes a millisecond to read.
-_LARGE_EVENT = 65_536
+# Characters that take as long to read as the event around them.
+_EVENT_CHARS = 32
 _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"
 
@@ -55,7 +55,8 @@ class ModelTurn:
         # A call that can be asked for again is held back until it is complete.
         self._reader.streams_ahead = announces_early(plan) and not plan.asks
         self._answer = Answer(plan, report, seconds=check_seconds)
-        self._decoder = RepeatDecoder(max_event_bytes) if content_type.lower().startswith("text/event-stream") else None
+        is_stream = content_type.lower().startswith("text/event-stream")
+        self._stream = RepeatReader(self._reader, max_event_bytes) if is_stream else None
         self._body: list[bytes] = []
 
     @property
@@ -78,10 +79,10 @@ class ModelTurn:
 
         ``b""`` is the end of input and may come more than once.
         """
-        if data and self._decoder is None:
+        if data and self._stream is None:
             self._body.append(data)
             return
-        yield from self._whole() if self._decoder is None else self._stream(self._decoder, data)
+        yield from self._whole() if self._stream is None else self._streamed(self._stream, data)
         if not data:
             yield self._answer.end_of_input()
 
@@ -99,35 +100,50 @@ class ModelTurn:
         reported += [warning for warning in warnings if warning not in reported][:_MAX_UNKNOWN]
         self._reader.unknown.clear()
 
-    def _stream(self, decoder: RepeatDecoder, data: bytes) -> Iterator[list[ClientEvent]]:
-        for sse in decoder.feed(data):
-            events = self._reader.event(sse)
-            if len(sse.data) > _LARGE_EVENT:
-                yield []  # Parsing it took a step, though it may yield nothing.
+    def _streamed(self, stream: RepeatReader, data: bytes) -> Iterator[list[ClientEvent]]:
+        for events in stream.feed(data):
             yield from self._client_events(events)
         if not data:
             yield from self._client_events(self._reader.end())
 
-    def _client_events(self, events: Iterable[BackendEvent]) -> Iterator[list[ClientEvent]]:
+    def _client_events(self, events: Sequence[BackendEvent]) -> Iterator[list[ClientEvent]]:
+        """Take events that were read together; several short texts share a step."""
         if self._reader.unknown:
             self._warn_of_unknown()
+        step: list[ClientEvent] = []
+        size = 0
         for event in events:
             for part in _parts(event):
-                yield self._answer.feed(part)
+                step += self._answer.feed(part)
+                size += _size(part)
+                if size >= _STEP_CHARS:
+                    yield step
+                    step = []
+                    size = 0
+        yield step
 
     def _whole(self) -> Iterator[list[ClientEvent]]:
         data = b"".join(self._body)
         self._body = []
         if data.removeprefix(_BOM).lstrip().startswith(_STREAM_STARTS):
             # An event stream with the wrong content type.
-            decoder = RepeatDecoder()
-            yield from self._stream(decoder, data)
-            yield from self._stream(decoder, b"")
+            stream = RepeatReader(self._reader)
+            yield from self._streamed(stream, data)
+            yield from self._streamed(stream, b"")
         elif (body := parse_object(data)) is not None:
             yield from self._client_events(self._reader.whole(body))
         else:
             error = ApiError("The backend's answer is not a JSON object.", code="backend_bad_answer", status=502)
             yield from self._client_events([Failed(error)])
+
+
+def _size(event: BackendEvent) -> int:
+    """Return how many characters of text take as long as this event."""
+    return (
+        len(event.text) + _EVENT_CHARS
+        if isinstance(event, TextDelta | ReasoningDelta | StructuredDelta)
+        else _STEP_CHARS
+    )
 
 
 def _parts(event: BackendEvent) -> Iterable[BackendEvent]:

@@ -75,16 +75,12 @@ class Turn:
         self.faults = FaultFinder(plan)
         self._parting = Parting(plan, self._parser, self.faults)
         self.state = self.state_waiting
+        self.over = False
         self.cut = False
         self.reason: FinishReason | Literal["tool_calls"] | None = None
 
     def __repr__(self) -> str:
         return f"Turn({self.state.__name__}, {self._calls.made} calls, {self._parser})"
-
-    @property
-    def over(self) -> bool:
-        """Whether the turn takes nothing more."""
-        return self.state == self.state_over
 
     @property
     def called(self) -> bool:
@@ -215,6 +211,7 @@ class Turn:
         # A client that cannot see which call is incomplete must not run any.
         self.reason = "length" if self._calls.broken and reason is not None else reason
         self.state = self.state_over
+        self.over = True
 
     def _end_early(self, why: str) -> None:
         """End the turn before the backend does: all that follows is dropped."""
@@ -229,7 +226,7 @@ class Turn:
             self._take(self._parser.release())
 
     def _take(self, pieces: Sequence[Piece | BrokenCall]) -> None:
-        for piece in joined(pieces):
+        for piece in joined(pieces) if len(pieces) > 1 else pieces:
             if self.over:
                 return
             match piece:
@@ -355,7 +352,8 @@ class Turn:
         return outcome.made
 
     def _end_block(self) -> None:
-        self._after_call(broke=self._calls.end_block())
+        if self._calls.has_block:
+            self._after_call(broke=self._calls.end_block())
 
     def _after_call(self, *, broke: bool) -> None:
         """Continue behind a call. One that ``broke`` after it was announced interrupts the text like any item."""

@@ -33,6 +33,7 @@ bare or in a code fence. In addition to tagged blocks, these count:
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from toolsimlib.response.code_fence import Place
 from toolsimlib.response.cursor import Cursor
@@ -75,6 +76,7 @@ class Untagged:
         self._has_python = False  # Whether the run of units holds a fence of Python (rule 2).
         self._out: list[Piece] = []
         self._before = ""  # The end of the text that has been emitted.
+        self._is_in_fragments = False  # Whether the last piece was a fragment of a tagged block.
         self._is_in_prose = False  # Whether text that begins no call may bypass the states.
         self.state = self.state_prose
 
@@ -115,6 +117,10 @@ class Untagged:
 
     def _take(self, pieces: list[TaggedPiece]) -> list[Piece]:
         for piece in pieces:
+            if isinstance(piece, Fragment) and self._is_in_fragments:
+                self._out.append(piece)
+                continue
+            self._is_in_fragments = False
             if isinstance(piece, str):
                 self._read(piece)
             elif self.state == self.state_form and self._form.is_in_string:  # What looks like a block is content.
@@ -122,6 +128,7 @@ class Untagged:
             else:
                 self._block_begins()
                 self._out.append(piece)
+                self._is_in_fragments = isinstance(piece, Fragment)
         self._is_in_prose = self._prose.is_open and self.state == self.state_prose and not self._at.is_waiting
         out, self._out = self._out, []
         self._note(out)

@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol
 
 from toolsimlib.conversation import Called, ClientRequest, HostedItem, Item, Message
 from toolsimlib.errors import ApiError
-from toolsimlib.events import BackendEvent, ClientEvent, ToolKind
+from toolsimlib.events import BackendEvent, ClientEvent, StructuredDelta, ToolKind
 from toolsimlib.plan import AnswerForm, Dialect, OutputMode, Policy
 from toolsimlib.wire.chat import hidden as chat_hidden
 from toolsimlib.wire.chat import request as chat
@@ -47,6 +47,9 @@ class Reader(Protocol):
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
         """Return the events of one stream event."""
+
+    def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
+        """Add the pieces that followed ``delta`` and differ from it only in their texts."""
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
         """Return the events of a whole answer."""

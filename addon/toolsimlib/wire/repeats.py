@@ -19,16 +19,19 @@ frames of a chunk at once::
 4. A frame is learned after 4 unknown ones, then after 8, 16 …, and after 4 again once there were some repeats: a stream
    whose frames are never alike costs little more, and one whose frames change every second (llama.cpp's clock) is
    learned again.
+5. Nor is the reader asked again what a repeat means, if the one before it was text and nothing else came between.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from toolsimlib.events import BackendEvent, ReasoningDelta, StructuredDelta, TextDelta
+from toolsimlib.wire.dialect import Reader
 from toolsimlib.wire.sse import MAX_EVENT_BYTES, ServerSentEvent, SSEDecoder
 
 _BLANK_LINE = b"\n\n"
@@ -53,6 +56,8 @@ _MAX_TEMPLATES = 4
 _FIRST_LEARNED = 4
 # Bytes of a frame that is worth learning.
 _MAX_LEARNED = 16_384
+# Characters of an event that takes a millisecond to read.
+_LARGE_EVENT = 65_536
 # So many repeats pay for learning again.
 _ENOUGH_REPEATS = 8
 # Unknown frames after which we give up on a stream without a single template.
@@ -124,8 +129,16 @@ class Template:
         return parts if (end + head).join(parts) == data[start : -len(end)] else None
 
 
+@dataclass(slots=True)
+class Repeats:
+    """The texts of consecutive repeats of one frame."""
+
+    template: Template
+    texts: list[str]
+
+
 class RepeatDecoder:
-    """An SSEDecoder that need not parse most frames: the events of repeats come with their ``document``."""
+    """An SSEDecoder that returns repeats of earlier frames as ``Repeats``."""
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self._decoder = SSEDecoder(limit)
@@ -134,27 +147,30 @@ class RepeatDecoder:
         self._unknown = 0
         self._pending = b""  # The last frame, if it is unknown: its event is yielded before we learn from it.
         self._until_learned = self._learning_interval = _FIRST_LEARNED
-        self._repeats = 0
+        self._repeats = 0  # Since a frame was last learned.
 
-    def feed(self, data: bytes) -> Iterator[ServerSentEvent]:
-        """Yield the events that ``data`` completes; ``b""`` is the end of input.
-
-        Each must be read before the next is asked for (rule 3).
-        """
+    def feed(self, data: bytes) -> Iterator[ServerSentEvent | Repeats]:
+        """Yield the events that ``data`` completes; ``b""`` is the end of input."""
         if self._pending:
             self._learn_pending()
-        if self._between_frames and self._templates and (texts := self._templates[0].texts(data)) is not None:
-            self._repeats += 1
-            yield from map(self._templates[0].with_text, texts)
+        if (repeats := self._repeat(data)) is not None:
+            yield repeats
             return
         at = 0
+        run: Repeats | None = None
         while at < len(data) and (self._templates or self._unknown < _MAX_UNKNOWN):
             end = data.find(_BLANK_LINE, at) + len(_BLANK_LINE)
             if end < len(_BLANK_LINE):
                 break
             frame, at = data[at:end], end
-            if self._between_frames and (repeat := self._repeat(frame)) is not None:
-                yield repeat
+            repeat = self._repeat(frame)
+            if repeat is not None and run is not None and run.template is repeat.template:
+                run.texts += repeat.texts
+                continue
+            if run is not None:
+                yield run
+            run = repeat
+            if repeat is not None:
                 continue
             was_between_frames = self._between_frames
             yield from self._read(frame)
@@ -162,6 +178,8 @@ class RepeatDecoder:
                 self._pending = frame
                 if at < len(data):
                     self._learn_pending()
+        if run is not None:
+            yield run
         if at < len(data) or not data:
             yield from self._read(data[at:])
 
@@ -170,13 +188,16 @@ class RepeatDecoder:
         self._between_frames = self._decoder.between_frames
         return events
 
-    def _repeat(self, frame: bytes) -> ServerSentEvent | None:
+    def _repeat(self, data: bytes) -> Repeats | None:
+        """Return ``data`` as repeats if it consists only of repeats of one template; the latest is tried first."""
+        if not self._between_frames:
+            return None
         for number, template in enumerate(self._templates):
-            if (texts := template.texts(frame)) is not None:
+            if (texts := template.texts(data)) is not None:
                 self._repeats += 1
                 if number:
                     self._templates.insert(0, self._templates.pop(number))
-                return template.with_text(texts[0])
+                return Repeats(template, texts)
         return None
 
     def _learn_pending(self) -> None:
@@ -193,6 +214,56 @@ class RepeatDecoder:
         self._learning_interval *= 2
         if len(frame) <= _MAX_LEARNED and (template := learned(frame)) is not None:
             self._templates = [template, *self._templates[: _MAX_TEMPLATES - 1]]
+
+
+class RepeatReader:
+    """Reads the bytes of a stream as the events of its API; ``reader`` is asked as seldom as rule 5 allows."""
+
+    def __init__(self, reader: Reader, limit: int = MAX_EVENT_BYTES) -> None:
+        self._reader = reader
+        self._decoder = RepeatDecoder(limit)
+        # The event that each frame has become, apart from its text; forgotten when any other frame arrives.
+        self._alike: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
+
+    def feed(self, data: bytes) -> Iterator[Sequence[BackendEvent]]:
+        """Yield the events that ``data`` completes, those of some frames together; ``b""`` is the end of input."""
+        for item in self._decoder.feed(data):
+            if isinstance(item, Repeats):
+                yield from self._repeats(item)
+                continue
+            self._alike.clear()
+            events = self._reader.event(item)
+            if len(item.data) > _LARGE_EVENT:
+                yield ()  # Parsing it took a while, even if it holds nothing.
+            yield events
+
+    def _repeats(self, repeats: Repeats) -> Iterator[Sequence[BackendEvent]]:
+        template, texts = repeats.template, repeats.texts
+        for at, text in enumerate(texts):
+            if (like := self._alike.get(template)) is not None:
+                yield self._like(like, texts[at:])
+                return
+            events = self._reader.event(template.with_text(text))
+            match events:
+                case [TextDelta() | ReasoningDelta() | StructuredDelta(is_first=False, is_named=False) as delta] if (
+                    delta.text == text
+                ):
+                    self._alike[template] = delta
+                case _:
+                    # It may have begun a call or a message: the next frame may mean something else.
+                    self._alike.clear()
+            yield events
+
+    def _like(self, like: TextDelta | ReasoningDelta | StructuredDelta, texts: list[str]) -> list[BackendEvent]:
+        """Return the events that differ from ``like`` in their texts."""
+        match like:
+            case TextDelta(choice=choice):
+                return [TextDelta(text, choice) for text in texts]
+            case ReasoningDelta(kind=kind, choice=choice):
+                return [ReasoningDelta(text, kind, choice) for text in texts]
+            case StructuredDelta(key=key, name=name, namespace=namespace, choice=choice):
+                self._reader.follow(like, texts)
+                return [StructuredDelta(key, name, text, False, namespace, choice) for text in texts]
 
 
 def learned(frame: bytes) -> Template | None:

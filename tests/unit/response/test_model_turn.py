@@ -15,9 +15,9 @@ from toolsimlib.errors import ApiError
 from toolsimlib.events import CallStarted, ClientEvent, Ended, Failed, Opened, TextDelta
 from toolsimlib.plan import Dialect, Plan
 from toolsimlib.report import Report
-from toolsimlib.response import model_turn
 from toolsimlib.response.model_turn import ModelTurn
 from toolsimlib.response.rewrite import ResponseRewriter
+from toolsimlib.wire import repeats
 from toolsimlib.wire.repeats import RepeatDecoder
 from toolsimlib.wire.sse import SSEDecoder
 
@@ -174,7 +174,7 @@ def client_bytes(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tuple
     with (
         mock.patch("secrets.token_hex", lambda size: "0" * 2 * size),
         mock.patch("time.time", return_value=1.0),
-        mock.patch.object(model_turn, "RepeatDecoder", SSEDecoder if slowly else RepeatDecoder),
+        mock.patch.object(repeats, "RepeatDecoder", SSEDecoder if slowly else RepeatDecoder),
     ):
         rewriter = ResponseRewriter(the_plan, report, content_type="text/event-stream")
         written = [data for chunk in (*chunks, b"") for data in rewriter.feed(chunk)]

@@ -14,8 +14,8 @@ from openai.types.responses import ResponseTextDeltaEvent
 from support.wire import ChatAnswer, Dialect, backend_answer, chat_frame
 from toolsimlib.events import BackendEvent
 from toolsimlib.wire.dialect import APIS
-from toolsimlib.wire.repeats import RepeatDecoder, learned
-from toolsimlib.wire.sse import SSEDecoder
+from toolsimlib.wire.repeats import RepeatDecoder, RepeatReader, learned
+from toolsimlib.wire.sse import ServerSentEvent, SSEDecoder
 
 TEXTS = ("Hel", "lo ", 'a "quote"\n', "Grüße", "🐢🏔️", "\\", "\t\x01", "</tool_call>", "x" * 40, "\u2028", "1")
 APIS_NAMES: tuple[Dialect, ...] = ("chat", "responses")
@@ -28,15 +28,22 @@ def slowly(api: Dialect, chunks: Iterable[bytes]) -> list[BackendEvent]:
 
 def quickly(api: Dialect, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], int]:
     """Return the reader's events, and how many frames were repeats."""
-    decoder, reader = RepeatDecoder(), APIS[api].reader()
-    events: list[BackendEvent] = []
+    stream, decoder, reader = RepeatReader(APIS[api].reader()), RepeatDecoder(), APIS[api].reader()
+    events, expected = list[BackendEvent](), list[BackendEvent]()
     repeats = 0
     for data in chunks:
-        for sse in decoder.feed(data):
-            before = copy.deepcopy(sse.document)
-            events += reader.event(sse)
-            assert sse.document == before
-            repeats += before is not None
+        events += [event for some in stream.feed(data) for event in some]
+        for item in decoder.feed(data):
+            if isinstance(item, ServerSentEvent):
+                expected += reader.event(item)
+                continue
+            repeats += len(item.texts)
+            for text in item.texts:
+                sse = item.template.with_text(text)
+                before = copy.deepcopy(sse.document)
+                expected += reader.event(sse)
+                assert sse.document == before
+    assert events == expected
     return events, repeats
 
 
@@ -212,7 +219,7 @@ def test_kinds_that_alternate_are_all_recognised() -> None:
     for frame in kinds * 10:
         list(decoder.feed(frame))
     for data in (*kinds, b"".join(kinds * 2), kinds[0] * 3):
-        assert all(sse.document is not None for sse in decoder.feed(data))
+        assert not any(isinstance(item, ServerSentEvent) for item in decoder.feed(data))
 
 
 @pytest.mark.parametrize("key", [b"obfuscation", b"p"])

@@ -35,7 +35,7 @@ That is the specification; real servers differ as follows. Each rule covers a se
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from toolsimlib.errors import ApiError
@@ -102,6 +102,10 @@ class ChatReader:
             if self._closed:
                 return events
         return events + _counted(chunk) if chunk.get("usage") else events
+
+    def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
+        """Add the pieces that followed ``delta`` and differ from it only in their texts."""
+        self._choices[delta.choice].follow(texts)
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
         """Return the events of a whole chat completion."""
@@ -188,6 +192,10 @@ class _Choice:
         if "tool_calls" in delta or "function_call" in delta:
             events += self._add_calls(delta)
         return events
+
+    def follow(self, texts: Sequence[str]) -> None:
+        """Add pieces to the arguments of the call that is streamed ahead, which is the only one."""
+        self._calls[0][0].pieces += texts
 
     def end(self) -> list[BackendEvent]:
         """Return what was held, half characters and calls, and the end; an answer is cut off within its last call."""

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count as count_from
 from typing import Any
 
@@ -136,6 +136,10 @@ class ResponsesReader:
             self._kinds[index] = "message"
             return self._delta(("text", index, count(event, "content_index")), delta, TextDelta)
         return self._rare_event(kind, event, delta if isinstance(delta, str) else "")
+
+    def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
+        """Add the pieces that followed ``delta`` and differ from it only in their texts."""
+        self._arguments[int(delta.key)] += texts
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
         """Return the events of a whole Response object."""
