@@ -103,27 +103,29 @@ Item = Message | Call | CallOutput | Thought | HostedItem
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """A client's request, read once. Only ``wire`` opens ``body``, the JSON object as sent.
-
-    ``tools`` are the client's own (function and custom), ``hosted`` the declarations of all other kinds, as sent.
-    ``form``: how the client wants its answer. ``instructions``: those beside the items (Responses). ``answer_format``:
-    the structured output that it demands, in the flat shape of ``text.format``, None for plain text. ``highest_call``:
-    the highest number among the ids in its history that we may have made, 0 if there is none. ``stored_history``: the
-    part of the history that only the backend holds: the previous response's id, or "" if a conversation holds it; None
-    if the request contains it all. ``notes`` name what was dropped (``item_reference``, ``reasoning``, …), for the log.
-    """
+    """A client's request, read once."""
 
     dialect: Dialect
     body: Mapping[str, Any]
+    """The JSON object as sent; only ``wire`` opens it."""
     items: tuple[Item, ...]
     form: AnswerForm = AnswerForm()
+    """How the client wants its answer."""
     instructions: str = ""
+    """Those beside the items (Responses)."""
     tools: tuple[Tool, ...] = ()
+    """The client's own: functions, custom tools, and kinds that it runs itself."""
     hosted: tuple[Mapping[str, Any], ...] = ()
+    """The declarations of all other kinds, as sent."""
     choice: Choice = Choice()
     parallel: bool = True
     n: int = 1
     answer_format: Mapping[str, Any] | None = None
+    """The structured output that it demands, in the flat shape of ``text.format``, None for plain text."""
     highest_call: int = 0
+    """The highest number among the ids in its history that we may have made, 0 if there is none."""
     stored_history: str | None = None
+    """The part of the history that only the backend holds: the previous response's id, or "" if a conversation holds
+    it; None if the request contains it all."""
     notes: tuple[str, ...] = field(default_factory=tuple)
+    """What was dropped (``item_reference``, ``reasoning``, …), for the log."""

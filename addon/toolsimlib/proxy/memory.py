@@ -93,13 +93,13 @@ class Memory:
         """Return the metrics; none without a store."""
         if not self.is_on:
             return []
-        records = Family("store_records", "Answers and conversations that are kept, as of the last one.", "gauge")
+        records = Family("store_records", "Stored answers and conversations, as of the last write.", "gauge")
         records.add({}, self.size.records)
-        size = Family("store_bytes", "Bytes of what is kept, as of the last one.", "gauge")
+        size = Family("store_bytes", "Bytes of stored answers and conversations, as of the last write.", "gauge")
         size.add({}, self.size.bytes)
-        evicted = Family("store_evicted_total", "What went because of a limit or its age, at this proxy's writes.")
+        evicted = Family("store_evicted_total", "Records evicted by limit or age, at this proxy's writes.")
         evicted.add({}, self.evicted)
-        errors = Family("store_errors_total", "What the store could not do, by what it was asked.")
+        errors = Family("store_errors_total", "Store errors by operation.")
         for what, count in self.errors.items():
             errors.add({"what": what}, count)
         return [records, size, evicted, errors]

@@ -47,21 +47,24 @@ _DATA = frozenset({"enum", "const", "default", "examples", "example", "required"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One form: ``entry`` writes a tool, given the sentinel's tag; ``intro`` and ``outro`` enclose the entries.
-
-    ``rule`` says when and how to call, ``several`` how to make more than one call, ``single`` that one is the limit.
-    ``rule_for_one`` replaces the rule if one call is the limit, "" for the same rule. In a rule ``{tag}`` is the
-    sentinel's tag, and ``{example}`` a call of the first tool. ``history``: how past calls are shown.
-    """
+    """One form of the catalogue. In a rule ``{tag}`` is the sentinel's tag, ``{example}`` a call of the first tool."""
 
     entry: Callable[[Tool, str], str]
+    """Writes a tool, given the sentinel's tag."""
     rule: str
+    """When and how to call."""
     rule_for_one: str = ""
+    """Replaces the rule if one call is the limit, "" for the same rule."""
     several: str = ""
+    """How to make more than one call."""
     single: str = "Make one call only."
+    """That one call is the limit."""
     intro: str = ""
+    """Precedes the entries."""
     outro: str = ""
+    """Follows the entries."""
     history: History = "sentinel"
+    """How past calls are shown."""
 
 
 def _call_entry(tool: Tool, tag: str) -> str:

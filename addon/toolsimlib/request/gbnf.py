@@ -52,7 +52,7 @@ _COMMON = {
     "null": '"null"',
 }
 _ANNOTATIONS = frozenset({"allOf", "default", "deprecated", "description", "examples", "readOnly", "writeOnly"})
-"""What may stand beside an ``allOf`` without a say in what it allows."""
+"""Keywords beside an ``allOf`` that do not change what it allows."""
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 

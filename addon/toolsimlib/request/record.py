@@ -112,13 +112,13 @@ def is_error_record(line: str) -> bool:
 
 
 def read_call_record(line: str) -> Call | None:
-    """Return the call that a line records, None if it is no such record."""
+    """Return the call that a line records, None if it is not such a record."""
     found = _CALL.fullmatch(line)
     return None if found is None else Call(_read_word(found[2]), _read_word(found[3]), found[4], _read_word(found[1]))
 
 
 def read_output_record(line: str) -> tuple[str, str] | None:
-    """Return what names the call (its id, or its name and arguments) and the output (JSON), None if it is no record."""
+    """Return what names the call (its id, or its name and arguments) and the output (JSON), None for other lines."""
     found = _OUTPUT.fullmatch(line)
     if found is None:
         return None

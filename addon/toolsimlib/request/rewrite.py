@@ -70,16 +70,17 @@ _LONG_HISTORY = 8
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The request for the backend (``body``: JSON, UTF-8; ``path`` with its query) and the ``plan`` for its answer.
-
-    ``items``: the conversation as the client sent it, for logs and pages; ``asked``: the JSON it was read from.
-    """
+    """The request for the backend, and the ``plan`` for its answer."""
 
     plan: Plan
     body: bytes
+    """JSON, UTF-8."""
     path: str
+    """With its query."""
     items: tuple[Item, ...] = ()
+    """The conversation as the client sent it, for logs and pages."""
     asked: Mapping[str, Any] = MappingProxyType({})
+    """The JSON that it was read from."""
 
 
 def rewrite_request(
@@ -106,39 +107,48 @@ def rewrite_request(
     """
     client = APIS[dialect]
     backend = client if policy.backend == "auto" else APIS[policy.backend]
-    asked, size = read_body(body), len(body)
-    document = asked
-    if document is not None:
-        report.model, report.stream = string(document.get("model")), document.get("stream") is True
-        kept = kept if kept is not None and wants_kept(document, kept) else None
-        if (spelt_out := client.spelt_out(document)) is not document:
-            document, body = spelt_out, b""
-    is_ours = is_round or is_action or kept is not None or (document is not None and not body)
-    if document is None or (backend is client and not is_ours and not _is_ours(client, document, policy)):
+    asked = read_body(body)
+    if asked is None:
         return None
-    report.client, report.backend = client.name, backend.name
+    report.model = string(asked.get("model"))
+    report.stream = asked.get("stream") is True
+    if kept is not None and not wants_kept(asked, kept):
+        kept = None
+    # Items that only toolsim can read become text, which makes another request of it.
+    document = client.spelt_out(asked)
+    is_changed = document is not asked
+    must_rewrite = is_round or is_action or is_changed or kept is not None
+    if backend is client and not must_rewrite and not _is_ours(client, document, policy):
+        return None
+    report.client = client.name
+    report.backend = backend.name
     policy = _with_output_mode(policy, client, output_mode)
     try:
         request = read(client, document, report)
         if kept is not None:
-            request, body = as_kept(request, kept), b""
-        if (choice := _choice(request, policy)) is not request.choice:
+            request = as_kept(request, kept)
+            is_changed = True
+        choice = _choice(request, policy)
+        if choice is not request.choice:
             request = replace(request, choice=choice)
         policy, attempts = settle(policy, request, backend, refused)
         if request.hosted:
-            declared, request = request, with_backend_tools(request, backend.name, policy, report)
-            body = body if request is declared else b""
+            declared = request
+            request = with_backend_tools(request, backend.name, policy, report)
+            is_changed = is_changed or request is not declared
         planned = plan(request, backend, policy, report, attempts)
-        if size > policy.max_tools_bytes:
+        # Only a body that is larger than the limit can hold tools that are.
+        if len(body) > policy.max_tools_bytes:
             _check_tools_size(planned)
         if policy.mode == "native" and backend is client:
-            written = keep(request, planned, body)
+            written = keep(request, planned, b"" if is_changed else body)
         else:
             written = compose(request, planned, report, is_round=is_round)
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.") from None
-    path = path if backend is client else _translated_path(path, client, backend)
-    return Rewritten(planned, written, path, request.items, asked or {})
+    if backend is not client:
+        path = _translated_path(path, client, backend)
+    return Rewritten(planned, written, path, request.items, asked)
 
 
 def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequest:

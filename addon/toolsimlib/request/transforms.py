@@ -73,7 +73,7 @@ NAMES = (*_MESSAGE_CHANGES, STRIP_DESCRIPTIONS, COMPACT, *BUILT_IN)
 
 
 def expand(names: Iterable[str]) -> frozenset[str]:
-    """Return the transforms that names stand for, including those of presets. Raises ValueError for an unknown one."""
+    """Return the transforms of these names, including those of presets. Raises ValueError for an unknown one."""
     found: set[str] = set()
     for name in names:
         if name not in NAMES and name not in PRESETS:

@@ -32,7 +32,7 @@ def atoms(text: str) -> int:
     That is what a compiler writes out: ``(?:a{1000}){1000}`` is a million, ``a{0,1000}`` is one. Linear; an invalid
     pattern has an arbitrary size.
     """
-    # The atoms so far, by open group. A repeat behind a closing bracket repeats the group that it closed.
+    # The atoms so far, by open group. A repeat after a closing bracket repeats the group that it closed.
     sizes = [0]
     for token in _TOKEN.finditer(text):
         size = 1 if token["atom"] else 0
@@ -61,7 +61,7 @@ def check_pattern(text: str, before: int = 0) -> int:
     """
     size = atoms(text)
     if before + size > MAX_ATOMS:
-        those = f" behind {before} of other patterns" if before else ""
+        those = f" after {before} of other patterns" if before else ""
         raise SchemaError(
             f"the pattern {text[:100]!r} is too large: expected at most {MAX_ATOMS} atoms, got {size}{those}"
         )

@@ -25,15 +25,16 @@ _UNSURE_BELOW = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found: ``mismatch`` is None or one message; not ``settled`` = some part could not be decided.
-
-    ``outline``: the same for logs, without quoting values. ``seconds``: what the check cost.
-    """
+    """What a check found."""
 
     mismatch: str | None
+    """The message about the first mismatch, None if there is none."""
     settled: bool = True
+    """Whether every part could be decided."""
     outline: str = ""
+    """The mismatch for logs, without quoting values."""
     seconds: float = field(default=0.0, compare=False)
+    """What the check cost."""
 
 
 class Validator:

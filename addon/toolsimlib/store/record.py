@@ -26,20 +26,19 @@ class TooLarge(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One thing that is kept. ``id`` is unique in its partition.
-
-    ``parent``: the id of the record that it continues, "" for none. ``names``: of what it holds, by which it is found
-    too; a name that two records hold belongs to the later one. ``version``: 1 and up. ``age``: seconds since it was
-    last used, by the one clock of all who share the store. Names are written and not read, versions and ages are read
-    and not written.
-    """
+    """A stored record. Names are written and not read, versions and ages are read and not written."""
 
     id: str
+    """Unique in its partition."""
     value: bytes
     parent: str = ""
+    """The id of the record that it continues, "" for none."""
     names: tuple[str, ...] = ()
+    """By which it is found too; a name that two records have belongs to the later one."""
     version: int = 0
+    """1 for the first value under its id, and one more for each that replaced it."""
     age: float = field(default=0.0, compare=False)
+    """Seconds since it was last used, by the one clock of all who share the store."""
 
     @property
     def size(self) -> int:
@@ -49,24 +48,26 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a store may hold: records, bytes, and seconds since a record was last used."""
+    """How much a store may hold."""
 
     records: int = 100_000
     bytes: int = 256 * 1024 * 1024
     seconds: float = 30 * 24 * 3600.0
+    """Since a record was last used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a store holds. ``evicted``: records that went because of a bound, by the last ``put`` alone."""
+    """How much a store holds."""
 
     records: int = 0
     bytes: int = 0
     evicted: int = 0
+    """Records that the last ``put`` deleted, because of a bound or their age."""
 
 
 class Store(Protocol):
-    """Keeps records. All methods raise ``StoreError``, and nothing else, when the store cannot do it."""
+    """Stores records. All methods raise ``StoreError``, and nothing else, when the store cannot do it."""
 
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
         """Write all records or none.
@@ -76,9 +77,9 @@ class Store(Protocol):
         """
 
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
-        """Return a record behind all that it continues, the oldest first; [] if there is none.
+        """Return a record after all that it continues, the oldest first; [] if there is none.
 
-        What has gone in between ends it: the first one then still has a ``parent``. Raises ``TooLarge`` beyond
+        A deleted record in between ends it: the first one then still has a ``parent``. Raises ``TooLarge`` beyond
         ``max_bytes`` of values.
         """
 
@@ -102,7 +103,7 @@ class Store(Protocol):
 def check(records: Sequence[Record], bounds: Bounds) -> None:
     """Raise ``TooLarge`` for records that would not fit even in an empty store."""
     if len(records) > bounds.records or sum(record.size for record in records) > bounds.bytes:
-        raise TooLarge("what is to be kept is larger than the whole store may be")
+        raise TooLarge("this is larger than the whole store may be")
 
 
 def too_long(max_bytes: int) -> TooLarge:

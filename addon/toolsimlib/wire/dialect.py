@@ -84,52 +84,54 @@ class Compose(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HiddenCalls:
-    """For calls hidden from the client: the keys of a request's conversation and of the answer to it.
-
-    ``restored``: a request with the calls that are found for the answers in it.
-    """
+    """What an API needs for calls hidden from the client."""
 
     key: Callable[[Mapping[str, Any], str], bytes]
+    """The key of a request's conversation."""
     answer_key: Callable[[bytes, str, Iterable[tuple[str, str]]], bytes]
+    """The key of the answer to it."""
     restored: Callable[[Mapping[str, Any], str, Callable[[bytes], Sequence[Called]]], dict[str, Any]]
+    """A request with the calls that are found for the answers in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One API. ``ending``: how the paths of its requests end.
-
-    ``manifest_role``: the role for instructions from outside the conversation. ``text_follows_calls``: whether an
-    answer has a place for text after its calls (an output list does, a chat message does not). ``output_mode``: the
-    operator's form of its calls. ``is_kept``: whether later requests can refer to its answers.
-    ``spelt_out``: a client's body with the items that only toolsim can read as text, the very same body if it has none.
-    ``takes_structural_tags``: whether the answer format can be one (of vLLM and SGLang). ``shows_hosted``: whether an
-    answer has items for the work of hosted tools; ``hidden``: if not, how that work is restored in a history.
-    ``continued``: a client's body with one more turn: the model's words ("" = none) and the reply to them;
-    ``called``: a turn of words, calls and their outputs; ``aside``: a body that asks the same model something short,
-    under a rule, outside the conversation. ``call_id``: the id that the writer gives a call, by its kind and number.
-    """
+    """One API: what distinguishes it, and how its requests and answers are read and written."""
 
     name: Dialect
     ending: str
+    """How the paths of its requests end."""
     manifest_role: Literal["developer", "system"]
+    """The role for instructions from outside the conversation."""
     text_follows_calls: bool
+    """Whether an answer has a place for text after its calls: an output list does, a chat message does not."""
     output_mode: Callable[[Policy], OutputMode]
+    """The operator's form of its calls."""
     takes_structural_tags: bool
+    """Whether the answer format can be a structural tag (of vLLM and SGLang)."""
     is_kept: bool
+    """Whether later requests can refer to its answers."""
     spelt_out: Callable[[dict[str, Any]], dict[str, Any]]
+    """A client's body, with the items that only toolsim can read as text; the very same body if it has none."""
     shows_hosted: bool
+    """Whether an answer has items for the work of hosted tools."""
     hidden: HiddenCalls | None
+    """If it does not, how that work is restored in a history."""
     uses_tools: Callable[[Mapping[str, Any]], bool]
     read: Callable[[Mapping[str, Any]], ClientRequest]
     adopt: Callable[[ClientRequest], tuple[list[Item], list[str]]]
     compose: Compose
     answer_form: Callable[[Mapping[str, Any]], AnswerForm]
     continued: Callable[[Mapping[str, Any], str, str], dict[str, Any]]
+    """A client's body with one more turn: the model's words ("" = none) and the reply to them."""
     called: Callable[[Mapping[str, Any], str, Sequence[Called]], dict[str, Any]]
+    """A client's body with one more turn: words, calls and their outputs."""
     aside: Callable[[Mapping[str, Any], str, str], dict[str, Any]]
+    """A body that asks the same model something short, under a rule, outside the conversation."""
     reader: Callable[[], Reader]
     writer: Callable[[AnswerForm], Writer]
     call_id: Callable[[ToolKind, int], str]
+    """The id that the writer gives a call, by its kind and number."""
 
 
 CHAT = Api(

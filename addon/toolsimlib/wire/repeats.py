@@ -9,13 +9,13 @@ frames of a chunk at once::
                                                             text, a JSON string's inside
 
 1. The slow path is authoritative: a frame counts as a repeat only if parsing it in full would give the same document
-   except for that one string and for values that no reader uses: the sequence numbers of Responses, which stand before
-   the text or, if a Pydantic model writes the fields (vLLM), behind it; and the padding with which OpenAI and Mistral
+   except for that one string and for values that no reader uses: the sequence numbers of Responses, which come before
+   the text or, if a Pydantic model writes the fields (vLLM), after it; and the padding with which OpenAI and Mistral
    hide the length of the text. Learning a frame proves this, by parsing it with other values in these places: neither
    JSON nor SSE depends on the content of a string.
 2. A frame that is not plain (an escaped surrogate, bytes that are not UTF-8, an empty text, CR as line end, an extra
    field) is not a repeat, and takes the slow path.
-3. The document of a repeat is that of the learned frame with the new text in it: the reader must not keep it.
+3. The document of a repeat is that of the learned frame with the new text in it: the reader must not store it.
 4. A frame is learned after 4 unknown ones, then after 8, 16 …, and after 4 again once there were some repeats: a stream
    whose frames are never alike costs little more, and one whose frames change every second (llama.cpp's clock) is
    learned again.
@@ -125,7 +125,7 @@ class Template:
         head, end = self.head, self.end
         start, stop = len(head), len(_BLANK_LINE) - len(end)
         parts = [frame[start:stop] for frame in data.split(_BLANK_LINE)]
-        parts.pop()  # Nothing stands behind the last blank line.
+        parts.pop()  # Nothing follows the last blank line.
         return parts if (end + head).join(parts) == data[start : -len(end)] else None
 
 

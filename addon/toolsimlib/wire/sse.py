@@ -24,17 +24,15 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
-    """One dispatched event.
-
-    ``event`` is "" if the stream named none; ``whole`` is false if the stream ended without the blank line, so the data
-    may have been cut off. ``document``: the data already parsed as JSON, if it is; the reader must not keep it (see
-    ``repeats``).
-    """
+    """One dispatched event."""
 
     event: str
+    """Its name, "" if the stream gave it none."""
     data: str
     whole: bool = True
+    """False if the stream ended without the blank line, so that the data may have been cut off."""
     document: dict[str, Any] | None = None
+    """The data already parsed as JSON, if it is; the reader must not store it (see ``repeats``)."""
 
 
 class SSEDecoder:

@@ -100,7 +100,7 @@ class _Index:
             self._names.setdefault(tool.wire_name, set()).add(tool.name)
 
     def find(self, name: str) -> set[str]:
-        """Return the model names that ``name`` stands for; none if it is not declared."""
+        """Return the model names that ``name`` means; none if it is not declared."""
         return self._names.get(name, set())
 
 

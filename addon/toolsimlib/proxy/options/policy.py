@@ -1,7 +1,7 @@
 """The fields of the policy that options decide.
 
-Most options decide the field of their own name. Some stand for one concept of which answers need to know more than one
-thing: they have several fields, which recordings contain by their names.
+Most options decide the field of their own name. Some are one concept of which answers need to know more than one thing:
+they decide several fields, which recordings contain by their names.
 """
 
 from __future__ import annotations

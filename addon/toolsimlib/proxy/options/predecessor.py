@@ -80,7 +80,7 @@ def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, Value], 
 
 
 def _defaults(given: Mapping[str, str | int | bool]) -> dict[str, Value]:
-    """Return what the variables stand for together: some options have taken up several of them."""
+    """Return what the variables mean together: some options have replaced several of them."""
     defaults: dict[str, Value] = {}
     if "OUTPUT_MODE" in given or "RESPONSES_OUTPUT_MODE" in given:
         in_chat = given.get("OUTPUT_MODE") == "obsidian-xml"

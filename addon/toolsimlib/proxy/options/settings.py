@@ -63,14 +63,11 @@ class Mcp:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the operator decided about the edge.
-
-    ``builtin``: the built-in backend that answers, if any. ``names``: what else the listener is called, beside its
-    addresses and localhost (``access.own_names``).
-    """
+    """What the operator decided."""
 
     policy: Policy = Policy()
     builtin: Builtin | None = None
+    """The built-in backend that answers, if any."""
     upstream: Upstream | None = None
     api_key: str = ""
     upstream_key: str = ""
@@ -82,6 +79,7 @@ class Settings:
     metrics_labels: frozenset[str] = frozenset()
     origins: Origins = Origins()
     names: frozenset[str] = frozenset()
+    """What else the listener is called, beside its addresses and localhost (``access.own_names``)."""
     limits: Limits = Limits()
     bounds: Bounds = Bounds()
     store: Address | None = None
@@ -99,7 +97,7 @@ class Settings:
 def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
     """Return the settings of mitmproxy's option object. Raises OptionsError, naming the option, for a bad value.
 
-    ``keepalive``: the limit that is no option.
+    ``keepalive``: the limit that is not an option.
     """
     parsed: dict[str, Any] = {}
     for option in OPTIONS:

@@ -252,7 +252,7 @@ OPTIONS = (
     Option(
         "reasoning",
         "drop",
-        "What happens to earlier reasoning that a client echoes. drop: the model is not shown it. tell: it stands "
+        "What happens to earlier reasoning that a client echoes. drop: the model is not shown it. tell: it comes "
         "before the model's words and calls, in <think> tags, as models that reason over several calls want it.",
         ("drop", "tell"),
     ),
@@ -287,7 +287,7 @@ OPTIONS = (
         "mcp_hosts",
         (),
         "Hosts whose MCP servers this proxy asks if a request's mcp tools name them, as host (port 443) or "
-        "host:port, beside those of toolsim_mcp_config, which are named by their labels; the word config stands for "
+        "host:port, beside those of toolsim_mcp_config, which are named by their labels; the word config means "
         "only these. Empty: the same happens to mcp tools as to any tool that the backend would run, see "
         "toolsim_forward_hosted_tools.",
     ),

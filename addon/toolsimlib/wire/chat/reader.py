@@ -13,7 +13,7 @@ That is the specification; real servers differ as follows. Each rule covers a se
  6. A call comes in fragments, identified by their ``index``. Some servers omit it (Gemini's gateway: then the position
     counts), some give every call the index 0: a fragment that has a name again, with a new id, or without an id and
     with another name, starts the next call. Without an id and with the same name one does if its arguments begin an
-    object behind a whole one that is not empty, and do not repeat it; they may come behind the name. A call may also
+    object after a whole one that is not empty, and do not repeat it; they may come after the name. A call may also
     begin at another's index and go on at its own (DeepSeek on Ollama's servers): there its fragments have neither.
  7. Arguments may come as an object instead of a JSON string, ``tool_calls`` as one call instead of a list, and a call's
     name and arguments beside its id instead of in ``function``. Fragments may be cumulative (each repeats all before

@@ -263,7 +263,7 @@ def _refuse_stored(sent: Mapping[str, Any]) -> None:
             raise BadRequest(message, key, "previous_response_not_found")
         message = f"'{key}' is not supported: the backend speaks chat completions, which has nothing like it."
         if key in ("conversation", "background"):
-            message = f"{message[:-1]}, and this proxy keeps no answers (toolsim_store)."
+            message = f"{message[:-1]}, and this proxy stores no answers (toolsim_store)."
         raise BadRequest(message, key, "unsupported_parameter")
 
 

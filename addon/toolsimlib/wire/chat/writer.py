@@ -180,7 +180,7 @@ class ChatWriter:
         self._delta(event.choice, f"{opening}{dump_string(event.text)}{closing}")
 
     def _around_arguments(self, choice: _Choice) -> tuple[str, str]:
-        """Return the parts of the delta before and behind a fragment of the last call's arguments."""
+        """Return the parts of the delta before and after a fragment of the last call's arguments."""
         if self._form.legacy_functions:
             return '{"function_call":{"arguments":', "}}"
         key, value = ("custom", "input") if "custom" in choice.calls[-1] else ("function", "arguments")

@@ -22,7 +22,7 @@ def head_of(event: str, fields: Mapping[str, Any], more: str = "") -> str:
 
 
 def deltas_of(event: str, fields: Mapping[str, Any], more: str = "") -> tuple[str, str]:
-    """Return the parts of a delta's frame before and behind its text, up to the number. ``more``: as in ``head_of``."""
+    """Return the parts of a delta's frame before and after its text, up to the number. ``more``: as in ``head_of``."""
     return f'event: {event}\ndata: {dump({"type": event, **fields})[:-1]},"delta":', f'{more},"sequence_number":'
 
 

@@ -57,11 +57,13 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What the store returned for ``references``: ``records``, oldest first; ``holders``, by the id of single items."""
+    """What the store returned for ``references``."""
 
     references: References = References()
     records: tuple[bytes, ...] = ()
+    """The values of a chain of records, oldest first."""
     holders: Mapping[str, bytes] = field(default_factory=dict)
+    """The values of the records that hold single items, by the ids of the items."""
 
     @property
     def size(self) -> int:
@@ -71,15 +73,15 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A request with its references resolved.
-
-    ``own``: its own items in stored form; ``names``: the ids that they got here. ``echo``: fields for its answer.
-    """
+    """A request with its references resolved."""
 
     body: dict[str, Any]
     own: list[dict[str, Any]]
+    """Its own items in stored form."""
     names: tuple[str, ...]
+    """The ids that they got here."""
     echo: dict[str, Any]
+    """Fields that its answer repeats."""
 
 
 def mentions_kept(body: bytes) -> bool:

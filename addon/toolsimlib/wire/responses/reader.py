@@ -23,12 +23,12 @@ Each rule covers a server in use.
 10. A surrogate pair may be split between two deltas.
 11. An event without data is only a keep-alive.
 12. Every item may have the same ``output_index``: if the item at an index is done and another arrives there, the new
-    item gets its own place, behind all others.
+    item gets its own place, after all others.
 13. A message's ``content`` may be a string.
 14. Calls may interleave, and are judged when they are done: one is streamed ahead only if no other was open when it
     began.
 15. An answer may have several messages. The first text of each but the first is announced (``NextMessage``), unless
-    only an id tells that it is another one: some backends give an item a new id in each event.
+    only an id shows that it is another one: some backends give an item a new id in each event.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class ResponsesReader:
         return [kind(text)] if text else []
 
     def _begin_text(self, index: int) -> list[BackendEvent]:
-        """Return what stands before a message's text if the latest text was another message's (rule 15)."""
+        """Return what precedes a message's text if the latest text was another message's (rule 15)."""
         is_next = bool(self._messages) and index not in self._messages
         is_certain = index >= len(self._indexes) or index in self._announced or index in self._finished
         self._speaking = index
@@ -361,7 +361,7 @@ class ResponsesReader:
         """Return the items of the final object by their index in the stream.
 
         The nth of a kind here is the nth of that kind there: some backends omit items from the final object, which
-        does not make the items behind them new.
+        does not make the items after them new.
         """
         by_kind: defaultdict[str, list[int]] = defaultdict(list)
         for index in sorted(self._kinds, reverse=True):

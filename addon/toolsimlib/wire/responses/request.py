@@ -160,7 +160,7 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
     if request.dialect == "responses":
         if request.body.get("background") is True and not request.form.stream:
             message = (
-                "'background' needs 'stream' here, since this proxy keeps no answers (toolsim_store): one that is "
+                "'background' needs 'stream' here, since this proxy stores no answers (toolsim_store): one that is "
                 "fetched later could hold no calls."
             )
             raise BadRequest(message, "background", "unsupported_parameter")

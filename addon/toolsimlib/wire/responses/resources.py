@@ -54,34 +54,37 @@ _DEFAULT_PAGE = 20
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """The resource of a path. ``id``: of the record, "" for a new conversation; ``item``: the id of one item."""
+    """The resource of a path."""
 
     kind: Kind
     id: str = ""
+    """Of the record, "" for a new conversation."""
     item: str = ""
+    """The id of one item of it, "" for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request for a resource. ``query``: of its URL.
-
-    ``state``: of an unfinished background answer, from its producer; "" if there is none.
-    """
+    """A request for a resource."""
 
     resource: Resource
     method: str
     query: str = ""
+    """Of its URL."""
     body: bytes = b""
     state: str = ""
+    """Of an unfinished background answer, from its producer; "" if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The answer's ``body``. ``id``: of the record to write, "" = none; ``value``: its new value, b"" to delete it."""
+    """The answer to it, and what changes in the store."""
 
     body: dict[str, Any]
     id: str = ""
+    """Of the record to write, "" for none."""
     value: bytes = b""
+    """Its new value, b"" to delete it."""
 
 
 def resource_of(path: str) -> Resource | None:

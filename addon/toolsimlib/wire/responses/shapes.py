@@ -67,9 +67,10 @@ def response_json(response: Mapping[str, Any], items: Mapping[int, str]) -> str:
     There may be thousands of them: serialising them all again would block the event loop.
     """
     at = list(response).index("output")
-    before, behind = dict(islice(response.items(), at)), dict(islice(response.items(), at + 1, None))
+    before = dict(islice(response.items(), at))
+    after = dict(islice(response.items(), at + 1, None))
     output = ",".join(item for _, item in sorted(items.items()))
-    return f'{dump(before)[:-1]},"output":[{output}],{dump(behind)[1:]}'
+    return f'{dump(before)[:-1]},"output":[{output}],{dump(after)[1:]}'
 
 
 def read_usage(usage: object) -> Usage | None:

@@ -24,7 +24,7 @@ Rules, and the clients that need them (each throws or loses the call otherwise):
  7. Text after a call is a new message, with the next index.
  8. Codex ignores comments as keep-alives, but accepts a ``keepalive`` event. It is the one event type outside the API
     that no client refuses.
- 9. Events of a hosted tool get our own numbers; other items may stand between them.
+ 9. Events of a hosted tool get our own numbers; other items may come between them.
 10. A message gets its ``phase`` when it ends: commentary if more items follow or calls still have to return, else the
     final answer. A message that was cut off gets none. Codex displays the two differently.
 11. ``[DONE]`` follows the terminal event: the Open Responses specification demands it, and everyone else accepts it.
