@@ -129,7 +129,7 @@ def _echo_tool(declared: Any) -> Any:
     if not isinstance(declared, dict) or declared.get("type", "function") != "function":
         return _without_secrets(declared) if isinstance(declared, dict) else declared
     nested = declared.get("function")
-    fields = nested if isinstance(nested, dict) else declared
+    fields = _joined(declared, nested) if isinstance(nested, dict) else declared
     return {"type": "function", "name": None, "description": None, "parameters": None, "strict": None, **fields}
 
 
@@ -234,9 +234,7 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
             nested = optional(fields, "function", dict, param)
             if nested is None:
                 return (_function(fields, param, namespace),)
-            # Some clients leave the name outside.
-            outer = _outer_fields(fields) if len(fields) > 1 + ("type" in fields) else None
-            return (_function({**outer, **nested} if outer else nested, f"{param}.function", namespace),)
+            return (_function(_joined(fields, nested), f"{param}.function", namespace),)
         case "custom":
             nested = optional(fields, "custom", dict, param)
             if nested is None:
@@ -255,8 +253,10 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
             raise wrong_type(kind, "a string", f"{param}.type")
 
 
-def _outer_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: fields[key] for key in ("name", "description", "parameters", "strict") if key in fields}
+def _joined(outer: Mapping[str, Any], nested: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a function, of which some clients leave the name or others outside the nested object."""
+    outside = {key: outer[key] for key in ("name", "description", "parameters", "strict") if outer.get(key) is not None}
+    return {**outside, **{key: value for key, value in nested.items() if value is not None}} if outside else nested
 
 
 def _function(fields: Mapping[str, Any], param: str, namespace: str | None) -> _Declaration:

@@ -187,6 +187,29 @@ def test_declares_tools(body, declares):
     assert declares_tools(body) is declares
 
 
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
+PLACES = [
+    {"name": "f", "description": "D", "function": {"parameters": SCHEMA, "strict": True}},
+    {"parameters": SCHEMA, "strict": True, "function": {"name": "f", "description": "D"}},
+    {"name": "f", "description": "D", "parameters": SCHEMA, "strict": True, "function": {"name": None, "strict": None}},
+    {
+        "name": "g",
+        "parameters": {},
+        "function": {"name": "f", "parameters": SCHEMA, "description": "D", "strict": True},
+    },
+]
+
+
+@pytest.mark.parametrize("declared", PLACES)
+def test_name_and_parameters_in_different_places(declared):
+    """A function is read and echoed whole, wherever a client puts its parts; what is nested counts first."""
+    tool = {"type": "function", **declared}
+    (read,), _ = read_tools({"tools": [tool]})
+    assert (read.name, read.description, read.parameters, read.strict) == ("f", "D", SCHEMA, True)
+    echoed = {"type": "function", "name": "f", "description": "D", "parameters": SCHEMA, "strict": True}
+    assert echo_tools([tool]) == [echoed]
+
+
 SHELL = {"type": "shell", "environment": {"type": "local"}}
 CONTAINER = {"type": "shell", "environment": {"type": "container_auto"}}
 
