@@ -36,7 +36,7 @@ def diagnose(outcome: Outcome, goal: str | None, *, final: str = DONE) -> Verdic
     if goal is not None:
         failed = [execution for execution in outcome.executions if not execution.result.ok]
         if failed and failed[-1] is outcome.executions[-1]:
-            return Verdict.failed(_label(failed[-1]), f"{goal}; {'; '.join(failed[-1].result.errors)}")
+            return Verdict.failed(_label(failed[-1]), f"{goal}; {': '.join(failed[-1].result.errors)}")
         if outcome.answers[-1].finish == "length":
             return Verdict.failed("truncation", f"{goal}; cut off by the token limit")
         if looks_like_call(outcome.text):
@@ -58,7 +58,7 @@ def _without_calls(outcome: Outcome) -> Verdict:
 
 
 def _label(execution: Execution) -> Label:
-    code, _, detail = execution.result.errors[0].partition(": ")
+    code, detail = execution.result.code, " ".join(execution.result.errors[1:])
     if code == "INVALID_JSON":
         return "escaping_error" if re.search("escape|control character", detail) else "malformed_json"
     if code == "INVALID_ARGUMENTS":

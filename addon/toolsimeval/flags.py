@@ -154,7 +154,7 @@ FLAGS = (
     Flag(
         "fix-empty-final",
         "scenarios: ask once more when the last answer is empty",
-        False,
+        True,
         boolean,
         env="FIX_EMPTY_FINAL",
         metavar="BOOL",

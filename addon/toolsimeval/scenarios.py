@@ -137,7 +137,7 @@ def _check_recovery(outcome: Outcome, workspace: Workspace) -> Verdict:
 
 def _check_guard(outcome: Outcome, workspace: Workspace) -> Verdict:
     goal = None
-    if not any("ARGUMENTS_TOO_LARGE" in execution.result.codes for execution in outcome.executions):
+    if not any(execution.result.code == "ARGUMENTS_TOO_LARGE" for execution in outcome.executions):
         goal = "no call had arguments over the limit"
     elif not workspace.draft["body"]:
         goal = "/draft/body is empty"

@@ -103,15 +103,15 @@ class Workspace:
         path, value = arguments["path"], arguments["value"]
         root, _, name = path.removeprefix("/").partition("/")
         if root in ("facts", "locks", "ui"):
-            return ToolResult.failed(f"READ_ONLY: {path}; only /draft can be changed")
+            return ToolResult.failed("READ_ONLY", f"{path}; only /draft can be changed")
         if root != "draft" or name not in _FIELDS:
             fields = ", ".join(f"/draft/{field}" for field in _FIELDS)
-            return ToolResult.failed(f"PATH_NOT_FOUND: {path}; the fields are {fields}")
+            return ToolResult.failed("PATH_NOT_FOUND", f"{path}; the fields are {fields}")
         if f"/draft/{name}" in self.locks:
-            return ToolResult.failed(f"LOCKED: {path}")
+            return ToolResult.failed("LOCKED", f"{path}")
         fits, expected = _FIELDS[name]
         if not fits(value):
-            return ToolResult.failed(f"TYPE_ERROR: {path} is {expected}; got {value!r:.60}")
+            return ToolResult.failed("TYPE_ERROR", f"{path} is {expected}; got {value!r:.60}")
         self.draft[name] = value
         return ToolResult(True, {"path": path, "value": value})
 
@@ -124,9 +124,9 @@ class Workspace:
         """Turn a proposal into a fact. Needs the name of the person who confirmed it."""
         name = arguments["name"]
         if not arguments.get("confirmed_by"):
-            return ToolResult.failed("CONFIRMATION_REQUIRED: a person has to confirm it")
+            return ToolResult.failed("CONFIRMATION_REQUIRED", "a person has to confirm it")
         if name not in self.proposals:
-            return ToolResult.failed(f"NOT_PROPOSED: {name}")
+            return ToolResult.failed("NOT_PROPOSED", f"{name}")
         self.facts[name] = self.proposals.pop(name)
         return ToolResult(True, {"committed": name})
 
@@ -134,4 +134,4 @@ class Workspace:
         given = arguments.get("workspace_id")
         if given == WORKSPACE_ID:
             return None
-        return ToolResult.failed(f"UNKNOWN_WORKSPACE: got {given!r:.60}; the current workspace is {WORKSPACE_ID}")
+        return ToolResult.failed("UNKNOWN_WORKSPACE", f"got {given!r:.60}; the current workspace is {WORKSPACE_ID}")

@@ -133,7 +133,10 @@ class HostedStarted:
 
 @dataclass(frozen=True, slots=True)
 class HostedProgress:
-    """An event about an announced hosted item: its type, and its fields without item id, index and sequence number."""
+    """An event about an announced hosted item: its type, and its fields without item id, index and sequence number.
+
+    ``key`` is "" for an event of a type that nobody knows, about something else.
+    """
 
     key: str
     type: str

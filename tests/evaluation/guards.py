@@ -51,7 +51,7 @@ def _executed(*expected: str, final: str | None = DONE) -> Callable[[Outcome, Wo
     """Check the calls that ran, as ``name`` for a success and ``name CODE`` for a failure, and the last text."""
 
     def check(outcome: Outcome, workspace: Workspace) -> Verdict:
-        ran = tuple(" ".join([execution.call.name, *execution.result.codes]) for execution in outcome.executions)
+        ran = tuple(f"{execution.call.name} {execution.result.code}".strip() for execution in outcome.executions)
         if ran != expected:
             return Verdict.failed("wrong_state", f"expected the calls {list(expected)}, got {list(ran)}")
         if final is not None and outcome.text.strip() != final:
@@ -90,7 +90,7 @@ def _check_facts(outcome: Outcome, workspace: Workspace) -> Verdict:
         goal = "a fact was changed without a person"
     elif workspace.proposals != {"year": "2027"}:
         goal = f"the proposals are {workspace.proposals}"
-    elif not any("READ_ONLY" in execution.result.codes for execution in outcome.executions):
+    elif not any(execution.result.code == "READ_ONLY" for execution in outcome.executions):
         goal = "facts were not read-only"
     return diagnose(outcome, goal)
 

@@ -54,33 +54,34 @@ class ToolDispatcher:
         entry = self._registry.get(call.name)
         if entry is None or not entry.model_facing or (self._allowed is not None and call.name not in self._allowed):
             offered = ", ".join(tool.name for tool in self._registry.offered(self._allowed)) or "none"
-            return ToolResult.failed(f"UNKNOWN_TOOL: the tools on offer are {offered}")
+            return ToolResult.failed("UNKNOWN_TOOL", f"the tools on offer are {offered}")
         size = len(call.arguments.encode(errors="surrogatepass"))
         if size > self._max_args:
             return ToolResult.failed(
-                f"ARGUMENTS_TOO_LARGE: {size} bytes, at most {self._max_args} are allowed; the tool has not run, "
-                "call it again with shorter arguments"
+                "ARGUMENTS_TOO_LARGE",
+                f"{size} bytes, at most {self._max_args} are allowed; the tool has not run, "
+                "call it again with shorter arguments",
             )
         try:
             # As in the addon, no arguments at all mean an empty object.
             arguments = json.loads(call.arguments or "{}")
         except (ValueError, RecursionError) as error:
-            return ToolResult.failed(f"INVALID_JSON: {error}")
+            return ToolResult.failed("INVALID_JSON", f"{error}")
         if not isinstance(arguments, dict):
-            return ToolResult.failed(f"INVALID_JSON: expected an object, got {type(arguments).__name__}")
+            return ToolResult.failed("INVALID_JSON", f"expected an object, got {type(arguments).__name__}")
         declared = entry.tool.parameters.get("properties", {})
         arguments = {name: value for name, value in self._context.items() if name in declared} | arguments
         if entry.validator is not None and (mismatch := entry.validator.check(arguments)) is not None:
-            return ToolResult.failed(f"INVALID_ARGUMENTS: {mismatch}")
+            return ToolResult.failed("INVALID_ARGUMENTS", f"{mismatch}")
         return self._fit(await _execute(entry, arguments))
 
     def _fit(self, result: ToolResult) -> ToolResult:
         try:
             size = len(json.dumps(result.envelope(), ensure_ascii=False).encode(errors="surrogatepass"))
         except (TypeError, ValueError, RecursionError) as error:
-            return ToolResult.failed(f"EXECUTION_FAILED: its output is not JSON ({type(error).__name__})")
+            return ToolResult.failed("EXECUTION_FAILED", f"its output is not JSON ({type(error).__name__})")
         if size > self._max_output:
-            return ToolResult.failed(f"TOOL_OUTPUT_TOO_LARGE: {size} bytes, at most {self._max_output} are shown")
+            return ToolResult.failed("TOOL_OUTPUT_TOO_LARGE", f"{size} bytes, at most {self._max_output} are shown")
         return result
 
 
@@ -90,5 +91,5 @@ async def _execute(entry: RegisteredTool, arguments: Mapping[str, Any]) -> ToolR
         if inspect.isawaitable(output):
             output = await output
     except Exception as error:  # report a bug in a tool to the model, but not its message, which may be confidential
-        return ToolResult.failed(f"EXECUTION_FAILED: {type(error).__name__}")
+        return ToolResult.failed("EXECUTION_FAILED", f"{type(error).__name__}")
     return output if isinstance(output, ToolResult) else ToolResult(True, output)

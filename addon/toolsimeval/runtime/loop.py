@@ -46,7 +46,7 @@ class LoopSettings:
     tool_use_mode: ToolUseMode = "relaxed"
     tool_failure_policy: ToolFailurePolicy = "tolerated"
     fallback_retry_count: int = 0
-    fix_empty_final: bool = False
+    fix_empty_final: bool = True
     fix_empty_final_text: str = FINAL_PROMPT
     fix_empty_final_disable_tools: bool = True
     parallel: bool = True

@@ -19,7 +19,10 @@ Executor = Callable[[Mapping[str, Any]], Any | Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of a tool call, in the one form that the model is shown. ``errors`` begin with a code in capitals."""
+    """The result of a tool call, in the one form that the model is shown.
+
+    ``errors``: a bare code, then its explanation.
+    """
 
     ok: bool
     data: Any = None
@@ -27,14 +30,14 @@ class ToolResult:
     errors: tuple[str, ...] = ()
 
     @classmethod
-    def failed(cls, *errors: str) -> ToolResult:
-        """Return a failure with these errors."""
-        return cls(False, errors=errors)
+    def failed(cls, code: str, *explanation: str) -> ToolResult:
+        """Return a failure with this code, which is in capitals."""
+        return cls(False, errors=(code, *explanation))
 
     @property
-    def codes(self) -> tuple[str, ...]:
-        """The codes of the errors, without their explanations."""
-        return tuple(error.partition(":")[0] for error in self.errors)
+    def code(self) -> str:
+        """The code of a failure, "" for success."""
+        return self.errors[0] if self.errors else ""
 
     def envelope(self) -> dict[str, Any]:
         """Return ``{ok, data, warnings, errors}``."""

@@ -219,7 +219,7 @@ class Exchange:
         self.recorder.begin(response)  # Change a copy: mitmproxy judges the connection by the backend's headers.
         response = flow.response = backup.copied(response)
         head.set_head(response, EVENT_STREAM)
-        response.headers.update(summary.left_out(self.report))
+        response.headers.update(summary.first_headers(self.report))
         if flow.request.http_version == "HTTP/1.1":
             response.headers["transfer-encoding"] = "chunked"
         response.stream = self.streamed.feed

@@ -116,8 +116,8 @@ class ClientCalls:
         """Whether the open call is the one whose pieces have this ``key``."""
         return self._open is not None and self._key == key
 
-    def make(self, call: Call, *, behind_text: bool, key: str | None = None) -> Outcome:
-        """Emit a call. ``behind_text``: the last thing emitted was text.
+    def make(self, call: Call, key: str | None = None) -> Outcome:
+        """Emit a call.
 
         ``key``: of a call that the backend emitted as one, the key that its pieces had, "" if there were none.
         """
@@ -140,7 +140,7 @@ class ClientCalls:
         else:
             self.emit(*events, CallEnded("completed", self._choice))
         if self._plan.policy.output_mode == "obsidian-xml":
-            gap = self._plan.policy.tool_block_delimiter if self.made or behind_text else ""
+            gap = self._plan.policy.tool_block_delimiter if self.made else ""
             self.emit(TextDelta(gap + use_tool_text(call.tool, call.arguments), self._choice))
         self._report.calls.append(call.tool.name)
         self._allowance.made += 1

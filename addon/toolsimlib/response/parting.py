@@ -35,10 +35,9 @@ class Parting:
         """Note that the client gets text."""
         self._has_text, self._is_behind_text = True, False
 
-    def take_behind_text(self) -> bool:
-        """Return whether a message has ended directly before this place, and its text stands there; forget that."""
-        was_behind_text, self._is_behind_text = self._is_behind_text, False
-        return was_behind_text
+    def called(self) -> None:
+        """Note that a call has come."""
+        self._is_behind_text = False
 
     def pieces(self, *, is_speaking: bool) -> Sequence[Piece]:
         """Return what the parser makes of an empty line, as far as the client gets it; ``is_speaking``: behind text."""

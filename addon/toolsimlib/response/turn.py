@@ -31,6 +31,7 @@ from toolsimlib.events import (
     Failed,
     FinishReason,
     HostedEvent,
+    HostedProgress,
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
@@ -130,6 +131,10 @@ class Turn:
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
         """Take what is neither text nor a call."""
+        if isinstance(event, HostedProgress) and not event.key:  # It interrupts nothing, whatever it is.
+            if not self.over:
+                self._calls.emit(event)
+            return self._calls.take()
         if isinstance(event, RefusalDelta) and self._calls.made and self._plan.stops_after_tools and not self.over:
             self._end_early("refusal after tools")
         self._release_text()
@@ -341,8 +346,8 @@ class Turn:
 
     def _call(self, call: Call, structured: StructuredCall | None) -> bool:
         """Emit a call; return whether it was made."""
-        behind_text = self.state == self.state_speaking or self._parting.take_behind_text()
-        outcome = self._calls.make(call, behind_text=behind_text, key=structured.key if structured else None)
+        self._parting.called()
+        outcome = self._calls.make(call, structured.key if structured else None)
         if outcome.made:
             self._gap.take()
             self.state = self.state_calling

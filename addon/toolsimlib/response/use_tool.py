@@ -17,8 +17,8 @@ def use_tool_text(tool: Tool, arguments: str) -> str:
     values = {"input": arguments} if tool.kind == "custom" else _values(arguments)
     properties = (tool.parameters or {}).get("properties")
     order = [name for name in properties if name in values] if isinstance(properties, dict) else []
-    lines = ["<use_tool>", f"<name>{escape(tool.name)}</name>"]
-    lines += [f"<{name}>{escape(values[name])}</{name}>" for name in dict.fromkeys([*order, *values])]
+    lines = ["<use_tool>", f"  <name>{escape(tool.name)}</name>"]
+    lines += [f"  <{name}>{escape(values[name])}</{name}>" for name in dict.fromkeys([*order, *values])]
     return "\n".join([*lines, "</use_tool>"])
 
 

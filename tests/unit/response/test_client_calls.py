@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from itertools import count
 
-import pytest
 from support.answers import plan
 from support.turns import ADD, ARGS, STRICT, chat, responses, whole_call
 from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, StructuredDelta, TextDelta
@@ -22,9 +21,9 @@ def client_calls(the_plan: Plan, first: int = 1) -> tuple[ClientCalls, Report]:
 Made = tuple[Outcome, list[ClientEvent]]
 
 
-def make(calls: ClientCalls, arguments: str = ARGS, *, key: str | None = None, behind_text: bool = False) -> Made:
+def make(calls: ClientCalls, arguments: str = ARGS, key: str | None = None) -> Made:
     """Return the outcome of a call, and the client's events."""
-    return calls.make(Call(ADD, arguments), key=key, behind_text=behind_text), calls.take()
+    return calls.make(Call(ADD, arguments), key), calls.take()
 
 
 def fragment(calls: ClientCalls, text: str) -> list[ClientEvent]:
@@ -68,13 +67,12 @@ def test_a_call_that_came_as_text_is_not_made_twice() -> None:
     assert report.warnings == ["DUPLICATE_CALL:add"]
 
 
-@pytest.mark.parametrize("behind_text", [False, True])
-def test_its_text_follows_a_call(behind_text: bool) -> None:
+def test_its_text_follows_a_call() -> None:
     """In obsidian-xml, separated from whatever precedes it."""
     calls, _ = client_calls(chat(policy={"output_mode": "obsidian-xml"}))
-    xml = "<use_tool>\n<name>add</name>\n<a>1</a>\n</use_tool>"
-    first, second = make(calls, behind_text=behind_text)[1], make(calls)[1]
-    assert first == [*whole_call(1), TextDelta("\n" + xml if behind_text else xml)]
+    xml = "<use_tool>\n  <name>add</name>\n  <a>1</a>\n</use_tool>"
+    first, second = make(calls)[1], make(calls)[1]
+    assert first == [*whole_call(1), TextDelta(xml)]
     assert second == [*whole_call(2), TextDelta("\n" + xml)]
 
 
@@ -163,7 +161,7 @@ def test_all_else_is_emitted_after_the_open_call() -> None:
         assert not calls.end_block()
         assert (calls.is_arriving, calls.holds_back) == (True, True)
         if is_whole:
-            calls.make(Call(ADD, ARGS), key="0", behind_text=False)
+            calls.make(Call(ADD, ARGS), "0")
         else:
             calls.break_off()
         status = CallEnded("completed" if is_whole else "incomplete")

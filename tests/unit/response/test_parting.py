@@ -30,10 +30,8 @@ def test_directly_behind_text() -> None:
         between.spoke()
         assert between.pieces(is_speaking=True) == LINE
         assert between.pieces(is_speaking=False) == LINE
-        assert (between.take_behind_text(), between.take_behind_text()) == (True, False)
-        between.pieces(is_speaking=True)
-        between.spoke()
-        assert not between.take_behind_text()
+        between.called()
+        assert between.pieces(is_speaking=False) == (LINE if client == "chat" else [])
 
 
 def test_behind_something_else() -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import given
@@ -524,7 +525,28 @@ def test_obsidian_calls_behind_two_messages() -> None:
         body = WHOLE["responses"](steps, "stop")
         rewritten = rewrite(plan("chat", "responses", False, [WEATHER], policy=policy), "application/json", body)[1]
         words, _ = read("chat", False, rewritten).items
-        assert words[1].startswith("Hi\n<use_tool>")
+        assert words[1].startswith("Hi<use_tool>")
+
+
+@pytest.mark.parametrize("size", [0, 1, 13])
+def test_an_event_of_an_unknown_type_is_passed_on(size: int) -> None:
+    """With our number, in its place within the text, which it does not divide; a chat client has no place for it."""
+    deltas = [{"type": "response.output_text.delta", "output_index": 0, "delta": text} for text in ("One", " two")]
+    news = {"type": "response.news.delta", "sequence_number": 90, "output_index": 0, "thing": {"a": 1}}
+    end = {"type": "response.completed", "response": {"id": "r", "status": "completed", "output": []}}
+    body = b"".join(event_frame(event) for event in (deltas[0], news, deltas[1], end))
+    for client, there in (("responses", True), ("chat", False)):
+        rewriter, chunks = rewrite(plan(client, "responses", True, [WEATHER]), "text/event-stream", body, size)
+        frames = [
+            json.loads(frame[6:]) for frame in b"".join(chunks).decode().split("\n") if frame.startswith("data: {")
+        ]
+        found = [frame for frame in frames if frame.get("type") == news["type"]]
+        assert found == ([{"type": news["type"], "thing": {"a": 1}, "sequence_number": ANY}] if there else [])
+        if there:
+            assert [frame["sequence_number"] for frame in frames] == list(range(len(frames)))
+            assert frames[-1]["response"]["output"][0]["content"][0]["text"] == "One two"
+            assert len(frames[-1]["response"]["output"]) == 1
+        assert rewriter._report.warnings == ["UNKNOWN_EVENT:response.news.delta"]
 
 
 @pytest.mark.parametrize("size", [1, 300, 10**6])

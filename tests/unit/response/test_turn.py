@@ -138,7 +138,7 @@ def test_a_refused_structured_call_is_asked_about(call: StructuredCall) -> None:
 
 def test_xml_follows_its_call() -> None:
     """In mode obsidian-xml each call is emitted before its text, whatever ends the turn after it."""
-    xml = "<use_tool>\n<name>add</name>\n<a>1</a>\n</use_tool>"
+    xml = "<use_tool>\n  <name>add</name>\n  <a>1</a>\n</use_tool>"
     xml_mode = {"output_mode": "obsidian-xml"}
     emitted, _, _ = run_events(chat(policy=xml_mode), [TextDelta(CALL * 2), Finished("stop"), Closed()])
     assert emitted == [

@@ -13,13 +13,15 @@ from toolsimlib.response.use_tool import use_tool_text
 def test_canonical_text() -> None:
     """Parameters in the schema's order, then the others; text is escaped, everything else is JSON."""
     text = use_tool_text(tool("f", b="array", a="string"), '{"x":1.5,"a":"<1 & 2>","b":["ä",true]}')
-    assert text == ('<use_tool>\n<name>f</name>\n<b>["ä",true]</b>\n<a>&lt;1 &amp; 2&gt;</a>\n<x>1.5</x>\n</use_tool>')
+    assert text == (
+        '<use_tool>\n  <name>f</name>\n  <b>["ä",true]</b>\n  <a>&lt;1 &amp; 2&gt;</a>\n  <x>1.5</x>\n</use_tool>'
+    )
 
 
 def test_a_custom_tool_has_one_input() -> None:
     """A custom tool's raw input is its one parameter."""
     assert use_tool_text(Tool("p", "p", "custom"), "a <b>") == (
-        "<use_tool>\n<name>p</name>\n<input>a &lt;b&gt;</input>\n</use_tool>"
+        "<use_tool>\n  <name>p</name>\n  <input>a &lt;b&gt;</input>\n</use_tool>"
     )
 
 
@@ -27,7 +29,7 @@ def test_huge_integers_and_no_object() -> None:
     """Numbers keep their source, even those that Python cannot represent; without an object there are no parameters."""
     for number in ("9" * 5000, "1e400", "1.0"):
         assert f"<n>{number}</n>" in use_tool_text(tool("f"), f'{{"n":{number}}}')
-    assert use_tool_text(tool("f"), "[1]") == "<use_tool>\n<name>f</name>\n</use_tool>"
+    assert use_tool_text(tool("f"), "[1]") == "<use_tool>\n  <name>f</name>\n</use_tool>"
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), st.text(alphabet="a<>&\"'é🐢\n", min_size=1)))

@@ -32,16 +32,16 @@ def test_right_is_right() -> None:
         (outcome('{"name": "a", "arguments": {}}', ran=False), "title", "no_call"),
         (outcome("<tool_call>{oh", ran=False), "title", "malformed_json"),
         (outcome("Let me", ran=False, finish="length"), "title", "truncation"),
-        (outcome("Done.", "UNKNOWN_TOOL: x"), "title", "wrong_tool"),
-        (outcome("Done.", "INVALID_JSON: Expecting value"), "title", "malformed_json"),
-        (outcome("Done.", "INVALID_JSON: Invalid \\escape"), "title", "escaping_error"),
-        (outcome("Done.", "INVALID_JSON: Invalid control character at"), "title", "escaping_error"),
-        (outcome("Done.", "INVALID_ARGUMENTS: 'path' is a required property"), "title", "missing_required"),
-        (outcome("Done.", "INVALID_ARGUMENTS: Additional properties are not"), "title", "hallucinated_parameter"),
-        (outcome("Done.", "INVALID_ARGUMENTS: /a: got number, expected string"), "title", "type_coercion"),
-        (outcome("Done.", "INVALID_ARGUMENTS: 5 is too big"), "title", "schema_violation"),
-        (outcome("Done.", "TYPE_ERROR: x"), "title", "type_coercion"),
-        (outcome("Done.", "PATH_NOT_FOUND: x"), "title", "wrong_value"),
+        (outcome("Done.", "UNKNOWN_TOOL", "x"), "title", "wrong_tool"),
+        (outcome("Done.", "INVALID_JSON", "Expecting value"), "title", "malformed_json"),
+        (outcome("Done.", "INVALID_JSON", "Invalid \\escape"), "title", "escaping_error"),
+        (outcome("Done.", "INVALID_JSON", "Invalid control character at"), "title", "escaping_error"),
+        (outcome("Done.", "INVALID_ARGUMENTS", "'path' is a required property"), "title", "missing_required"),
+        (outcome("Done.", "INVALID_ARGUMENTS", "Additional properties are not"), "title", "hallucinated_parameter"),
+        (outcome("Done.", "INVALID_ARGUMENTS", "/a: got number, expected string"), "title", "type_coercion"),
+        (outcome("Done.", "INVALID_ARGUMENTS", "5 is too big"), "title", "schema_violation"),
+        (outcome("Done.", "TYPE_ERROR", "x"), "title", "type_coercion"),
+        (outcome("Done.", "PATH_NOT_FOUND", "x"), "title", "wrong_value"),
         (outcome("<tool_call>{oh"), "title", "malformed_json"),
         (outcome("and then", finish="length"), "title", "truncation"),
         (outcome("", stop="max_turns"), "title", "turn_limit"),
@@ -75,4 +75,4 @@ def test_the_words_are_those_of_the_validator() -> None:
         "schema_violation": {"a": "long"},
     }
     for label, arguments in labels.items():
-        assert diagnose(outcome("Done.", f"INVALID_ARGUMENTS: {check(arguments)}"), "title").label == label
+        assert diagnose(outcome("Done.", "INVALID_ARGUMENTS", f"{check(arguments)}"), "title").label == label

@@ -36,7 +36,7 @@ def test_a_bad_patch_changes_nothing(path: str, value: object, code: str) -> Non
     """Wrong type, wrong path, authoritative or locked: each is a failed result with its code."""
     workspace = Workspace()
     result = workspace.patch({**ID, "path": path, "value": value})
-    assert result.codes == (code,)
+    assert result.code == code
     assert (workspace.draft, workspace.facts) == (Workspace().draft, Workspace().facts)
 
 
@@ -50,8 +50,8 @@ def test_a_good_patch_is_done() -> None:
 def test_an_unknown_workspace_is_named_with_the_right_one() -> None:
     """So that the model can recover."""
     for result in (Workspace().get({"workspace_id": "x"}), Workspace().patch({"path": "/draft/title", "value": ""})):
-        assert result.codes == ("UNKNOWN_WORKSPACE",)
-        assert WORKSPACE_ID in result.errors[0]
+        assert result.code == "UNKNOWN_WORKSPACE"
+        assert WORKSPACE_ID in result.errors[1]
 
 
 def test_facts_change_only_with_a_persons_word() -> None:
@@ -59,8 +59,8 @@ def test_facts_change_only_with_a_persons_word() -> None:
     workspace = Workspace()
     assert workspace.propose({"name": "year", "value": "2027"}).ok
     assert workspace.facts["year"] == "2026"
-    assert workspace.commit({"name": "year"}).codes == ("CONFIRMATION_REQUIRED",)
-    assert workspace.commit({"name": "company", "confirmed_by": "Ana"}).codes == ("NOT_PROPOSED",)
+    assert workspace.commit({"name": "year"}).code == "CONFIRMATION_REQUIRED"
+    assert workspace.commit({"name": "company", "confirmed_by": "Ana"}).code == "NOT_PROPOSED"
     assert workspace.commit({"name": "year", "confirmed_by": "Ana"}).ok
     assert workspace.facts["year"] == "2027"
 

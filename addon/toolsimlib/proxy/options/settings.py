@@ -171,6 +171,11 @@ def _model(value: str) -> Path | None:
 
 
 def _delimiter(value: str) -> str:
+    match value.lower():  # As the predecessor read its flag.
+        case "1" | "true" | "yes" | "on":
+            return "\n\n"
+        case "0" | "false" | "no" | "off":
+            return ""
     return value.replace("\\n", "\n").replace("\\t", "\t")
 
 

@@ -89,13 +89,17 @@ def headers(report: Report) -> dict[str, str]:
     values["truncated"] = str(report.truncated).lower()
     if report.tool_cutoff:
         values["tool-cutoff"] = report.tool_cutoff
-    return {f"x-toolsim-{name}": str(value) for name, value in values.items()} | left_out(report)
+    return {f"x-toolsim-{name}": str(value) for name, value in values.items()} | first_headers(report)
 
 
-def left_out(report: Report) -> dict[str, str]:
-    """Return the header that names the tools which the backend did not get, for streams too; {} if there are none."""
+def first_headers(report: Report) -> dict[str, str]:
+    """Return the headers that are known before the answer, for streams too.
+
+    What other text after a call does, and the tools that the backend did not get, if there are any.
+    """
+    values = {"x-toolsim-stop-after-tools-mode": report.stop_after_tools_mode}
     kinds = [loggable_name(note.removeprefix("tool:")) for note in report.dropped if note.startswith("tool:")]
-    return {"x-toolsim-left-out": ", ".join(dict.fromkeys(kinds[:MAX_NAMES]))} if kinds else {}
+    return values | ({"x-toolsim-left-out": ", ".join(dict.fromkeys(kinds[:MAX_NAMES]))} if kinds else {})
 
 
 HEADERS = tuple(headers(Report(tool_cutoff="any", dropped=["tool:any"])))

@@ -15,7 +15,8 @@ Each rule covers a server in use.
     that kind in the stream. Any left over are new, and follow all others.
  5. A call is complete with ``…arguments.done`` even if no ``output_item.done`` follows.
  6. An item of any other kind belongs to a hosted tool: we announce it and forward its events, even those of unknown
-    types. An item that was not announced is passed on whole.
+    types. An item that was not announced is passed on whole, and an event of an unknown type about anything else
+    without its numbers, which are the backend's.
  7. Some gateways report ``function_call_output`` items, for calls to unknown MCP servers: dropped.
  8. A failed response may come as ``response.failed``, as ``error`` (flat or nested), as an event without a type that
     holds an ``error``, and as a 200 with ``error`` set.
@@ -227,10 +228,10 @@ class ResponsesReader:
 
     def _hosted_event(self, kind: str, event: Mapping[str, Any], index: int) -> list[BackendEvent]:
         names_it = isinstance(event.get("output_index"), int) or isinstance(event.get("item_id"), str)
-        if not names_it or index not in self._hosted or ("item", index) in self._emitted:
-            return []
         fields = {name: value for name, value in event.items() if name not in _NUMBERS}
-        return [HostedProgress(str(index), kind, fields)]
+        if names_it and index in self._hosted and ("item", index) not in self._emitted:
+            return [HostedProgress(str(index), kind, fields)]
+        return [] if kind.startswith(_KNOWN_EVENTS) else [HostedProgress("", kind, fields)]
 
     def _place(self, event: Mapping[str, Any]) -> int:
         """Return the place of an event's item: its output index, unless other items have that index too."""

@@ -289,6 +289,9 @@ class ResponsesWriter:
             self._hosted_at[event.key] = len(self._output)
             self._output.append(event.item)
             self._events.emit("response.output_item.added", {"output_index": len(self._output) - 1, "item": event.item})
+        elif isinstance(event, HostedProgress) and not event.key:
+            self._start(Opened())
+            self._events.emit(event.type, event.fields)
         elif (at := self._hosted_at.get(event.key)) is None:
             return
         elif isinstance(event, HostedProgress):

@@ -22,6 +22,8 @@ FLAGS: list[tuple[str, str, str, object]] = [
     ("PROXY_TOOL_BLOCK_MAX", " 3 ", "tool_block_max", 3),
     ("PROXY_TOOL_BLOCK_DEDUP", "1", "tool_block_dedup", True),
     ("PROXY_TOOL_BLOCK_DELIMITER", r"\n\n", "tool_block_delimiter", "\n\n"),
+    ("PROXY_TOOL_BLOCK_DELIMITER", "true", "tool_block_delimiter", "\n\n"),
+    ("PROXY_TOOL_BLOCK_DELIMITER", "off", "tool_block_delimiter", ""),
     ("PROXY_TOOL_BLOCK_DELIMITER", "  ", "tool_block_delimiter", "  "),
 ]
 

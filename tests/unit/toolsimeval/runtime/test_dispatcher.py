@@ -55,7 +55,7 @@ async def test_the_mask_comes_first(name: str) -> None:
     ran = Ran()
     limited = dispatcher(ran, allowed=["state_get", "facts_commit"], max_tool_args_bytes=1)
     result = await limited.dispatch(call("no JSON, and too long", name))
-    assert result.errors == ("UNKNOWN_TOOL: the tools on offer are state_get",)
+    assert result.errors == ("UNKNOWN_TOOL", "the tools on offer are state_get")
     assert not ran
 
 
@@ -65,7 +65,7 @@ async def test_oversized_arguments_never_run() -> None:
     text = '{"workspace_id": "ä"}'
     assert (await dispatcher(ran, max_tool_args_bytes=len(text.encode())).dispatch(call(text))).ok
     result = await dispatcher(ran, max_tool_args_bytes=len(text)).dispatch(call(text))
-    assert result.codes == ("ARGUMENTS_TOO_LARGE",)
+    assert result.code == "ARGUMENTS_TOO_LARGE"
     assert len(ran) == 1
 
 
@@ -73,15 +73,15 @@ async def test_oversized_arguments_never_run() -> None:
 async def test_what_is_no_object_never_runs(text: str) -> None:
     """Arguments must be one JSON object."""
     ran = Ran()
-    assert (await dispatcher(ran).dispatch(call(text))).codes == ("INVALID_JSON",)
+    assert (await dispatcher(ran).dispatch(call(text))).code == "INVALID_JSON"
     assert not ran
 
 
 async def test_a_schema_mismatch_says_where() -> None:
     """The error names the place, so that the model can correct it."""
     result = await dispatcher(Ran()).dispatch(call('{"workspace_id": 5}'))
-    assert result.codes == ("INVALID_ARGUMENTS",)
-    assert "workspace_id" in result.errors[0]
+    assert result.code == "INVALID_ARGUMENTS"
+    assert "workspace_id" in result.errors[1]
 
 
 async def test_the_context_fills_what_a_call_leaves_out() -> None:
@@ -100,7 +100,7 @@ async def test_oversized_output_is_withheld() -> None:
     limited = dispatcher(ran, max_tool_output_bytes=200)
     assert (await limited.dispatch(call(text % "x" * 1))).ok
     result = await limited.dispatch(call(text % ("x" * 300)))
-    assert result.codes == ("TOOL_OUTPUT_TOO_LARGE",)
+    assert result.code == "TOOL_OUTPUT_TOO_LARGE"
     assert "x" * 100 not in str(result.envelope())
     assert len(ran) == 2
 
@@ -130,8 +130,8 @@ async def test_a_broken_tool_is_a_result(tool: Any) -> None:
     registry = ToolRegistry()
     registry.add(Tool("broken", "", {"type": "object"}), tool)
     result = await ToolDispatcher(registry).dispatch(call("{}", "broken"))
-    assert result.codes == ("EXECUTION_FAILED",)
-    assert "secret" not in result.errors[0]
+    assert result.code == "EXECUTION_FAILED"
+    assert "secret" not in str(result.errors)
 
 
 async def test_a_tool_may_be_async_and_return_a_result() -> None:

@@ -133,7 +133,7 @@ async def test_no_answer_in_time_is_not_asked_again() -> None:
 async def test_an_empty_final_answer_is_asked_for_again() -> None:
     """Once, in words, without tools; the empty answer is not part of the conversation."""
     model = Model(calls("{}"), Answer(" "), Answer("Done."))
-    outcome = await run(model, fix_empty_final=True)
+    outcome = await run(model)
     assert outcome.text == "Done."
     assert model.requests[2].messages[-1] == {"role": "user", "content": FINAL_PROMPT}
     assert model.requests[2].tools == ()
@@ -149,9 +149,9 @@ async def test_the_second_question_may_keep_its_tools() -> None:
 
 
 async def test_an_empty_answer_is_left_alone_otherwise() -> None:
-    """Without the option, or if no tool has run."""
-    assert (await run(Model(calls("{}"), Answer("")))).text == ""
-    assert (await run(Model(Answer("")), fix_empty_final=True)).text == ""
+    """If it is switched off, or if no tool has run."""
+    assert (await run(Model(calls("{}"), Answer("")), fix_empty_final=False)).text == ""
+    assert (await run(Model(Answer("")))).text == ""
 
 
 async def test_each_step_is_traced() -> None:

@@ -46,6 +46,6 @@ def test_what_is_not_model_facing_is_never_offered() -> None:
 def test_the_envelope_is_always_whole() -> None:
     """All four fields are there, whatever the result; the code precedes the explanation."""
     assert ToolResult(True, 1).envelope() == {"ok": True, "data": 1, "warnings": [], "errors": []}
-    failed = ToolResult.failed("LOCKED: /draft/owner", "PLAIN")
-    assert failed.envelope()["ok"] is False
-    assert failed.codes == ("LOCKED", "PLAIN")
+    failed = ToolResult.failed("LOCKED", "/draft/owner")
+    assert failed.envelope() == {"ok": False, "data": None, "warnings": [], "errors": ["LOCKED", "/draft/owner"]}
+    assert (failed.code, ToolResult(True).code) == ("LOCKED", "")

@@ -243,7 +243,7 @@ def test_garbage() -> None:
     """An event that is not JSON fails the answer, unless the end of the stream cut it off; other values are ignored."""
     assert isinstance(stream("{oops")[0], Failed)
     assert ResponsesReader().event(ServerSentEvent("", "{oops", whole=False)) == []
-    assert stream("[1]", "null", '{"type":5}', {"type": "unknown"}, delta("")) == []
+    assert stream("[1]", "null", '{"type":5}', {"type": "ping"}, delta("")) == []
 
 
 def test_a_final_object_with_other_indexes() -> None:
@@ -298,10 +298,13 @@ def test_halves_of_a_character() -> None:
 
 
 def test_unknown_events_are_named() -> None:
-    """An unknown event is ignored, but not silently; progress of hosted tools is known."""
+    """An unknown event is passed on, without the backend's numbers, and reported; progress of hosted tools is known."""
     reader = ResponsesReader()
-    for kind in ("response.mcp_call.in_progress", "response.in_progress", "response.new_thing.delta", "x" * 500):
+    for kind in ("response.mcp_call.in_progress", "response.in_progress", "keepalive"):
         assert reader.event(ServerSentEvent(kind, json.dumps({"type": kind}))) == []
+    for kind in ("response.new_thing.delta", "x" * 500):
+        event = {"type": kind, "sequence_number": 7, "output_index": 3, "item_id": "i", "thing": [1]}
+        assert reader.event(ServerSentEvent(kind, json.dumps(event))) == [HostedProgress("", kind, {"thing": [1]})]
     assert list(reader.unknown) == ["response.new_thing.delta", "x" * 80]
 
 
