@@ -13,7 +13,7 @@ from mitmproxy.io import read_flows_from_paths
 from toolsimlib.backends.scripted.script import messages_of
 from toolsimlib.errors import BadRequest
 from toolsimlib.pages.read_answer import read_answer
-from toolsimlib.proxy.notes import NOTE, REPORT
+from toolsimlib.proxy.metadata import NOTE, REPORT
 from toolsimlib.wire.dialect import api_of_path
 from toolsimlib.wire.json_codec import parse_object
 

@@ -32,12 +32,13 @@ from mitmproxy.flow import Flow
 from mitmproxy.http import Headers, HTTPFlow, Message, Response
 from mitmproxy.io import FlowWriter
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.exchange import OPEN
-from toolsimlib.proxy.keep import BoundedBuffer
+from toolsimlib.proxy.addon import ToolSim
+from toolsimlib.proxy.metadata import NOTE, REPORT, builtin_policy, policy_as_dict
 from toolsimlib.proxy.mitmproxy12 import backup
-from toolsimlib.proxy.notes import NOTE, REPORT, builtin_policy, policy_as_dict
 from toolsimlib.proxy.options import table
 from toolsimlib.proxy.options.settings import parse
+from toolsimlib.proxy.recorder import BoundedBuffer
+from toolsimlib.proxy.rounds import HandedOver, RoundFlow
 from toolsimlib.wire.dialect import CHAT, api_of_path
 
 if TYPE_CHECKING:
@@ -84,13 +85,13 @@ class Capture:
 
     def request(self, flow: HTTPFlow) -> None:
         """Note the options under which a request was rewritten."""
-        exchange = OPEN.get(flow.id)
+        exchange = ToolSim.exchanges.of(flow)
         # What the loop's runner answers is recorded round by round.
-        if exchange is not None and exchange.is_turn and flow.live and exchange.handed_over is None:
+        if exchange is not None and exchange.is_turn and flow.live and exchange.find(HandedOver) is None:
             policy = exchange.plan.policy if exchange.plan is not None else self._policy
             flow.metadata[NOTE] = {"options": policy_as_dict(policy), "refused": flow.response is not None}
-            if exchange.part is not None:
-                flow.metadata[NOTE]["round"] = exchange.part.note()
+            if (asked := exchange.find(RoundFlow)) is not None:
+                flow.metadata[NOTE]["round"] = asked.note()
 
     def responseheaders(self, flow: HTTPFlow) -> None:
         """Copy an answer that passes unchanged, chunk by chunk."""

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any
 
 from mitmproxy.http import HTTPFlow, Message
-from toolsimlib.proxy.notes import REPORT
+from toolsimlib.proxy.metadata import REPORT
 from toolsimlib.wire.sse import SSEDecoder
 
 # Random ids. The patterns are exact: an id of any other shape is compared verbatim.

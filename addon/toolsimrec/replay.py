@@ -21,8 +21,7 @@ from mitmproxy.master import Master
 from mitmproxy.options import Options
 from toolsimlib.command_line import EXIT_USAGE, Parser
 from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.exchange import OPEN
-from toolsimlib.proxy.notes import NOTE, REPORT
+from toolsimlib.proxy.metadata import NOTE, REPORT
 
 from toolsimrec.capture import clean, dump
 from toolsimrec.compare import comparable, differences, keep_recorded_ids_and_times
@@ -86,7 +85,8 @@ def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
     assert flow.response is not None
     stream = flow.response.stream
     assert callable(stream)
-    streamed = OPEN[flow.id].streamed
+    exchange = ToolSim.exchanges.of(flow)
+    streamed = exchange.streamed if exchange is not None else None
     for data in [*cut(body), b""]:
         if streamed is None or not streamed.cut or not data:
             chunks = stream(data)

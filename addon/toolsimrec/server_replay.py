@@ -27,7 +27,7 @@ from toolsimlib.errors import ApiError
 from toolsimlib.proxy import route
 from toolsimlib.proxy.address import is_listener
 from toolsimlib.proxy.head import error_response
-from toolsimlib.proxy.notes import NOTE
+from toolsimlib.proxy.metadata import NOTE
 
 logger = logging.getLogger(__name__)
 

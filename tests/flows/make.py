@@ -32,7 +32,7 @@ from mitmproxy.options import Options
 from support.mitmdump import Mitmdump
 from support.text_backend import TextBackend, Turn, refuses, says, thinks
 from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.notes import REPORT
+from toolsimlib.proxy.metadata import REPORT
 from toolsimrec.capture import clean, dump
 from toolsimrec.compare import RANDOM_IDS
 from toolsimrec.pseudonymise import pseudonymise

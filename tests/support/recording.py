@@ -12,7 +12,6 @@ from mitmproxy.http import Headers, HTTPFlow, Request, Response
 from mitmproxy.test import taddons, tflow
 from support import wire
 from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.exchange import OPEN
 from toolsimrec.capture import Capture, write
 
 TOOL = {
@@ -27,7 +26,7 @@ def context(*others: Any) -> Iterator[Any]:
     """mitmproxy's context with the addon's options."""
     with taddons.context(ToolSim(), *others) as context:
         yield context
-    OPEN.clear()
+    ToolSim.exchanges.forget()
 
 
 def question(*, stream: bool = False, path: str = "/v1/chat/completions", **more: Any) -> HTTPFlow:

@@ -13,8 +13,8 @@ from mitmproxy.http import HTTPFlow
 from mitmproxy.types import Data
 
 from toolsimlib.hosted.approvals import Desk, Question
+from toolsimlib.proxy.metadata import REPORT
 from toolsimlib.proxy.mitmproxy12.update import updated
-from toolsimlib.proxy.notes import REPORT
 
 logger = logging.getLogger(__name__)
 

@@ -2,23 +2,26 @@
 
 Some servers accept ``tools`` and some an enforced form of the answer; only the answer shows which server does, and for
 which model. So with ``auto`` the first request tries. If an error names the feature, we remember that, log it once, and
-rewrite the client's request without the attempt. The stream sends it in place of the first (``cut.py``), so that the
-client sees one answer. Over HTTP/2 it cannot, and the client gets the error.
+rewrite the client's request without the attempt. The stream sends it in place of the first
+(``mitmproxy12.resending``), so that the client sees one answer. Over HTTP/2 it cannot, and the client gets the error.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
+from typing import NamedTuple, override
 
 from mitmproxy.http import HTTPFlow
 
-from toolsimlib.plan import Feature, Plan, Policy
+from toolsimlib.plan import Feature as BackendFeature
+from toolsimlib.plan import Plan, Policy
 from toolsimlib.proxy.decoding import decoded
-from toolsimlib.proxy.jobs import RequestJob
-from toolsimlib.proxy.known import Backend
+from toolsimlib.proxy.exchange import Exchange, Feature
+from toolsimlib.proxy.jobs import Done, RequestJob
+from toolsimlib.proxy.known import Backend, KnownBackends
+from toolsimlib.proxy.metadata import NOTE, policy_as_dict
 from toolsimlib.report import Report, entry
 from toolsimlib.request.engine import is_refusal
 
@@ -27,7 +30,7 @@ logger = logging.getLogger(__name__)
 # An error with a reason is short.
 _MAX_ERROR_BYTES = 1024 * 1024
 _LOGGED_CHARACTERS = 300
-_WARNINGS: Mapping[Feature, str] = {
+_WARNINGS: Mapping[BackendFeature, str] = {
     "tools": "toolsim: the backend takes no tools for %s: from now on they are written into its text. It said: %s",
     "constraint": "toolsim: the backend enforces no calls for %s: from now on they are asked for in words. It said: %s",
 }
@@ -37,7 +40,7 @@ class Known(NamedTuple):
     """The facts about the backend that a request's job needs, as far as they are known by now."""
 
     policy: Policy
-    refused: frozenset[tuple[str, Feature]]
+    refused: frozenset[tuple[str, BackendFeature]]
 
 
 def known_of(backend: Backend, policy: Policy) -> Known:
@@ -47,38 +50,95 @@ def known_of(backend: Backend, policy: Policy) -> Known:
     return Known(policy, frozenset(backend.refused))
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """How a client's request was rewritten, the operator's ``policy``, and the ``backend`` that it goes to."""
+class Attempt(Feature):
+    """How a client's request was rewritten for a ``backend``, and how it is without what that refuses."""
 
-    job: RequestJob
-    policy: Policy
-    backend: Backend
+    def __init__(self, backend: Backend, known: KnownBackends) -> None:
+        self._backend = backend
+        self._known = known
+        self._policy = Policy()
+        self._job: RequestJob | None = None
+        """How the request was rewritten; None if it cannot be rewritten again."""
+        self.again: RequestJob | None = None
+        """How it is to be rewritten without what was refused; None: it is not to be sent again."""
 
-    def without_refused(self, flow: HTTPFlow, plan: Plan, *, again: bool) -> RequestJob | None:
-        """Return how it is rewritten without what the flow's response refuses of the attempts of ``plan``.
+    @override
+    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
+        self._policy = job.policy
+        self._job = self._informed(job)
+        return self._job
 
-        None if the response is no such refusal, or cannot be asked for ``again``.
+    def _informed(self, job: RequestJob) -> RequestJob:
+        known = known_of(self._backend, self._policy)
+        return replace(job, policy=known.policy, refused=known.refused)
+
+    def settle(self) -> None:
+        """Send the request as it is, and not again."""
+        self._job = None
+
+    @override
+    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+        if done.rewritten is None:
+            self._job = None
+
+    @override
+    def planned(self, plan: Plan) -> Plan:
+        if not plan.attempts:
+            self._job = None
+        return plan
+
+    @override
+    def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
+        response = flow.response
+        assert response is not None
+        is_present = response.raw_content is not None
+        if self._job is None or 200 <= response.status_code < 300 or is_present:
+            return False
+        # The error may only refuse what was attempted: its body decides.
+        response.stream = False
+        return True
+
+    def is_refused(self, exchange: Exchange, flow: HTTPFlow, *, can_resend: bool) -> bool:
+        """Inspect an error that has arrived whole; return whether to send the request ``again``.
+
+        ``can_resend``: whether that is possible.
         """
+        plan = exchange.plan
+        if self._job is None or plan is None:
+            return False
         refused = _refused(flow, plan)
         for feature in refused:
-            self.backend.refuses(plan.form.model, feature)
-        if not refused or not again:
-            return None
-        report = Report(client=self.job.dialect)
+            self._backend.refuses(plan.form.model, feature)
+        if not refused or not can_resend:
+            return False
+        report = Report(client=self._job.dialect)
         report.warnings.extend(entry("REFUSED", feature) for feature in refused)
-        known = known_of(self.backend, self.policy)
-        return replace(self.job, policy=known.policy, report=report, refused=known.refused)
+        self.again = self._informed(replace(self._job, report=report))
+        return True
+
+    def take_again(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+        """Send the request that was rewritten ``again``."""
+        self.again = None
+        exchange.take_again(flow, done)
+        if done.rewritten is not None and NOTE in flow.metadata:
+            flow.metadata[NOTE]["options"] = policy_as_dict(done.rewritten.plan.policy)
+
+    @override
+    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+        if exchange.plan is not None:
+            _note_missed_calls(self._backend, exchange.plan, exchange.report)
+        if exchange.is_turn and exchange.report.error in ("backend_unavailable", "backend_timeout"):
+            self._known.forget(self._backend)
 
 
-def note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:
+def _note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:
     """Remember a backend that was given tools and whose answer held a call as text: its own parser does not know it."""
     missed = any(verdict.startswith("call ") for block in report.blocks for verdict in block["verdicts"])
     if missed and "tools" in plan.attempts:
         backend.refuses(plan.form.model, "tools")
 
 
-def _refused(flow: HTTPFlow, plan: Plan) -> list[Feature]:
+def _refused(flow: HTTPFlow, plan: Plan) -> list[BackendFeature]:
     response = flow.response
     if response is None or 200 <= response.status_code < 300:
         return []

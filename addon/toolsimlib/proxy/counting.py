@@ -1,59 +1,87 @@
-"""Answers to requests for an action instead of a turn: see ``wire/responses/actions.py``."""
+"""Requests for an action instead of a turn, a count or a summary: see ``wire/responses/actions.py``."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import override
 
 from mitmproxy.http import HTTPFlow, Response
 
 from toolsimlib.errors import ApiError
 from toolsimlib.proxy.decoding import decoded
-from toolsimlib.proxy.exchange import Exchange
-from toolsimlib.proxy.jobs import Done
+from toolsimlib.proxy.exchange import Exchange, Feature
+from toolsimlib.proxy.jobs import Done, RequestJob
 from toolsimlib.wire.dialect import RESPONSES
-from toolsimlib.wire.responses.actions import compaction, has_counted
+from toolsimlib.wire.responses.actions import Action, compaction, has_counted, turn_path
 
 _MAX_COUNT_BYTES = 64 * 1024
 
 
-def count_at_once(exchange: Exchange, flow: HTTPFlow) -> None:
-    """Answer a rewritten request for a count with an estimate, if no backend can count."""
-    plan = exchange.plan
-    if exchange.action != "input_tokens" or plan is None or flow.response is not None:
-        return
-    if plan.backend != RESPONSES.name or not exchange.backend.counts:
-        flow.response = _estimate(exchange)
+class OtherAction(Feature):
+    """Gives the client what it wants instead of a turn."""
+
+    def __init__(self, action: Action) -> None:
+        self.action = action
+        self._prepared = b""
+        """For a summary: the messages that stay. For a count: an estimate, until it has been sent."""
+
+    @override
+    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
+        return replace(job, path=turn_path(job.path), action=self.action, kept=None)
+
+    @override
+    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+        plan = exchange.plan
+        if done.rewritten is None or plan is None:
+            return
+        self._prepared = done.prepared
+        can_count = plan.backend == RESPONSES.name and exchange.backend.counts
+        if self.action == "input_tokens" and not can_count and flow.response is None:
+            flow.response = self._estimate()
+
+    @override
+    def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
+        assert flow.response is not None
+        if self.action != "input_tokens":
+            return False
+        # The backend may not count tokens: the body decides.
+        flow.response.stream = False
+        return True
+
+    def take_count(self, exchange: Exchange, flow: HTTPFlow) -> None:
+        """Inspect the answer of a backend that was asked for a count; one that cannot count is not asked again."""
+        response = flow.response
+        if exchange.plan is None or response is None or not self._prepared:
+            return
+        exchange.recorder.whole(response)
+        encoding = response.headers.get("content-encoding", "")
+        try:
+            body = decoded(response.raw_content or b"", encoding, _MAX_COUNT_BYTES)
+        except ValueError:
+            body = b""
+        counted = has_counted(response.status_code, body)
+        exchange.ours = counted is not None
+        if counted is False:
+            exchange.backend.counts = False
+            flow.response = self._estimate()
+
+    @override
+    def read(self, exchange: Exchange, done: Done) -> Done:
+        if self.action != "compact" or done.error is not None or done.status != 200:
+            return done
+        match compaction(done.body, self._prepared):
+            case ApiError() as error:
+                return replace(done, error=error)
+            case body:
+                return replace(done, body=body)
+
+    def _estimate(self) -> Response:
+        # Cleared, so that ``take_count`` does not take the estimate for the backend's answer.
+        estimate, self._prepared = self._prepared, b""
+        return Response.make(200, estimate, {"content-type": "application/json"})
 
 
-def take_count(exchange: Exchange, flow: HTTPFlow) -> None:
-    """Inspect the answer of a backend that was asked for a count; one that cannot count is not asked again."""
-    response = flow.response
-    if exchange.plan is None or response is None or not exchange.prepared:
-        return
-    exchange.recorder.whole(response)
-    try:
-        body = decoded(response.raw_content or b"", response.headers.get("content-encoding", ""), _MAX_COUNT_BYTES)
-    except ValueError:
-        body = b""
-    counted = has_counted(response.status_code, body)
-    exchange.ours = counted is not None
-    if counted is False:
-        exchange.backend.counts = False
-        flow.response = _estimate(exchange)
-
-
-def compacted(exchange: Exchange, done: Done) -> Done:
-    """Return a whole answer unchanged, unless it is the summary of a conversation: then wrap it as a compaction."""
-    if exchange.action != "compact" or done.error is not None or done.status != 200:
-        return done
-    match compaction(done.body, exchange.prepared):
-        case ApiError() as error:
-            return replace(done, error=error)
-        case body:
-            return replace(done, body=body)
-
-
-def _estimate(exchange: Exchange) -> Response:
-    # Cleared, so that ``take_count`` does not take the estimate for the backend's answer.
-    estimate, exchange.prepared = exchange.prepared, b""
-    return Response.make(200, estimate, {"content-type": "application/json"})
+def other_action(exchange: Exchange) -> Action | None:
+    """Return what a client wants instead of a turn, None if it wants a turn."""
+    feature = exchange.find(OtherAction)
+    return feature.action if feature is not None else None

@@ -19,13 +19,17 @@ import secrets
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
+from typing import override
+
+from mitmproxy.http import HTTPFlow
 
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Kept
-from toolsimlib.proxy.jobs import Done
+from toolsimlib.proxy.exchange import Exchange, Feature
+from toolsimlib.proxy.jobs import Done, RequestJob
 from toolsimlib.proxy.reporting.metrics import Family
 from toolsimlib.report import Report
 from toolsimlib.store.opening import Address, open_store
@@ -52,24 +56,42 @@ _KEY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
 
 
 @dataclass(slots=True)
-class Turn:
-    """The memory's state of one request while it is answered.
-
-    ``sent``: the body as received, in ``encoding``. ``body``: the request with what it refers to, None if it refers to
-    nothing. ``own``: its own items, as they are stored, None until they have been read; ``names``: the ids that they
-    got. ``resource``: what is requested, if not a turn. ``in_background``: the answer is made without its client.
-    """
+class Remembered(Feature):
+    """The memory's state of one request while it is answered."""
 
     partition: str
-    sent: bytes = b""
+    """Of the client's key: what others have stored does not exist for it."""
+    received: bytes = b""
+    """The request's body."""
     encoding: str = ""
+    """That of ``received``."""
     kept: Kept = field(default_factory=lambda: Kept(f"resp_{secrets.token_hex(24)}"))
     references: References = References()
+    """What the request refers to."""
     body: bytes | None = None
+    """The request with what it refers to, None if it refers to nothing."""
     own: bytes | None = None
+    """The request's own items, as they are stored; None until they have been read."""
     names: tuple[str, ...] = ()
+    """The ids that they got."""
     resource: Resource | None = None
+    """What is requested, if not a turn."""
     in_background: bool = False
+    """Whether the answer is made without its client."""
+
+    @override
+    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
+        if self.body is not None:
+            job = replace(job, data=self.body, encoding="")
+        if job.action is not None:
+            return job
+        # The job also returns the request's own items, if nothing has read them yet.
+        return replace(job, kept=self.kept, wants_own=self.own is None)
+
+    @override
+    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+        if self.own is None and done.own:
+            self.own, self.names = done.own, done.names or ()
 
 
 class Memory:
@@ -145,7 +167,7 @@ class Memory:
         values = {name: record.value for name, record in holders.items()}
         return Recalled(references, tuple(record.value for record in records), values)
 
-    async def keep(self, turn: Turn, answer: bytes, names: Sequence[str]) -> ApiError | bool:
+    async def keep(self, turn: Remembered, answer: bytes, names: Sequence[str]) -> ApiError | bool:
         """Store a whole answer; return whether it is stored, or the error that the client gets instead.
 
         ``answer``: the Response object; ``names``: the ids of its items.

@@ -16,15 +16,13 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mitmproxy import ctx
-from mitmproxy.http import HTTPFlow
 
 from toolsimlib.plan import Engine
-from toolsimlib.proxy.exchange import OPEN
 from toolsimlib.proxy.known import Backend, KnownBackends, Root
 from toolsimlib.request.engine import PROBES, Probe, engine_of
 
@@ -40,28 +38,27 @@ _MAX_PAGE_BYTES = 4 * 1024 * 1024
 
 
 class Recogniser:
-    """An addon that finds out a backend's engine before the first request for it is rewritten.
-
-    ``key``: the operator's for the backend; ``is_open``: whether the engine is to be found out.
-    """
+    """Finds out a backend's engine before the first request for it is rewritten."""
 
     def __init__(self, known: KnownBackends) -> None:
         self.key = ""
+        """The operator's, for the backend."""
         self.is_open = False
+        """Whether the engine is to be found out."""
         self._known = known
 
-    async def requestheaders(self, flow: HTTPFlow) -> None:
-        """Ask the backend of a request which server it is. Called after the hook that routes it."""
-        exchange = OPEN.get(flow.id)
-        if exchange is None or not exchange.may_ask or not self.is_open or not flow.live:
-            return
-        backend = exchange.backend
+    def ask(self, backend: Backend) -> Awaitable[None] | None:
+        """Ask a backend which server it is, if that is to be found out; return what the first request waits for."""
+        if not self.is_open:
+            return None
         is_first = backend.asked_at is None
         task = self._ask(backend)
-        if task is not None and is_first:
-            await asyncio.wait({task}, timeout=WAIT_SECONDS)
+        return self._answered(task) if task is not None and is_first else None
 
-    def done(self) -> None:
+    async def _answered(self, task: asyncio.Task[None]) -> None:
+        await asyncio.wait({task}, timeout=WAIT_SECONDS)
+
+    def stop(self) -> None:
         """Stop asking."""
         for task in self._known.tasks():
             task.cancel()

@@ -11,11 +11,11 @@ from mitmproxy.http import HTTPFlow, Response
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import Kept
 from toolsimlib.proxy.background.edge import BackgroundAnswers
+from toolsimlib.proxy.counting import other_action
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.exchange import Exchange
-from toolsimlib.proxy.jobs import Done, Job, PageJob, RequestJob, ResolveJob, request_too_large
-from toolsimlib.proxy.memory import Memory, Turn
-from toolsimlib.proxy.streamed import StreamedAnswer
+from toolsimlib.proxy.jobs import Done, Job, PageJob, ResolveJob, request_too_large
+from toolsimlib.proxy.memory import Memory, Remembered
 from toolsimlib.report import Report
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.responses.kept import Recalled, mentions_kept, output_names, with_outcome
@@ -35,11 +35,11 @@ class Remembering:
     def begin(self, flow: HTTPFlow, exchange: Exchange, partition: str) -> None:
         """Start tracking a request whose head has arrived; ``partition``: of its client."""
         if self._memory.is_on and flow.live:
-            exchange.memory = Turn(partition, resource=resource_of(flow.request.path))
+            exchange.attach(Remembered(partition, resource=resource_of(flow.request.path)))
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """Answer a request for something that is stored."""
-        turn, request, limit = exchange.memory, flow.request, exchange.limits.max_request_bytes
+        turn, request, limit = exchange.find(Remembered), flow.request, exchange.limits.max_request_bytes
         assert turn is not None
         assert turn.resource is not None
         try:
@@ -66,20 +66,20 @@ class Remembering:
 
     def take(self, flow: HTTPFlow, exchange: Exchange) -> bool:
         """Accept the body of a request; return whether it may refer to something: then await ``recall``."""
-        turn, request = exchange.memory, flow.request
+        turn, request = exchange.find(Remembered), flow.request
         if turn is None or exchange.is_request_too_large:
             return False
         encoding = request.headers.get("content-encoding", "").strip().lower()
-        turn.sent, turn.encoding = request.raw_content or b"", encoding
-        return encoding not in ("", "identity") or mentions_kept(turn.sent)
+        turn.received, turn.encoding = request.raw_content or b"", encoding
+        return encoding not in ("", "identity") or mentions_kept(turn.received)
 
     async def recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """Read what a request refers to; answer it with an error if that fails."""
-        turn, limit = exchange.memory, exchange.limits.max_request_bytes
+        turn, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
         assert turn is not None
-        job = ResolveJob(turn.encoding, turn.sent, limit, Report())
+        job = ResolveJob(turn.encoding, turn.received, limit, Report())
         done = await self._do(job)
-        turn.references, turn.in_background = done.references, done.in_background and not exchange.action
+        turn.references, turn.in_background = done.references, done.in_background and other_action(exchange) is None
         if done.error is None and not turn.references:
             return
         error, recalled = done.error, NOTHING
@@ -99,29 +99,15 @@ class Remembering:
         turn.body, turn.own, turn.names = done.body, done.own, done.names or ()
         turn.kept = Kept(turn.kept.id, done.echo)
 
-    @staticmethod
-    def ask_for_own(exchange: Exchange, job: RequestJob) -> RequestJob:
-        """Return the job; it also returns the request's own items if nothing has read them yet."""
-        turn = exchange.memory
-        is_wanted = job.kept is not None and turn is not None and turn.own is None
-        return replace(job, wants_own=True) if is_wanted else job
-
-    @staticmethod
-    def take_own(exchange: Exchange, done: Done) -> None:
-        """Accept the own items of a request that has been rewritten."""
-        turn = exchange.memory
-        if turn is not None and turn.own is None and done.own and exchange.action is None:
-            turn.own, turn.names = done.own, done.names or ()
-
-    async def store_streamed(self, answer: StreamedAnswer) -> None:
-        """Store an answer that is over except for its end, which then reports whether it was stored."""
-        final, turn = answer.final, answer.memory
-        names = output_names(final)
-        if turn is None or names is None:
+    async def store_streamed(self, exchange: Exchange) -> None:
+        """Store a streamed answer that is over except for its end, which then reports whether it was stored."""
+        answer, turn = exchange.streamed, exchange.find(Remembered)
+        names = output_names(answer.final) if answer is not None else None
+        if answer is None or turn is None or names is None:
             return
         outcome: ApiError | bool = False
         try:
-            outcome = await self.store(turn, answer.limits.max_request_bytes, dump(final).encode(), names)
+            outcome = await self.store(turn, exchange.limits.max_request_bytes, dump(answer.final).encode(), names)
         finally:
             answer.end = with_outcome(answer.end, outcome)
         if isinstance(outcome, ApiError):
@@ -129,7 +115,7 @@ class Remembering:
 
     async def store_whole(self, exchange: Exchange, done: Done) -> Done:
         """Store a whole answer; return it as it is then sent."""
-        turn = exchange.memory
+        turn = exchange.find(Remembered)
         if turn is None or done.names is None or done.error is not None or done.status != 200:
             return done
         outcome = await self.store(turn, exchange.limits.max_request_bytes, done.body, done.names)
@@ -139,7 +125,7 @@ class Remembering:
 
     def store_function(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
         """Return a function that stores an answer of the loop's runner, given the Response object."""
-        turn, limit = exchange.memory, exchange.limits.max_request_bytes
+        turn, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
         assert turn is not None
 
         async def store(final: Mapping[str, Any]) -> ApiError | bool:
@@ -148,9 +134,9 @@ class Remembering:
 
         return store
 
-    async def store(self, turn: Turn, limit: int, answer: bytes, names: tuple[str, ...]) -> ApiError | bool:
+    async def store(self, turn: Remembered, limit: int, answer: bytes, names: tuple[str, ...]) -> ApiError | bool:
         """Store an answer with the items of its request."""
         if turn.own is None:
-            done = await self._do(ResolveJob(turn.encoding, turn.sent, limit, Report(), NOTHING))
+            done = await self._do(ResolveJob(turn.encoding, turn.received, limit, Report(), NOTHING))
             turn.own, turn.names = done.own or b"[]", done.names or ()
         return await self._memory.keep(turn, answer, names)

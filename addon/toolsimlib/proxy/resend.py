@@ -13,15 +13,28 @@ steps: its head in ``requestheaders`` and its body in ``request``.
 from __future__ import annotations
 
 from hashlib import sha256
+from typing import override
 
 from mitmproxy.http import HTTPFlow
 
+from toolsimlib.proxy.attempt import Attempt
+from toolsimlib.proxy.exchange import Exchange, Feature
+from toolsimlib.proxy.jobs import Done
+from toolsimlib.proxy.metadata import COMMENT, REPORT, SENT
 from toolsimlib.proxy.mitmproxy12 import backup
-from toolsimlib.proxy.notes import COMMENT, REPORT, SENT
 from toolsimlib.proxy.reporting import summary
 
 
-class Resent:
+class Sent(Feature):
+    """Remembers what is sent in place of the client's own body: whether it was edited shows when it is sent again."""
+
+    @override
+    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+        if done.rewritten is not None:
+            note_sent(flow, done.rewritten.body)
+
+
+class Resent(Sent):
     """What a replayed flow still holds of its first run. ``words``: the rewritten body that a person has edited."""
 
     def __init__(self, flow: HTTPFlow) -> None:
@@ -36,6 +49,14 @@ class Resent:
             self.words = edited
         own.timestamp_start, own.timestamp_end = flow.request.timestamp_start, flow.request.timestamp_end
         flow.request = own
+
+    @override
+    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+        super().rewritten(exchange, flow, done)
+        if done.rewritten is not None and self.words is not None:
+            flow.request.content = self.words
+            if (attempt := exchange.find(Attempt)) is not None:
+                attempt.settle()  # Rewriting the request again would lose them.
 
     def give_body(self, flow: HTTPFlow) -> None:
         """Give the flow the body of the client's own request."""

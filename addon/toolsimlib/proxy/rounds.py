@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from mitmproxy import ctx
 from mitmproxy.connection import Client, ConnectionState, Server
@@ -24,15 +24,18 @@ from toolsimlib.loop.course import Bounds, Round, may_be_hosted, may_take_rounds
 from toolsimlib.loop.hosted_calls import HostedCalls, Hosting
 from toolsimlib.loop.runner import TOKEN, Job, Keep, Refused, RoundEvent, RoundReport, Stream
 from toolsimlib.pages.topic import Topic, topic_of
-from toolsimlib.plan import AnswerForm, Policy
+from toolsimlib.plan import AnswerForm, Plan, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
-from toolsimlib.proxy.keep import BodyRecorder
-from toolsimlib.proxy.memory import Turn
+from toolsimlib.proxy.exchange import Exchange, Feature
+from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob
+from toolsimlib.proxy.memory import Remembered
+from toolsimlib.proxy.metadata import NOTE
 from toolsimlib.proxy.mitmproxy12.replayed import FlowHandler
-from toolsimlib.proxy.part import PARTS, Part
+from toolsimlib.proxy.reporting import summary
 from toolsimlib.report import Report, entry
 from toolsimlib.request.rewrite import as_kept, wants_kept
 from toolsimlib.response.again import AskAgain
+from toolsimlib.response.rewrite import Listener
 from toolsimlib.wire.dialect import Api
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump, read_body
@@ -66,7 +69,7 @@ class Rounds:
         bounds: Bounds,
         report: Report,
         hosting: Hosting | None = None,
-        memory: Turn | None = None,
+        memory: Remembered | None = None,
         keep: Keep | None = None,
     ) -> HandedOver | None:
         """Send a request to the runner if its answer may take several rounds, and return how to take it back.
@@ -170,25 +173,25 @@ class Rounds:
 
         flow = origin.flow(round_)
         report = Report(round=round_.number, part_of=origin.id)
-        part = PARTS[flow.id] = Part(
+        asked = _ASKED[flow.id] = RoundFlow(
             round_.asks, round_.begun, round_.hosted, report, round_.policy, listen, round_.is_aside
         )
         handler = FlowHandler(flow, ctx.options, "round")
         task = self._spawn(handler.run())
         task.add_done_callback(lambda _: arrived.put_nowait(None))
-        task.add_done_callback(lambda _: PARTS.pop(flow.id, None))
+        task.add_done_callback(lambda _: _ASKED.pop(flow.id, None))
         is_over = False
         try:
             while (event := await arrived.get()) is not None:
                 if isinstance(event, Ended | Failed | AskAgain):
                     # The rest, such as hanging up, the round does by itself.
                     is_over = True
-                    yield RoundReport(part.report)
+                    yield RoundReport(asked.report)
                 yield event
                 if is_over:
                     return
             is_over = True
-            yield RoundReport(part.report)
+            yield RoundReport(asked.report)
             yield _refused(flow)
         finally:
             if not is_over:
@@ -202,14 +205,16 @@ class Rounds:
         return task
 
 
-class HandedOver:
-    """A client's flow on its way to the runner and back. ``report``: what happened in the rounds so far."""
+class HandedOver(Feature):
+    """A client's flow on its way to the runner, which answers it in rounds, exchanges of their own, and back."""
 
     def __init__(
         self, flow: HTTPFlow, report: Report, topic: Topic | None, server: RunnerServer, job: Job | Stream
     ) -> None:
         self.report = report
+        """What happened in the rounds so far."""
         self.topic = topic
+        """What the request is about."""
         request = flow.request
         self._server = server
         self._target = request.scheme, request.host, request.port, request.headers.copy()
@@ -217,13 +222,88 @@ class HandedOver:
         request.scheme, request.host, request.port = "http", "127.0.0.1", server.port
         request.headers[TOKEN] = self._token
 
-    def take_back(self, flow: HTTPFlow | None, recorder: BodyRecorder) -> None:
+    def take(self, exchange: Exchange) -> None:
+        """Let the runner answer a request: the bytes pass unchanged."""
+        exchange.replace_report(self.report)
+        exchange.ours = False
+        exchange.attach(self)
+
+    @override
+    def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
+        response = flow.response
+        assert response is not None
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            response.headers.update(summary.headers(self.report))
+        exchange.pass_on(response, recorded=True)
+        return True
+
+    @override
+    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         """Restore the flow's own target, which people see and a replay uses, and store its answer in it."""
         self._server.forget(self._token)
         if flow is not None:
             request = flow.request
             request.scheme, request.host, request.port, request.headers = self._target
-            recorder.store_in(flow)
+            exchange.recorder.store_in(flow)
+
+
+@dataclass(slots=True)
+class RoundFlow(Feature):
+    """A flow that is one round of an answer: what its exchange needs to know of a ``loop.course.Round``."""
+
+    asks: frozenset[str]
+    begun: str
+    hosted: frozenset[str] = frozenset()
+    report: Report = field(default_factory=Report)
+    policy: Policy | None = None
+    """That of the round, None for a flow from a file."""
+    listener: Listener | None = None
+    """Who gets its events, None for a flow from a file."""
+    is_aside: bool = False
+    """Whether it asks something about a call, and is no part of the conversation."""
+
+    @override
+    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
+        return replace(job, is_round=True)
+
+    @override
+    def planned(self, plan: Plan) -> Plan:
+        return replace(plan, asks=self.asks, begun=self.begun, hosted=self.hosted)
+
+    @override
+    def reading(self, job: AnswerJob) -> AnswerJob:
+        return replace(job, is_round=True)
+
+    @override
+    def read(self, exchange: Exchange, done: Done) -> Done:
+        if self.listener is not None and done.error is None:
+            self.listener(done.events, done.again)
+        return done
+
+    @override
+    def reported(self, report: Report) -> None:
+        self.report = report
+
+    def note(self) -> dict[str, Any]:
+        """Return what a recording needs so that the round can be replayed."""
+        where = {"number": self.report.round, "of": self.report.part_of, "is_aside": self.is_aside}
+        return {**where, "asks": sorted(self.asks), "begun": self.begun, "hosted": sorted(self.hosted)}
+
+
+_ASKED: dict[str, RoundFlow] = {}
+"""The rounds in flight, by flow id. A client's own flow is never one of these, whatever it sends."""
+
+
+def round_of(flow: HTTPFlow) -> RoundFlow | None:
+    """Return the round that a flow is, None for a client's own request."""
+    if flow.id in _ASKED:
+        return _ASKED[flow.id]
+    note: Mapping[str, Any] | None = flow.metadata.get(NOTE, {}).get("round")
+    if note is None or flow.live:
+        return None
+    report = Report(round=note["number"], part_of=note["of"])
+    hosted, is_aside = frozenset(note.get("hosted", ())), note.get("is_aside") is True
+    return RoundFlow(frozenset(note["asks"]), note["begun"], hosted, report, is_aside=is_aside)
 
 
 class Origin:

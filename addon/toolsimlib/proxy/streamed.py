@@ -19,9 +19,8 @@ from toolsimlib.plan import Plan
 from toolsimlib.proxy.clocks import Clocks
 from toolsimlib.proxy.head import internal_error
 from toolsimlib.proxy.jobs import answer_too_large
-from toolsimlib.proxy.keep import BodyRecorder
-from toolsimlib.proxy.memory import Turn
 from toolsimlib.proxy.options.settings import Limits
+from toolsimlib.proxy.recorder import BodyRecorder
 from toolsimlib.proxy.slices import in_slices
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
@@ -29,10 +28,7 @@ from toolsimlib.wire.responses.kept import without_promise
 
 
 class StreamedAnswer:
-    """The answer to the request of a ``plan``. ``memory``: what is remembered of it.
-
-    ``cut`` and ``end`` as in the rules.
-    """
+    """The answer to the request of a ``plan``."""
 
     def __init__(
         self,
@@ -42,21 +38,23 @@ class StreamedAnswer:
         limits: Limits,
         clocks: Clocks,
         recorder: BodyRecorder,
-        memory: Turn | None = None,
         listener: Listener | None = None,
     ) -> None:
-        self._is_kept = bool(plan.form.id)
+        self.is_stored = bool(plan.form.id)
+        """Whether it has to be stored before its client gets the end (rule 3)."""
         self._rewriter = ResponseRewriter(
             plan, report, content_type=EVENT_STREAM, max_event_bytes=limits.max_event_bytes, listener=listener
         )
         self.report = report
         self.limits = limits
-        self.memory = memory
         self._clocks = clocks
         self._recorder = recorder
         self._received = 0
+        """Bytes of the backend's, so far."""
         self.cut = False
+        """Whether it ends before the backend does (rule 2)."""
         self.end = b""
+        """The last frames, if they are held back (rule 3)."""
 
     @property
     def finished(self) -> bool:
@@ -66,7 +64,7 @@ class StreamedAnswer:
     @property
     def final(self) -> Mapping[str, Any] | None:
         """The whole answer if it is over and has to be stored, else None."""
-        return self._rewriter.final if self._is_kept else None
+        return self._rewriter.final if self.is_stored else None
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; b"" = end of input, whichever side ended it."""

@@ -17,11 +17,10 @@ from toolsimlib.backends.scripted.backend import ScriptedBackend
 from toolsimlib.plan import AnswerForm, Plan
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.clocks import Clocks
-from toolsimlib.proxy.exchange import OPEN
-from toolsimlib.proxy.keep import BodyRecorder
-from toolsimlib.proxy.memory import Turn
+from toolsimlib.proxy.memory import Remembered
 from toolsimlib.proxy.mitmproxy12.feeding import ToolsimPauseHook, ToolsimStoreHook
 from toolsimlib.proxy.options.settings import Limits
+from toolsimlib.proxy.recorder import BodyRecorder
 from toolsimlib.proxy.streamed import StreamedAnswer
 from toolsimlib.report import Report
 
@@ -38,8 +37,9 @@ async def addon() -> Any:
         context.options.add_option("connection_strategy", str, "eager", "")
         context.configure(addon)
         addon.context = context
+        addon._recogniser.is_open = False  # There is no backend.
         yield addon
-        OPEN.clear()
+        ToolSim.exchanges.forget()
         await addon.done()
 
 
@@ -73,7 +73,7 @@ def test_whole_turn(addon: ToolSim) -> None:
     assert flow.response.headers["content-length"] == str(len(flow.response.content or b""))
     assert flow.metadata["toolsim"]["calls"] == ["f"]
     assert flow.comment == "1 call: f · #1 turn 1 · “hi”"
-    assert OPEN == {}
+    assert len(ToolSim.exchanges) == 0
     flow.get_state()  # type: ignore[no-untyped-call]
     flow.revert()  # type: ignore[no-untyped-call]
     assert json.loads(flow.request.content or b"") == body
@@ -91,7 +91,7 @@ def test_not_ours(body: object, addon: ToolSim) -> None:
     assert flow.response.json() == ANSWER
     assert "toolsim" not in flow.metadata
     assert flow.comment == "no tools"
-    assert OPEN == {}
+    assert len(ToolSim.exchanges) == 0
 
 
 def test_other_paths_stream(addon: ToolSim) -> None:
@@ -118,7 +118,7 @@ def test_a_turn_is_reported_exactly_once(addon: ToolSim, caplog: pytest.LogCaptu
         addon.response(flow)
         addon.client_disconnected(flow.client_conn)
     assert caplog.text.count("1 call f") == 1
-    assert 'toolsim_tool_calls_total{client="chat"} 1\n' in addon._metrics.text(0)
+    assert 'toolsim_tool_calls_total{client="chat"} 1\n' in addon._reports.metrics.text(0)
 
 
 @pytest.mark.parametrize("end", ["error", "client_disconnected"])
@@ -127,15 +127,15 @@ def test_aborted_exchange_is_freed(end: str, addon: ToolSim, caplog: pytest.LogC
     flow = asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS})
     addon.requestheaders(flow)
     addon.request(flow)
-    assert list(OPEN) == [flow.id]
+    assert ToolSim.exchanges.of(flow) is not None
     with caplog.at_level("INFO"):
         if end == "error":
             addon.error(flow)
         else:
             addon.client_disconnected(tflow.tclient_conn())
-            assert list(OPEN) == [flow.id]
+            assert ToolSim.exchanges.of(flow) is not None
             addon.client_disconnected(flow.client_conn)
-    assert OPEN == {}
+    assert len(ToolSim.exchanges) == 0
     assert "the client left" in caplog.text
 
 
@@ -187,7 +187,7 @@ def test_upstream_that_is_the_builtin_backend_is_guarded(addon: Any, loopback: L
             flow.request.headers["origin"] = origin
         addon.requestheaders(flow)
         assert (flow.response and flow.response.status_code) == status
-        OPEN.clear()
+        ToolSim.exchanges.forget()
 
 
 def test_reload_keeps_exchanges(addon: ToolSim) -> None:
@@ -200,14 +200,14 @@ def test_reload_keeps_exchanges(addon: ToolSim) -> None:
     later.responseheaders(flow)
     later.response(flow)
     assert flow.response.json()["choices"][0]["finish_reason"] == "tool_calls"
-    assert OPEN == {}
+    assert len(ToolSim.exchanges) == 0
 
 
 async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
     """A replaced store, and the last one at shutdown: none of their files stays open."""
     for name in "one", "two":
         addon.context.configure(addon, toolsim_store=f"sqlite:{tmp_path / name}")
-        assert await addon._memory.keep(Turn("p", own=b"[]"), b"{}", []) is True
+        assert await addon._memory.keep(Remembered("p", own=b"[]"), b"{}", []) is True
         assert (tmp_path / f"{name}-wal").exists()
     await addon.done()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import gzip
 import json
+from typing import Any
 
 import pytest
-from mitmproxy.http import HTTPFlow, Response
+from mitmproxy.http import Response
 from mitmproxy.test import tflow
-from toolsimlib.plan import Policy
-from toolsimlib.proxy.attempt import Attempt, known_of, note_missed_calls
-from toolsimlib.proxy.jobs import RequestJob, run
-from toolsimlib.proxy.known import Backend, Root
-from toolsimlib.proxy.notes import policy_as_dict
+from toolsimlib.plan import Plan, Policy
+from toolsimlib.proxy.attempt import Attempt
+from toolsimlib.proxy.exchange import Exchange
+from toolsimlib.proxy.jobs import run
+from toolsimlib.proxy.known import Backend, KnownBackends, Root
+from toolsimlib.proxy.metadata import policy_as_dict
+from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.report import Report
-from toolsimlib.request.rewrite import Rewritten
 
 BODY = {
     "model": "m",
@@ -25,57 +27,78 @@ BODY = {
 AUTO = Policy(engine="auto", mode="auto", constrain="auto", sentinel="auto")
 
 
-def read(policy: Policy = AUTO, backend: Backend | None = None) -> Attempt:
-    backend = backend or Backend(Root("http", "h", 1), engine="llama.cpp")
-    body = json.dumps(BODY).encode()
-    known = known_of(backend, policy)
-    path = "/v1/chat/completions"
-    job = RequestJob("chat", path, "", body, 10_000, known.policy, None, Report(), known.refused)
-    return Attempt(job, policy, backend)
+class Asked:
+    """A request that has been rewritten and sent, and the exchange that it belongs to."""
 
+    def __init__(self, backend: Backend | None = None) -> None:
+        known = KnownBackends()
+        self.backend = backend or Backend(Root("http", "h", 1), engine="llama.cpp")
+        self.attempt = Attempt(self.backend, known)
+        self.exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits())
+        self.exchange.attach(self.attempt)
+        self.flow = tflow.tflow()
+        self.flow.request.path, self.flow.request.raw_content = "/v1/chat/completions", json.dumps(BODY).encode()
+        job = self.exchange.request_job(self.flow, "chat", AUTO)
+        assert job is not None
+        self.exchange.take_request(self.flow, run(job))
 
-def made(job: RequestJob | None) -> Rewritten:
-    assert job is not None
-    rewritten = run(job).rewritten
-    assert rewritten is not None
-    return rewritten
+    @property
+    def plan(self) -> Plan:
+        assert self.exchange.plan is not None
+        return self.exchange.plan
 
+    @property
+    def body(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.flow.request.raw_content or b"")
+        return found
 
-def refused(status: int, content: bytes, **headers: str) -> HTTPFlow:
-    flow = tflow.tflow()
-    flow.response = Response.make(status, content, {name.replace("_", "-"): value for name, value in headers.items()})
-    return flow
+    def gets(self, status: int, content: bytes, *, can_resend: bool = True, **headers: str) -> bool:
+        """Let the backend answer; return whether the request is sent again, which is then done."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.flow.response = Response.make(status, b"", named)
+        self.flow.response.raw_content = content
+        if not self.attempt.is_refused(self.exchange, self.flow, can_resend=can_resend):
+            return False
+        assert self.attempt.again is not None
+        self.attempt.take_again(self.exchange, self.flow, run(self.attempt.again))
+        assert self.attempt.again is None
+        return True
 
 
 def test_one_refusal_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
     """Tools are refused, then the schema: the last request asks in words, and each refusal was logged once."""
-    request = read()
-    first = made(request.job)
-    assert first.plan.attempts == {"tools"}
-    assert first.body == request.job.data
-    again = request.without_refused(refused(500, b"tools param requires --jinja flag"), first.plan, again=True)
-    second = made(again)
-    assert again is not None
-    assert again.report.warnings == ["REFUSED:tools"]
-    assert second.plan.attempts == {"constraint"}
-    assert json.loads(second.body)["response_format"]["type"] == "json_schema"
-    assert policy_as_dict(second.plan.policy) == {"constrain": "json_schema", "engine": "llama.cpp"}
-    third = made(request.without_refused(refused(400, b"Unsupported: response_format"), second.plan, again=True))
-    assert third.plan.attempts == frozenset()
-    assert "response_format" not in json.loads(third.body)
-    assert b"CLIENT TOOL CATALOG" in third.body
+    asked = Asked()
+    assert asked.plan.attempts == {"tools"}
+    assert asked.flow.request.raw_content == json.dumps(BODY).encode()
+    assert asked.gets(500, b"tools param requires --jinja flag")
+    assert asked.exchange.report.warnings == ["REFUSED:tools"]
+    assert asked.plan.attempts == {"constraint"}
+    assert asked.body["response_format"]["type"] == "json_schema"
+    assert policy_as_dict(asked.plan.policy) == {"constrain": "json_schema", "engine": "llama.cpp"}
+    assert asked.gets(400, b"Unsupported: response_format")
+    assert asked.plan.attempts == frozenset()
+    assert "response_format" not in asked.body
+    assert "CLIENT TOOL CATALOG" in json.dumps(asked.body)
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert "--jinja" in caplog.text
+    assert not asked.gets(400, b"Unsupported: response_format")
+
+
+def test_an_error_is_read_before_its_client_gets_it() -> None:
+    """It may be a refusal; once nothing is attempted any more, an error passes."""
+    asked = Asked()
+    asked.flow.response = Response.make(500)
+    asked.flow.response.raw_content = None
+    asked.exchange.begin(asked.flow)
+    assert asked.flow.response.stream is False
+    asked.attempt.settle()
+    asked.exchange.begin(asked.flow)
+    assert callable(asked.flow.response.stream)
 
 
 def test_a_compressed_refusal_is_read() -> None:
     """The error is decoded before it is read."""
-    request = read()
-    first = made(request.job)
-    flow = refused(400, b"", content_encoding="gzip")
-    assert flow.response is not None
-    flow.response.raw_content = gzip.compress(b"m does not support tools")
-    assert request.without_refused(flow, first.plan, again=True) is not None
+    assert Asked().gets(400, gzip.compress(b"m does not support tools"), content_encoding="gzip")
 
 
 @pytest.mark.parametrize(
@@ -83,26 +106,23 @@ def test_a_compressed_refusal_is_read() -> None:
 )
 def test_other_answers_change_nothing(status: int, content: bytes) -> None:
     """The client gets them, and nothing is remembered."""
-    request = read()
-    first = made(request.job)
-    assert request.without_refused(refused(status, content), first.plan, again=True) is None
-    assert request.backend.refused == set()
+    asked = Asked()
+    assert not asked.gets(status, content)
+    assert asked.backend.refused == set()
 
 
 def test_what_cannot_be_sent_again_is_remembered() -> None:
     """The client gets this error, and the next request leaves the feature out."""
-    request = read()
-    first = made(request.job)
-    assert request.without_refused(refused(400, b"no support: does not support tools"), first.plan, again=False) is None
-    assert made(read(backend=request.backend).job).plan.attempts == {"constraint"}
+    asked = Asked()
+    assert not asked.gets(400, b"no support: does not support tools", can_resend=False)
+    assert Asked(asked.backend).plan.attempts == {"constraint"}
 
 
 def test_a_missed_call_is_remembered() -> None:
     """A native answer contained a call as text: from then on that model's calls are requested as text."""
-    request = read()
-    first = made(request.job)
-    block = {"choice": 0, "start": 0, "end": 1, "verdicts": ["text UNKNOWN_TOOL"], "repairs": []}
-    note_missed_calls(request.backend, first.plan, Report(blocks=[block]))
-    assert request.backend.refused == set()
-    note_missed_calls(request.backend, first.plan, Report(blocks=[{**block, "verdicts": ["call f"]}]))
-    assert request.backend.refused == {("m", "tools")}
+    for verdict, refused in (("text UNKNOWN_TOOL", set()), ("call f", {("m", "tools")})):
+        asked = Asked()
+        block = {"choice": 0, "start": 0, "end": 1, "verdicts": [verdict], "repairs": []}
+        asked.exchange.report.blocks.append(block)
+        asked.exchange.close(asked.flow, 200)
+        assert asked.backend.refused == refused

@@ -7,7 +7,7 @@ from mitmproxy.http import HTTPFlow, Request, Response
 from mitmproxy.test import taddons, tflow
 from mitmproxy.types import CommandTypes
 from toolsimlib.proxy.commands import Inspect
-from toolsimlib.proxy.keep import BodyRecorder
+from toolsimlib.proxy.recorder import BodyRecorder
 
 MESSAGES = [
     {"role": "system", "content": "Be terse."},

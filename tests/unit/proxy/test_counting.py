@@ -9,7 +9,7 @@ import pytest
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.counting import compacted, count_at_once, take_count
+from toolsimlib.proxy.counting import OtherAction, other_action
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, run
 from toolsimlib.proxy.options.settings import Limits
@@ -17,18 +17,18 @@ from toolsimlib.report import Report
 from toolsimlib.wire.responses.actions import Action
 
 
-def asked(action: Action, backend: Any = "auto", **body: Any) -> tuple[Exchange, HTTPFlow]:
+def asked(action: Action, backend: Any = "auto", **body: Any) -> tuple[Exchange, OtherAction, HTTPFlow]:
     """Return a request for an action, after rewriting."""
     flow = tflow.tflow()
     flow.request.path = f"/v1/responses/{action}"
     flow.request.raw_content = json.dumps({"model": "m", "input": "Hello", **body}).encode()
     exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits())
-    exchange.action = action
+    other = OtherAction(action)
+    exchange.attach(other)
     job = exchange.request_job(flow, "responses", Policy(backend=backend))
     assert job is not None
     exchange.take_request(flow, run(job))
-    count_at_once(exchange, flow)
-    return exchange, flow
+    return exchange, other, flow
 
 
 def response_of(flow: HTTPFlow) -> dict[str, Any]:
@@ -39,9 +39,9 @@ def response_of(flow: HTTPFlow) -> dict[str, Any]:
 
 def test_a_chat_backend_is_not_asked() -> None:
     """It has no such endpoint: the estimate is the answer."""
-    exchange, flow = asked("input_tokens", "chat")
+    exchange, other, flow = asked("input_tokens", "chat")
     assert response_of(flow)["estimated"] is True
-    take_count(exchange, flow)
+    other.take_count(exchange, flow)
     assert response_of(flow)["estimated"] is True
 
 
@@ -55,27 +55,28 @@ def test_a_chat_backend_is_not_asked() -> None:
 )
 def test_a_backend_that_is_asked(status: int, body: bytes, expected: dict[str, Any]) -> None:
     """The client gets its count or its error; without such an endpoint it gets an estimate, at once from then on."""
-    exchange, flow = asked("input_tokens")
+    exchange, other, flow = asked("input_tokens")
     assert flow.response is None
     assert flow.request.path == "/v1/responses/input_tokens"
     flow.response = Response.make(status, body)
     flow.response.stream = True
     exchange.begin(flow)
     assert flow.response.stream is False
-    take_count(exchange, flow)
+    other.take_count(exchange, flow)
     assert response_of(flow) == expected
     assert exchange.backend.counts is (status != 404)
 
 
 def test_a_summary_takes_the_place_of_the_answer() -> None:
     """An error stays as it is, and an ordinary turn is unaffected."""
-    exchange, _ = asked("compact", "chat")
+    exchange, other, _ = asked("compact", "chat")
     content = [{"type": "output_text", "text": "Short."}]
     body = json.dumps({"status": "completed", "output": [{"type": "message", "content": content}]}).encode()
-    done = compacted(exchange, Done(Report(), body=body))
+    done = other.read(exchange, Done(Report(), body=body))
     assert [item["type"] for item in json.loads(done.body)["output"]] == ["message", "compaction"]
     bad = Done(Report(), status=502, body=b"{}")
-    assert compacted(exchange, bad) is bad
-    assert compacted(exchange, Done(Report(), body=b"{}")).error is not None
-    exchange.action = None
-    assert compacted(exchange, done) is done
+    assert other.read(exchange, bad) is bad
+    assert other.read(exchange, Done(Report(), body=b"{}")).error is not None
+    assert other_action(exchange) == "compact"
+    exchange, other, _ = asked("input_tokens", "chat")
+    assert other.read(exchange, done) is done

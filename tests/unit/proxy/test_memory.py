@@ -11,7 +11,7 @@ import pytest
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Kept
 from toolsimlib.proxy.jobs import Done
-from toolsimlib.proxy.memory import LOST, UNAVAILABLE, Memory, Turn, partition_of
+from toolsimlib.proxy.memory import LOST, UNAVAILABLE, Memory, Remembered, partition_of
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import Bounds, Conflict, Record, Size, StoreError
 from toolsimlib.wire.responses.kept import Recalled, References, items_of
@@ -26,8 +26,8 @@ def memory(bounds: Bounds | None = None) -> Memory:
     return made
 
 
-def turn(id: str, references: References | None = None) -> Turn:
-    return Turn("p", kept=Kept(id), references=references or References(), own=b'[{"id":"i1"}]', names=("i1",))
+def turn(id: str, references: References | None = None) -> Remembered:
+    return Remembered("p", kept=Kept(id), references=references or References(), own=b'[{"id":"i1"}]', names=("i1",))
 
 
 async def test_what_was_stored_is_recalled() -> None:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
-from mitmproxy.http import HTTPFlow
-from mitmproxy.test import taddons, tflow
+from mitmproxy.test import taddons
 from toolsimlib.proxy import recognise
-from toolsimlib.proxy.exchange import OPEN, Exchange
 from toolsimlib.proxy.known import Backend, KnownBackends
-from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.recognise import Recogniser
-from toolsimlib.report import Report
 
 VLLM = {"/version": b'{"version": "0.11.0"}'}
 
@@ -65,21 +60,14 @@ async def recogniser(known: KnownBackends) -> AsyncIterator[Recogniser]:
     recogniser.is_open = True
     with taddons.context():
         yield recogniser
-    recogniser.done()
+    recogniser.stop()
     await settled(known)
-    OPEN.clear()
 
 
-Asked = Callable[..., HTTPFlow]
-
-
-def request(backend: Backend, *, may_ask: bool = True, live: bool = True) -> HTTPFlow:
-    flow = tflow.tflow()
-    flow.live = live
-    limits = Limits()
-    exchange = OPEN[flow.id] = Exchange(Report(), client_id="c", cors={}, limits=limits, backend=backend)
-    exchange.may_ask = may_ask
-    return flow
+async def first_hook(recogniser: Recogniser, backend: Backend) -> None:
+    """Do what the first hook of a request does."""
+    if (answered := recogniser.ask(backend)) is not None:
+        await answered
 
 
 async def settled(known: KnownBackends) -> None:
@@ -92,11 +80,11 @@ async def test_the_first_request_waits_for_the_answer(known: KnownBackends, reco
     """After that it is known, and not asked again."""
     async with serve(VLLM) as pages:
         backend = known.at("http", "127.0.0.1", pages.port, "/v1")
-        await recogniser.requestheaders(request(backend))
+        await first_hook(recogniser, backend)
         assert backend.engine == "vllm"
         await settled(known)
         asked = len(pages.asked)
-        await recogniser.requestheaders(request(backend))
+        await first_hook(recogniser, backend)
         assert len(pages.asked) == asked
         assert all(head.startswith(b"GET ") for head in pages.asked)
 
@@ -105,7 +93,7 @@ async def test_a_server_that_is_none_of_them(known: KnownBackends, recogniser: R
     """Unknown counts as an answer: it is not asked again."""
     async with serve({"/version": b"[" * 100_000}) as pages:
         backend = known.at("http", "127.0.0.1", pages.port)
-        await recogniser.requestheaders(request(backend))
+        await first_hook(recogniser, backend)
         await settled(known)
         assert backend.engine == "unknown"
 
@@ -120,19 +108,19 @@ async def test_a_server_that_hangs(
         pages.hangs = True
         backend = known.at("http", "127.0.0.1", pages.port)
         async with asyncio.timeout(2):
-            await recogniser.requestheaders(request(backend))
+            await first_hook(recogniser, backend)
         assert backend.engine is None
         asking = backend.asking
         assert asking is not None
-        await recogniser.requestheaders(request(backend))
+        await first_hook(recogniser, backend)
         assert backend.asking is asking
         await settled(known)
         assert asking.exception() is None
         pages.hangs = False
-        await recogniser.requestheaders(request(backend))
+        await first_hook(recogniser, backend)
         assert backend.asking is None
         monkeypatch.setattr(recognise, "REST_SECONDS", 0.0)
-        await recogniser.requestheaders(request(backend))
+        await first_hook(recogniser, backend)
         await settled(known)
         assert backend.engine == "vllm"
 
@@ -141,21 +129,16 @@ async def test_nobody_there(known: KnownBackends, recogniser: Recogniser) -> Non
     """A closed port decides nothing."""
     async with serve(VLLM) as pages:
         backend = known.at("http", "127.0.0.1", pages.port)
-    await recogniser.requestheaders(request(backend))
+    await first_hook(recogniser, backend)
     await settled(known)
     assert backend.engine is None
 
 
-@pytest.mark.parametrize("why", ["not ours", "switched off", "from a file", "no exchange"])
-async def test_who_is_not_asked(why: str, known: KnownBackends, recogniser: Recogniser) -> None:
-    """A host that the operator did not name, one whose engine was set, and the backend of a stored flow."""
+async def test_one_whose_engine_was_set_is_not_asked(known: KnownBackends, recogniser: Recogniser) -> None:
     async with serve(VLLM) as pages:
         backend = known.at("http", "127.0.0.1", pages.port)
-        recogniser.is_open = why != "switched off"
-        flow = request(backend, may_ask=why != "not ours", live=why != "from a file")
-        if why == "no exchange":
-            OPEN.clear()
-        await recogniser.requestheaders(flow)
+        recogniser.is_open = False
+        await first_hook(recogniser, backend)
         assert (backend.asking, pages.asked) == (None, [])
 
 
@@ -164,9 +147,7 @@ async def test_the_key(key: str, known: KnownBackends, recogniser: Recogniser) -
     """The operator's key for the backend is sent, and none of the client's."""
     recogniser.key = key
     async with serve({}) as pages:
-        flow: Any = request(known.at("http", "127.0.0.1", pages.port))
-        flow.request.headers["authorization"] = "Bearer sk-client"
-        await recogniser.requestheaders(flow)
+        await first_hook(recogniser, known.at("http", "127.0.0.1", pages.port))
         await settled(known)
         assert pages.asked
         for head in pages.asked:

@@ -13,10 +13,11 @@ from mitmproxy.test import tflow
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.background.edge import BackgroundAnswers
+from toolsimlib.proxy.counting import OtherAction
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, run
 from toolsimlib.proxy.mcp_servers import Servers
-from toolsimlib.proxy.memory import UNAVAILABLE, Memory
+from toolsimlib.proxy.memory import UNAVAILABLE, Memory, Remembered
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.remembering import Remembering
 from toolsimlib.proxy.rounds import Rounds
@@ -59,13 +60,17 @@ def begun(remembering: Remembering, body: Any, encoding: str = "") -> tuple[HTTP
     return flow, exchange, remembering.take(flow, exchange)
 
 
+def turn_of(exchange: Exchange) -> Remembered:
+    found = exchange.find(Remembered)
+    assert found is not None
+    return found
+
+
 async def answered(remembering: Remembering, flow: HTTPFlow, exchange: Exchange) -> dict[str, Any]:
     """Let a chat backend answer; return the client's answer."""
     job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
     assert job is not None
-    done = run(remembering.ask_for_own(exchange, job))
-    exchange.take_request(flow, done)
-    remembering.take_own(exchange, done)
+    exchange.take_request(flow, run(job))
     flow.response = tflow.tresp(content=b'{"choices":[{"message":{"content":"Fine."},"finish_reason":"stop"}]}')
     flow.response.headers.clear()
     exchange.begin(flow)
@@ -99,8 +104,7 @@ async def test_words_that_only_look_like_references(remembering: Remembering) ->
     assert waits
     await remembering.recall(flow, exchange)
     assert flow.response is None
-    assert exchange.memory is not None
-    assert exchange.memory.body is None
+    assert turn_of(exchange).body is None
     assert (await answered(remembering, flow, exchange))["store"] is True
 
 
@@ -127,8 +131,7 @@ async def test_an_answer_in_the_background_is_seen(remembering: Remembering) -> 
             assert waits
             await remembering.recall(flow, exchange)
             assert flow.response is None
-            assert exchange.memory is not None
-            assert exchange.memory.in_background is expected
+            assert turn_of(exchange).in_background is expected
 
 
 async def test_errors_take_the_place_of_the_answer(
@@ -174,7 +177,7 @@ async def test_without_a_store_nothing_is_remembered() -> None:
     """No store: nothing is stored, and nothing waits."""
     remembering = over(Memory())
     flow, exchange, waits = begun(remembering, {"previous_response_id": "r"})
-    assert (exchange.memory, waits) == (None, False)
+    assert (exchange.find(Remembered), waits) == (None, False)
     assert flow.response is None
 
 
@@ -190,23 +193,20 @@ async def test_a_request_is_read_once(remembering: Remembering, monkeypatch: pyt
     flow, exchange, _ = begun(remembering, {"model": "m", "input": [{"role": "user", "content": "Hello"}]})
     await answered(remembering, flow, exchange)
     assert jobs == []
-    assert exchange.memory is not None
-    (item,) = json.loads(exchange.memory.own or b"")
-    assert (item["content"], exchange.memory.names) == ([{"type": "input_text", "text": "Hello"}], (item["id"],))
+    (item,) = json.loads(turn_of(exchange).own or b"")
+    assert (item["content"], turn_of(exchange).names) == ([{"type": "input_text", "text": "Hello"}], (item["id"],))
 
 
 async def test_what_is_not_to_be_stored_is_not_prepared(remembering: Remembering) -> None:
     """With ``store: false``, and for a count, nothing is prepared for the store."""
     for body, action in ({"store": False}, None), ({}, "input_tokens"):
         flow, exchange, _ = begun(remembering, {"model": "m", "input": "Hello", **body})
-        exchange.action = action  # type: ignore[assignment]
+        if action is not None:
+            exchange.attach(OtherAction(action))
         job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
         assert job is not None
-        done = run(remembering.ask_for_own(exchange, job))
-        exchange.take_request(flow, done)
-        remembering.take_own(exchange, done)
-        assert exchange.memory is not None
-        assert exchange.memory.own is None
+        exchange.take_request(flow, run(job))
+        assert turn_of(exchange).own is None
 
 
 async def test_a_bug_promises_nothing(
@@ -220,7 +220,7 @@ async def test_a_bug_promises_nothing(
     flow, exchange, _ = begun(remembering, {"model": "m", "input": "Hi", "stream": True})
     job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
     assert job is not None
-    exchange.take_request(flow, run(remembering.ask_for_own(exchange, job)))
+    exchange.take_request(flow, run(job))
     flow.response = tflow.tresp(content=None, headers=((b"content-type", b"text/event-stream"),))
     exchange.begin(flow)
     text = {"choices": [{"index": 0, "delta": {"content": "Fine."}, "finish_reason": "stop"}]}
@@ -230,5 +230,5 @@ async def test_a_bug_promises_nothing(
     assert b'"store":true' in answer.end.split(b"event: response.completed")[1]
     monkeypatch.setattr(memory, "keep", broken)
     with pytest.raises(RuntimeError):
-        await remembering.store_streamed(answer)
+        await remembering.store_streamed(exchange)
     assert b'"store":false' in answer.end.split(b"event: response.completed")[1]

@@ -14,8 +14,10 @@ from toolsimlib.hosted.servers import Server
 from toolsimlib.loop.course import Bounds, Round
 from toolsimlib.loop.hosted_calls import Hosting
 from toolsimlib.plan import AnswerForm, Policy
-from toolsimlib.proxy.keep import BodyRecorder
-from toolsimlib.proxy.rounds import MAX_BODY_BYTES, ROUNDS_OFF, Origin, Rounds
+from toolsimlib.proxy.exchange import Exchange
+from toolsimlib.proxy.metadata import NOTE
+from toolsimlib.proxy.options.settings import Limits
+from toolsimlib.proxy.rounds import _ASKED, MAX_BODY_BYTES, ROUNDS_OFF, Origin, RoundFlow, Rounds, round_of
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import CHAT
 
@@ -72,10 +74,12 @@ async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
     assert (flow.request.host, flow.request.path) == ("127.0.0.1", "/v1/chat/completions")
     assert flow.request.port != 81
     assert flow.request.raw_content == RAW
-    handed_over.take_back(flow, BodyRecorder())
+    exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits())
+    handed_over.take(exchange)
+    exchange.close(flow, 200)
     assert flow.request.url == before.url
     assert flow.request.headers == before.headers
-    handed_over.take_back(None, BodyRecorder())
+    exchange.close(None, None)
 
 
 @pytest.mark.parametrize(
@@ -137,3 +141,21 @@ async def test_the_job_of_an_answer_in_the_background(policy: Policy, tools: boo
     job = rounds.in_background(asked(large), CHAT, form, large, policy, Bounds(), None)
     assert job.bounds.rounds == 1
     assert job.report.warnings == ([ROUNDS_OFF] if policy.asks_again else [])
+
+
+def test_a_round_is_known_by_its_flow_alone() -> None:
+    """During a round by its id; a client cannot mark its own flow as a round, nor can a note in a live flow."""
+    flow = tflow.tflow()
+    assert round_of(flow) is None
+    report = Report(round=2, part_of="x")
+    made = RoundFlow(frozenset({"NO_CALL"}), "<tool", frozenset({"a__b"}), report, is_aside=True)
+    _ASKED[flow.id] = made
+    try:
+        assert round_of(flow) is made
+    finally:
+        del _ASKED[flow.id]
+    flow.metadata[NOTE] = {"round": made.note()}
+    flow.live = True
+    assert round_of(flow) is None
+    flow.live = False
+    assert round_of(flow) == made

@@ -9,8 +9,8 @@ import pytest
 from support.wire import chat_frame
 from toolsimlib.plan import AnswerForm, Plan, Tool
 from toolsimlib.proxy.clocks import MAX_TICK_SECONDS, Clocks
-from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.options.settings import Limits
+from toolsimlib.proxy.recorder import BodyRecorder
 from toolsimlib.proxy.streamed import StreamedAnswer
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter

@@ -18,8 +18,8 @@ from mitmproxy.io import read_flows_from_paths
 from mitmproxy.test import tflow
 from support.recording import CALL, chat_answer, chat_stream, context, exchange, question, recording
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.keep import BoundedBuffer
-from toolsimlib.proxy.notes import NOTE, REPORT, is_stored, policy_for
+from toolsimlib.proxy.metadata import NOTE, REPORT, is_stored, policy_for
+from toolsimlib.proxy.recorder import BoundedBuffer
 from toolsimrec.capture import Capture, both_sides, write
 from toolsimrec.commands import Commands
 

@@ -15,7 +15,7 @@ import toolsimlib.wire.ids
 import toolsimlib.wire.responses.event_stream
 from mitmproxy.exceptions import CommandError
 from support.recording import CALL, chat_answer, chat_stream, context, exchange, question, recording
-from toolsimlib.proxy.notes import NOTE
+from toolsimlib.proxy.metadata import NOTE
 from toolsimrec.capture import dump, write
 from toolsimrec.commands import Commands
 from toolsimrec.replay import cut_by, main, recorded, replay_file, summary

@@ -11,7 +11,6 @@ from mitmproxy.addons.serverplayback import ServerPlayback
 from mitmproxy.http import HTTPFlow
 from support.recording import context, question, recording
 from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.exchange import OPEN
 from toolsimrec.server_replay import ServerReplay
 
 
@@ -28,7 +27,7 @@ class Stage:
     def ask(self, flow: HTTPFlow) -> HTTPFlow:
         for hook in ("requestheaders", "request", "responseheaders", "response"):
             if hook == "responseheaders" and flow.response is None:
-                OPEN.pop(flow.id, None)
+                ToolSim.exchanges.forget()
                 break
             for addon in self.chain:
                 if hasattr(addon, hook):

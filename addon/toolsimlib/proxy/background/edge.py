@@ -20,8 +20,8 @@ from toolsimlib.proxy.background.runs import Finished, Run, Runs
 from toolsimlib.proxy.exchange import MODE_HEADER, Exchange
 from toolsimlib.proxy.jobs import BackgroundJob, Done, Job, PageJob, RequestJob
 from toolsimlib.proxy.mcp_servers import Servers
-from toolsimlib.proxy.memory import UNAVAILABLE, Memory
-from toolsimlib.proxy.notes import COMMENT
+from toolsimlib.proxy.memory import UNAVAILABLE, Memory, Remembered
+from toolsimlib.proxy.metadata import COMMENT
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.reporting.metrics import Family
 from toolsimlib.proxy.rounds import Rounds
@@ -84,9 +84,9 @@ class BackgroundAnswers:
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> None:
         """Start an answer, and send its client the queued Response; or answer the flow with an error."""
-        assert exchange.memory is not None
-        partition, store = exchange.memory.partition, self.settings.store
-        most = store.background if store is not None else BACKGROUND
+        turn, store = exchange.find(Remembered), self.settings.store
+        assert turn is not None
+        partition, most = turn.partition, store.background if store is not None else BACKGROUND
         if (refusal := self._places.refusal(partition, most)) is not None:
             flow.response = exchange.refuse(refusal)
             return
@@ -103,7 +103,7 @@ class BackgroundAnswers:
         run, shown = prepared
         self._runs.start(run)
         # The answer is logged and counted when it is over, not with this flow.
-        exchange.report = Report()
+        exchange.replace_report(Report())
         if not flow.comment and run.job.hosted is None:  # The comment shows calls that wait for approval.
             flow.comment = flow.metadata[COMMENT] = f"in the background: {run.lease.id}"
         if run.log is not None:
@@ -115,9 +115,10 @@ class BackgroundAnswers:
         self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy
     ) -> tuple[Run, bytes] | ApiError:
         """Store an answer as queued; return it and what its client gets, or the error."""
-        turn, limit, request, settings = exchange.memory, exchange.limits.max_request_bytes, flow.request, self.settings
+        turn, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
+        request, settings = flow.request, self.settings
         assert turn is not None
-        data, encoding = (turn.sent, turn.encoding) if turn.body is None else (turn.body, "")
+        data, encoding = (turn.received, turn.encoding) if turn.body is None else (turn.body, "")
         made = await self._do(BackgroundJob(api.name, encoding, data, limit, turn.kept, Report()))
         if made.error is not None:
             return made.error
@@ -141,7 +142,7 @@ class BackgroundAnswers:
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange, call: Call) -> bool:
         """Answer a request about a background answer; return whether there is one."""
-        turn = exchange.memory
+        turn = exchange.find(Remembered)
         assert turn is not None
         if call.resource.kind not in ("response", "cancel"):
             return False
@@ -205,4 +206,4 @@ class BackgroundAnswers:
         return True
 
     def _show(self, flow: HTTPFlow, exchange: Exchange, stream: Stream) -> None:
-        exchange.hand_over(self._rounds.show(flow, stream))
+        self._rounds.show(flow, stream).take(exchange)

@@ -26,7 +26,7 @@ from typing import Any
 from mitmproxy.connection import Client, Server
 from mitmproxy.http import Headers, HTTPFlow, Message, Request, Response
 
-from toolsimlib.proxy.notes import REPORT, SENT
+from toolsimlib.proxy.metadata import REPORT, SENT
 
 
 def incoming(flow: HTTPFlow) -> Mapping[str, Any]:

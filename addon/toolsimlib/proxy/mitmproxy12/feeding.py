@@ -8,7 +8,7 @@ Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
    ``Http1Server.send`` given it only frames it as a chunk. Nearly all events of a stream are of this
    kind, so we do both in one step, which saves half of mitmproxy's own work.
 3. A hook asks every addon for a handler, and once more for ``update`` if its argument is a flow: 0.1
-   ms each time. So the hooks during an answer take the answer as their argument.
+   ms each time. So the hook that may run many times during an answer takes the answer as its argument.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import override
 
+from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.commands import Command, RequestWakeup, SendData, StartHook
 from mitmproxy.proxy.events import Event
 from mitmproxy.proxy.layer import CommandGenerator
@@ -42,9 +43,9 @@ class ToolsimPauseHook(StartHook):  # type: ignore[no-untyped-call]
 
 @dataclass
 class ToolsimStoreHook(StartHook):  # type: ignore[no-untyped-call]
-    """A streamed answer has to be stored."""
+    """The streamed answer of a flow has to be stored."""
 
-    answer: StreamedAnswer
+    flow: HTTPFlow
 
 
 class Feeding(OwnStream):
@@ -92,7 +93,7 @@ class Feeding(OwnStream):
         if isinstance(event, ResponseEndOfMessage):
             answer = self.fed
             self.stop_feeding()
-            if answer is not None and answer.memory is not None:
+            if answer is not None and answer.is_stored:
                 for chunks in answer.slices(b""):
                     yield from map(self.sending, chunks or ())
                 yield from self.store(answer)
@@ -115,7 +116,7 @@ class Feeding(OwnStream):
     def store(self, answer: StreamedAnswer) -> CommandGenerator[None]:
         """Have an answer that is over stored before the client gets its end."""
         if answer.end:
-            yield ToolsimStoreHook(answer)
+            yield ToolsimStoreHook(self.flow)
             yield from map(self.sending, answer.release(answer.end))
 
     def sending(self, data: bytes) -> Command:

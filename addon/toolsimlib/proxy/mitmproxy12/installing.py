@@ -12,9 +12,11 @@ from h11._readers import ChunkedReader
 from mitmproxy.proxy.layers import http
 from mitmproxy.proxy.layers.http import HttpStream, _http1
 
+from toolsimlib.proxy.exchanges import Exchanges
 from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.mitmproxy12.chunks import JoiningReader
 from toolsimlib.proxy.mitmproxy12.endable import EndableStream
+from toolsimlib.proxy.mitmproxy12.stream import OwnStream
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +48,9 @@ def check() -> None:
         )
 
 
-def install() -> None:
-    """Make new connections use our classes."""
+def install(exchanges: Exchanges) -> None:
+    """Make new connections use our classes; ``exchanges``: where they find what they carry."""
+    OwnStream.exchanges = exchanges
     if not _missing():
         http.HttpStream = EndableStream  # type: ignore[misc]
     if getattr(_http1, "ChunkedReader", None) is ChunkedReader:

@@ -26,6 +26,7 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseEndOfMessage,
 )
 
+from toolsimlib.proxy.attempt import Attempt
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.mitmproxy12.stream import OwnStream
 
@@ -54,9 +55,12 @@ class Resending(OwnStream):
 
     def is_refused(self, exchange: Exchange) -> bool:
         """Return whether the error that has arrived only requires a request without what was attempted."""
+        attempt = exchange.find(Attempt)
+        if attempt is None:
+            return False
         assert self.flow.response is not None
         self.flow.response.data.content = bytes(self.response_body_buf)
-        if not exchange.may_resend(self.flow, possible=self.context.server.alpn != b"h2"):
+        if not attempt.is_refused(exchange, self.flow, can_resend=self.context.server.alpn != b"h2"):
             return False
         self.response_body_buf.clear()  # type: ignore[no-untyped-call]
         return True

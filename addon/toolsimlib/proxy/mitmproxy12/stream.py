@@ -21,7 +21,7 @@ A stream keeps its class until it ends: loading and unloading the addon only aff
 
 from __future__ import annotations
 
-from typing import override
+from typing import ClassVar, override
 
 from mitmproxy.http import Response
 from mitmproxy.proxy.events import Event
@@ -29,19 +29,22 @@ from mitmproxy.proxy.layer import CommandGenerator
 from mitmproxy.proxy.layers.http import HttpLayer, HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError
 
-from toolsimlib.proxy.exchange import OPEN, Exchange
+from toolsimlib.proxy.exchange import Exchange
+from toolsimlib.proxy.exchanges import Exchanges
 
 
 class OwnStream(HttpStream):
     """What the rooms of this stream share."""
 
+    exchanges: ClassVar = Exchanges()
+    """What is in flight; as set when the class was installed."""
     ended = False
     """Whether we have ended the answer: what the backend does then is no error."""
 
     @property
     def exchange(self) -> Exchange | None:
         """The exchange that this stream carries, None if its answer is not ours to make."""
-        exchange = OPEN.get(self.flow.id)
+        exchange = self.exchanges.of(self.flow)
         return exchange if exchange is not None and exchange.ours else None
 
     @property

@@ -13,8 +13,8 @@ from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
 from mitmproxy.http import HTTPFlow, Message, Request
 
 from toolsimlib.proxy import route
+from toolsimlib.proxy.metadata import NOTE, REPORT
 from toolsimlib.proxy.mitmproxy12 import backup
-from toolsimlib.proxy.notes import NOTE, REPORT
 from toolsimlib.wire.lenient import mapping
 
 NAME = "toolsim"

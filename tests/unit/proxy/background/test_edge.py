@@ -17,7 +17,7 @@ from toolsimlib.proxy.background.ledger import Ending
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, run
 from toolsimlib.proxy.mcp_servers import Servers
-from toolsimlib.proxy.memory import Memory, Turn
+from toolsimlib.proxy.memory import Memory, Remembered
 from toolsimlib.proxy.options.settings import Limits, Settings
 from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.report import Report
@@ -46,21 +46,21 @@ class House:
         self.answers._runs.start = self.started.append  # type: ignore[method-assign]
 
     async def begin(self, body: dict[str, Any] = BODY) -> HTTPFlow:
-        flow, exchange = self.flow(Turn("p", json.dumps(body).encode(), kept=Kept(f"resp_{len(self.started)}")))
+        flow, exchange = self.flow(Remembered("p", json.dumps(body).encode(), kept=Kept(f"resp_{len(self.started)}")))
         await self.answers.begin(flow, exchange, RESPONSES, Policy(backend="chat"))
         return flow
 
     async def ask(self, kind: Any, method: str, id: str, query: str = "") -> tuple[bool, HTTPFlow]:
-        flow, exchange = self.flow(Turn("p"))
+        flow, exchange = self.flow(Remembered("p"))
         served = await self.answers.serve(flow, exchange, Call(Resource(kind, id), method, query))
         return served, flow
 
     @staticmethod
-    def flow(turn: Turn) -> tuple[HTTPFlow, Exchange]:
+    def flow(turn: Remembered) -> tuple[HTTPFlow, Exchange]:
         flow = tflow.tflow()
         flow.request.method, flow.request.path = "POST", "/v1/responses"
         exchange = Exchange(Report(client="responses"), client_id="c", cors={}, limits=Limits(max_request_bytes=5000))
-        exchange.memory = turn
+        exchange.attach(turn)
         return flow, exchange
 
 
@@ -148,7 +148,7 @@ async def test_one_more_than_allowed(house: House, monkeypatch: pytest.MonkeyPat
 
 async def test_what_is_none_of_these(house: House) -> None:
     """Others are served elsewhere: answers that had a client, other resources, and missing ones."""
-    await house.memory.keep(Turn("p", kept=Kept("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', [])
+    await house.memory.keep(Remembered("p", kept=Kept("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', [])
     await house.begin()
     for kind, method, id in (
         ("response", "GET", "resp_x"),
@@ -187,7 +187,7 @@ async def test_one_that_is_made_elsewhere_is_followed(house: House, monkeypatch:
 
     def show(flow: HTTPFlow, stream: Any) -> Any:
         shown.append((flow, stream))
-        return SimpleNamespace(report=Report(), topic=None)
+        return SimpleNamespace(take=lambda _: None)
 
     monkeypatch.setattr(house.answers._rounds, "show", show)
     served, flow = await house.ask("response", "GET", "resp_0", "stream=true")

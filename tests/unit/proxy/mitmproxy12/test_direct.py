@@ -24,7 +24,8 @@ from mitmproxy.test import taddons
 from support.wire import ChatAnswer, Dialect, ResponsesAnswer, usage
 from toolsimlib.plan import Policy
 from toolsimlib.proxy import slices
-from toolsimlib.proxy.exchange import OPEN, Exchange
+from toolsimlib.proxy.exchange import Exchange
+from toolsimlib.proxy.exchanges import Exchanges
 from toolsimlib.proxy.jobs import run
 from toolsimlib.proxy.mitmproxy12 import chunks, direct, feeding, installing
 from toolsimlib.proxy.options.settings import Limits
@@ -41,6 +42,7 @@ TEXTS = {
     "two calls": f"{CALL}{CALL}",
     "escapes": 'Say "ä" — \\ and \U0001f642\t\n' * 6,
 }
+EXCHANGES = Exchanges()
 TOOL = {"name": "write", "parameters": {"type": "object"}}
 ASKED: dict[Dialect, tuple[str, dict[str, Any]]] = {
     "chat": (
@@ -54,13 +56,13 @@ THOUGHT = ("Let", " me", " see", ".", " So", " be", " it", ".")
 
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    installing.install()
+    installing.install(EXCHANGES)
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     monkeypatch.setattr("time.time", lambda: 1_764_967_971.0)
     monkeypatch.setattr(slices, "SLICE_SECONDS", 60)  # On a busy machine one path would take two slices, the other one.
     yield
     installing.uninstall()
-    OPEN.clear()
+    EXCHANGES.forget()
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +148,8 @@ class Proxy:
             return
         flow: HTTPFlow = subject
         if name == "request":
-            self.exchange = OPEN[flow.id] = Exchange(Report(), client_id=self.client.id, cors={}, limits=Limits(10))
+            self.exchange = Exchange(Report(), client_id=self.client.id, cors={}, limits=Limits(10))
+            EXCHANGES.open(flow, self.exchange)
             job = self.exchange.request_job(flow, self._dialect, self._policy)
             assert job is not None
             self.exchange.take_request(flow, run(job))

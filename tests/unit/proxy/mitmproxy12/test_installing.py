@@ -9,6 +9,7 @@ import pytest
 from h11._readers import ChunkedReader
 from mitmproxy.proxy.layers import http
 from mitmproxy.proxy.layers.http import HttpStream, _http1
+from toolsimlib.proxy.exchanges import Exchanges
 from toolsimlib.proxy.mitmproxy12 import installing
 from toolsimlib.proxy.mitmproxy12.chunks import JoiningReader
 from toolsimlib.proxy.mitmproxy12.endable import EndableStream
@@ -24,8 +25,8 @@ def _restore() -> Iterator[None]:
 
 def test_install_and_uninstall() -> None:
     """New connections use ours while the addon is loaded, even twice, and mitmproxy's own afterwards."""
-    installing.install()
-    installing.install()
+    installing.install(Exchanges())
+    installing.install(Exchanges())
     assert (http.HttpStream, vars(_http1)["ChunkedReader"]) == (EndableStream, JoiningReader)
     installing.uninstall()
     assert (http.HttpStream, vars(_http1)["ChunkedReader"]) == (HttpStream, ChunkedReader)
@@ -38,7 +39,7 @@ def test_an_unsupported_mitmproxy(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     monkeypatch.setattr(HttpStream, "state_stream_response_body", None)
     with caplog.at_level(logging.WARNING):
         installing.check()
-    installing.install()
+    installing.install(Exchanges())
     assert http.HttpStream is HttpStream
     assert "state_stream_response_body" in caplog.text
     assert "cannot be ended early" in caplog.text

@@ -9,8 +9,8 @@ from mitmproxy.contentviews import Metadata, prettify_message
 from mitmproxy.http import HTTPFlow, Request, Response
 from mitmproxy.test import taddons, tflow
 from toolsimlib.proxy.commands import Inspect
-from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.mitmproxy12 import views
+from toolsimlib.proxy.recorder import BodyRecorder
 from toolsimlib.proxy.reporting import view
 
 TOOL = {"type": "function", "function": {"name": "f"}}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from mitmproxy.test import tflow
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.notes import NOTE, REPORT, is_stored, policy_as_dict, policy_for
+from toolsimlib.proxy.metadata import NOTE, REPORT, is_stored, policy_as_dict, policy_for
 
 POLICY = replace(Policy(), tool_allowlist=frozenset({"b", "a"}), tool_block_max=2, output_mode="obsidian-xml")
 

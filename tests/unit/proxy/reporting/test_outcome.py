@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
-from toolsimlib.pages.topic import Topic
-from toolsimlib.plan import AnswerForm, Plan
-from toolsimlib.proxy.closing import close
+from toolsimlib.plan import AnswerForm, Plan, Policy
 from toolsimlib.proxy.exchange import Exchange
-from toolsimlib.proxy.known import KnownBackends
-from toolsimlib.proxy.notes import REPORT
+from toolsimlib.proxy.jobs import run
+from toolsimlib.proxy.metadata import REPORT
 from toolsimlib.proxy.options.settings import Limits
-from toolsimlib.proxy.reporting.log import Log
-from toolsimlib.proxy.reporting.metrics import Metrics
+from toolsimlib.proxy.reporting.outcome import Outcome, Reports
 from toolsimlib.report import Report
+
+
+def reported(plan: Plan | None, reports: Reports) -> Exchange:
+    exchange = Exchange(Report(client="chat", backend="chat"), client_id="c", cors={}, limits=Limits())
+    exchange.attach(Outcome(reports))
+    exchange.plan = plan
+    return exchange
 
 
 def closed(*, planned: bool, status: int | None, comment: str = "") -> tuple[HTTPFlow, str]:
     """Close an exchange; return its flow and the metrics."""
-    exchange = Exchange(Report(client="chat", backend="chat"), client_id="c", cors={}, limits=Limits())
-    exchange.plan = Plan("chat", "chat", AnswerForm()) if planned else None
-    flow, metrics = tflow.tflow(resp=True), Metrics()
+    reports = Reports()
+    exchange = reported(Plan("chat", "chat", AnswerForm()) if planned else None, reports)
+    flow = tflow.tflow(resp=True)
     flow.comment = comment
-    close(exchange, flow, status, known=KnownBackends(), log=Log(), metrics=metrics)
-    return flow, metrics.text(0)
+    exchange.close(flow, status)
+    return flow, reports.metrics.text(0)
 
 
 def test_a_turn_of_ours_is_counted_and_reported() -> None:
@@ -41,11 +46,17 @@ def test_a_turn_of_ours_is_counted_and_reported() -> None:
 
 def test_the_comment_says_what_it_was_about() -> None:
     """It has the topic, and where the turn is in its conversation."""
-    exchange = Exchange(Report(client="chat", backend="chat"), client_id="c", cors={}, limits=Limits())
-    exchange.plan = Plan("chat", "chat", AnswerForm())
-    exchange.topic, exchange.place = Topic("Where is Bonn?", 1, 1, ()), "#1 turn 1"
-    flow = tflow.tflow(resp=True)
-    close(exchange, flow, 200, known=KnownBackends(), log=Log(), metrics=Metrics())
+    exchange = reported(None, Reports())
+    flow = tflow.tflow()
+    flow.request.path = "/v1/chat/completions"
+    messages = [{"role": "user", "content": "Where is Bonn?"}]
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    flow.request.content = json.dumps({"model": "m", "messages": messages, "tools": tools}).encode()
+    job = exchange.request_job(flow, "chat", Policy())
+    assert job is not None
+    exchange.take_request(flow, run(job))
+    flow.response = tflow.tresp()
+    exchange.close(flow, 200)
     assert "Where is Bonn?" in flow.comment
     assert "#1 turn 1" in flow.comment
 
@@ -66,8 +77,7 @@ def test_a_persons_comment_stays() -> None:
 def test_a_flow_lets_go_of_its_exchange() -> None:
     """What parsed and wrote an answer is freed at its end, without waiting for garbage collection."""
     for plan, sse in ((Plan("chat", "chat", AnswerForm(stream=True)), True), (None, False)):
-        exchange = Exchange(Report(client="chat", backend="chat"), client_id="c", cors={}, limits=Limits())
-        exchange.plan = plan
+        exchange = reported(plan, Reports())
         flow = tflow.tflow(resp=True)
         assert flow.response is not None
         flow.response.content = None
@@ -77,7 +87,7 @@ def test_a_flow_lets_go_of_its_exchange() -> None:
         if not sse:
             flow.response.stream = exchange.recorder.passing
         assert callable(flow.response.stream)
-        close(exchange, flow, 200, known=KnownBackends(), log=Log(), metrics=Metrics())
+        exchange.close(flow, 200)
         assert flow.response.stream is True
         seen = weakref.ref(exchange)
         gc.disable()

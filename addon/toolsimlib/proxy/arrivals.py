@@ -1,0 +1,203 @@
+"""What happens when the head of a request has come: where it goes, and whether toolsim carries it.
+
+In this order: a round of an answer was routed when it was its client's own request; a request that has
+been here before is refused; ``route`` decides by the head; the flow gets what the decision says; and what
+toolsim carries gets an exchange, with the features that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from mitmproxy.http import HTTPFlow, Response
+from mitmproxy.proxy.mode_specs import RegularMode, ReverseMode, UpstreamMode
+
+from toolsimlib.proxy import route
+from toolsimlib.proxy.access import Incoming
+from toolsimlib.proxy.address import is_listener
+from toolsimlib.proxy.attempt import Attempt
+from toolsimlib.proxy.builtin import BuiltinBackend, is_local
+from toolsimlib.proxy.circle import LOOP, VIA, Connections, Via
+from toolsimlib.proxy.cors import cors_headers
+from toolsimlib.proxy.counting import OtherAction
+from toolsimlib.proxy.doors import Doors
+from toolsimlib.proxy.exchange import Exchange, Feature
+from toolsimlib.proxy.exchanges import Exchanges
+from toolsimlib.proxy.head import authorize, by_name, error_response
+from toolsimlib.proxy.known import KnownBackends
+from toolsimlib.proxy.mcp_servers import Servers
+from toolsimlib.proxy.memory import Memory, partition_of
+from toolsimlib.proxy.metadata import PAGE, is_stored
+from toolsimlib.proxy.options.settings import Settings
+from toolsimlib.proxy.recognise import Recogniser
+from toolsimlib.proxy.remembering import Remembering
+from toolsimlib.proxy.reporting.outcome import Outcome, Reports
+from toolsimlib.proxy.resend import Resent, Sent, forget, is_resent
+from toolsimlib.proxy.rounds import round_of
+from toolsimlib.report import Report
+from toolsimlib.wire.dialect import Api
+
+
+class Arrivals:
+    """Receives the heads of requests."""
+
+    def __init__(
+        self,
+        exchanges: Exchanges,
+        reports: Reports,
+        doors: Doors,
+        builtin: BuiltinBackend,
+        known: KnownBackends,
+        recogniser: Recogniser,
+        servers: Servers,
+        memory: Memory,
+        remembering: Remembering,
+        metrics_page: Callable[[], Response],
+    ) -> None:
+        self.settings = Settings()
+        """The current ones."""
+        self.connections = Connections()
+        """An addon: mitmproxy calls its hooks."""
+        self._via = Via()
+        self._exchanges = exchanges
+        self._reports = reports
+        self._doors = doors
+        self._builtin = builtin
+        self._known = known
+        self._recogniser = recogniser
+        self._servers = servers
+        self._memory = memory
+        self._remembering = remembering
+        self._metrics_page = metrics_page
+
+    def take(self, flow: HTTPFlow) -> Awaitable[None] | None:
+        """Route a request, and let it through as it arrives unless its body has to be read.
+
+        What is returned has to be awaited first: a backend is asked what it is.
+        """
+        reached_at = self._doors.take_host(flow)
+        if flow.response is not None and not is_stored(flow):
+            return None
+        if flow.live and (asked := round_of(flow)) is not None:
+            flow.is_replay = None
+            flow.request.stream = False
+            self._open(flow, asked.report, Sent(), asked)
+            return None
+        sent = Resent(flow) if is_resent(flow) else Sent()
+        incoming = incoming_of(flow, reached_at=reached_at, has_proxy_key=self._doors.take_key(flow))
+        if self._is_circle(flow, incoming):
+            flow.response = error_response(LOOP)
+            return None
+        # The key of the client may be exchanged for the backend's in what follows.
+        needs_owner = self._memory.is_on or self._servers.is_used
+        partition = partition_of(flow.request.headers.fields) if needs_owner else ""
+        self._servers.begin(flow, partition)
+        match route.decide(incoming, self.settings, self._builtin.port):
+            case route.Answer() as answer:
+                self._answer(flow, answer)
+            case route.Serve():
+                # It has a body that has to be read, and bounded: the exchange does that.
+                flow.request.stream = False
+                self._remembering.begin(flow, self._open(flow, Report(), sent), partition)
+            case decision:
+                return self._forward(flow, incoming, decision, sent, partition)
+        return None
+
+    def cors(self, flow: HTTPFlow) -> dict[str, str]:
+        """Return the headers that let a web page of an allowed origin read an answer."""
+        return cors_headers(self.settings.origins, by_name(flow.request.headers).get("origin"))
+
+    def _is_circle(self, flow: HTTPFlow, incoming: Incoming) -> bool:
+        # A flow that a person sends again has our own signature from its first run.
+        signed = not incoming.is_resent and self._via.has_passed(incoming.headers.get(VIA, ""), flow.client_conn)
+        return signed or self.connections.is_circle(flow.client_conn)
+
+    def _answer(self, flow: HTTPFlow, answer: route.Answer) -> None:
+        if answer.error is not None:
+            flow.response = error_response(answer.error, answer.headers)
+        elif answer.page == "metrics":
+            flow.response = self._metrics_page()
+        else:
+            flow.response = Response.make(200, headers=dict(answer.headers))
+        if answer.page:
+            flow.metadata[PAGE] = answer.page
+
+    def _forward(
+        self,
+        flow: HTTPFlow,
+        incoming: Incoming,
+        decision: route.Forward | route.Pass,
+        sent: Sent,
+        partition: str,
+    ) -> Awaitable[None] | None:
+        """Give a flow the target and the headers that a decision names; open an exchange if its body concerns us."""
+        request, client = flow.request, flow.client_conn
+        if isinstance(decision, route.Forward):
+            target = decision.upstream
+            request.scheme, request.host, request.port = target.scheme, target.host, target.port
+            request.path = decision.path
+        authorize(request.headers, decision.authorization)
+        # Only a backend that the operator named gets our signature, and is asked what it is.
+        is_named = isinstance(decision, route.Forward) or isinstance(client.proxy_mode, ReverseMode)
+        if decision.to_builtin:
+            self._builtin.admit(flow)
+        elif is_named and flow.live:
+            request.headers[VIA] = self._via.signed(incoming.headers.get(VIA, ""), client)
+        api = route.api_of(request.method, request.path, decision.action)
+        if api is None and not route.endpoint(request.path):
+            request.stream = True
+            return None
+        # Whatever ``stream_large_bodies`` says: the body has to be read.
+        request.stream = False
+        exchange = self._carry(flow, api, decision, sent, partition)
+        may_ask = api is not None and is_named and not decision.to_builtin and flow.live
+        return self._recogniser.ask(exchange.backend) if may_ask else None
+
+    def _carry(
+        self, flow: HTTPFlow, api: Api | None, decision: route.Forward | route.Pass, sent: Sent, partition: str
+    ) -> Exchange:
+        """Open the exchange of a request for a model, or for the list of models (``api`` is None)."""
+        asked = round_of(flow)
+        report = asked.report if asked is not None else Report()
+        report.client = api.name if api is not None else ""
+        features: list[Feature] = [asked] if asked is not None else []
+        if decision.action is not None:
+            features.append(OtherAction(decision.action))
+        exchange = self._open(flow, report, sent, *features)
+        if asked is None and api is not None and api.is_kept:
+            self._remembering.begin(flow, exchange, partition)
+        return exchange
+
+    def _open(self, flow: HTTPFlow, report: Report, *features: Feature) -> Exchange:
+        forget(flow)
+        request = flow.request
+        exchange = Exchange(
+            report,
+            client_id=flow.client_conn.id,
+            cors=self.cors(flow),
+            limits=self.settings.limits,
+            backend=self._known.at(request.scheme, request.host, request.port, route.prefix(request.path)),
+        )
+        for feature in (Outcome(self._reports), Attempt(exchange.backend, self._known), *features):
+            exchange.attach(feature)
+        self._exchanges.open(flow, exchange)
+        return exchange
+
+
+def incoming_of(flow: HTTPFlow, *, reached_at: str = "", has_proxy_key: bool = False) -> Incoming:
+    """Return what decides where a flow goes."""
+    request, client = flow.request, flow.client_conn
+    return Incoming(
+        request.method,
+        request.host,
+        request.port,
+        request.path,
+        by_name(request.headers),
+        is_reverse=isinstance(client.proxy_mode, ReverseMode),
+        is_direct=is_listener(request.host, request.port, client.sockname),
+        is_forward=isinstance(client.proxy_mode, RegularMode | UpstreamMode),
+        has_proxy_key=has_proxy_key,
+        is_local=is_local(client),
+        is_resent=is_resent(flow),
+        reached_at=reached_at,
+    )

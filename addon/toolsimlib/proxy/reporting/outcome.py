@@ -1,0 +1,99 @@
+"""What remains of an exchange that is over: a log line, metrics, and its flow's comment, mark and report."""
+
+from __future__ import annotations
+
+from typing import override
+
+from mitmproxy.http import HTTPFlow
+
+from toolsimlib.pages.topic import Conversations, Topic
+from toolsimlib.proxy.exchange import Exchange, Feature
+from toolsimlib.proxy.jobs import Done
+from toolsimlib.proxy.metadata import COMMENT, REPORT
+from toolsimlib.proxy.reporting import summary
+from toolsimlib.proxy.reporting.log import Log
+from toolsimlib.proxy.reporting.metrics import Metrics
+from toolsimlib.proxy.rounds import HandedOver, RoundFlow
+from toolsimlib.report import Report
+
+
+class Reports:
+    """Where exchanges are reported."""
+
+    def __init__(self) -> None:
+        self.log = Log()
+        self.metrics = Metrics()
+        self.conversations = Conversations()
+
+    def label(self, labels: frozenset[str]) -> None:
+        """Give all metrics these labels; with other labels, counting begins anew."""
+        if labels != self.metrics.labels:
+            self.metrics = Metrics(labels)
+
+    def add(self, report: Report, status: int | None, seconds: float) -> None:
+        """Report an answer that was made without its client."""
+        self.log.turn(report, status, seconds)
+        self.metrics.count(report, status, seconds)
+
+
+class Outcome(Feature):
+    """Reports one exchange; to be attached first, so that it comes last."""
+
+    def __init__(self, reports: Reports) -> None:
+        self._reports = reports
+        self._topic: Topic | None = None
+        """What the request is about."""
+        self._place = ""
+        """Which turn of which conversation it is, in words."""
+
+    @override
+    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+        if done.rewritten is None or done.topic is None:
+            return
+        self._topic = done.topic
+        asked = exchange.find(RoundFlow)
+        if asked is None or not asked.is_aside:
+            self._place = done.topic.where(self._reports.conversations.number(done.topic))
+
+    @override
+    def sent(self, exchange: Exchange, flow: HTTPFlow) -> None:
+        assert flow.response is not None
+        is_whole = exchange.streamed is None
+        found = summary.headers(exchange.report) if is_whole else summary.first_headers(exchange.report)
+        flow.response.headers.update(found)
+
+    @override
+    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+        if not exchange.is_turn:
+            return
+        report, seconds = exchange.report, exchange.clocks.seconds()
+        has_part = exchange.plan is not None or exchange.find(HandedOver) is not None
+        is_ours = has_part or report.error is not None
+        if status is None:
+            report.error = report.error or "aborted"
+        problem = exchange.problem() if status is not None and status >= 400 else ""
+        self._reports.log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
+        if not is_ours:
+            # The comment explains why there are no calls. There is no report: no recording depends on one.
+            _comment(flow, summary.NO_TOOLS)
+            return
+        if exchange.find(RoundFlow) is None:
+            # Rounds are counted once, with the answer that they are part of.
+            self._reports.metrics.count(report, status, seconds, exchange.clocks.first_byte)
+        if flow is not None:
+            outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
+            flow.metadata[REPORT] = report.as_dict() | outcome
+            _comment(flow, summary.comment(report, status, self._words(exchange), self._place))
+            flow.marked = flow.marked or summary.marker(report, status)
+            exchange.recorder.store_in(flow)
+
+    def _words(self, exchange: Exchange) -> str:
+        handed_over = exchange.find(HandedOver)
+        topic = self._topic if handed_over is None else handed_over.topic
+        return topic.words if topic is not None else ""
+
+
+def _comment(flow: HTTPFlow | None, comment: str) -> None:
+    """Give a flow its comment, unless a person has."""
+    if flow is not None and not flow.comment:
+        flow.comment = flow.metadata[COMMENT] = comment
