@@ -1,0 +1,47 @@
+"""How many files of the package one request enters, over a real mitmdump that is warm.
+
+From ``tests``: ``python -m bench.entered`` prints the number for a streamed chat request with one call, and the files.
+Modules that are only imported do not count, and neither does what runs at the start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.stage import Client, backend
+from support.mitmdump import Mitmdump
+
+MODEL = "call-2000-4-1"
+_SECONDS = 1.0  # Long enough for what follows an answer, too short for a tick of the clocks to matter.
+
+
+def entered(api: str = "chat", model: str = MODEL) -> list[str]:
+    """Return the files, by their path in the package."""
+    counter = Path(__file__).parent / "count_entered.py"
+    with TemporaryDirectory() as folder, backend() as url:
+        found = Path(folder) / "entered.json"
+        environment = {"TOOLSIM_ENTERED": str(found)}
+        with Mitmdump(url, arguments=["-s", str(counter)], environment=environment) as proxy:
+            client = Client(proxy.url)
+            for _ in range(3):
+                client.ask(api, model)
+            time.sleep(_SECONDS)
+            os.kill(proxy.pid, signal.SIGUSR1)
+            client.ask(api, model)
+            time.sleep(_SECONDS)
+            os.kill(proxy.pid, signal.SIGUSR2)
+            while not found.exists() or not found.stat().st_size:
+                time.sleep(0.05)
+            files: list[str] = json.loads(found.read_text())
+            return files
+
+
+if __name__ == "__main__":
+    files = entered()
+    print(*files, sep="\n")
+    print(f"{len(files)} files")
