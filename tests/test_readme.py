@@ -49,6 +49,7 @@ def blocks(language: str) -> list[str]:
 GROUPS: dict[str, tuple[str, ...]] = {
     "Backend": ("backend", "upstream", "engine", "upstream_key", "codex_command", "model", "backend_port"),
     "What the model is shown": (
+        "preset",
         "manifest",
         "manifest_role",
         "catalog_budget",

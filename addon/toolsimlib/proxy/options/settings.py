@@ -17,6 +17,7 @@ from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream, parse_url
 from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.options.policy import policy_fields
+from toolsimlib.proxy.options.preset import PRESETS, preset_value
 from toolsimlib.proxy.options.reading import checked
 from toolsimlib.proxy.options.table import OPTIONS
 from toolsimlib.request.fields import read_fields
@@ -103,6 +104,7 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
     for option in OPTIONS:
         try:
             value = checked(option, getattr(values, option.full_name))
+            value = preset_value(values.toolsim_preset, option, value) if values.toolsim_preset in PRESETS else value
             parsed[option.name] = _PARSERS[option.name](value) if option.name in _PARSERS else value
         except ValueError as problem:
             raise OptionsError(f"{option.full_name}: {problem}") from problem  # type: ignore[no-untyped-call]

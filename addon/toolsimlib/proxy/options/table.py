@@ -13,6 +13,7 @@ from mitmproxy.optmanager import OptManager
 from toolsimlib.proxy.options.edge import EDGE_OPTIONS
 from toolsimlib.proxy.options.option import PREFIX, Option, Value
 from toolsimlib.proxy.options.predecessor import from_environment
+from toolsimlib.proxy.options.preset import PRESETS
 from toolsimlib.request.forms import FORMS
 
 __all__ = ["OPTIONS", "PREFIX", "Option", "Value", "register"]
@@ -42,6 +43,14 @@ OPTIONS = (
         "pages that only one of them has; the first request waits at most a second for that. unknown: it is not "
         "asked, and nothing is assumed.",
         ("auto", "unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"),
+    ),
+    Option(
+        "preset",
+        "",
+        "Values of several options in one word; other values than their defaults win over it. strict-tags: the narrow "
+        "contract, for those who want nothing clever: toolsim_untagged=off (tags only), toolsim_history=record (with "
+        "ids), toolsim_manifest=schemas (JSON schemas) and toolsim_repair=off (nothing is repaired).",
+        tuple(PRESETS),
     ),
     Option(
         "manifest",
