@@ -112,7 +112,7 @@ async def test_responses(loops: Stage, stream: bool) -> None:
     roles = [role for role, _ in history(answered)]
     assert roles[-3:] == ["user", "assistant", "user"]
     assert roles[0] == "developer"
-    assert [text.count("get_weather") for _, text in history(answered)[-2:]] == [2, 0]
+    assert [text.count("get_weather") for _, text in history(answered)[-2:]] == [2, 2]
     assert history(answered)[-1][1].count("[function_call_output ") == 2
 
 
