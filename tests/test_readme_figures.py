@@ -153,6 +153,22 @@ def test_the_other_cases_are_in_no_other_report() -> None:
     assert not unseen & set().union(*runs.values())
 
 
+def test_figures_of_which_output_is_whose() -> None:
+    """Each row sums the runs of one model, for outputs in the order of their calls or in another one."""
+    runs = (REPORTS / "which-output" / "runs.jsonl").read_text(encoding="utf-8").splitlines()
+    found: dict[tuple[str, str, str], list[bool]] = {}
+    for run in map(json.loads, runs):
+        order = "in the order of the calls" if "_in_order_" in run["case"] else "in another order"
+        found.setdefault((run["cell"]["model"], order, run["cell"]["setting"]), []).append(run["ok"])
+    rows = table("| model, outputs as the client sends them | before | now |")
+    assert len(rows) == len(found) / 3 == 4
+    for name, *figures in rows:
+        model, order = name.split(", ")
+        settings = ("before", "", "toolsim_history=record")
+        right = [found[NAMES[model], order, setting] for setting in settings]
+        assert figures == [of(sum(oks), len(oks)) for oks in right], name
+
+
 def test_figures_of_a_demanded_call() -> None:
     """The first column agrees with the model's own reports, the others with the report on both demands."""
     free = {
