@@ -122,7 +122,7 @@ def _same_ids(answer: Answer) -> Answer:
 
 # -- the guards --
 
-_LONG = "A long text, far beyond the limit. " * 12
+_LONG = "A long text, far beyond the limit. " * 24
 _BIG = {f"fact_{number}": "x" * 60 for number in range(20)}
 _PATCHED = patch("/draft/title", TITLE)
 _REFUSED = ApiError("This model does not support tools.", "invalid_request_error", status=400)

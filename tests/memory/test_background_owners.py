@@ -144,13 +144,13 @@ def test_no_key_takes_what_another_waits_for(backend: TextBackend) -> None:
         one.responses.cancel(ids[1])
 
 
-def test_how_many_and_how_much(backend: TextBackend, tmp_path: Path) -> None:
-    """More answers than allowed are a 429; of too many events the first are dropped, and requesting them is an error.
+def test_how_many(backend: TextBackend) -> None:
+    """More answers than allowed are a 429, and one may begin as soon as another has ended.
 
     A model is asked again as for any other answer, and each answer is counted and logged when it is over.
     """
     bad = CALL.replace('"Bonn"', "5")
-    backend.play([NEVER, says(*["word " * 600] * 401), says(bad), says(CALL)])
+    backend.play([NEVER, says(*["word "] * 400), says(bad), says(CALL)])
     options = {"toolsim_store": "memory?background=1", "toolsim_retry": 1}
     with (
         Mitmdump(backend.url, toolsim_backend="chat", **options) as running,
@@ -165,8 +165,6 @@ def test_how_many_and_how_much(backend: TextBackend, tmp_path: Path) -> None:
         events = events_of(start(client, input="Count", stream=True))
         id = events[-1]["response"]["id"]
         assert len(events) > 400
-        with pytest.raises(openai.BadRequestError, match="are not kept"):
-            client.responses.retrieve(id, stream=True)
         assert events_of(client.responses.retrieve(id, stream=True, starting_after=len(events) - 3)) == events[-2:]
         tools: Any = [{**TOOLS[0], "strict": True}]
         asked_again = ended(client, start(client, input="Weather?", tools=tools).id)
