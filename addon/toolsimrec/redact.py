@@ -30,7 +30,7 @@ from toolsimrec.secret_rules import (
     is_secret_name,
     is_secret_parameter,
 )
-from toolsimrec.stream_text import Edited, edit_pieces, edit_stream, parse_json
+from toolsimrec.stream_text import Edited, edit_pieces, edit_stream, is_deep, parse_json
 
 HIDDEN = "[redacted]"
 
@@ -184,6 +184,8 @@ class Redactor:
             if is_stream or data.lstrip(_STREAM_BLANK).startswith(_STREAM_STARTS):
                 return edit_stream(data, self.text, self.value, self.text)
             document = parse_json(text)
+            if '"logprob"' in text and is_deep(document, text):
+                return b"{}"
             # In a whole body only the tokens of logprobs are pieces of a text.
             joined = edit_pieces([document], self.text) if '"logprob"' in text else set()
             clean = self.value(document)

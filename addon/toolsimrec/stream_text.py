@@ -29,12 +29,16 @@ class Edited(str):
     __slots__ = ()
 
 
+MAX_DEPTH = 100
+"""How many levels a document may have: what walks through it needs several calls for each."""
+
+
 def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit = str) -> bytes:
     """Return an event stream with other texts.
 
     ``text`` edits what arrives in pieces, and must keep its length. ``value`` edits the JSON of an event, and returns
     the same object if it changes nothing. ``line`` edits lines that hold no JSON. An event that is nested too deeply to
-    be parsed loses its data.
+    be walked through loses its data.
     """
     # Split as bytes: in a str, U+2028 would be a line break too.
     lines = [raw.decode("utf-8", "surrogateescape") for raw in data.splitlines(keepends=True)]
@@ -95,11 +99,26 @@ def _parse(text: str) -> Any:
         return None
     except RecursionError:
         return _TooDeep()
-    return document if isinstance(document, dict | list) else None
+    if not isinstance(document, dict | list):
+        return None
+    return _TooDeep() if is_deep(document, text) else document
+
+
+def is_deep(document: Any, text: str) -> bool:
+    """Return whether a document, the JSON of ``text``, has too many levels for the functions that walk through it."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return False
+    level = [document]
+    for _ in range(MAX_DEPTH):
+        members = (member for each in level for member in (each.values() if isinstance(each, dict) else each))
+        level = [member for member in members if isinstance(member, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 class _TooDeep(dict[str, Any]):
-    """Stands for data that cannot be parsed, and so not be edited: it is written as ``{}``."""
+    """Stands for data that cannot be walked through, and so not be edited: it is written as ``{}``."""
 
 
 def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:

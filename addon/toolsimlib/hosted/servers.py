@@ -198,12 +198,13 @@ def _free(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
 
 def _check_url(url: str, param: str) -> str:
     """Return the host and port of a URL. Raises BadRequest if it is not one of HTTP."""
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        is_one = bool(port and parts.hostname) and not re.search(r"[\s\\]", url)
     except (ValueError, KeyError):
-        port = 0
-    if not port or not parts.hostname or re.search(r"[\s\\]", url):
+        is_one = False
+    if not is_one:
         raise BadRequest(f"Invalid '{param}': expected a URL of http or https.", param, "invalid_value")
     return f"{parts.hostname}:{port}"
 

@@ -128,7 +128,7 @@ class Attempt(Feature):
         if exchange.plan is not None:
             _note_missed_calls(self._backend, exchange.plan, exchange.report)
         if exchange.is_turn and exchange.report.error in ("backend_unavailable", "backend_timeout"):
-            self._known.forget(self._backend)
+            self._known.doubt(self._backend)
 
 
 def _note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:

@@ -1,7 +1,8 @@
 """A cache of facts about each backend, by its address: which server it is, and what it has refused.
 
-Filled by ``recognise.py`` and from answers (``exchange.py``), and dropped when a backend cannot be reached: next time
-there may be a different server at its address.
+Filled by ``recognise.py`` and from answers (``exchange.py``). When a backend cannot be reached there may be a different
+server at its address next time: what is known of it is assumed until a server there has answered again. It is asked
+only now and then, and more and more rarely, so that a server that struggles is not asked more for struggling.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from toolsimlib.plan import Engine, Feature
 # Addresses and models may come from clients, so their number needs a limit.
 _MAX_BACKENDS = 256
 _MAX_REFUSED = 1024
+
+REST_SECONDS = 5.0
+MAX_REST_SECONDS = 3600.0
 
 
 class Root(NamedTuple):
@@ -33,17 +37,41 @@ class Root(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Backend:
-    """One backend. ``engine``: None until it was asked; ``refused``: what it has refused, by model.
-
-    ``counts``: whether it may have an endpoint that counts tokens.
-    """
+    """One backend."""
 
     root: Root
+    # None until it has answered.
     engine: Engine | None = None
+    # Whether there may be another server at its address now.
+    is_doubtful: bool = False
+    # Whether it may have an endpoint that counts tokens.
     counts: bool = True
+    # What it has refused, by model.
     refused: set[tuple[str, Feature]] = field(default_factory=set)
     asking: asyncio.Task[None] | None = None
+    # When it was last asked which server it is, and for how many seconds after that it is not asked again.
     asked_at: float | None = None
+    rest: float = REST_SECONDS
+
+    def may_be_asked(self, now: float) -> bool:
+        """Return whether to find out now which server it is; if so, the next time is further away."""
+        if self.asking is not None or (self.engine is not None and not self.is_doubtful):
+            return False
+        if self.asked_at is not None:
+            since = now - self.asked_at
+            if since < self.rest:
+                return False
+            # After a long quiet time the pauses are short again.
+            self.rest = min(2 * self.rest, MAX_REST_SECONDS) if since < 4 * self.rest else REST_SECONDS
+        self.asked_at = now
+        return True
+
+    def is_now(self, engine: Engine) -> None:
+        """Note which server has answered. If it was in doubt, it may have been started with other options."""
+        if self.is_doubtful:
+            self.refused.clear()
+            self.counts = True
+        self.engine, self.is_doubtful = engine, False
 
     def refuses(self, model: str, feature: Feature) -> None:
         """Remember that a feature is not to be attempted again."""
@@ -68,9 +96,10 @@ class KnownBackends:
             del self._known[next(iter(self._known))]
         return backend
 
-    def forget(self, backend: Backend) -> None:
-        """Forget a backend that could not be reached."""
-        if self._known.get(backend.root) is backend:
+    def doubt(self, backend: Backend) -> None:
+        """Note that a backend could not be reached. One that is never asked is forgotten."""
+        backend.is_doubtful = True
+        if backend.asked_at is None and self._known.get(backend.root) is backend:
             del self._known[backend.root]
 
     def tasks(self) -> list[asyncio.Task[None]]:

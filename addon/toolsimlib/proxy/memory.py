@@ -52,6 +52,8 @@ LOST = ApiError(
     status=503,
     retry_after=1,
 )
+INTERNAL = ("lease_", "events_", "wanted_")
+"""How the names of records about answers in the background begin."""
 _KEY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
 
 
@@ -149,12 +151,13 @@ class Memory:
             return UNAVAILABLE
         first = references.previous or references.conversation
         try:
-            records = await store.chain(partition, first, max_bytes) if first else []
+            records = await store.chain(partition, first, max_bytes) if first and not _is_internal(first) else []
             holders = await store.find(partition, references.items) if references.items else {}
         except TooLarge as problem:
             message = f"The request is too large with what it refers to: {problem} (toolsim_max_body_bytes)."
             return ApiError(message, "invalid_request_error", "request_too_large", status=413)
-        except StoreError as problem:
+        except Exception as problem:
+            # Whatever it is, a server that lies included: without its context the request would be another one.
             self._failed("read", problem)
             return UNAVAILABLE
         self._works("read")
@@ -201,7 +204,7 @@ class Memory:
         try:
             for _ in range(MAX_TRIES):
                 doing = "read"
-                found = await store.chain(partition, id, sys.maxsize) if id else []
+                found = await store.chain(partition, id, sys.maxsize) if id and not _is_internal(id) else []
                 self._works("read")
                 done = await respond(found[-1].value if found else None)
                 if done.error is not None or done.change is None:
@@ -220,7 +223,7 @@ class Memory:
             raise StoreError(f"{id} changes too often")
         except TooLarge as problem:
             return Done(Report(), ApiError(str(problem), "invalid_request_error", "request_too_large", status=413))
-        except StoreError as problem:
+        except Exception as problem:
             self._failed(doing, problem)
             return Done(Report(), UNAVAILABLE)
 
@@ -295,17 +298,23 @@ class Memory:
             raise
         self._works(what)
 
-    def _failed(self, what: str, problem: StoreError) -> None:
+    def _failed(self, what: str, problem: Exception) -> None:
         """Count an error; only the first of several is a warning."""
         self.errors[what] += 1
         if what not in self._down:
-            logger.warning("toolsim: the store cannot %s: %s", what, problem)
+            words = problem if isinstance(problem, StoreError) else repr(problem)
+            logger.warning("toolsim: the store cannot %s: %s", what, words)
         self._down.add(what)
 
     def _works(self, what: str) -> None:
         if what in self._down:
             logger.warning("toolsim: the store can %s again", what)
         self._down.discard(what)
+
+
+def _is_internal(id: str) -> bool:
+    """Return whether an id is that of a record about an answer in the background, which is nobody's to read."""
+    return id.startswith(INTERNAL)
 
 
 def partition_of(fields: Iterable[tuple[bytes, bytes]]) -> str:

@@ -6,7 +6,7 @@ request for it comes in:
 1. Only what the operator named is asked: the target of a reverse mode, or ``toolsim_upstream``. A host that a client
    merely passes through to is none of our business, and a built-in backend needs no query.
 2. The first request waits for the answers, ``WAIT_SECONDS`` at most; later ones never wait. A backend that answers
-   later, or not at all, is asked again after ``REST_SECONDS``, in parallel with the requests.
+   later, or not at all, is asked again after a while, in parallel with the requests (``known.py``).
 3. No secret is sent but ``toolsim_upstream_key``. Redirects are not followed, and an answer has a size limit.
 """
 
@@ -33,7 +33,6 @@ logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 1.0
 PROBE_SECONDS = 5.0
-REST_SECONDS = 60.0
 _MAX_PAGE_BYTES = 4 * 1024 * 1024
 
 
@@ -64,10 +63,7 @@ class Recogniser:
             task.cancel()
 
     def _ask(self, backend: Backend) -> asyncio.Task[None] | None:
-        now = time.monotonic()
-        rests = backend.asked_at is not None and now - backend.asked_at < REST_SECONDS
-        if backend.engine is None and backend.asking is None and not rests:
-            backend.asked_at = now
+        if backend.may_be_asked(time.monotonic()):
             backend.asking = asyncio.get_running_loop().create_task(self._recognise(backend))
         return backend.asking
 
@@ -87,11 +83,12 @@ class Recogniser:
                 engine = await page
                 answered += engine is not None
                 if engine is not None and engine != "unknown":
-                    backend.engine = engine
-                    logger.info("toolsim: the backend at %s is %s", backend.root.url(""), engine)
+                    if backend.engine != engine:
+                        logger.info("toolsim: the backend at %s is %s", backend.root.url(""), engine)
+                    backend.is_now(engine)
                     return
             if answered == len(pages):
-                backend.engine = "unknown"
+                backend.is_now("unknown")
         finally:
             backend.asking = None
             for page in pages:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,11 +16,13 @@ from toolsimlib.proxy.counting import other_action
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, PageJob, ResolveJob, request_too_large
-from toolsimlib.proxy.memory import Memory, Remembered
+from toolsimlib.proxy.memory import UNAVAILABLE, Memory, Remembered
 from toolsimlib.report import Report
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.responses.kept import Recalled, mentions_kept, output_names, with_outcome
 from toolsimlib.wire.responses.resources import Call, resource_of, wrong_method
+
+logger = logging.getLogger(__name__)
 
 NOTHING = Recalled()
 
@@ -74,7 +77,15 @@ class Remembering:
         return encoding not in ("", "identity") or mentions_kept(turn.received)
 
     async def recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Read what a request refers to; answer it with an error if that fails."""
+        """Read what a request refers to; answer it with an error if that fails, for whatever reason."""
+        try:
+            await self._recall(flow, exchange)
+        except Exception:
+            # Without its context the request would be another one.
+            logger.exception("toolsim failed to look up what a request refers to; please report this.")
+            flow.response = exchange.refuse(UNAVAILABLE)
+
+    async def _recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
         turn, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
         assert turn is not None
         job = ResolveJob(turn.encoding, turn.received, limit, Report())

@@ -132,6 +132,8 @@ def test_a_request_can_only_be_stricter() -> None:
         ({"server_label": "a\nb", "server_url": URL}, "server_label"),
         ({"server_label": "unknown"}, "server_label"),
         ({"server_label": "files", "server_url": URL}, "server_url"),
+        ({"server_label": "x", "server_url": "http://[::1"}, "server_url"),
+        ({"server_label": "x", "server_url": "http://\N{ACCOUNT OF}:1/"}, "server_url"),
         ({"server_label": "x", "server_url": "http://169.254.169.254/"}, "server_url"),
         ({"server_label": "x", "server_url": "http://docs.example/mcp"}, "server_url"),
         ({"server_label": "x", "server_url": "https://docs.example:444/mcp"}, "server_url"),

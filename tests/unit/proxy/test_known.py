@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 from toolsimlib.proxy import known
 from toolsimlib.proxy.known import KnownBackends, Root
 
@@ -20,17 +22,37 @@ def test_addresses_of_pages() -> None:
     assert Root("http", "::1", 80).url("/props") == "http://[::1]:80/props"
 
 
-def test_a_backend_that_is_gone_is_forgotten() -> None:
+def test_a_backend_that_is_never_asked_is_forgotten() -> None:
     """Everything known of it is dropped; a backend that has replaced it meanwhile stays."""
     backends = KnownBackends()
     old = backends.at("http", "h", 1)
-    old.engine = "vllm"
     old.refuses("m", "tools")
-    backends.forget(old)
+    backends.doubt(old)
     new = backends.at("http", "h", 1)
-    assert (new.engine, new.refused) == (None, set())
-    backends.forget(old)
+    assert new.refused == set()
+    backends.doubt(old)
     assert backends.at("http", "h", 1) is new
+
+
+def test_a_backend_that_is_gone_is_assumed_to_be_what_it_was() -> None:
+    """It is asked more and more rarely, until it has been quiet for long."""
+    backends, now, asked = KnownBackends(), 0.0, []
+    backend = backends.at("http", "h", 1)
+    assert backend.may_be_asked(now)
+    backend.is_now("vllm")
+    assert not backend.may_be_asked(10_000.0)
+    while now < 20_000.0:
+        now += 1.0
+        backends.doubt(backend)
+        if backends.at("http", "h", 1).may_be_asked(now):
+            asked.append(now)
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert pauses[:4] == [10.0, 20.0, 40.0, 80.0]
+    assert pauses == sorted(pauses)
+    assert max(pauses) == known.MAX_REST_SECONDS
+    assert backend.engine == "vllm"
+    assert backend.may_be_asked(now + 5 * known.MAX_REST_SECONDS)
+    assert backend.rest == known.REST_SECONDS
 
 
 def test_memory_is_bounded() -> None:

@@ -12,6 +12,7 @@ from toolsimlib.errors import ApiError
 from toolsimlib.plan import Kept
 from toolsimlib.proxy.jobs import Done
 from toolsimlib.proxy.memory import LOST, UNAVAILABLE, Memory, Remembered, partition_of
+from toolsimlib.report import Report
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import Bounds, Conflict, Record, Size, StoreError
 from toolsimlib.wire.responses.kept import Recalled, References, items_of
@@ -127,6 +128,47 @@ async def test_a_store_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     lines = [line for family in made.families() for line in family.lines()]
     assert 'toolsim_store_errors_total{what="read"} 4' in lines
     assert "toolsim_store_records 1" in lines
+
+
+class Lying(Broken):
+    """A store whose answers are not what it was asked for."""
+
+    async def chain(self, *_: object) -> list[Record]:
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+    find = chain
+
+
+async def test_a_store_that_lies() -> None:
+    """Whatever it raises is a failure of the store, and never an answer without its context."""
+    made = memory()
+    made._store = Lying()  # type: ignore[assignment]
+
+    async def respond(_: bytes | None) -> Done:
+        raise AssertionError
+
+    assert await made.recall("p", References("resp_1"), MANY) == UNAVAILABLE
+    assert await made.recall("p", References(items=("o1",)), MANY) == UNAVAILABLE
+    assert (await made.serve("p", "resp_1", respond)).error == UNAVAILABLE
+    assert made.errors["read"] == 3
+
+
+async def test_records_about_background_answers_are_nobodys() -> None:
+    """They can be neither read nor continued, even by their owner."""
+    made = memory()
+    for name in ("events_resp_1", "lease_resp_1", "wanted_resp_1"):
+        await made.write("p", [Record(name, b'{"response":{"output":[]},"input":[]}')], {})
+        seen: list[bytes | None] = []
+
+        async def respond(value: bytes | None, seen: list[bytes | None] = seen) -> Done:
+            seen.append(value)
+            return Done(Report(), UNAVAILABLE)
+
+        await made.serve("p", name, respond)
+        assert seen == [None]
+        refused = await made.recall("p", References(name), MANY)
+        assert isinstance(refused, ApiError)
+        assert "not found" in refused.message
 
 
 async def test_what_others_write(caplog: pytest.LogCaptureFixture) -> None:

@@ -119,7 +119,7 @@ async def test_a_server_that_hangs(
         pages.hangs = False
         await first_hook(recogniser, backend)
         assert backend.asking is None
-        monkeypatch.setattr(recognise, "REST_SECONDS", 0.0)
+        backend.rest = 0.0
         await first_hook(recogniser, backend)
         await settled(known)
         assert backend.engine == "vllm"
@@ -153,3 +153,25 @@ async def test_the_key(key: str, known: KnownBackends, recogniser: Recogniser) -
         for head in pages.asked:
             assert b"sk-client" not in head
             assert (b"Bearer sk-upstream" in head) == bool(key)
+
+
+async def test_a_server_that_dies_again_and_again(known: KnownBackends, recogniser: Recogniser) -> None:
+    """It stays what it was, and is not asked more for struggling; once another server answers, it is that one."""
+    async with serve(VLLM) as pages:
+        backend = known.at("http", "127.0.0.1", pages.port)
+        await first_hook(recogniser, backend)
+        await settled(known)
+        asked = len(pages.asked)
+        backend.refuses("m", "tools")
+        for _ in range(50):
+            known.doubt(backend)
+            backend = known.at("http", "127.0.0.1", pages.port)
+            await first_hook(recogniser, backend)
+            await settled(known)
+            assert (backend.engine, backend.refused) == ("vllm", {("m", "tools")})
+        assert len(pages.asked) == asked
+        backend.asked_at = -1_000.0
+        await first_hook(recogniser, backend)
+        await settled(known)
+        assert len(pages.asked) > asked
+        assert (backend.engine, backend.is_doubtful, backend.refused) == ("vllm", False, set())

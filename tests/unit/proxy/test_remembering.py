@@ -232,3 +232,19 @@ async def test_a_bug_promises_nothing(
     with pytest.raises(RuntimeError):
         await remembering.store_streamed(exchange)
     assert b'"store":false' in answer.end.split(b"event: response.completed")[1]
+
+
+async def test_a_bug_in_the_recall_is_no_answer_without_context(
+    remembering: Remembering, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever goes wrong, the request does not go on without what it refers to."""
+
+    async def fails(*_: object) -> None:
+        raise TypeError("a bug")
+
+    monkeypatch.setattr(memory, "recall", fails)
+    flow, exchange, must_wait = begun(remembering, {"input": "hi", "previous_response_id": "resp_1"})
+    assert must_wait
+    await remembering.recall(flow, exchange)
+    assert flow.response is not None
+    assert (flow.response.status_code, flow.response.json()["error"]["code"]) == (503, "store_unavailable")

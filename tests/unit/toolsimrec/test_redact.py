@@ -399,6 +399,26 @@ def test_event_that_is_too_deep() -> None:
     assert joined(clean[10:]) == ["x"]
 
 
+@pytest.mark.parametrize("depth", [50, 90, 150, 500, 1_000, 1_500, 3_000, 50_000])
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_secret_beside_an_event_that_is_deep(opening: str, depth: int) -> None:
+    """However deep one event is, a secret that is split over others is hidden; the deep one goes if need be."""
+    closing = "]" if opening == "[" else "}"
+    deep = f'data: {{"x":{opening * depth}"sk-abcdefgh12345678"{closing * depth}}}\n\n'.encode()
+    clean = Redactor().body(chat_stream("Key: sk-abc", "defgh1234") + deep + chat_stream("5678."), "text/event-stream")
+    assert b"abc" not in clean
+    assert b"5678" not in clean
+    if depth <= 90:
+        assert clean.count(opening.encode()) >= depth
+
+
+def test_tokens_of_a_body_that_is_deep() -> None:
+    """Its secrets may be split over tokens, which cannot be joined: nothing of it is kept."""
+    tokens = ",".join(json.dumps({"token": each, "logprob": -1}) for each in ("sk-abcd", "efgh1234", "5678"))
+    body = f'{{"tokens":[{tokens}],"x":{"[" * 1_500}{"]" * 1_500}}}'.encode()
+    assert Redactor().body(body, "application/json") == b"{}"
+
+
 def test_values_in_a_secrets_schema_are_learnt() -> None:
     """The manifest repeats a tool's schema as text, including the default of its key."""
     properties = {"api_key": {"type": "string", "default": "hunter2hunter2", "examples": ["otherotherother"]}}

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 ASK_SECONDS = 5.0
 """How long a backend may take to list its models. A Codex app-server needs seconds to start."""
+_MAX_BYTES = 4 * 1024 * 1024
 _PAUSE = 0.1
 _MAX_SHOWN = 6
 _MAX_LINE_CHARS = 200
@@ -84,13 +85,21 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
     if not url:
         return []
     # See ``proxy/recognise.py``.
-    await asyncio.to_thread(import_module, "tornado.httpclient")
-    from tornado.httpclient import AsyncHTTPClient, HTTPClientError
+    await asyncio.to_thread(import_module, "tornado.simple_httpclient")
+    from tornado.httpclient import HTTPClientError
+    from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
     headers = {"authorization": f"Bearer {settings.upstream_key}"} if settings.upstream_key else {}
+    client = SimpleAsyncHTTPClient(force_instance=True, max_body_size=_MAX_BYTES, max_header_size=65536)
     try:
-        answer = await AsyncHTTPClient().fetch(
-            url + MODELS, headers=headers, request_timeout=0, validate_cert=not ctx.options.ssl_insecure
+        answer = await client.fetch(
+            url + MODELS,
+            headers=headers,
+            connect_timeout=ASK_SECONDS,
+            request_timeout=ASK_SECONDS,
+            follow_redirects=False,
+            validate_cert=not ctx.options.ssl_insecure,
+            ca_certs=ctx.options.ssl_verify_upstream_trusted_ca,
         )
     except HTTPClientError as problem:
         match problem.code:
@@ -103,6 +112,8 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
             case 599:
                 return f"it gives no answer ({printable(str(problem), _MAX_LINE_CHARS)})"
         return f"it answers {url}{MODELS} with HTTP {problem.code}"
+    finally:
+        client.close()
     listed = loaded(answer.body.decode("utf-8", "replace"))
     if listed is None:
         return f"it answers {url}{MODELS}, but not with JSON: is this an API?"

@@ -23,6 +23,8 @@ from toolsimlib.wire.dialect import APIS
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 MAX_SERIES = 1000
+MAX_VALUE = 128
+"""How many characters of a label's value are shown."""
 """Series of one family: Prometheus and its dashboards stay quick, and our memory bounded."""
 
 DURATIONS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
@@ -214,6 +216,8 @@ def _known_series(known: Known) -> Iterator[Labels]:
 
 
 def _bounded(key: Labels, series: Mapping[Labels, object]) -> Labels:
+    # Clients and models choose the names of models and tools.
+    key = tuple((name, value if len(value) <= MAX_VALUE else f"{value[:MAX_VALUE]}…") for name, value in key)
     if key in series or len(series) < MAX_SERIES:
         return key
     return tuple((name, _OTHER) for name, _ in key)

@@ -7,7 +7,8 @@ input followed by its output, and then its own items.
 1. A request that refers to stored data becomes one that contains it: no backend sees our ids, and none needs a store.
    It gets ``store: false``: storage happens here.
 2. An item may be referred to by its id. One that is in the context already is not repeated.
-3. Stored data is read leniently, although we wrote it: a file may be damaged.
+3. A file may be damaged. What a request continues has to be whole, since without its context it would be another
+   question; anything else that is stored is read leniently.
 4. If an answer could not be stored, its last event has ``store: false``: we promise only what we hold.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolsimlib.errors import ApiError, BadRequest
@@ -117,6 +118,8 @@ def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
     """Return a request with its references replaced by their content. Raises BadRequest, also for 404s."""
     records = [parse_object(record) for record in recalled.records]
     _check_continued(recalled.references, records)
+    if not all(map(_is_whole, records)):
+        raise NotKept(replace(not_found(recalled.references, _first(recalled.references)), status=404))
     if recalled.references:
         # Behind what it continues, the client's items have other places than those that an error has to name.
         read_history(body.get("input"))
@@ -159,6 +162,20 @@ def items_of(record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         return [dict(item) for item in mappings(record["items"])]
     response = mapping(record.get("response"))
     return [dict(item) for item in (*mappings(record.get("input")), *mappings(response.get("output")))]
+
+
+def _first(asked: References) -> str:
+    return asked.previous or asked.conversation
+
+
+def _is_whole(record: Mapping[str, Any] | None) -> bool:
+    """Return whether a record is one of ours: an answer with the input to it, or a conversation."""
+    if record is None:
+        return False
+    if "items" in record:
+        return isinstance(record["items"], list)
+    response = record.get("response")
+    return isinstance(record.get("input"), list) and isinstance(response, dict) and "output" in response
 
 
 def output_names(response: Mapping[str, Any] | None) -> tuple[str, ...] | None:
@@ -239,7 +256,7 @@ def _check_continued(asked: References, records: Sequence[Mapping[str, Any] | No
     """
     last, previous = (records[-1] if records else None) or {}, asked.previous
     if ("conversation" if previous else "response") in last:
-        raise NotKept(not_found(asked, previous or asked.conversation))
+        raise NotKept(not_found(asked, _first(asked)))
     status = mapping(last.get("response")).get("status")
     if status in ("queued", "in_progress", "failed", "cancelled"):
         message = f"Previous response with id '{previous}' cannot be continued: its status is '{status}'."

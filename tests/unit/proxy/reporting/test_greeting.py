@@ -70,6 +70,26 @@ async def test_models_or_what_is_wrong(status: int, body: bytes, key: str, expec
     assert (expected in models) if isinstance(models, str) else (models == expected)
 
 
+async def test_a_list_without_end_is_not_read() -> None:
+    """Nor is a redirect followed."""
+
+    async def endless(answer: Answer) -> None:
+        await answer.head(Content_Type="application/json")
+        for _ in range(100):
+            await answer.send(b" " * 1_048_576)
+        await answer.end()
+
+    async def elsewhere(answer: Answer) -> None:
+        await answer.whole(b"", status=302, Location="/other")
+
+    with RawBackend() as backend, taddons.context(ToolSim()):
+        backend.play(endless)
+        assert "it gives no answer" in str(await ask_models(f"{backend.url}/v1", Settings()))
+        backend.play(elsewhere)
+        assert "with HTTP 302" in str(await ask_models(f"{backend.url}/v1", Settings()))
+        assert len(backend.asked) == 1
+
+
 class Builtin:
     """A built-in backend with a list of models."""
 

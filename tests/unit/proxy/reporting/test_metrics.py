@@ -6,7 +6,7 @@ import re
 
 import pytest
 from toolsimlib.proxy.reporting import metrics
-from toolsimlib.proxy.reporting.metrics import Metrics
+from toolsimlib.proxy.reporting.metrics import MAX_VALUE, Metrics
 from toolsimlib.report import Report
 from toolsimlib.version import __version__
 
@@ -131,3 +131,14 @@ def test_every_series_belongs_to_a_family() -> None:
     typed = {line.split(" ")[2] for line in text.splitlines() if line.startswith("# TYPE")}
     helped = {line.split(" ")[2] for line in text.splitlines() if line.startswith("# HELP")}
     assert {re.sub("_(bucket|sum|count)$", "", name) for name in names} <= typed == helped
+
+
+def test_a_long_value_is_cut() -> None:
+    """Clients and models choose names, and each of them would be in every page."""
+    made = Metrics(("tool",))
+    report = Report(client="chat")
+    report.calls = ["x" * 100_000]
+    made.count(report, 200, 1.0)
+    text = made.text(0)
+    assert f'tool="{"x" * MAX_VALUE}…"' in text
+    assert len(text) < 100_000

@@ -98,10 +98,19 @@ def test_an_id_that_is_empty(name: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [b"", b"5", b"{}", b'{"response":5,"input":"x"}', b'{"items":{"id":"x"}}', b"\xff{"])
-def test_damaged_records_raise_nothing(wrong: bytes) -> None:
-    """What cannot be parsed is ignored, and an item that it should contain is not found."""
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_damaged_record_is_not_found(wrong: bytes, place: int) -> None:
+    """Wherever it is in what a request continues: without its context it would be another question."""
+    good = b'{"response":{"output":[]},"input":[]}'
+    records = (wrong, good) if place == 0 else (good, wrong)
+    for asked, param in (
+        (References("r"), "previous_response_id"),
+        (References(conversation="r"), "conversation"),
+    ):
+        with pytest.raises(BadRequest, match="'r' not found") as caught:
+            resolve({"input": "hi"}, Recalled(asked, records))
+        assert (caught.value.error.status, caught.value.error.param) == (404, param)
     body = {"input": [{"type": "item_reference", "id": "x"}]}
-    assert resolve({"input": "hi"}, Recalled(References("r"), (wrong,))).body["input"][-1]["role"] == "user"
     with pytest.raises(BadRequest, match="Item with id 'x' not found") as caught:
         resolve(body, Recalled(references(body), (), {"x": wrong}))
     assert caught.value.error.status == 404
@@ -171,7 +180,7 @@ def test_ids_of_items() -> None:
 @pytest.mark.parametrize("status", ["queued", "in_progress", "failed", "cancelled"])
 def test_what_is_not_whole_cannot_be_continued(status: str) -> None:
     """An unfinished background answer, or one that ended without a result; an incomplete one can be continued."""
-    value = json.dumps({"response": {"id": "r", "status": status}, "input": []}).encode()
+    value = json.dumps({"response": {"id": "r", "status": status, "output": []}, "input": []}).encode()
     with pytest.raises(BadRequest, match=f"its status is '{status}'") as caught:
         resolve({"input": "x"}, Recalled(References("r"), (value,)))
     assert caught.value.error.param == "previous_response_id"
