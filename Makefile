@@ -43,11 +43,16 @@ $(VENV)/.addon: pyproject.toml .python-version
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
 	@touch $@
 
+# What the tests of the pure part need: no npm, no other clients, no BFCL.
+$(VENV)/.test: $(VENV)/.addon
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test]'
+	@touch $@
+
 $(VENV)/.everything: $(VENV)/.addon
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,clients,check,eval,mcp,bfcl]'
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps \
 		bfcl-eval==2026.3.23 xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2
-	@touch $@
+	@touch $@ $(VENV)/.test
 
 # The JavaScript clients and Codex; without npm their tests are skipped.
 $(VENV)/.clients: tests/clients/node/package-lock.json | $(VENV)/.addon
@@ -117,7 +122,7 @@ test: setup  ## Run all tests (WORKERS=0 for one after the other)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 # All tests of the pure part, on all cores: the inner loop of development.
-quick: setup  ## Run what proves the pure part, in seconds
+quick: $(VENV)/.test  ## Run what proves the pure part, in seconds
 	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n auto --dist worksteal -m 'not slow' \
 		tests/unit tests/flows tests/test_house.py tests/test_readme.py $(ARGS)
 
