@@ -13,9 +13,8 @@ from collections.abc import Sequence
 
 from toolsimlib.plan import Plan
 from toolsimlib.response.again import FaultFinder
-from toolsimlib.response.broken_call import BrokenCalls
-from toolsimlib.response.quotation import Quotation
-from toolsimlib.response.untagged import Piece, Untagged
+from toolsimlib.response.parser import Parser
+from toolsimlib.response.untagged import Piece
 from toolsimlib.wire.dialect import APIS
 
 EMPTY_LINE = "\n\n"
@@ -24,7 +23,7 @@ EMPTY_LINE = "\n\n"
 class Parting:
     """Parts the texts of one choice."""
 
-    def __init__(self, plan: Plan, parser: Quotation | Untagged | BrokenCalls | None, faults: FaultFinder) -> None:
+    def __init__(self, plan: Plan, parser: Parser | None, faults: FaultFinder) -> None:
         self._parser = parser
         self._faults = faults
         self._has_one_text = not APIS[plan.client].text_follows_calls

@@ -60,6 +60,10 @@ class Quotation:
         """Return what ``text`` completes."""
         return self._take(self._sentinel.feed(text))
 
+    def release(self) -> list[Piece]:
+        """Return nothing: other items mean nothing to what is held back here."""
+        return []
+
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
         out = self._take(self._sentinel.finish(cut=cut))

@@ -43,7 +43,7 @@ from toolsimlib.report import Report, entry, loggable_name
 from toolsimlib.response.again import FaultFinder
 from toolsimlib.response.begun import Continuation
 from toolsimlib.response.block_log import BlockLog
-from toolsimlib.response.broken_call import BrokenCall, BrokenCalls
+from toolsimlib.response.broken_call import BrokenCall
 from toolsimlib.response.client_calls import ClientCalls
 from toolsimlib.response.gap import Gap
 from toolsimlib.response.held import Calls, FenceMark
@@ -227,7 +227,7 @@ class Turn:
     # -- pieces of text and their verdicts
 
     def _release_text(self) -> None:
-        if isinstance(self._parser, BrokenCalls):
+        if self._parser is not None:
             self._take(self._parser.release())
 
     def _take(self, pieces: Sequence[Piece | BrokenCall]) -> None:

@@ -102,6 +102,10 @@ class Untagged:
             return pieces  # type: ignore[return-value]  # A list of a narrower type that nobody else holds.
         return self._take(pieces)
 
+    def release(self) -> list[Piece]:
+        """Return nothing: other items mean nothing to what is held back here."""
+        return []
+
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
         out = self._take(self._sentinel.finish(cut=cut))

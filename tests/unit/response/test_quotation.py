@@ -91,19 +91,6 @@ def test_nothing_is_lost(parts: list[str], data: st.DataObject) -> None:
     assert pieces_of(text, size) == pieces_of(text, size, fragments=True) == whole
 
 
-def test_texts_that_are_passed_on() -> None:
-    """A caller may take back what it has asked to pass on: no mark counts twice."""
-    for texts in (["x `y", "` z"], ["x", " `y"], ["`"]):
-        quotation = parser()
-        quotation.feed("So: ")
-        count = quotation.pass_on(texts)
-        assert not any("`" in text for text in texts[:count])
-        pieces = [piece for text in [*texts, A, "`"] for piece in quotation.feed(text)] + quotation.finish()
-        expected = pieces_of("".join(["So: ", *texts, A, "`"]))
-        kinds = [[type(piece) for piece in found if piece != "So: "] for found in (joined(pieces), expected)]
-        assert kinds[0] == kinds[1]
-
-
 def test_what_may_be_shown_is_not_announced() -> None:
     """A fragment of a block would be the beginning of a call at the client."""
     for text in TEXT[:-2]:
