@@ -38,7 +38,7 @@ class Room:
 
 
 def _of_answers(*files: str, more: tuple[str, ...] = ()) -> Room:
-    names = ("sentinel", "dialects", "arguments", "judge", "turn", "again", *more)
+    names = ("sentinel", "call_forms", "arguments", "judge", "turn", "again", *more)
     tests = tuple(f"tests/unit/response/test_{name}.py" for name in names)
     return Room(tuple(f"response/{file}" for file in files), tests, "tests/unit/response")
 
@@ -53,8 +53,12 @@ ROOMS = {
     "untagged": _of_answers("untagged", "prose", "cursor", more=("untagged", "prose", "cursor")),
     "calls": _of_answers("client_calls", more=("client_calls", "calls_that_arrive")),
     "repeats": Room(
-        ("wire/repeats", "wire/ahead"),
-        ("tests/unit/wire/test_repeats.py", "tests/unit/wire/test_ahead.py", "tests/unit/response/test_model_turn.py"),
+        ("wire/repeats", "wire/early_arguments"),
+        (
+            "tests/unit/wire/test_repeats.py",
+            "tests/unit/wire/test_early_arguments.py",
+            "tests/unit/response/test_model_turn.py",
+        ),
         "tests/unit/wire",
     ),
     "schema": Room(_SCHEMA, ("tests/unit/schema",), "tests/unit/schema"),

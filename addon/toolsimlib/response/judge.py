@@ -31,8 +31,8 @@ from toolsimlib.events import StructuredCall, StructuredDelta
 from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Plan, Tool
 from toolsimlib.report import Report, code_of, entry, loggable_name
 from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
+from toolsimlib.response.call_forms import FOREIGN, read_form
 from toolsimlib.response.checker import BUDGET_SECONDS, SCHEMA_UNSETTLED, UNSETTLED, SchemaChecker
-from toolsimlib.response.dialects import FOREIGN, read_dialect
 from toolsimlib.response.pieces import Block
 from toolsimlib.response.repeated import REPEATED_KEYS, split_arguments, split_repeated
 from toolsimlib.response.toolbox import Lookup, Toolbox
@@ -90,7 +90,7 @@ class Judge:
     def block(self, block: Block) -> list[Verdict]:
         """Return the verdicts on what one block holds, in source order; nothing follows a Violation."""
         if block.form == "xml":
-            calls = read_dialect(block.opening, block.body)
+            calls = read_form(block.opening, block.body)
             if not self._repair:
                 calls = [replace(call, broken=call.broken or bool(call.mends)) for call in calls]
             if calls[0].name is None:
@@ -104,7 +104,7 @@ class Judge:
         if block.form == "json":
             calls = [part for call in calls for part in ([call] if call in quoted else self._split(call))]
         repairs, warnings = len(self._report.repairs), len(self._report.warnings)
-        # In another dialect's own tags a model may be quoting what it has read: an unknown name there ends nothing.
+        # In another form's own tags a model may be quoting what it has read: an unknown name there ends nothing.
         in_ours = block.opening not in FOREIGN
         verdicts: list[Verdict] = []
         for written in calls:

@@ -1,4 +1,4 @@
-"""Calls as a name and a JSON object behind it, between whatever marks a dialect has.
+"""Calls as a name and a JSON object behind it, between whatever marks a form has.
 
     calls := (noise name between object end)+
     Mistral:     name{…} | name[ARGS]{…} | name[CALL_ID]id[ARGS]{…} | [{"name": …, "arguments": {…}}, …]
@@ -27,7 +27,7 @@ _FENCE = re.compile(r"\A\s*`{3}\w*\s*\n(.*?)\n?\s*`{3}\s*\Z", re.DOTALL)
 
 
 def named_json_reader(head: str, end: str = r"\Z") -> Callable[[str], list[Written]]:
-    """Return the reader of one dialect: ``head`` is a pattern up to the object, with the name as its one group.
+    """Return the reader of one form: ``head`` is a pattern up to the object, with the name as its one group.
 
     The reader returns the calls of a body, never an empty list; what cannot be read is one broken call at its end.
     """

@@ -7,18 +7,18 @@ JSON, never inspects a name, and never decides whether a block is a good call: t
 
 The rules, by number; the tests name them.
 
- 1. Only the exact opening tag, ours or one of the ``dialects``, opens a block. Only what may become one is held back.
+ 1. Only the exact opening tag, ours or one of the ``call_forms``, opens a block. Only what may become one is held back.
  2. The body of a block begins with ``{`` and then a quote, a ``}`` or a bare key with its colon, with ``[`` and then
-    ``{`` or ``]``, or as a body of one of the ``dialects``. Whitespace may precede each, and the opening line of a
+    ``{`` or ``]``, or as a body of one of the ``call_forms``. Whitespace may precede each, and the opening line of a
     fence may precede JSON. With anything else the tag was prose and is released at once.
  3. A tag inside a JSON string is content. Outside strings the closing tag closes the block at any depth (a last brace
     may be missing: the judge repairs that), and a new opening tag closes it if the JSON is complete. So does a closing
     tag of another form (``</function>``): it belongs to the block, and so does the right one behind it. In a form
     without a closing tag the last bracket closes it, unless a comma or a semicolon and another object follow.
  4. The end of the text closes a block too, if the JSON is complete; half a closing tag then belongs to the block. It
-    closes a dialect's body if the reader misses nothing, and a mark ends the call or the text is not known to be cut.
+    closes a form's body if the reader misses nothing, and a mark ends the call or the text is not known to be cut.
  5. Text that is neither JSON nor a small slip in JSON (rule 6) makes the block literal: from its beginning, the first
-    closing tag closes it, the first new opening tag ends it. A dialect's body is literal from the start, but a tag
+    closing tag closes it, the first new opening tag ends it. A form's body is literal from the start, but a tag
     inside one of its values is content. A value has lost its end if it never ends, or if an unmatched closing tag in it
     is followed by an opening one: the block is then read again without values, and so is everything after it.
  6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, braces too many.
@@ -40,7 +40,7 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from toolsimlib.response.dialects import JSON, Dialect, reads_cleanly, row_at
+from toolsimlib.response.call_forms import JSON, CallForm, reads_cleanly, row_at
 from toolsimlib.response.foreign_end import foreign_end
 from toolsimlib.response.json_body import JsonBody
 from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece, characters_within, utf8_length
@@ -87,9 +87,9 @@ class Sentinel:
         self._start = 0
         self._pieces: list[str] = []
         self._size = 0
-        self._is_foreign = False  # Whether its tag is a dialect's own.
+        self._is_foreign = False  # Whether its tag is a form's own.
         self._json: JsonBody  # The open body, if it is JSON.
-        self._row: Dialect | None = None  # The dialect of its body; None before the body, and once JSON turned literal.
+        self._row: CallForm | None = None  # The form of its body; None before the body, and once JSON turned literal.
         self._value = OpenValue()  # The open value in that body.
         self._ignores_values = False  # Whether values are ignored from now on (rule 5).
         self._unread = UnreadBlocks(unread)
@@ -194,12 +194,12 @@ class Sentinel:
             row = row_at(text, at, self._opening, behind_tag=self._size + at == self._start, final=self._final)
             if row is None:
                 self._stash(at)
-            elif isinstance(row, Dialect):
+            elif isinstance(row, CallForm):
                 self._open_body(row, at)
             else:
                 self._reject()
 
-    def _open_body(self, row: Dialect, at: int) -> None:
+    def _open_body(self, row: CallForm, at: int) -> None:
         self._row = row
         self._value = OpenValue(None if self._ignores_values else row)
         self._pos = at

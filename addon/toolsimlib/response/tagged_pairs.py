@@ -23,7 +23,7 @@ _MAX_UNCLOSED = 8
 
 
 def pairs_reader(head: str, before: str, after: str, close: str, end: str = "") -> Callable[[str], list[Written]]:
-    """Return the reader of one dialect, from patterns of its marks; ``head`` has the name as its one group.
+    """Return the reader of one form, from patterns of its marks; ``head`` has the name as its one group.
 
     The reader returns the calls of a body, never an empty list; what cannot be read is one broken call at its end.
     """

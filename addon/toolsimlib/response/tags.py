@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from toolsimlib.response.dialects import FOREIGN, Dialect
+from toolsimlib.response.call_forms import FOREIGN, CallForm
 
 _FENCE = re.compile(r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}").match
 _HALF_FENCE = re.compile(r"`{1,8}(?:\w{0,16}[ \t\r]{0,8}(?:\n\s{0,64})?)?\Z").match
@@ -23,7 +23,7 @@ _MAX_TAG = 300
 class Tags:
     """``closing`` by opening tag; ``opening`` finds any opening tag; ``beginnings`` are what may become one.
 
-    ``ours`` are the opening tags that belong to no dialect, ``ours_end`` closes the first of them.
+    ``ours`` are the opening tags that belong to no form, ``ours_end`` closes the first of them.
     """
 
     closing: dict[str, str]
@@ -35,7 +35,7 @@ class Tags:
 
 @lru_cache(maxsize=16)
 def tags(sentinel: str, use_tool: bool, foreign: bool) -> Tags:
-    """Return the tags of that name, with ``<use_tool>`` and the ``foreign`` dialects' own or without."""
+    """Return the tags of that name, with ``<use_tool>`` and the ``foreign`` forms' own or without."""
     names = [sentinel, "use_tool"] if use_tool and sentinel != "use_tool" else [sentinel]
     ours = {f"<{name}>": f"</{name}>" for name in names}
     closing = {**FOREIGN, **ours} if foreign else ours
@@ -60,9 +60,9 @@ def ends(opening: str, closing: str, value: str) -> re.Pattern[str]:
 
 
 class OpenValue:
-    """The open value in a body, if any; its marks are those of the dialect's ``row``."""
+    """The open value in a body, if any; its marks are those of the form's ``row``."""
 
-    def __init__(self, row: Dialect | None = None) -> None:
+    def __init__(self, row: CallForm | None = None) -> None:
         self._row = row
         self._end = ""
         self._outer = ""  # What ends the value around a CDATA section.

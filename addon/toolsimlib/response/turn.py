@@ -46,12 +46,12 @@ from toolsimlib.response.block_log import BlockLog
 from toolsimlib.response.broken_call import BrokenCall
 from toolsimlib.response.client_calls import ClientCalls
 from toolsimlib.response.gap import Gap
-from toolsimlib.response.held import Calls, FenceMark
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import parser_for
 from toolsimlib.response.parting import Parting
 from toolsimlib.response.pieces import Block, Fragment, Oversize, joined, split_end
 from toolsimlib.response.same_call import ONE_CALL
+from toolsimlib.response.units import Calls, FenceMark
 from toolsimlib.response.untagged import Piece
 from toolsimlib.response.verdict import CALL_AS_TEXT, QUOTED_CALL, Call, Rejected, Verdict, Violation
 

@@ -39,7 +39,6 @@ from toolsimlib.response.code_fence import Place
 from toolsimlib.response.cursor import Cursor
 from toolsimlib.response.explanation import MAX_SENTENCE, introduces_example
 from toolsimlib.response.form import Form
-from toolsimlib.response.held import Calls, FenceMark, HeldUnits
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.opening import CODE, MARK, PYTHON, language_at, opening_at
 from toolsimlib.response.pieces import Fragment
@@ -48,6 +47,7 @@ from toolsimlib.response.prose import Prose
 from toolsimlib.response.quotation import Quotation
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.statement import Statement
+from toolsimlib.response.units import Calls, FenceMark, HeldUnits
 
 _INDENT = re.compile(r"[ \t\r]*+")
 _SPACE = re.compile(r"\s*+")

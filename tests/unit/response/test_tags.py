@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.response.dialects import DIALECTS, FOREIGN
+from toolsimlib.response.call_forms import CALL_FORMS, FOREIGN
 from toolsimlib.response.tags import OpenValue, behind_fence, ends, held_from, open_tag, tags
 
 
@@ -61,7 +61,7 @@ def test_ends() -> None:
 )
 def test_values(body: str, ended: bool, passed: bool) -> None:
     """A value ends at its own end; it has lost its end if another block opens after the closing tag."""
-    value, at, going = OpenValue(next(row for row in DIALECTS if row.name == "use_tool")), 0, True
+    value, at, going = OpenValue(next(row for row in CALL_FORMS if row.name == "use_tool")), 0, True
     while going and (match := ends("<use_tool>", "</use_tool>", value.marks).search(body, at)):
         going = value.passes(match, "<use_tool>")
         at = match.end()

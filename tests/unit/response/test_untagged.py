@@ -15,9 +15,9 @@ from toolsimlib.events import CallDelta, CallStarted, ClientEvent, Closed, TextD
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.answer import Answer
-from toolsimlib.response.held import Calls
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.sentinel import Fragment, Sentinel
+from toolsimlib.response.units import Calls
 from toolsimlib.response.untagged import Piece, Untagged
 
 FOLDER = Path(__file__).parents[2] / "cases"

@@ -55,7 +55,7 @@ from toolsimlib.events import (
     ToolKind,
     Usage,
 )
-from toolsimlib.wire.ahead import Ahead
+from toolsimlib.wire.early_arguments import EarlyArguments
 from toolsimlib.wire.errors import no_answer, read_error
 from toolsimlib.wire.json_codec import Joiner, whole_text
 from toolsimlib.wire.lenient import count, json_text, loaded, mapping, mappings, seconds, string
@@ -267,7 +267,7 @@ class _CallParts:
         self._kind: ToolKind = "function"
         self._id: str | None = None
         self.pieces: list[str] = []
-        self._ahead = Ahead()
+        self._ahead = EarlyArguments()
         self._key = ""
         self._is_named_again = False
         self._times_parsed = 0

@@ -60,7 +60,7 @@ from toolsimlib.events import (
     StructuredDelta,
     TextDelta,
 )
-from toolsimlib.wire.ahead import Ahead
+from toolsimlib.wire.early_arguments import EarlyArguments
 from toolsimlib.wire.errors import no_answer, read_error
 from toolsimlib.wire.json_codec import Joiner, whole_text
 from toolsimlib.wire.lenient import count, json_text, mapping, mappings, seconds, string
@@ -100,7 +100,7 @@ class ResponsesReader:
         self._kinds: dict[int, str] = {}
         self._hosted: set[int] = set()
         self._arguments: dict[int, list[str]] = {}
-        self._ahead: defaultdict[int, Ahead] = defaultdict(Ahead)
+        self._ahead: defaultdict[int, EarlyArguments] = defaultdict(EarlyArguments)
         self._streamed_ahead: set[int] = set()
         # By item id: the index of items whose events have none (llama.cpp), in order of appearance.
         self._indexes: dict[str, int] = {}

@@ -5,13 +5,13 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.wire.ahead import Ahead
+from toolsimlib.wire.early_arguments import EarlyArguments
 
 OBJECTS = st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=5), max_size=4).map(json.dumps)
 
 
 def passed_on(*pieces: str) -> list[str]:
-    ahead = Ahead()
+    ahead = EarlyArguments()
     return [ahead.feed(piece) for piece in pieces]
 
 
@@ -49,12 +49,12 @@ def test_uncertain_pieces_are_not_passed_on(pieces: tuple[str, ...]) -> None:
 
 def test_nothing_follows_a_withheld_piece() -> None:
     """The pieces passed on are one prefix, without gaps; empty pieces change nothing."""
-    ahead = Ahead()
+    ahead = EarlyArguments()
     assert [ahead.feed(piece) for piece in ("", '{"', "", 'a":"', "\ud83d", "\udc22", '"}')] == [
         *("", '{"', "", 'a":"'),
         *("", "", ""),
     ]
-    ahead = Ahead()
+    ahead = EarlyArguments()
     assert ahead.feed('{"') == '{"'
     ahead.stop()
     assert ahead.feed("a") == ""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from toolsimlib.wire.lenient import loaded
 
 
-class Ahead:
+class EarlyArguments:
     """The arguments of one call. ``feed`` takes every piece of them, in order."""
 
     def __init__(self) -> None:

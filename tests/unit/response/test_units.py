@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from toolsimlib.plan import Tool
-from toolsimlib.response.held import Calls, HeldUnits
+from toolsimlib.response.units import Calls, HeldUnits
 from toolsimlib.response.verdict import Accepted, Call
 
 ONE = Accepted(Call(Tool("f", "f"), "{}"), ())

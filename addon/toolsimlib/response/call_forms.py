@@ -1,10 +1,10 @@
-"""The forms other than ours in which models write a call: one row per dialect.
+"""The forms other than ours in which models write a call: one row per form.
 
 A model that was tuned for tools falls back to its own form whatever the prompt says, and its own marks then appear in
 the text. A row says how its blocks open and close, how a body begins, what delimits a value in it, and which function
-reads it. Bodies of rows without tags stand behind our own tags, in place of JSON; a dialect with both has two rows.
+reads it. Bodies of rows without tags stand behind our own tags, in place of JSON; a form with both has two rows.
 
-| dialect     | body, with its tags where it has any                                                       |
+| form        | body, with its tags where it has any                                                       |
 |-------------|--------------------------------------------------------------------------------------------|
 | JSON        | ``{"name": …, "arguments": …}``                                                            |
 | use_tool    | ``<name>f</name><k>v</k>``                                                                 |
@@ -23,7 +23,7 @@ reads it. Bodies of rows without tags stand behind our own tags, in place of JSO
 | gpt-oss     | ``<|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>``           |
 
 Four grammars cover all of them: JSON (``named_json``), tagged pairs, Gemma's braces, and Python's calls
-(``call_syntax``). A new dialect is one row and its cases in ``tests/cases/dialects.json``.
+(``call_syntax``). A new form is one row and its cases in ``tests/cases/call_forms.json``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from toolsimlib.response.written import Written, read_xml
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class CallForm:
     """One row.
 
     ``begins`` matches how a body begins, ``may_begin`` what may still become that. ``tags`` are its own, opening and
@@ -76,9 +76,9 @@ def _prefixes(word: str) -> str:
     return pattern
 
 
-def _row(name: str, word: str, read: Callable[[str], list[Written]], **fields: object) -> Dialect:
+def _row(name: str, word: str, read: Callable[[str], list[Written]], **fields: object) -> CallForm:
     """Return a row whose body begins with ``word``."""
-    return Dialect(name, re.compile(re.escape(word)), re.compile(_prefixes(word) + r"\Z"), read, **fields)  # type: ignore[arg-type]
+    return CallForm(name, re.compile(re.escape(word)), re.compile(_prefixes(word) + r"\Z"), read, **fields)  # type: ignore[arg-type]
 
 
 def _read_use_tool(body: str) -> list[Written]:
@@ -121,7 +121,7 @@ _PYTHON_NAME = r"[A-Za-z_][\w.]{0,127}"
 _KEY = r"[A-Za-z_]\w{0,31}\s{0,8}"
 _MANY = r"\s{0,1024}"
 
-JSON = Dialect(
+JSON = CallForm(
     "JSON",
     re.compile(rf"(?=\{{{_MANY}(?:[\"'}}]|{_KEY}:)|\[{_MANY}[{{\]])"),
     re.compile(rf"(?:\{{{_MANY}(?:{_KEY})?|\[{_MANY})\Z"),
@@ -131,10 +131,10 @@ JSON = Dialect(
 )
 """Our own form, as one more row of the table."""
 
-DIALECTS = (
+CALL_FORMS = (
     JSON,
     _row("use_tool", "<name>", _read_use_tool, value=(r"<([^<>/\s][^<>/]{0,255})>", "</{}>"), behind_ours=True),
-    Dialect(
+    CallForm(
         "Qwen3-Coder",
         re.compile(rf"<function={NAME}>"),
         re.compile(rf"(?:<function={NAME}|{_prefixes('<function=')})\Z"),
@@ -143,7 +143,7 @@ DIALECTS = (
         whole="</function>",
         behind_ours=True,
     ),
-    Dialect(
+    CallForm(
         "Qwen3-Coder",  # And Llama 3's <function=f>{…}</function>.
         re.compile(rf"{NAME}>\s{{0,64}}(?:<parameter=|</function>|\{{)"),
         re.compile(rf"{NAME}(?:>\s{{0,64}}(?:{_prefixes('<parameter=')}|{_prefixes('</function>')}))?\Z"),
@@ -153,10 +153,10 @@ DIALECTS = (
         whole="</function>",
         behind_tag=True,
     ),
-    Dialect(
+    CallForm(
         "Llama 3", re.compile(r"(?=\{)"), re.compile(r"(?!)"), read_bare_json, (("<|python_tag|>", ""),), is_json=True
     ),
-    Dialect(
+    CallForm(
         "Granite",
         re.compile(rf"(?=\[{_MANY}\{{|\{{{_MANY}\")"),
         re.compile(rf"[\[{{]{_MANY}\Z"),
@@ -164,7 +164,7 @@ DIALECTS = (
         tags=(("<|tool_call|>", "<|/tool_call|>"),),
         is_json=True,
     ),
-    Dialect(
+    CallForm(
         "Granite 20B",
         re.compile(rf"(?=\[{_MANY}\{{|\{{{_MANY}\")"),
         re.compile(rf"[\[{{]{_MANY}\Z"),
@@ -172,7 +172,7 @@ DIALECTS = (
         tags=(("<function_call>", ""),),
         is_json=True,
     ),
-    Dialect(
+    CallForm(
         "GLM 4.5",
         re.compile(rf"{NAME}\s{{0,8}}<arg_key>"),
         re.compile(rf"{NAME}\s{{0,8}}{_prefixes('<arg_key>')}\Z"),
@@ -181,14 +181,14 @@ DIALECTS = (
         behind_tag=True,
         behind_ours=True,
     ),
-    Dialect(
+    CallForm(
         "pythonic",
         re.compile(rf"\[?\s{{0,8}}{_PYTHON_NAME}\("),
         re.compile(rf"\[?\s{{0,8}}(?:{_PYTHON_NAME})?\Z"),
         read_calls,
         tags=(("<|python_start|>", "<|python_end|>"), ("<|tool_call_start|>", "<|tool_call_end|>")),
     ),
-    Dialect(
+    CallForm(
         "Gemma 4",
         re.compile(rf"{HEAD}\{{"),
         re.compile(rf"(?::?call:\s{{0,8}}(?:{NAME}\s{{0,8}})?|{_prefixes(':call:')}|{_prefixes('call:')})\Z"),
@@ -196,7 +196,7 @@ DIALECTS = (
         tags=(("<|tool_call>", "<tool_call|>"),),
         value=(re.escape(QUOTE), QUOTE),
     ),
-    Dialect(
+    CallForm(
         "Mistral",
         re.compile(
             rf"{NAME}(?:\[CALL_ID\][\w-]{{1,64}})?(?:\[ARGS\])?\s{{0,8}}(?=\{{)|(?=\[\s{{0,64}}\{{|\{{\s{{0,64}}\")"
@@ -206,7 +206,7 @@ DIALECTS = (
         tags=(("[TOOL_CALLS]", ""),),
         is_json=True,
     ),
-    Dialect(
+    CallForm(
         "DeepSeek V3",
         re.compile(rf"<｜tool▁call▁begin｜>|{NAME}{_SEPARATOR}"),
         re.compile(rf"(?:{_prefixes('<｜tool▁call▁begin｜>')}|{NAME}{_prefixes(_SEPARATOR)})\Z"),
@@ -230,7 +230,7 @@ DIALECTS = (
         value=("<parameter ", "</parameter>"),
         whole="</invoke>",
     ),
-    Dialect(
+    CallForm(
         "Kimi K2",
         re.compile(rf"<\|tool_call_begin\|>|{NAME}\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}"),
         re.compile(rf"(?:{_prefixes('<|tool_call_begin|>')}|{NAME}\s{{0,8}}{_prefixes(_KIMI_ARGUMENTS)})\Z"),
@@ -241,7 +241,7 @@ DIALECTS = (
             ("<|tool_call_begin|>", "<|tool_call_end|>"),
         ),
     ),
-    Dialect(
+    CallForm(
         "gpt-oss",
         re.compile(rf"{GPT_OSS_HEAD}(?=\s{{0,64}}\{{)"),
         re.compile(rf"(?:{NAME}[\s\w<|>]{{0,64}})?\Z"),
@@ -252,16 +252,16 @@ DIALECTS = (
     ),
 )
 
-FOREIGN = {opening: closing for row in DIALECTS for opening, closing in row.tags}
-"""The dialects' own tags: closing tag by opening tag."""
+FOREIGN = {opening: closing for row in CALL_FORMS for opening, closing in row.tags}
+"""The forms' own tags: closing tag by opening tag."""
 
-_OURS = tuple(row for row in DIALECTS if row.behind_ours)
+_OURS = tuple(row for row in CALL_FORMS if row.behind_ours)
 _BY_TAG = {
-    opening: tuple(row for row in DIALECTS if (opening, closing) in row.tags) for opening, closing in FOREIGN.items()
+    opening: tuple(row for row in CALL_FORMS if (opening, closing) in row.tags) for opening, closing in FOREIGN.items()
 }
 
 
-def row_at(text: str, at: int, opening: str, *, behind_tag: bool, final: bool) -> Dialect | bool | None:
+def row_at(text: str, at: int, opening: str, *, behind_tag: bool, final: bool) -> CallForm | bool | None:
     """Return the row whose body begins at ``at`` behind that tag, False for none, None if more text is needed.
 
     ``behind_tag``: nothing stands between the tag and ``at``. ``final``: no more text will come.
@@ -273,16 +273,16 @@ def row_at(text: str, at: int, opening: str, *, behind_tag: bool, final: bool) -
     return None if not final and any(row.may_begin.match(text, at) for row in rows) else False
 
 
-def read_dialect(opening: str, body: str) -> list[Written]:
-    """Return the calls of a body that began as a dialect's does; never empty."""
+def read_form(opening: str, body: str) -> list[Written]:
+    """Return the calls of a body that began as a form's does; never empty."""
     start = len(body) - len(body.lstrip())
     # A body may be empty up to its closing tag.
     row = row_at(body + FOREIGN.get(opening, ""), start, opening, behind_tag=not start, final=True)
-    return row.read(body) if isinstance(row, Dialect) else _read_use_tool(body)
+    return row.read(body) if isinstance(row, CallForm) else _read_use_tool(body)
 
 
-def reads_cleanly(row: Dialect, opening: str, body: str) -> bool:
+def reads_cleanly(row: CallForm, opening: str, body: str) -> bool:
     """Return whether a body of that row is complete though no tag closes it: its reader has nothing to mend."""
     if not body.rstrip().endswith(row.whole):
         return False
-    return not any(call.broken or call.mends for call in read_dialect(opening, body))
+    return not any(call.broken or call.mends for call in read_form(opening, body))

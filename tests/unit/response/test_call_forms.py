@@ -1,4 +1,4 @@
-"""The dialects' rows: each one positive, negative, broken, cut at every character, streamed and whole.
+"""The rows of call forms: each one positive, negative, broken, cut at every character, streamed and whole.
 
 Many cases have the shape of those in the tests of vLLM's tool parsers and in Dynamo's parity fixtures; the texts are
 our own. Where our result differs, the architecture page's table of deviations gives the reason.
@@ -19,8 +19,8 @@ from support.answers import plan, read, rewrite
 from support.growth import LINEAR, growth
 from support.wire import backend_answer
 from toolsimlib.plan import Tool
-from toolsimlib.response import dialects
-from toolsimlib.response.dialects import DIALECTS, FOREIGN, read_dialect, row_at
+from toolsimlib.response import call_forms
+from toolsimlib.response.call_forms import CALL_FORMS, FOREIGN, read_form, row_at
 from toolsimlib.response.sentinel import Piece, Sentinel
 
 WRITE = Tool(
@@ -35,7 +35,7 @@ WRITE = Tool(
 LIST = Tool("list", "list", parameters={"type": "object", "properties": {"all": {"type": "boolean"}}})
 
 TAG = "<tool_call>"
-TABLE = json.loads((Path(__file__).parents[2] / "cases" / "dialects.json").read_text(encoding="utf-8"))
+TABLE = json.loads((Path(__file__).parents[2] / "cases" / "call_forms.json").read_text(encoding="utf-8"))
 CASES: dict[str, tuple[str, list[Any]]] = {case["case"]: (case["text"], case["items"]) for case in TABLE["cases"]}
 
 
@@ -87,27 +87,27 @@ def test_begins_at_any_cut(text: str) -> None:
 
 
 def test_only_one_row_begins_like_a_word() -> None:
-    """After a space a word is prose at once: the dialect that starts with a name has no space there."""
+    """After a space a word is prose at once: the form that starts with a name has no space there."""
     assert row_at("x", 0, TAG, behind_tag=True, final=False) is None
     assert row_at("x", 0, TAG, behind_tag=False, final=False) is False
     assert row_at("x y", 0, TAG, behind_tag=True, final=False) is False
     assert row_at("<div>", 0, TAG, behind_tag=True, final=False) is False
 
 
-@pytest.mark.parametrize("row", sorted({row.name for row in DIALECTS if row.name != "JSON"}))
+@pytest.mark.parametrize("row", sorted({row.name for row in CALL_FORMS if row.name != "JSON"}))
 def test_every_row_has_cases(row: str) -> None:
-    """Each dialect has six cases at least, one with only calls, one with only text, and is in the module's table."""
+    """Each form has six cases at least, one with only calls, one with only text, and is in the module's table."""
     word = row.lower()[:3]
     cases = [items for name, (_, items) in CASES.items() if name.startswith(word)]
     assert len(cases) >= 6
     assert any(all(item[0] == "call" for item in items) for items in cases)
     assert any(all(item[0] == "text" for item in items) for items in cases)
-    assert row in str(dialects.__doc__)
+    assert row in str(call_forms.__doc__)
 
 
 @pytest.mark.parametrize("opening", FOREIGN)
 def test_every_tag_has_cases(opening: str) -> None:
-    """Each tag of a dialect opens a call in one case, and is prose in another."""
+    """Each tag of a form opens a call in one case, and is prose in another."""
     assert any(opening in text and items[-1][0] == "call" for text, items in CASES.values())
     assert any(opening in text and items[-1][0] == "text" for text, items in CASES.values())
 
@@ -125,7 +125,7 @@ def test_what_was_cut_stays_text(row: str) -> None:
 
 
 def test_a_strict_tool_and_a_name_that_nobody_offers() -> None:
-    """In a dialect's own tags an unknown name fails nothing, even beside a strict tool; a broken strict call does."""
+    """In a form's own tags an unknown name fails nothing, even beside a strict tool; a broken strict call does."""
     strict = replace(WRITE, strict=True)
     for text, error in (
         ("[TOOL_CALLS]erase{}", None),
@@ -157,10 +157,10 @@ SCRAPS = ["<function=f>", "</function>", "<parameter=k>", "</parameter>", "f", "
 )
 def test_any_body(opening: str, body: str) -> None:
     """Any body after any tag: no exception, at least one call, and only the last may be broken."""
-    calls = read_dialect(opening, body)
+    calls = read_form(opening, body)
     assert calls
     assert not any(call.broken for call in calls[:-1])
-    for row in DIALECTS:
+    for row in CALL_FORMS:
         assert row.read(body)
 
 
