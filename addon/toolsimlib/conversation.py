@@ -129,3 +129,7 @@ class ClientRequest:
     it; None if the request contains it all."""
     notes: tuple[str, ...] = field(default_factory=tuple)
     """What was dropped (``item_reference``, ``reasoning``, …), for the log."""
+    client: Dialect | None = None
+    """The client's API, if ``dialect`` and ``body`` are in the shape of another one (``wire/messages/to_chat.py``)."""
+    sent: Mapping[str, Any] = field(default_factory=dict)
+    """The JSON object as such a client sent it."""

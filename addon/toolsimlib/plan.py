@@ -12,7 +12,7 @@ from typing import Any, Literal
 from toolsimlib.events import ToolKind
 from toolsimlib.outputs import Outputs
 
-Dialect = Literal["responses", "chat"]
+Dialect = Literal["responses", "chat", "messages"]
 Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
 """The server behind a backend's address."""
 Feature = Literal["tools", "constraint"]
@@ -82,7 +82,7 @@ class Policy:
     engine: ``request/engine.py`` resolves it for each request.
     """
 
-    backend: Literal["auto", "responses", "chat"] = "auto"
+    backend: Literal["auto", "responses", "chat", "messages"] = "auto"
     engine: Engine | Literal["auto"] = "unknown"
     manifest_role: Literal["auto", "developer", "system", "user"] = "auto"
     manifest: str = "auto"

@@ -1,4 +1,4 @@
-"""A backend's bytes rewritten by toolsim, and a client's bytes as the real openai client reads them."""
+"""A backend's bytes rewritten by toolsim, and a client's bytes as the real client libraries read them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import anthropic
 import httpx
+import httpx2
 import openai
 from toolsimlib.plan import AnswerForm, Dialect, Plan, Policy, Tool
 from toolsimlib.report import Report
@@ -76,7 +78,9 @@ class Seen:
 
 def deltas(chunks: Sequence[bytes]) -> str:
     """Return all text of a client's stream before its end or its error."""
-    texts = re.findall(r'"(?:delta|content)":("(?:[^"\\]|\\.)*")', b"".join(chunks).decode())
+    texts = re.findall(
+        r'(?:"delta"|"content"|"type":"text_delta","text"):("(?:[^"\\]|\\.)*")', b"".join(chunks).decode()
+    )
     return "".join(map(json.loads, texts))
 
 
@@ -89,13 +93,56 @@ def _client(status: int, content_type: str, chunks: Sequence[bytes]) -> openai.O
 
 
 def read(dialect: Dialect, stream: bool, chunks: Sequence[bytes], status: int = 200) -> Seen:
-    """Read a client's bytes with the real openai client; for streams, with its accumulator, which checks the order."""
+    """Read a client's bytes with the real client; for streams, with its accumulator, which checks the order."""
     kind = "text/event-stream" if stream else "application/json"
+    if dialect == "messages":
+        return _read_messages(status, kind, chunks)
     with _client(status, kind, chunks) as client:
         try:
             return _read_chat(client, stream) if dialect == "chat" else _read_responses(client, stream)
         except openai.APIError as error:
             return Seen(error=error.code or error.type)
+
+
+def _read_messages(status: int, content_type: str, chunks: Sequence[bytes]) -> Seen:
+    """Read with Anthropic's own SDK. A streamed call's arguments are the very text of its deltas."""
+
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(status, headers={"content-type": content_type}, content=iter(chunks))
+
+    transport = httpx2.Client(transport=httpx2.MockTransport(answer))
+    with anthropic.Anthropic(
+        api_key="k", base_url="http://backend.test", max_retries=0, http_client=transport
+    ) as client:
+        asked: Any = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
+        arguments: dict[int, str] = {}
+        try:
+            if content_type == "application/json":
+                message = client.messages.create(**asked)
+            else:
+                with client.messages.stream(**asked) as events:
+                    for event in events:
+                        if event.type == "content_block_delta" and event.delta.type == "input_json_delta":
+                            arguments[event.index] = arguments.get(event.index, "") + event.delta.partial_json
+                    message = events.get_final_message()
+        except anthropic.APIError as error:
+            body: Any = error.body
+            return Seen(error=body["error"]["type"])
+    counted = message.usage.input_tokens + message.usage.output_tokens
+    seen = Seen(finish=str(message.stop_reason), usage=counted or None)
+    for index, block in enumerate(message.content):
+        if block.type == "text":
+            seen.add_text(block.text)
+        elif block.type == "tool_use":
+            seen.items.append(
+                [
+                    "call",
+                    block.name,
+                    arguments.get(index) or json.dumps(block.input, ensure_ascii=False, separators=(",", ":")),
+                ]
+            )
+            seen.ids.append(block.id)
+    return seen
 
 
 def _read_responses(client: openai.OpenAI, stream: bool) -> Seen:

@@ -1,4 +1,4 @@
-"""What backends send, as bytes: the one builder of fake answers, in both dialects, streamed and whole.
+"""What backends send, as bytes: the one builder of fake answers, in every dialect, streamed and whole.
 
 It deliberately shares no code with toolsim: what toolsim reads in a test was not written by toolsim. An answer is built
 step by step; each step returns its frames, so that a server can pace them, and ``whole`` returns the same answer as one
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 Json = dict[str, Any]
-Dialect = Literal["chat", "responses"]
+Dialect = Literal["chat", "responses", "messages"]
 
 DONE = b"data: [DONE]\n\n"
 CREATED = 1764967971
@@ -53,6 +53,9 @@ def usage(dialect: Dialect, tokens_in: int, tokens_out: int, cached: int = 0, re
     total = {"total_tokens": tokens_in + tokens_out}
     if dialect == "chat":
         return {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, **total}
+    if dialect == "messages":
+        cache = {"cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}
+        return {"input_tokens": tokens_in - cached, **cache, "output_tokens": tokens_out}
     return {
         "input_tokens": tokens_in,
         "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
@@ -300,13 +303,96 @@ class ResponsesAnswer:
         return self._response(status, output, **details)
 
 
-BackendAnswer = ChatAnswer | ResponsesAnswer
+class MessagesAnswer:
+    """One answer of a Messages backend. ``counts``: its usage object, None if it sends none."""
+
+    dialect: Dialect = "messages"
+    REASONS: Mapping[str, str] = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
+
+    def __init__(self, *, id: str = "a", model: str = "text-model", counts: Json | None = None) -> None:
+        self._head: Json = {"id": f"msg_{id}", "type": "message", "role": "assistant", "model": model}
+        self._counts = counts or {"input_tokens": 0, "output_tokens": 0}
+        self._content: list[Json] = []
+        self._open = ""
+
+    def begin(self) -> list[bytes]:
+        counts = self._counts | {"output_tokens": 1}
+        message = {**self._head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": counts}
+        return [event_frame({"type": "message_start", "message": message}), event_frame({"type": "ping"})]
+
+    def begin_message(self) -> list[bytes]:
+        return []
+
+    def _block(self, kind: str, **fields: Any) -> list[bytes]:
+        frames = self._end_block()
+        self._open = kind
+        self._content.append({"type": kind, **fields})
+        at = len(self._content) - 1
+        return [*frames, event_frame({"type": "content_block_start", "index": at, "content_block": self._content[-1]})]
+
+    def _end_block(self) -> list[bytes]:
+        if not self._open:
+            return []
+        self._open = ""
+        return [event_frame({"type": "content_block_stop", "index": len(self._content) - 1})]
+
+    def _delta(self, kind: str, key: str, piece: str) -> bytes:
+        at = len(self._content) - 1
+        return event_frame({"type": "content_block_delta", "index": at, "delta": {"type": kind, key: piece}})
+
+    def add_reasoning(self, piece: str) -> list[bytes]:
+        frames = [] if self._open == "thinking" else self._block("thinking", thinking="", signature="")
+        frames.append(self._delta("thinking_delta", "thinking", piece))
+        self._content[-1]["thinking"] += piece
+        return frames
+
+    def add_text(self, piece: str) -> list[bytes]:
+        frames = [] if self._open == "text" else self._block("text", text="")
+        frames.append(self._delta("text_delta", "text", piece))
+        self._content[-1]["text"] += piece
+        return frames
+
+    def begin_call(self, name: str) -> list[bytes]:
+        """Start a call; its arguments follow in pieces."""
+        frames = self._block("tool_use", id=f"toolu_b{len(self._content)}", name=name, input={})
+        self._arguments: list[str] = []
+        return frames
+
+    def add_arguments(self, piece: str) -> list[bytes]:
+        self._arguments.append(piece)
+        return [self._delta("input_json_delta", "partial_json", piece)]
+
+    def end_call(self) -> list[bytes]:
+        self._content[-1]["input"] = json.loads("".join(self._arguments) or "{}")
+        return self._end_block()
+
+    def end(self, finish: str = "stop") -> list[bytes]:
+        reason = self.REASONS.get(finish, finish)
+        delta = {"stop_reason": reason, "stop_sequence": None}
+        counts = {"output_tokens": self._counts["output_tokens"]}
+        ended = event_frame({"type": "message_delta", "delta": delta, "usage": counts})
+        return [*self._end_block(), ended, event_frame({"type": "message_stop"})]
+
+    def fail(self, error: Json) -> list[bytes]:
+        return [event_frame({"type": "error", "error": {"type": "api_error", "message": error["message"]}})]
+
+    def whole(self, finish: str = "stop") -> Json:
+        """Return the answer so far as one document."""
+        ended = {"stop_reason": self.REASONS.get(finish, finish), "stop_sequence": None, "usage": self._counts}
+        return {**self._head, "content": self._content, **ended}
+
+
+BackendAnswer = ChatAnswer | ResponsesAnswer | MessagesAnswer
+ANSWERS: dict[Dialect, type[BackendAnswer]] = {
+    "chat": ChatAnswer,
+    "responses": ResponsesAnswer,
+    "messages": MessagesAnswer,
+}
 
 
 def backend_answer(dialect: Dialect, stream: bool, pieces: Sequence[str], finish: str = "stop") -> tuple[str, bytes]:
     """Return content type and body of a text backend that writes ``pieces``, with 3 tokens in and 4 out."""
-    make = ChatAnswer if dialect == "chat" else ResponsesAnswer
-    answer = make(counts=usage(dialect, 3, 4))
+    answer = ANSWERS[dialect](counts=usage(dialect, 3, 4))
     frames = [*answer.begin(), *answer.begin_message()]
     for piece in pieces:
         frames += answer.add_text(piece)

@@ -92,7 +92,8 @@ def check_server(request: Incoming, settings: Settings, *, is_through: bool, to_
     ``is_through``: it was meant for some other host, and ``toolsim_upstream`` takes it over.
     """
     if settings.api_key:
-        has_key = is_bearer(request.headers.get("authorization", ""), settings.api_key)
+        sent = request.headers.get("authorization", ""), request.headers.get("x-api-key", "")
+        has_key = is_bearer(sent[0], settings.api_key) or _same(sent[1], settings.api_key)
         if has_key or (is_through and request.has_proxy_key):
             return None
         message = "Incorrect API key provided: toolsim_api_key is set, and this is not it."

@@ -24,6 +24,7 @@ from toolsimlib.proxy.doors import Doors
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.exchanges import Exchanges
 from toolsimlib.proxy.head import authorize, by_name, error_response
+from toolsimlib.proxy.in_shape import reshape, shape_of
 from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import Memory, partition_of
@@ -35,7 +36,7 @@ from toolsimlib.proxy.reporting.outcome import Outcome, Reports
 from toolsimlib.proxy.resend import Resent, Sent, forget, is_resent
 from toolsimlib.proxy.rounds import round_of
 from toolsimlib.report import Report
-from toolsimlib.wire.dialect import Api
+from toolsimlib.wire.dialect import Api, api_of_path
 
 
 class Arrivals:
@@ -115,6 +116,7 @@ class Arrivals:
     def _answer(self, flow: HTTPFlow, answer: route.Answer) -> None:
         if answer.error is not None:
             flow.response = error_response(answer.error, answer.headers)
+            reshape(flow.response, api_of_path(flow.request.path))
         elif answer.page == "metrics":
             flow.response = self._metrics_page()
         else:
@@ -144,7 +146,8 @@ class Arrivals:
         elif is_named and flow.live:
             request.headers[VIA] = self._via.signed(incoming.headers.get(VIA, ""), client)
         api = route.api_of(request.method, request.path, decision.action)
-        if api is None and not route.endpoint(request.path):
+        is_for_us = is_named or decision.to_builtin or api is None or api.backend == api.name
+        if not is_for_us or (api is None and not route.endpoint(request.path)):
             request.stream = True
             return None
         # Whatever ``stream_large_bodies`` says: the body has to be read.
@@ -161,6 +164,8 @@ class Arrivals:
         report = asked.report if asked is not None else Report()
         report.client = api.name if api is not None else ""
         features: list[Feature] = [asked] if asked is not None else []
+        if (shape := shape_of(api, by_name(flow.request.headers))) is not None:
+            features.append(shape)
         if decision.action is not None:
             features.append(OtherAction(decision.action))
         exchange = self._open(flow, report, sent, *features)

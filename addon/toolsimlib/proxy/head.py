@@ -37,10 +37,11 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
 
 
 def authorize(headers: Headers, authorization: str | None) -> None:
-    """Replace ``Authorization``; "" removes it, and None leaves it as the client has sent it."""
+    """Replace the client's key by ``Authorization``; "" removes it, and None leaves it as the client has sent it."""
     if authorization is None:
         return
     headers.pop("authorization", None)
+    headers.pop("x-api-key", None)
     if authorization:
         headers["authorization"] = authorization
 

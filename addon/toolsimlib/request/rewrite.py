@@ -106,7 +106,7 @@ def rewrite_request(
     same dialect with no tools, no calls in its history and nothing to store. Raises BadRequest for the client's errors.
     """
     client = APIS[dialect]
-    backend = client if policy.backend == "auto" else APIS[policy.backend]
+    backend = APIS[client.backend if policy.backend == "auto" else policy.backend]
     asked = read_body(body)
     if asked is None:
         return None
@@ -188,6 +188,7 @@ def plan(
     attempts: frozenset[Feature] = frozenset(),
 ) -> Plan:
     """Decide what the answer needs to know about its request. Raises BadRequest for tools that cannot be offered."""
+    client = request.client or request.dialect
     choice = _choice(request, policy)
     try:
         check_strict(request.tools, policy.max_schema_bytes)
@@ -206,7 +207,7 @@ def plan(
     enforces_one = one_call or request.form.legacy_functions
     untagged = policy.untagged != "off" and request.answer_format is None
     stops = policy.stop_after_tools
-    ends_turns = stops == "on" or (stops == "auto" and not APIS[request.dialect].text_follows_calls)
+    ends_turns = stops == "on" or (stops == "auto" and not APIS[client].text_follows_calls)
     report.mode = policy.output_mode
     report.stop_after_tools_mode = policy.stop_after_tools_mode if ends_turns else "off"
     report.tools.extend(offered_names)
@@ -214,7 +215,7 @@ def plan(
         # First, since the example in a form is of the first tool.
         offered = (FINDER, *offered)
     return Plan(
-        client=request.dialect,
+        client=client,
         backend=backend.name,
         form=request.form,
         tools=offered,
@@ -395,7 +396,9 @@ def _with_output_mode(policy: Policy, client: Api, header: str | None) -> Policy
 def _translated_path(path: str, client: Api, backend: Api) -> str:
     plain, mark, query = path.partition("?")
     plain = plain.rstrip("/").removesuffix(client.ending)
-    return f"{plain}{backend.ending}{mark}{query}"
+    # Claude Code's, which means nothing to a backend of another API.
+    query = "&".join(part for part in query.split("&") if part != "beta=true")
+    return f"{plain}{backend.ending}{mark if query else ''}{query}"
 
 
 def _is_ours(client: Api, document: Mapping[str, Any], policy: Policy) -> bool:

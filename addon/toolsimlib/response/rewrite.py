@@ -18,8 +18,7 @@ from toolsimlib.response.again import AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.model_turn import ModelTurn
 from toolsimlib.response.notes import Notes
-from toolsimlib.wire.dialect import APIS, Writer
-from toolsimlib.wire.errors import error_body
+from toolsimlib.wire.dialect import APIS, Writer, written_error
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.sse import MAX_EVENT_BYTES, comment
 
@@ -110,5 +109,5 @@ class ResponseRewriter:
             return frames
         if self._writer.error is not None:
             self.status = self._writer.error.status
-            return [error_body(self._writer.error)]
+            return [written_error(APIS[self._plan.client], self._writer.error)]
         return [dump(self._writer.body).encode()]

@@ -1,4 +1,4 @@
-"""The two APIs, each as one object that speaks it.
+"""The three APIs, each as one object that speaks it.
 
 Everything that depends on the API is found here, so that no other module compares names::
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, Literal, Protocol
 
@@ -26,8 +26,13 @@ from toolsimlib.wire.chat import hidden as chat_hidden
 from toolsimlib.wire.chat import request as chat
 from toolsimlib.wire.chat.reader import ChatReader
 from toolsimlib.wire.chat.writer import ChatWriter
-from toolsimlib.wire.ids import chat_call_id, responses_call_id
-from toolsimlib.wire.lenient import string
+from toolsimlib.wire.errors import error_body
+from toolsimlib.wire.ids import chat_call_id, messages_call_id, responses_call_id
+from toolsimlib.wire.lenient import mappings, string
+from toolsimlib.wire.messages import request as messages
+from toolsimlib.wire.messages.errors import error_answer
+from toolsimlib.wire.messages.reader import MessagesReader
+from toolsimlib.wire.messages.writer import MessagesWriter
 from toolsimlib.wire.responses import request as responses
 from toolsimlib.wire.responses.actions import with_summaries
 from toolsimlib.wire.responses.reader import ResponsesReader
@@ -100,7 +105,13 @@ class Api:
 
     name: Dialect
     ending: str
-    """How the paths of its requests end."""
+    """How a backend's path for its requests ends."""
+    known_by: str
+    """What the paths of its requests end with, to be told from those of other servers."""
+    backend: Dialect
+    """The API of a backend of which the operator has not said what it speaks."""
+    error_answer: Callable[[int, bytes], bytes] | None
+    """The body of an error in this API's shape, by its status and its body in OpenAI's; None: that is its shape."""
     manifest_role: Literal["developer", "system"]
     """The role for instructions from outside the conversation."""
     text_follows_calls: bool
@@ -134,9 +145,17 @@ class Api:
     """The id that the writer gives a call, by its kind and number."""
 
 
+MESSAGES_EVENTS = frozenset(
+    {"message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta"}
+)
+"""The types of events by which a Messages stream is known."""
+
 CHAT = Api(
     name="chat",
     ending="/chat/completions",
+    known_by="/chat/completions",
+    backend="chat",
+    error_answer=None,
     # The role that every chat template knows; many servers do not know developer.
     manifest_role="system",
     text_follows_calls=False,
@@ -161,6 +180,9 @@ CHAT = Api(
 RESPONSES = Api(
     name="responses",
     ending="/responses",
+    known_by="/responses",
+    backend="responses",
+    error_answer=None,
     manifest_role="developer",
     text_follows_calls=True,
     output_mode=attrgetter("responses_output_mode"),
@@ -181,7 +203,44 @@ RESPONSES = Api(
     writer=ResponsesWriter,
     call_id=responses_call_id,
 )
-APIS: Mapping[Dialect, Api] = {api.name: api for api in (RESPONSES, CHAT)}
+MESSAGES = Api(
+    name="messages",
+    ending="/messages",
+    # Many a website has messages too.
+    known_by="/v1/messages",
+    # Nearly every server speaks chat completions, hardly any this one.
+    backend="chat",
+    error_answer=error_answer,
+    manifest_role="system",
+    # It has one, but Claude's own answers never put text there.
+    text_follows_calls=False,
+    output_mode=lambda policy: "openai-json",
+    takes_structural_tags=False,
+    is_kept=False,
+    spelt_out=lambda body: body,
+    shows_hosted=False,
+    hidden=HiddenCalls(
+        chat_hidden.whole_key, chat_hidden.answer_key, partial(chat_hidden.with_hidden, called=messages.called)
+    ),
+    uses_tools=messages.uses_tools,
+    read=messages.read_request,
+    adopt=messages.adopt,
+    compose=messages.compose,
+    answer_form=messages.answer_form,
+    continued=messages.continued,
+    called=messages.called,
+    aside=messages.aside,
+    reader=MessagesReader,
+    writer=MessagesWriter,
+    call_id=messages_call_id,
+)
+APIS: Mapping[Dialect, Api] = {api.name: api for api in (RESPONSES, CHAT, MESSAGES)}
+
+
+def written_error(api: Api, error: ApiError) -> bytes:
+    """Return the body of an error answer in an API's shape."""
+    body = error_body(error)
+    return body if api.error_answer is None else api.error_answer(error.status, body)
 
 
 @lru_cache(maxsize=64)
@@ -191,18 +250,30 @@ def api_of_path(path: str) -> Api | None:
     Cached: six callers look up the path of each request.
     """
     plain = path.partition("?")[0].rstrip("/")
-    return next((api for api in APIS.values() if plain.endswith(api.ending)), None)
+    return next((api for api in APIS.values() if plain.endswith(api.known_by)), None)
 
 
 def api_of_request(body: Mapping[str, Any]) -> Api:
     """Return the API in which a request's ``body`` is written; one that could be either counts as Responses."""
-    return CHAT if "messages" in body else RESPONSES
+    if "messages" not in body:
+        return RESPONSES
+    return MESSAGES if "system" in body or _has_blocks(body) else CHAT
+
+
+def _has_blocks(body: Mapping[str, Any]) -> bool:
+    """Return whether a body with ``messages`` has something in them, or in its tools, that only one API has."""
+    if any("input_schema" in tool for tool in mappings(body.get("tools"))):
+        return True
+    blocks = (block for message in mappings(body["messages"]) for block in mappings(message.get("content")))
+    return any(block.get("type") in ("tool_use", "tool_result", "image") for block in blocks)
 
 
 def api_of_answer(body: Mapping[str, Any]) -> Api | None:
     """Return the API in which a whole answer is written, None if it is not an answer, or a bare error."""
     if "choices" in body:
         return CHAT
+    if body.get("type") == "message" and "content" in body:
+        return MESSAGES
     return RESPONSES if body.get("object") == "response" or "output" in body else None
 
 
@@ -210,4 +281,6 @@ def api_of_event(event: str, data: Mapping[str, Any]) -> Api | None:
     """Return the API whose stream holds this event (``event``: its name, "" for none), None if it could be either."""
     if string(data.get("type") or event).startswith("response."):
         return RESPONSES
+    if string(data.get("type") or event) in MESSAGES_EVENTS:
+        return MESSAGES
     return CHAT if "choices" in data or data.get("error") else None

@@ -1,7 +1,7 @@
 """The ids of calls: how we make them, and which of those in a history we may have made.
 
-Ids are numbered (``fc_001``, ``fc_002``, …; ``call_…`` in chat), continuing from the highest number in the request's
-own history, since clients refuse an id that repeats within a conversation.
+Ids are numbered (``fc_001``, ``fc_002``, …; ``call_…`` in chat, ``toolu_…`` in Messages), continuing from the highest
+number in the request's own history, since clients refuse an id that repeats within a conversation.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from toolsimlib.events import ToolKind
 
 CHAT_PREFIX = "call"
+MESSAGES_PREFIX = "toolu"
 RESPONSES_PREFIXES: Mapping[ToolKind, str] = {
     "function": "fc",
     "custom": "ctc",
@@ -22,12 +23,19 @@ RESPONSES_PREFIXES: Mapping[ToolKind, str] = {
 }
 
 # We never reach more digits than this, so such an id cannot clash with one that we make.
-_own_id = re.compile(rf"(?:{'|'.join((CHAT_PREFIX, *RESPONSES_PREFIXES.values()))})_([0-9]{{1,15}})").fullmatch
+_own_id = re.compile(
+    rf"(?:{'|'.join((CHAT_PREFIX, MESSAGES_PREFIX, *RESPONSES_PREFIXES.values()))})_([0-9]{{1,15}})"
+).fullmatch
 
 
 def chat_call_id(kind: ToolKind, number: int) -> str:
     """Return the id of a call in chat completions."""
     return f"{CHAT_PREFIX}_{number:03}"
+
+
+def messages_call_id(kind: ToolKind, number: int) -> str:
+    """Return the id of a call in the Messages API."""
+    return f"{MESSAGES_PREFIX}_{number:03}"
 
 
 def responses_call_id(kind: ToolKind, number: int) -> str:

@@ -1,10 +1,19 @@
 import pytest
-from toolsimlib.wire.dialect import APIS, CHAT, RESPONSES, api_of_answer, api_of_event, api_of_path, api_of_request
+from toolsimlib.wire.dialect import (
+    APIS,
+    CHAT,
+    MESSAGES,
+    RESPONSES,
+    api_of_answer,
+    api_of_event,
+    api_of_path,
+    api_of_request,
+)
 
 
 def test_every_api_goes_by_its_name():
     """The keys are the objects' own names."""
-    assert {name: api.name for name, api in APIS.items()} == {"responses": "responses", "chat": "chat"}
+    assert {name: api.name for name, api in APIS.items()} == {name: name for name in ("responses", "chat", "messages")}
 
 
 @pytest.mark.parametrize(
@@ -13,6 +22,9 @@ def test_every_api_goes_by_its_name():
         ("/v1/responses", RESPONSES),
         ("/v1/responses/?a=/chat/completions", RESPONSES),
         ("/openai/chat/completions", CHAT),
+        ("/v1/messages?beta=true", MESSAGES),
+        ("/anthropic/v1/messages", MESSAGES),
+        ("/channels/1/messages", None),
         ("/v1/models", None),
         ("/v1/responses/resp_1", None),
     ],

@@ -22,11 +22,12 @@ OPTIONS = (
     Option(
         "backend",
         "auto",
-        "What answers requests. auto: the upstream speaks whichever API the client speaks. responses, chat: it "
-        "speaks only this API, and the other one is translated. codex, local, scripted: a built-in backend answers "
+        "What answers requests. auto: the upstream speaks whichever API the client speaks, but chat completions for "
+        "clients of the Messages API. responses, chat, messages: it speaks only this API, and the others are "
+        "translated. codex, local, scripted: a built-in backend answers "
         "requests that are addressed to the listener itself; codex runs the Codex app-server under your login, local "
         "runs a model file in this process, scripted is a deterministic stand-in to try things with.",
-        ("auto", "responses", "chat", "codex", "local", "scripted"),
+        ("auto", "responses", "chat", "messages", "codex", "local", "scripted"),
     ),
     Option("model", "", "File (GGUF) of the model that toolsim_backend=local runs; it needs the extra [local]."),
     Option(

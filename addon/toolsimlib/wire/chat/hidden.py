@@ -1,4 +1,4 @@
-"""Calls that a chat client never saw, restored where they were made: before the message that they led to.
+"""Calls that a client of chat or of the Messages API never saw, restored where they were made: before their message.
 
 An answer is known by all that precedes it, its owner, its words and its calls. So neither another conversation that
 begins alike nor a message that a client invents gets the calls of an answer that it never received.
@@ -21,7 +21,7 @@ def conversations(messages: Sequence[Any], owner: str) -> Iterator[bytes]:
     key = blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=32)
     yield key.digest()
     for message in messages:
-        key.update(dump(message).encode() + b"\n")
+        key.update(dump(_lasting(message)).encode() + b"\n")
         yield key.digest()
 
 
@@ -45,8 +45,16 @@ def answer_key(conversation: bytes, words: str, calls: Iterable[tuple[str, str]]
     return key.digest()
 
 
-def with_hidden(body: Mapping[str, Any], owner: str, find: Callable[[bytes], Sequence[Called]]) -> dict[str, Any]:
-    """Return a request with the calls that ``find`` returns for each answer of the model."""
+def with_hidden(
+    body: Mapping[str, Any],
+    owner: str,
+    find: Callable[[bytes], Sequence[Called]],
+    called: Callable[[Mapping[str, Any], str, Sequence[Called]], dict[str, Any]] = called,
+) -> dict[str, Any]:
+    """Return a request with the calls that ``find`` returns for each answer of the model.
+
+    ``called`` adds a turn of calls and outputs to a request of the client\'s API.
+    """
     messages = _messages(body)
     restored: dict[str, Any] = {**body, "messages": []}
     for key, message in zip(conversations(messages, owner), messages, strict=False):
@@ -55,6 +63,18 @@ def with_hidden(body: Mapping[str, Any], owner: str, find: Callable[[bytes], Seq
             restored = called(restored, "", calls)
         restored["messages"].append(message)
     return restored
+
+
+def _lasting(message: Any) -> Any:
+    """Return a message without the marks of a cache, which clients move to the last message with every turn."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(content, list):
+        return message
+    blocks = [
+        {key: value for key, value in block.items() if key != "cache_control"} if isinstance(block, dict) else block
+        for block in content
+    ]
+    return {**message, "content": blocks}
 
 
 def _words(message: Mapping[str, Any]) -> str:
@@ -70,6 +90,11 @@ def _calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for function in (*functions, message.get("function_call")):
         if isinstance(function, dict):
             yield string(function.get("name")), string(function.get("arguments"))
+    # The Messages API has its calls among the blocks of the content.
+    content = message.get("content")
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict) and block.get("type") == "tool_use":
+            yield string(block.get("name")), dump(block.get("input"))
 
 
 def _messages(body: Mapping[str, Any]) -> list[Any]:

@@ -60,6 +60,8 @@ NO_SUMMARY = ApiError("The model wrote no whole summary: nothing was compacted."
 def action_of(path: str) -> Action | None:
     """Return the action of a path (its query included), None if it has none."""
     plain = path.partition("?")[0].rstrip("/")
+    if plain.endswith("/v1/messages/count_tokens"):
+        return "input_tokens"
     return next((action for action in ACTIONS if plain.endswith(f"/responses/{action}")), None)
 
 

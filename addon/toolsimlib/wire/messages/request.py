@@ -1,0 +1,164 @@
+"""The Messages API's request: read from a client, and written for a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from toolsimlib.conversation import Called, ClientRequest, HostedItem, Image, Item, Message, Part, Raw, Text
+from toolsimlib.errors import BadRequest
+from toolsimlib.plan import AnswerForm
+from toolsimlib.wire.chat import request as chat
+from toolsimlib.wire.lenient import loaded, mapping, mappings, string
+from toolsimlib.wire.messages.to_chat import SAME, chat_request
+from toolsimlib.wire.strict import FEW_TOKENS
+
+# What a client's request holds about the conversation and its tools; the rest is how the model is to work.
+_CONVERSATION = frozenset({"messages", "system", "tools", "tool_choice"})
+# Fields about the form and the length of one answer, which an aside has its own of.
+_ANSWER_FIELDS = frozenset({"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences", "thinking"})
+_DROPPED_WITH_TOOLS = frozenset({"context_management", "mcp_servers", "container"})
+
+MAX_TOKENS = 4096
+"""The limit for a client that names none: this API demands one, and its oldest models know no larger one."""
+
+
+def uses_tools(body: Mapping[str, Any]) -> bool:
+    """Return whether a request declares tools, or carries a history of calls."""
+    blocks = (block for message in mappings(body.get("messages")) for block in mappings(message.get("content")))
+    return bool(body.get("tools")) or any(block.get("type") in ("tool_use", "tool_result") for block in blocks)
+
+
+def read_request(body: Mapping[str, Any]) -> ClientRequest:
+    """Read a client's request. Raises BadRequest with the exact param."""
+    asked, dropped = chat_request(body)
+    request = chat.read_request(asked)
+    return replace(request, client="messages", sent=body, form=answer_form(body), notes=(*request.notes, *dropped))
+
+
+def answer_form(body: Mapping[str, Any]) -> AnswerForm:
+    """Return how the client wants its answer; everything else in the body may be invalid."""
+    return AnswerForm(stream=body.get("stream") is True, model=string(body.get("model")), include_usage=True)
+
+
+def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
+    """Return the request with one more turn: the model's ``words``, and the ``reply`` to them."""
+    turn = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
+    return {**body, "messages": [*_messages(body), *turn[not words :]]}
+
+
+def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
+    """Return the request with one more turn: the model's ``words`` and its calls, and the outputs of the tools."""
+    said = [{"type": "text", "text": words}] if words else []
+    uses = [
+        {"type": "tool_use", "id": call.call_id, "name": call.name, "input": loaded(call.arguments) or {}}
+        for call, _ in calls
+    ]
+    results = [
+        {"type": "tool_result", "tool_use_id": call.call_id, "content": [_block(part) for part in output.parts]}
+        for call, output in calls
+    ]
+    turn = [{"role": "assistant", "content": [*said, *uses]}, {"role": "user", "content": results}]
+    return {**body, "messages": [*_messages(body), *turn]}
+
+
+def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
+    """Return a request that asks the same model something, to be answered in a few tokens and deterministically.
+
+    ``rule``: how to answer, "" if ``question`` says it.
+    """
+    left_out = _CONVERSATION | _ANSWER_FIELDS | {"output_config"}
+    kept = {key: value for key, value in body.items() if key not in left_out}
+    system = {"system": rule} if rule else {}
+    asked = [{"role": "user", "content": question}]
+    return {**kept, **system, "messages": asked, "temperature": 0, "max_tokens": FEW_TOKENS}
+
+
+def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
+    """Return the items of a request as a Messages backend takes them, and notes on what it cannot take."""
+    items, notes = chat.adopt(request)
+    if request.n > 1:
+        message = f"'n' is {request.n}, but the backend can only give one choice."
+        raise BadRequest(message, "n", "unsupported_parameter")
+    return items, notes
+
+
+def compose(
+    request: ClientRequest,
+    messages: Sequence[Message | HostedItem],
+    *,
+    answer_format: Mapping[str, Any] | Literal["as sent"] | None,
+    keep_hosted: bool,
+) -> dict[str, Any]:
+    """Write the body for a Messages backend: ``messages`` instead of the client's own; hosted items have no place.
+
+    ``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on.
+    """
+    plain = [message for message in messages if isinstance(message, Message)]
+    if request.client == "messages":
+        left_out = _CONVERSATION | (frozenset() if keep_hosted else _DROPPED_WITH_TOOLS)
+        body = {key: value for key, value in request.sent.items() if key not in left_out}
+    else:
+        # Any other client's settings, by the names that chat completions and this API share.
+        shared = chat.compose(request, (), answer_format=None, keep_hosted=False)
+        body = {key: shared[key] for key in SAME if shared.get(key) is not None}
+        limit = shared.get("max_completion_tokens")
+        body.setdefault("max_tokens", MAX_TOKENS if limit is None else limit)
+        if (stop := shared.get("stop")) is not None:
+            body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    leading = _leading_instructions(plain)
+    if leading:
+        body["system"] = "\n\n".join(message.text for message in plain[:leading])
+    body["messages"] = [*_alternating(plain[leading:])]
+    if keep_hosted and request.hosted:
+        body["tools"] = list(request.hosted)
+    wanted = request.answer_format if answer_format == "as sent" else answer_format
+    config = {key: value for key, value in mapping(body.pop("output_config", None)).items() if key != "format"}
+    if wanted is not None and wanted.get("schema"):
+        config["format"] = {"type": "json_schema", "schema": wanted["schema"]}
+    if config:
+        body["output_config"] = config
+    return body
+
+
+def _messages(body: Mapping[str, Any]) -> list[Any]:
+    messages = body.get("messages")
+    return messages if isinstance(messages, list) else []
+
+
+def _leading_instructions(messages: Sequence[Message]) -> int:
+    """Return how many messages at the beginning are instructions: they belong in ``system``."""
+    count = 0
+    while count < len(messages) and messages[count].role in ("system", "developer"):
+        count += 1
+    return count
+
+
+def _alternating(messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
+    """Yield messages of the two roles by turns, as this API wants them: an instruction in between is the user's."""
+    role = ""
+    blocks: list[dict[str, Any]] = []
+    for message in messages:
+        own = "assistant" if message.role == "assistant" else "user"
+        if own != role and blocks:
+            yield {"role": role, "content": blocks}
+            blocks = []
+        role = own
+        blocks += [_block(part) for part in message.parts if not isinstance(part, Text) or part.text]
+    if blocks:
+        yield {"role": role, "content": blocks}
+
+
+def _block(part: Part) -> dict[str, Any]:
+    match part:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Image(url):
+            head, comma, data = url.partition(",")
+            if comma and head.startswith("data:") and head.endswith(";base64"):
+                kind = head.removeprefix("data:").removesuffix(";base64")
+                return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
+            return {"type": "image", "source": {"type": "url", "url": url}}
+        case Raw():
+            return dict(part.part)

@@ -1,0 +1,144 @@
+"""The Messages API through a real mitmdump: keys, errors, other hosts, several turns, and a backend that speaks it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from proxy.conftest import CALL, WEATHER
+from support.line import Line
+from support.mitmdump import Mitmdump
+from support.raw_backend import Answer, RawBackend
+from support.text_backend import TextBackend, refuses, says
+from support.wire import MessagesAnswer, chat_whole, usage
+
+TOOL = {"name": "get_weather", "input_schema": WEATHER["function"]["parameters"]}  # type: ignore[index]
+BONN = {"type": "tool_use", "name": "get_weather", "input": {"city": "Bonn"}}
+
+
+def asked(**fields: Any) -> dict[str, Any]:
+    question = [{"role": "user", "content": "What is the weather?"}]
+    return {"model": "m", "max_tokens": 99, "messages": question, "tools": [TOOL], **fields}
+
+
+def blocks(body: bytes) -> list[dict[str, Any]]:
+    return [{key: value for key, value in block.items() if key != "id"} for block in json.loads(body)["content"]]
+
+
+@pytest.fixture
+def text_backend() -> Iterator[TextBackend]:
+    with TextBackend([says(CALL)]) as backend:
+        yield backend
+
+
+def test_the_key(text_backend: TextBackend) -> None:
+    """It comes in a header of this API's, counts as any other, and the operator's is not passed on."""
+    with Mitmdump(text_backend.url, toolsim_api_key="k") as proxy, Line(proxy.url) as line:
+        refused = line.post("/v1/messages", asked(), **{"x-api-key": "wrong"})
+        assert (refused.status, refused.json()["type"]) == (401, "error")
+        assert refused.json()["error"]["type"] == "authentication_error"
+        assert blocks(line.post("/v1/messages", asked(), **{"x-api-key": "k"}).body) == [BONN]
+    headers = {name.lower() for name in text_backend.exchanges[0].headers}
+    assert not headers & {"x-api-key", "authorization"}
+
+
+def test_several_turns_and_errors_of_them(text_backend: TextBackend) -> None:
+    """A call that breaks is asked for again; the client gets one answer, or an error in its own shape."""
+    with Mitmdump(text_backend.url, toolsim_retry=1) as proxy, Line(proxy.url) as line:
+        for stream in (False, True):
+            text_backend.play([says('<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'), says(CALL)])
+            body = line.post("/v1/messages", asked(stream=stream)).body
+            assert len(text_backend.exchanges) == 2
+            if stream:
+                assert body.count(b"event: message_start") == body.count(b"event: message_stop") == 1
+                assert b'"name":"get_weather"' in body
+            else:
+                assert blocks(body) == [BONN]
+        text_backend.play([refuses(500, "Gone.")] * 2)
+        failed = line.post("/v1/messages", asked())
+        assert failed.status >= 500
+        assert failed.json()["error"]["type"] == "api_error"
+
+
+def test_other_hosts_are_left_alone() -> None:
+    """Through a proxy that is not in front of a backend, the API's own server gets what its client has sent."""
+
+    async def answers(answer: Answer) -> None:
+        await answer.whole(b'{"mine": true}', Content_Type="application/json")
+
+    with RawBackend() as backend, Mitmdump() as proxy, Line(proxy.url) as line:
+        backend.play(answers)
+        sent = asked()
+        response = line.post(f"{backend.url}/v1/messages?beta=true", sent)
+        assert response.json() == {"mine": True}
+        assert json.loads(backend.asked[0].body) == sent
+
+
+@pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_a_backend_that_speaks_it(client: str, stream: bool, ask: Any) -> None:
+    """With toolsim_backend=messages it is asked in this API, for clients of any."""
+
+    async def answers(answer: Answer) -> None:
+        made = MessagesAnswer(counts=usage("messages", 3, 4))
+        frames = [*made.begin(), *made.add_text(CALL), *made.end()]
+        if stream:
+            await answer.head(Content_Type="text/event-stream")
+            for frame in frames:
+                await answer.send(frame)
+            await answer.end()
+        else:
+            await answer.whole(json.dumps(made.whole()).encode(), Content_Type="application/json")
+
+    with RawBackend() as backend, Mitmdump(backend.url, toolsim_backend="messages") as proxy, Line(proxy.url) as line:
+        backend.play(answers)
+        is_messages = client == "/v1/messages"
+        sent = asked(stream=stream, system="Be kind.", top_k=3) if is_messages else ask(stream=stream)
+        body = line.post(client, sent).body
+        assert b'"name":"get_weather"' in body.replace(b'": "', b'":"')
+        got = json.loads(backend.asked[0].body)
+    assert backend.asked[0].path == "/v1/messages"
+    assert "tools" not in got
+    assert [message["role"] for message in got["messages"]] == ["user"]
+    assert "get_weather" in got["system"]
+    assert got["max_tokens"] > 0
+    if is_messages:
+        assert got["top_k"] == 3
+
+
+def test_what_only_anthropic_runs_is_refused(text_backend: TextBackend) -> None:
+    """Claude Code asks for a search of the web by itself: over another API it is told that there is none."""
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
+    with Mitmdump(text_backend.url) as proxy, Line(proxy.url) as line:
+        refused = line.post("/v1/messages", asked(tools=[search]))
+    assert refused.status == 400
+    assert "web_search_20250305" in refused.json()["error"]["message"]
+
+
+def test_a_backends_error(text_backend: TextBackend) -> None:
+    """Its status and its words, in the client's shape; one about the length of the prompt as Claude Code knows it."""
+    with RawBackend() as backend, Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        error = {"error": {"message": "the request exceeds the available context size", "code": 400}}
+
+        async def answers(answer: Answer) -> None:
+            await answer.whole(json.dumps(error).encode(), 400, Content_Type="application/json")
+
+        backend.play(answers)
+        for stream in (True, False):
+            refused = line.post("/v1/messages", asked(stream=stream))
+            assert refused.status == 400
+            assert refused.json()["error"]["message"].startswith("prompt is too long: the request exceeds")
+
+
+def test_a_whole_answer_without_tools(text_backend: TextBackend) -> None:
+    """A request that has nothing to do with tools is translated all the same."""
+
+    async def answers(answer: Answer) -> None:
+        await answer.whole(chat_whole("Hello."), Content_Type="application/json")
+
+    with RawBackend() as backend, Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        backend.play(answers)
+        assert blocks(line.post("/v1/messages", asked(tools=[])).body) == [{"type": "text", "text": "Hello."}]
+        assert backend.asked[0].path == "/v1/chat/completions"

@@ -1,0 +1,184 @@
+"""A Messages request in the shape of a chat request: the same words, in the same order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from toolsimlib.conversation import Call, CallOutput, Image, Message, Text, Thought
+from toolsimlib.errors import BadRequest
+from toolsimlib.wire.messages.request import read_request
+from toolsimlib.wire.messages.to_chat import chat_request
+
+PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+TOOL = {
+    "name": "get_weather",
+    "description": "The weather.\nIn a city.",
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+
+
+def asked(messages: list[Any], **fields: Any) -> dict[str, Any]:
+    return {"model": "m", "max_tokens": 64, "messages": messages, **fields}
+
+
+def items(*messages: Any, **fields: Any) -> tuple[Any, ...]:
+    return read_request(asked(list(messages), **fields)).items
+
+
+def use(number: int) -> dict[str, Any]:
+    return {"type": "tool_use", "id": f"toolu_{number:03}", "name": "get_weather", "input": {"city": f"C{number}"}}
+
+
+def result(number: int, content: Any = "18", **fields: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": f"toolu_{number:03}", "content": content, **fields}
+
+
+def call(number: int) -> Call:
+    return Call(f"toolu_{number:03}", "get_weather", json.dumps({"city": f"C{number}"}, separators=(",", ":")))
+
+
+def test_the_order_of_blocks_is_kept() -> None:
+    """Words and calls of one message by turns, outputs before the words that follow them."""
+    read = items(
+        {"role": "user", "content": "Hi"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "s"},
+                {"type": "text", "text": "First"},
+                use(1),
+                {"type": "text", "text": "then"},
+                use(2),
+                use(3),
+            ],
+        },
+        {
+            "role": "user",
+            "content": [result(2), result(1, [{"type": "text", "text": "19"}, PNG]), {"type": "text", "text": "So?"}],
+        },
+    )
+    image = Image("data:image/png;base64,aGk=")
+    assert read == (
+        Message("user", (Text("Hi"),)),
+        Thought("hm"),
+        Message("assistant", (Text("First"),)),
+        call(1),
+        Message("assistant", (Text("then"),)),
+        call(2),
+        call(3),
+        CallOutput("toolu_002", (Text("18"),)),
+        CallOutput("toolu_001", (Text("19"), image)),
+        Message("user", (Text("So?"),)),
+    )
+
+
+def test_ids_go_on_after_those_of_the_history() -> None:
+    """The number of the next call is one more than the highest in the history."""
+    request = read_request(
+        asked([{"role": "assistant", "content": [use(7)]}, {"role": "user", "content": [result(7)]}])
+    )
+    assert request.highest_call == 7
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, ""),
+        ("", ""),
+        ([], ""),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+        ([{"type": "tool_reference", "tool_name": "grep"}], "The tool grep can be called now."),
+        ([{"type": "unheard_of", "x": 1, "cache_control": {"type": "ephemeral"}}], '{"type":"unheard_of","x":1}'),
+        ([{"type": "document", "title": "T", "source": {"type": "text", "data": "D"}}], "T\nD"),
+    ],
+)
+def test_the_content_of_a_result(content: Any, text: str) -> None:
+    """In every shape: what is no text is shown as what it is, never lost."""
+    (output,) = items({"role": "user", "content": [result(1, content)]})
+    assert output == CallOutput("toolu_001", (Text(text),))
+
+
+def test_a_failed_tool_says_so() -> None:
+    """The output has no other place for it."""
+    (output,) = items({"role": "user", "content": [result(1, "no such city", is_error=True)]})
+    assert output.parts == (Text("The tool failed.\nno such city"),)
+
+
+def test_instructions_are_where_they_were() -> None:
+    """The system prompt first, without the line by which requests are billed; a system message in its place."""
+    billing = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2; cch=1;"}
+    system = [billing, {"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}]
+    read = items({"role": "user", "content": "a"}, {"role": "system", "content": "b"}, system=system)
+    assert read == (
+        Message("system", (Text("Be kind."),)),
+        Message("user", (Text("a"),)),
+        Message("system", (Text("b"),)),
+    )
+
+
+def test_tools_and_choices() -> None:
+    """Tools become functions, and each mode of the choice its counterpart."""
+    request = read_request(asked([{"role": "user", "content": "x"}], tools=[TOOL], tool_choice={"type": "any"}))
+    (tool,) = request.tools
+    assert (tool.name, tool.description, tool.parameters) == ("get_weather", TOOL["description"], TOOL["input_schema"])
+    assert request.choice.mode == "required"
+    assert request.client == "messages"
+    for choice, fields in (
+        ({"type": "auto"}, {"tool_choice": "auto"}),
+        ({"type": "none"}, {"tool_choice": "none"}),
+        ({"type": "auto", "disable_parallel_tool_use": True}, {"tool_choice": "auto", "parallel_tool_calls": False}),
+        ({"type": "tool", "name": "get_weather"}, {"tool_choice": {"type": "function", "name": "get_weather"}}),
+    ):
+        body, _ = chat_request(asked([{"role": "user", "content": "x"}], tools=[TOOL], tool_choice=choice))
+        assert {key: body[key] for key in ("tool_choice", "parallel_tool_calls") if key in body} == fields
+
+
+def test_a_deferred_tool_is_a_name_until_it_is_loaded() -> None:
+    """Then it has its schema, as soon as the history refers to it."""
+    deferred = {**TOOL, "defer_loading": True}
+    (tool,) = read_request(asked([{"role": "user", "content": "x"}], tools=[deferred])).tools
+    assert (tool.description, tool.parameters) == ("The weather.", None)
+    loading = result(1, [{"type": "tool_reference", "tool_name": "get_weather"}])
+    (tool,) = read_request(asked([{"role": "user", "content": [loading]}], tools=[deferred])).tools
+    assert tool.parameters == TOOL["input_schema"]
+
+
+def test_what_only_anthropic_has_is_noted() -> None:
+    """Nothing is dropped without a note for the log; the user's name is not passed on at all."""
+    extras = {"thinking": {"type": "adaptive"}, "top_k": 5, "context_management": {}, "metadata": {"user_id": "u"}}
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
+    request = read_request(asked([{"role": "user", "content": "x"}], tools=[search], stop_sequences=["END"], **extras))
+    assert request.notes == ("context_management", "thinking", "top_k")
+    assert request.hosted == (search,)
+    assert request.body["stop"] == ["END"]
+    assert "metadata" not in request.body
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"messages": None}, "Missing required parameter: 'messages'."),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "Invalid value for 'messages[0].role'"),
+        ({"messages": [{"role": "user", "content": 3}]}, "Invalid type for 'messages[0].content'"),
+        (
+            {"messages": [{"role": "user", "content": [{}]}]},
+            "Missing required parameter: 'messages[0].content[0].type'.",
+        ),
+        ({"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}]}, "'messages[0].content[0].name'"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]},
+            "'messages[0].content[0].tool_use_id'",
+        ),
+        ({"tools": [{"description": "x"}]}, "Missing required parameter: 'tools[0].name'."),
+        ({"tool_choice": {"type": "maybe"}}, "Invalid value for 'tool_choice.type'"),
+        ({"tool_choice": {"type": "any"}}, "no tool is declared"),
+        ({"mcp_servers": [{"type": "url"}]}, "'mcp_servers' is not served here"),
+    ],
+)
+def test_bad_requests_name_their_place(fields: dict[str, Any], message: str) -> None:
+    """In the client's own request."""
+    with pytest.raises(BadRequest) as refused:
+        read_request({**asked([{"role": "user", "content": "x"}]), **fields})
+    assert message in refused.value.error.message
