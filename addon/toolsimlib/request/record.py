@@ -51,8 +51,10 @@ _INVISIBLE = (
     r"\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _SEEN = re.compile(rf"[{_INVISIBLE}]*+".join(map(re.escape, "[function_call")))
-# At the beginning of a line, with any kind of line end.
-_BEGINS = rf"((?:^|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[{_INVISIBLE}]*+)(\\*+{_SEEN.pattern}(?:%s)?[{_INVISIBLE}])"
+_LINE_END = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
+# At the beginning of a line, with a space of any kind after it. The space is only looked at: it may be followed by the
+# next line that looks like a record, and a record that ends with its line is none.
+_BEGINS = rf"((?:^|{_LINE_END})[{_INVISIBLE}]*+)(\\*+{_SEEN.pattern}(?:%s)?(?!{_LINE_END})(?=[{_INVISIBLE}]))"
 _LOOKS_LIKE_RECORD = re.compile(_BEGINS % "_output|_error")
 _LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")
 
