@@ -1,6 +1,6 @@
 """Tools that a backend runs itself (``web_search``, ``mcp``, …): whether it gets them. None is ever lost in silence.
 
-| the request has               | a backend of the same API                        | one of the other API         |
+| the request has               | a backend of the same API                        | one of another API           |
 |-------------------------------|--------------------------------------------------|------------------------------|
 | only such tools               | gets them                                        | 400, there is no form for it |
 | functions as well             | gets them with ``toolsim_forward_hosted_tools``, | left out, with a warning     |

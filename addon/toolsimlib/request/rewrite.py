@@ -14,7 +14,7 @@ Three stages, each with one input and one output, so that a loop over several mo
 3. ``flatten``: calls and outputs become records in messages, adjacent messages of one role are merged.
 4. If tools are on offer, the manifest is placed before the conversation.
 5. After a long history or a tool's output, a one-line reminder closes the last user message.
-6. ``compose``: the messages in the client's own body, or in a new one for the other API.
+6. ``compose``: the messages in the client's own body, or in a new one for another API.
 
 A backend that takes tools itself (``toolsim_mode=native``) gets the client's own body instead of ``compose``; its
 answer is read like any other, so that a call which its parser missed still counts.

@@ -1,4 +1,4 @@
-"""Error objects of both APIs, read and written."""
+"""Error objects in the shape of OpenAI's APIs, read and written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def no_answer(body: Mapping[str, Any], expected: str) -> ApiError:
     """Return the error of a 2xx answer without ``expected``: some backends report errors with such a status."""
     if _text(body.get("message")) or _text(body.get("detail")):
         return read_error(body)
-    message = f"The backend's answer has no '{expected}': it may speak the other API (see toolsim_backend)."
+    message = f"The backend's answer has no '{expected}': it may speak another API (see toolsim_backend)."
     return ApiError(message, code="backend_bad_answer", status=502)
 
 
