@@ -16,6 +16,7 @@ from toolsimlib.loop.course import Bounds
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream, parse_url
 from toolsimlib.proxy.cors import Origins
+from toolsimlib.proxy.options.combinations import useless
 from toolsimlib.proxy.options.policy import policy_fields
 from toolsimlib.proxy.options.preset import PRESETS, preset_value
 from toolsimlib.proxy.options.reading import checked
@@ -108,6 +109,8 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
             parsed[option.name] = _PARSERS[option.name](value) if option.name in _PARSERS else value
         except ValueError as problem:
             raise OptionsError(f"{option.full_name}: {problem}") from problem  # type: ignore[no-untyped-call]
+    if problem := useless(parsed):
+        raise OptionsError(problem)  # type: ignore[no-untyped-call]
     backend = parsed["backend"]
     builtin = backend if backend in ("codex", "local", "scripted") else None
     policy = policy_fields(parsed) | {"backend": "auto" if builtin else backend}

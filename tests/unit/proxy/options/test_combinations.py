@@ -1,0 +1,46 @@
+"""Options that are useless together stop the start with one line that names them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from mitmproxy.exceptions import OptionsError
+from toolsimlib.proxy.options.combinations import USELESS
+from toolsimlib.proxy.options.settings import parse
+from toolsimlib.proxy.options.table import OPTIONS
+
+NAMED: tuple[dict[str, Any], ...] = (
+    {"tool_allowlist": ("a", "b", "!a", "!b")},
+    {"tool_use_mode": "disabled", "tool_allowlist": ("a",)},
+    {"second_opinion": "on", "tool_use_mode": "enforced"},
+    {"retry": 1, "max_rounds": 1},
+    {"catalog_budget": 500, "max_rounds": 1},
+    {"catalog_budget": 500, "mode": "native"},
+    {"constrain": "gbnf", "mode": "native"},
+    {"model": __file__, "backend": "chat"},
+)
+
+
+def options(**given: Any) -> SimpleNamespace:
+    return SimpleNamespace(**{option.full_name: given.get(option.name, option.default) for option in OPTIONS})
+
+
+def test_each_combination_is_here() -> None:
+    """One example for each rule."""
+    assert len(NAMED) == len(USELESS) == 8
+
+
+@pytest.mark.parametrize("given", NAMED, ids=str)
+def test_useless_options(given: dict[str, Any]) -> None:
+    """Together they are refused in one line that names one of them; each of them alone is fine."""
+    with pytest.raises(OptionsError) as refused:
+        parse(options(**given))
+    message = str(refused.value)
+    assert "\n" not in message
+    assert any(f"toolsim_{name}" in message for name in given)
+    if len(given) > 1:
+        for name, value in given.items():
+            if name != "model":
+                parse(options(**{name: value}))
