@@ -209,6 +209,18 @@ def _check_url(url: str, param: str) -> str:
     return f"{parts.hostname}:{port}"
 
 
+def may_be_named(server: Server, hosts: Collection[str]) -> bool:
+    """Return whether a request may name a server with this URL; ``hosts`` as in ``read_tool``."""
+    try:
+        return server.url is not None and _is_among(_check_url(server.url, ""), hosts)
+    except BadRequest:
+        return False
+
+
+def _is_among(place: str, hosts: Collection[str]) -> bool:
+    return place in {each if re.search(r":\d+$", each) else f"{each}:443" for each in map(str.lower, hosts)}
+
+
 def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]) -> Server:
     """Read an ``mcp`` tool of a request; ``known``: the file's servers by label. Raises BadRequest.
 
@@ -238,7 +250,7 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
         message = f"Unknown MCP server '{label}': it is none of this proxy's own, and has no 'server_url'."
         raise BadRequest(message, f"{param}.server_label", "invalid_value")
     place = _check_url(url, f"{param}.server_url")
-    if place not in {each if re.search(r":\d+$", each) else f"{each}:443" for each in map(str.lower, hosts)}:
+    if not _is_among(place, hosts):
         message = f"MCP servers at '{place}' may not be used here (toolsim_mcp_hosts)."
         raise BadRequest(message, f"{param}.server_url", "invalid_value")
     headers = _strings(declared, "headers", param)

@@ -28,7 +28,7 @@ from toolsimlib.hosted.catalogue import Catalogue, HostedTool
 from toolsimlib.hosted.fair import Asker
 from toolsimlib.hosted.outcome import LIMIT, REFUSED, Outcome, failed
 from toolsimlib.hosted.pool import Pool
-from toolsimlib.hosted.servers import Server, read_tool
+from toolsimlib.hosted.servers import Server, may_be_named, read_tool
 from toolsimlib.loop.hidden import Hidden
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report, entry
@@ -115,6 +115,8 @@ class HostedCalls:
         self._client_body = body
         self._servers: dict[str, Server] = {}
         self._catalogue = Catalogue(())
+        self._listed_by: set[str] = set()
+        """The labels of the servers that have listed their tools."""
         limit = count(body, "max_tool_calls")
         self._left = min(hosting.max_calls, limit) if limit > 0 else hosting.max_calls
         self._open: tuple[CallStarted, list[str]] | None = None
@@ -196,6 +198,7 @@ class HostedCalls:
                 self._report.warnings.append(entry("MCP_SERVER_FAILED", server.label))
             else:
                 offered = self._catalogue.add(server, answer)
+                self._listed_by.add(server.label)
             if server.label not in known:
                 emitted += mcp_items.list_events(server.label, [tool.listed() for tool in offered], error)
         return emitted
@@ -233,10 +236,22 @@ class HostedCalls:
             return f"{_NO} {decision.reason[:_MAX_WORDS]}".rstrip()
         if asked is None:
             return _STALE
-        # The operator may have changed the lists, or the file of servers, since it was asked about.
-        endpoints = {server.endpoint for server in self._hosting.servers.values()}
-        is_known = self._hosting.runs_clients or asked.server.endpoint in endpoints
-        return "" if is_known and self._catalogue.permits(asked.server.label, asked.tool) else _WITHDRAWN
+        return "" if self._is_allowed_now(asked) else _WITHDRAWN
+
+    def _is_allowed_now(self, asked: Asked) -> bool:
+        """Return whether a call may still be run: an approval waits for up to an hour.
+
+        Since then the operator may have changed the lists, the file of servers or the hosts, and the client the tools
+        that it allows.
+        """
+        if not self._catalogue.permits(asked.server.label, asked.tool):
+            return False
+        now = next((server for server in self._servers.values() if server.endpoint == asked.server.endpoint), None)
+        if now is None:
+            # The client had named the server, and does not name it again.
+            return self._hosting.runs_clients and may_be_named(asked.server, self._hosting.hosts)
+        # A server that did not list its tools just now says itself what is wrong when it is called.
+        return now.label not in self._listed_by or asked.tool in self._catalogue.names(now.label)
 
     # -- within a round
 

@@ -19,7 +19,7 @@ from toolsimlib.hosted.approvals import Approvals, Desk
 from toolsimlib.hosted.catalogue import RemoteTool
 from toolsimlib.hosted.fair import Asker
 from toolsimlib.hosted.outcome import Outcome, failed
-from toolsimlib.hosted.servers import EVERY, Server
+from toolsimlib.hosted.servers import EVERY, Filter, Server
 from toolsimlib.loop.course import Bounds
 from toolsimlib.loop.hidden import Hidden
 from toolsimlib.loop.hosted_calls import HostedCalls, Hosting
@@ -305,8 +305,12 @@ def test_a_no_is_told_to_the_model() -> None:
 
 @pytest.mark.parametrize(
     "withdrawn",
-    [{"policy": Policy(tool_denylist=frozenset({"read"}))}, {"hosting": {"servers": {"free": FREE}}}],
-    ids=["denied", "no such server"],
+    [
+        {"policy": Policy(tool_denylist=frozenset({"read"}))},
+        {"hosting": {"servers": {"free": FREE}}},
+        {"hosting": {"servers": {"shy": replace(SHY, allowed=(Filter(frozenset({"write"})),))}}},
+    ],
+    ids=["denied", "no such server", "no longer among the server's allowed tools"],
 )
 def test_what_is_not_allowed_any_more_is_not_run(withdrawn: dict[str, Any]) -> None:
     """The operator's word counts when a call is run, not when it was asked about."""
@@ -318,6 +322,19 @@ def test_what_is_not_allowed_any_more_is_not_run(withdrawn: dict[str, Any]) -> N
     assert (kinds(answer)[-1], servers.calls) == ("message", [])
     assert "no longer allowed" in str(script.asked[0])
     assert job.report.hosted_calls == ["REFUSED:read"]
+
+
+@pytest.mark.parametrize(("hosts", "runs"), [(("docs.example",), 1), (("other.example",), 0)])
+def test_a_host_that_is_no_longer_listed(hosts: tuple[str, ...], runs: int) -> None:
+    """A call of a server that a request had brought is run only while its host may be named."""
+    brought = {"type": "mcp", "server_label": "docs", "server_url": "https://docs.example/mcp"}
+    hosting = {"runs_clients": True, "hosts": ("docs.example",)}
+    answer, *_ = play(block("docs__read", a=1), tools=[brought], hosting=hosting)
+    asked = next(item for item in answer["output"] if item["type"] == "mcp_approval_request")
+    yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+    history = [{"role": "user", "content": "hi"}, asked, yes]
+    _, _, servers, _ = play("Well.", input=history, hosting={**hosting, "hosts": hosts})
+    assert len(servers.calls) == runs
 
 
 def test_an_approval_of_nothing_is_a_400() -> None:
