@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,9 @@ from mitmproxy.http import HTTPFlow
 from mitmproxy.io import read_flows_from_paths
 from support.line import Line, Reply, arrivals
 from support.mitmdump import Mitmdump
+from support.raw_backend import Answer, RawBackend
 from support.text_backend import TextBackend, Turn, refuses, says
+from support.wire import chat_frame
 
 DAYS = {
     "type": "object",
@@ -284,3 +287,37 @@ def test_large_bodies_and_a_proxy_with_a_password(backend: TextBackend) -> None:
         assert calls_of(reply, "chat/completions", stream=False) == [("forecast", '{"days":3}')]
         assert [len(exchange.transcript) for exchange in backend.exchanges] == [2, 4]
         assert reply.headers["x-toolsim-strict-failures"] == "1"
+
+
+@pytest.mark.slow
+def test_a_client_that_reads_nothing_stops_the_backend() -> None:
+    """What waits for it is bounded, in rounds as on the direct path; once it reads, it gets all of it."""
+    size, count = 1_000, 24_000
+    piece = chat_frame("x" * size)
+
+    async def endless(answer: Answer) -> None:
+        await answer.head(Content_Type="text/event-stream")
+        for _ in range(count):
+            await answer.send(piece)
+        await answer.send(chat_frame(finish="stop") + b"data: [DONE]\n\n")
+        await answer.end()
+
+    with RawBackend() as backend, Mitmdump(backend.url, toolsim_retry=1) as proxy:
+        backend.play(endless)
+        asked = json.dumps(body("chat/completions", stream=True, strict=False)).encode()
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=60) as client:
+            client.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+                b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(asked), asked)
+            )
+            sent, end = -1, time.monotonic() + 60
+            while sent < 1 or sent != backend.asked[0].sent:
+                assert time.monotonic() < end
+                sent = backend.asked[0].sent if backend.asked else -1
+                time.sleep(1)
+            assert sent * len(piece) < 16_000_000
+            received = 0
+            while data := client.recv(1 << 20):
+                received += data.count(b"x" * size)
+        # Some are cut by the edges of what was received at once.
+        assert received > 0.9 * count

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 1024 * 1024
 """The decoded size of a request that may take rounds: it is parsed on the event loop, and again for each round."""
 
+MAX_WAITING = 256
+"""Events of a round that wait for a client who reads slowly, a kilobyte each at most; then the backend is not read."""
+
 ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
 """The warning of a request that is larger than that, and is answered in one turn of the model."""
 
@@ -170,6 +173,8 @@ class Rounds:
                 arrived.put_nowait(event)
             if again is not None:
                 arrived.put_nowait(again)
+            if arrived.qsize() > MAX_WAITING:
+                handler.reading.clear()
 
         flow = origin.flow(round_)
         report = Report(round=round_.number, part_of=origin.id)
@@ -183,6 +188,8 @@ class Rounds:
         is_over = False
         try:
             while (event := await arrived.get()) is not None:
+                if arrived.empty():
+                    handler.reading.set()
                 if isinstance(event, Ended | Failed | AskAgain):
                     # The rest, such as hanging up, the round does by itself.
                     is_over = True
@@ -194,6 +201,8 @@ class Rounds:
             yield RoundReport(asked.report)
             yield _refused(flow)
         finally:
+            # Nobody takes the rest of a round that is over: it may hang up on its own.
+            handler.reading.set()
             if not is_over:
                 await handler.leave()
 

@@ -8,6 +8,8 @@ Relies on these internals of mitmproxy 12.2:
    and ``MockServer`` is that side.
 2. ``RequestProtocolError`` with ``CLIENT_DISCONNECTED`` is what a client's side reports when the
    client hangs up.
+3. ``drain_writers`` is awaited after each read of a connection, before the next one: there mitmproxy
+   waits for a slow client, and this handler for whoever takes the answer.
 """
 
 from __future__ import annotations
@@ -39,6 +41,9 @@ class FlowHandler(ReplayHandler):
     def __init__(self, flow: HTTPFlow, options: Options, name: str) -> None:
         super().__init__(flow, options)
         self._name = name
+        self.reading = asyncio.Event()
+        """Cleared while the backend is not to be read, since what has come is not taken."""
+        self.reading.set()
         self.layer.connections[self.client] = _LeavingClient(flow, self.layer.context.fork())
 
     @override
@@ -53,8 +58,14 @@ class FlowHandler(ReplayHandler):
             for timer in list(self.wakeup_timer):
                 timer.cancel()
 
+    @override
+    async def drain_writers(self) -> None:
+        await super().drain_writers()
+        await self.reading.wait()
+
     async def leave(self) -> None:
         """End the flow like a client that hangs up, which stops the backend."""
+        self.reading.set()
         self.client.state = ConnectionState.CLOSED
         await self.server_event(ConnectionClosed(self.client))
         with suppress(TimeoutError):
