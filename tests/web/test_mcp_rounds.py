@@ -91,7 +91,8 @@ def test_a_waiting_call_is_approved(page: tuple[Chromium, Mitmdump, TextBackend]
         asking.join(60)
         assert answers[0].json()["choices"][0]["message"]["content"].endswith("Noted: 3 apples.")
         assert record in backend.exchanges[-1].transcript[-1][1]
-        assert ("3 apples" in backend.exchanges[-1].transcript[-1][1]) == (name == "toolsim.approve")
+        *_, output = backend.exchanges[-1].transcript[-1][1].rpartition("output=")
+        assert ("3 apples" in output) == (name == "toolsim.approve")
         chromium.wait_for(f"!{waits}", 60)
         if name == "toolsim.approve":
             assert sum("round " in comment for comment in comments(chromium)) == 3

@@ -54,7 +54,8 @@ WRONG = [
     ),
     (
         f"serve {URL} --set toolsim_backend=ollama",
-        "toolsim: toolsim_backend: got 'ollama', expected one of auto, responses, chat, codex, local, scripted",
+        "toolsim: toolsim_backend: got 'ollama', "
+        "expected one of auto, responses, chat, messages, codex, local, scripted",
     ),
     (
         f"serve {URL} --set toolsim_idle_timeout=5m",

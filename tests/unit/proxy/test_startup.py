@@ -39,7 +39,7 @@ def problems(*given: str, yaml: str = "", **known: Any) -> list[str]:
     return found
 
 
-BACKENDS = "expected one of auto, responses, chat, codex, local, scripted"
+BACKENDS = "expected one of auto, responses, chat, messages, codex, local, scripted"
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ class FlowHandler(ReplayHandler):
 
     @override
     async def drain_writers(self) -> None:
-        await super().drain_writers()
+        await super().drain_writers()  # type: ignore[no-untyped-call]
         await self.reading.wait()
 
     async def leave(self) -> None:

@@ -109,8 +109,8 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
             parsed[option.name] = _PARSERS[option.name](value) if option.name in _PARSERS else value
         except ValueError as problem:
             raise OptionsError(f"{option.full_name}: {problem}") from problem  # type: ignore[no-untyped-call]
-    if problem := useless(parsed):
-        raise OptionsError(problem)  # type: ignore[no-untyped-call]
+    if why := useless(parsed):
+        raise OptionsError(why)  # type: ignore[no-untyped-call]
     backend = parsed["backend"]
     builtin = backend if backend in ("codex", "local", "scripted") else None
     policy = policy_fields(parsed) | {"backend": "auto" if builtin else backend}
