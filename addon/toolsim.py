@@ -1,12 +1,16 @@
 """The entry: ``mitmdump -s addon/toolsim.py``. As a program (``python -m toolsim``) it is the command ``toolsim``.
 
 A mitmproxy that was installed for something else may be too old, or lack a package. We log that as an error in one
-line, which makes mitmproxy exit.
+line, which makes mitmproxy exit. The same goes for a Python that is too old.
 """
 
 import logging
 import sys
 from importlib.util import find_spec
+
+if sys.version_info < (3, 12):  # noqa: UP036 - a checkout is not installed, so nothing else has said it.
+    # Before anything is imported that an older Python cannot read.
+    sys.exit(f"toolsim needs Python 3.12 or newer, and this is Python {sys.version.split()[0]} ({sys.executable})")
 
 from mitmproxy.version import VERSION
 

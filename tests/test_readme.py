@@ -17,6 +17,7 @@ from support.mitmdump import ROOT, Mitmdump
 from test_house import FLOORS
 from toolsimeval import flags, suites
 from toolsimlib.backends.scripted.script import DIRECTIONS
+from toolsimlib.cli.config import completed
 from toolsimlib.cli.main import parser
 from toolsimlib.cli.usage import check_settings
 from toolsimlib.plan import Policy
@@ -120,12 +121,23 @@ def options_page() -> str:
 
 OPTIONS_PAGE = DOCS / "options.md"
 INTRODUCTION = """\
-Set each with `--set NAME=VALUE` (on `toolsim` and on mitmproxy's programs), in mitmproxy's `config.yaml`, or at run
-time. A wrong name or value stops the start with one line, and so does a name of an earlier version: the line has the
-one that replaces it. These are the help texts that `mitmdump -s addon/toolsim.py --options` prints.
+Set each with `--set NAME=VALUE` (on `toolsim` and on mitmproxy's programs), in a
+[file of settings](backends.md#a-file-of-settings), in mitmproxy's `config.yaml`, or at run time. A wrong name or value
+stops the start with one line, and so does a name of an earlier version: the line has the one that replaces it. These
+are the help texts that `mitmdump -s addon/toolsim.py --options` prints.
 
 The environment variables of toolsim's predecessor give other defaults: `{variables}`.
 """
+
+
+def test_the_file_of_settings_is_one(tmp_path: Path) -> None:
+    """What the page shows is a command line that is taken."""
+    file = tmp_path / "toolsim.toml"
+    file.write_text(re.findall(r"^```toml\n(.*?)^```", (DOCS / "backends.md").read_text(), re.MULTILINE | re.DOTALL)[0])
+    words = ["serve", "--config", str(file)]
+    args = parser().parse_args(completed(words, parser().parse_args(words)))
+    check_settings(args.set, host=args.host)
+    assert (args.backend, args.port) == ("http://127.0.0.1:11434/v1", 9000)
 
 
 def test_every_option_is_in_one_group() -> None:
@@ -265,12 +277,14 @@ def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
         assert words[1:] == ["DIR"]  # Its own tests cover its flags.
     elif words[0] == "doctor":
         assert parser().parse_args(words).url
+    elif words[0] == "addon-path":
+        assert parser().parse_args(words).command == words[0]
     else:
         args = parser().parse_args(words)
         check_settings(args.set, host=args.host)
 
 
-def test_the_recipes_are_those_of_the_issue() -> None:
+def test_there_is_a_recipe_for_each_common_backend() -> None:
     """One command for each common backend; each listens on this machine only."""
     rows = re.findall(r"^\| ([^|]+) \| `(toolsim [^`]+)` \|", section("recipes"), re.MULTILINE)
     assert [name for name, _ in rows] == [

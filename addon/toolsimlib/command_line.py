@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -21,6 +21,24 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
 
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse. A surplus argument is reported by the command that got it, with that command's flags as hints."""
+        parsed, surplus = self.parse_known_args(args, namespace)
+        if surplus:
+            commands = self.commands
+            given = next((word for word in args or () if word in commands), "")
+            commands.get(given, self).error(f"unrecognized arguments: {' '.join(surplus)}")
+        return parsed
+
+    @property
+    def commands(self) -> dict[str, Parser]:
+        """The parsers of the commands, by name."""
+        found: dict[str, Parser] = {}
+        for action in self._actions:
+            if isinstance(action.choices, dict):
+                found |= action.choices
+        return found
+
     def error(self, message: str) -> NoReturn:
         """Print the error, and exit."""
         self.exit(EXIT_USAGE, f"{self.prog}: {self.reworded(message)}\n")
@@ -31,23 +49,22 @@ class Parser(argparse.ArgumentParser):
             known = [word.strip(" '") for word in found[3].split(",")]
             return f"no such {found[1]}: {found[2]}{nearest(found[2], known) or f'; there are {", ".join(known)}'}"
         if found := re.match(r"unrecognized arguments: (\S+)", message):
-            return f"no such argument: {found[1]}{nearest(found[1].partition('=')[0], self.flags())}"
+            return f"no such argument: {found[1]}{nearest(found[1].partition('=')[0], self.flags(), cutoff=0.7)}"
         if found := re.match(r"the following arguments are required: (.*)", message):
             return f"{found[1]} is missing; {self.prog} --help shows how it is used"
         return message.removeprefix("argument ")
 
     def flags(self) -> list[str]:
-        """Return the flags of this parser and of its commands' parsers."""
-        found = [flag for action in self._actions for flag in action.option_strings]
-        for action in self._actions:
-            commands = action.choices.values() if isinstance(action.choices, dict) else ()
-            found += [flag for parser in commands if isinstance(parser, Parser) for flag in parser.flags()]
-        return list(dict.fromkeys(found))
+        """Return the flags of this parser."""
+        return [flag for action in self._actions for flag in action.option_strings]
 
 
-def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return a hint at the known word closest to a mistyped one, "" if none is close. ``prefix``: of all known ones."""
-    near = get_close_matches(word.lower(), list(known), n=1)
+def nearest(word: str, known: Iterable[str], prefix: str = "", cutoff: float = 0.6) -> str:
+    """Return a hint at the known word closest to a mistyped one, "" if none is close.
+
+    ``prefix``: of all known ones. ``cutoff``: difflib's; flags are alike by their dashes alone.
+    """
+    near = get_close_matches(word.lower(), list(known), n=1, cutoff=cutoff)
     return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 

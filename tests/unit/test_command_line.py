@@ -26,10 +26,10 @@ def parser() -> Parser:
         ("srve", "tool: no such command: srve; did you mean serve?"),
         ("xyz", "tool: no such command: xyz; there are serve, record"),
         ("serve", "tool serve: URL is missing; tool serve --help shows how it is used"),
-        ("serve u --prot=80", "tool: no such argument: --prot=80; did you mean --port?"),
+        ("serve u --prot=80", "tool serve: no such argument: --prot=80; did you mean --port?"),
         ("serve u --port x", "tool serve: --port: invalid int value: 'x'"),
-        ("serve u --po 1", "tool: no such argument: --po; did you mean --port?"),
-        ("serve u v", "tool: no such argument: v"),
+        ("serve u --po 1", "tool serve: no such argument: --po; did you mean --port?"),
+        ("serve u v", "tool serve: no such argument: v"),
     ],
 )
 def test_a_wrong_line_is_reported_in_one(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ mitmproxy hooks cannot stream an answer that they make themselves. So a built-in
 event loop that already runs, and toolsim treats it as it treats any other upstream.
 
     POST …/responses, …/chat/completions ─▶ ClientRequest ─▶ backend.answer ─▶ events ─▶ frames, or one body
-    GET …/models                         ─▶ backend.models
+    GET …/models, …/models/NAME          ─▶ backend.models
 
 Each answer is a task that ends with its connection: closing the connection closes the backend's generator, which stops
 the model. A failure before ``Opened`` is an HTTP error. After it, a stream ends with the API's error event, and a whole
@@ -135,7 +135,8 @@ class Loopback:
         """Bind the port and start the backend. Raises OSError when the port is taken."""
         running, token = self._listener.running, None if self.is_open else self.token
         context = {"backend": self.backend, "running": running, "token": token}
-        self._listener.start([(r"/(?:.*/)?models", _Models, context), (r"/.*", _Answers, context)])
+        rules = [(r"/(?:.*/)?models(?:/(.+))?", _Models, context), (r"/.*", _Answers, context)]
+        self._listener.start(rules)
         await self.backend.start()
 
     async def stop(self) -> None:
@@ -178,21 +179,27 @@ class _Handler(AnsweringHandler):
 
 
 class _Models(_Handler):
-    """``…/models``."""
+    """``…/models`` and ``…/models/NAME``."""
 
     METHODS = ("GET", "HEAD")
 
-    async def get(self) -> None:
+    async def get(self, name: str | None = None) -> None:
         models = await self.backend.models()
         if isinstance(models, ApiError):
             self.refuse(models)
             return
-        data = [{"id": model, "object": "model", "created": 0, "owned_by": "toolsim"} for model in models]
-        self.finish({"object": "list", "data": data})
+        data = {model: {"id": model, "object": "model", "created": 0, "owned_by": "toolsim"} for model in models}
+        if name is None:
+            self.finish({"object": "list", "data": list(data.values())})
+        elif name in data:
+            self.finish(data[name])
+        else:
+            message = f"The model '{name[:200]}' does not exist: expected one of {', '.join(models)}."
+            self.refuse(ApiError(message, "invalid_request_error", "model_not_found", param="model", status=404))
 
-    async def head(self) -> None:
+    async def head(self, name: str | None = None) -> None:
         # Tornado leaves the body out of an answer to HEAD.
-        await self.get()
+        await self.get(name)
 
 
 class _Answers(_Handler):

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolsimlib.cli.probe import Answer, Unreachable, ask
+from toolsimlib.cli.usage import DEFAULT_PORT
 from toolsimlib.command_line import UsageError
+from toolsimlib.proxy.address import is_loopback, parse_url
 from toolsimlib.proxy.reporting.turn_line import printable
 from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
 from toolsimlib.wire.lenient import mapping, mappings, string
@@ -120,7 +122,11 @@ def calls_by_itself(found: Finding, model: str, key: str) -> str:
 def serve_line(found: Finding, *, native: bool) -> str:
     """Return the command that serves it."""
     only = "" if native or len(found.apis) > 1 else f" --set toolsim_backend={found.apis[0].name}"
-    return f"toolsim serve {found.url}{only}{' --set toolsim_mode=native' if native else ''}"
+    # A server on this machine may have the port on which toolsim would listen.
+    backend = parse_url(found.url)
+    is_taken = backend.port == DEFAULT_PORT and is_loopback(backend.host)
+    port = " --port 9000" if is_taken else ""
+    return f"toolsim serve {found.url}{port}{only}{' --set toolsim_mode=native' if native else ''}"
 
 
 def _ask(url: str, key: str, body: object = None, seconds: float = 10.0) -> Answer:

@@ -11,6 +11,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from toolsimlib.command_line import EXIT_USAGE, Parser, UsageError, missing
 from toolsimlib.version import __version__
@@ -48,13 +49,21 @@ def _run(words: list[str]) -> int:
     made = parser()
     args = made.parse_args(words)
     if args.command is None:
-        made.error("the following arguments are required: command")
+        made.print_help(sys.stderr)
+        return EXIT_USAGE
     if args.command == "doctor":
         from toolsimlib.cli import doctor
 
         return doctor.main(args)
-    from toolsimlib.cli import demo, serve
+    from toolsimlib.cli import config, demo, serve
 
+    if args.command == "addon-path":
+        print(serve.script())
+        return 0
+    if args.config is not None:
+        args = made.parse_args(config.completed(words, args))
+    if getattr(args, "backend", "") is None:
+        made.commands[args.command].error("the following arguments are required: URL")
     start = serve.Start(_backend(args), args.host, args.port, args.web, tuple(args.set))
     if args.command == "demo":
         return demo.run(start, once=args.once)
@@ -82,9 +91,10 @@ def parser() -> Parser:
     made.add_argument("--version", action="version", version=f"toolsim {__version__}")
     commands = made.add_subparsers(dest="command", metavar="command", parser_class=Parser)
 
-    serve = commands.add_parser("serve", help="stand in front of a backend", description="Stand in front of a backend.")
+    serve = commands.add_parser("serve", help="serve a backend", description="Serve a backend.")
     serve.add_argument(
         "backend",
+        nargs="?",
         metavar="URL",
         type=usage.served_backend,
         help="its base URL, http://127.0.0.1:11434/v1, or a model file, model.gguf",
@@ -120,6 +130,11 @@ def parser() -> Parser:
     doctor.add_argument("url", metavar="URL", type=usage.backend_url, help="its base URL: http://127.0.0.1:11434/v1")
     doctor.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
     doctor.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
+    commands.add_parser(
+        "addon-path",
+        help="print the addon's file, for mitmdump -s",
+        description="Print the path of the addon, for mitmdump -s and mitmweb -s.",
+    )
     commands.add_parser("eval", help="measure how well models call, and compare reports", add_help=False)
     return made
 
@@ -128,7 +143,15 @@ def _add_listener(parser: argparse.ArgumentParser) -> None:
     from toolsimlib.cli import usage
 
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine)")
-    parser.add_argument("--port", type=usage.port, default=8080, help="port to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--port", type=usage.port, default=usage.DEFAULT_PORT, help="port to listen on (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="a TOML file with the names of these arguments and of options; the command line counts more",
+    )
     parser.add_argument("--web", action="store_true", help="show turns in a browser, with mitmweb")
     parser.add_argument(
         "--set",

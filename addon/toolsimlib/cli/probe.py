@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +19,7 @@ from urllib.request import (
 )
 
 from toolsimlib.proxy.address import is_loopback, parse_url
+from toolsimlib.proxy.reporting.unreachable import reason
 from toolsimlib.wire.errors import NO_WORDS, read_error
 from toolsimlib.wire.lenient import loaded
 
@@ -77,9 +76,9 @@ def ask(url: str, *, key: str = "", json_body: object = None, seconds: float = 1
             text = response.read(_MAX_BYTES).decode("utf-8", "replace")
             return Answer(response.status, response.headers.get("content-type", ""), loaded(text))
     except URLError as error:
-        raise Unreachable(_reason(error.reason, seconds)) from error
+        raise Unreachable(reason(error.reason, seconds)) from error
     except (OSError, http.client.HTTPException, UnicodeError) as error:
-        raise Unreachable(_reason(error, seconds)) from error
+        raise Unreachable(reason(error, seconds)) from error
 
 
 def _opened(opener: OpenerDirector, request: Request, seconds: float) -> Any:
@@ -88,26 +87,3 @@ def _opened(opener: OpenerDirector, request: Request, seconds: float) -> Any:
         return opener.open(request, timeout=seconds)
     except HTTPError as error:
         return error
-
-
-def _reason(problem: object, seconds: float) -> str:
-    match problem:
-        case TimeoutError():
-            return f"no answer within {seconds:g} s"
-        case ssl.SSLCertVerificationError():
-            return f"its certificate is not trusted ({problem.verify_message})"
-        case ssl.SSLError():
-            return "it does not speak https; did you mean http://?"
-        case socket.gaierror():
-            return "there is no host of that name"
-        case ConnectionRefusedError():
-            return "the connection is refused: is the server running?"
-        case http.client.IncompleteRead():
-            return "its answer broke off"
-        case UnicodeError():
-            return f"its URL cannot be sent as it is ({problem})"
-        case http.client.HTTPException():
-            return "it does not speak HTTP; did you mean https://?"
-        case OSError():
-            return problem.strerror or str(problem)
-    return str(problem)

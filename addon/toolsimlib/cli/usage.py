@@ -17,6 +17,9 @@ from toolsimlib.proxy.options import table
 _ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|models)/?$")
 MODEL_SUFFIX = ".gguf"
 """The ending that identifies a model file."""
+DEFAULT_PORT = 8080
+"""Where toolsim listens unless told otherwise."""
+_OLLAMA_PORT = 11434
 _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 
 
@@ -28,9 +31,15 @@ def backend_url(text: str) -> str:
     if text.lower() in _COMMANDS_OF_OTHERS:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a URL; did you mean toolsim {command_for(text)}?")
     try:
-        parse_url(text)
+        backend = parse_url(text)
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
+    # Ollama answers on both paths, but only one is the API that we speak. Elsewhere /api may be just that.
+    if (backend.port, backend.path) == (_OLLAMA_PORT, "/api"):
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, which is Ollama's own API, expected its OpenAI-compatible one; did you mean "
+            f"{text.rstrip('/').removesuffix('/api')}/v1?"
+        )
     if found := _ENDPOINT.search(text):
         raise argparse.ArgumentTypeError(
             f"got {text!r}, expected a base URL, without {found[0]}; did you mean {text[: found.start()]}?"

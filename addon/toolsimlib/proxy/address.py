@@ -28,6 +28,12 @@ def parse_url(url: str) -> Upstream:
     """Return the backend of a base URL. Raises ValueError."""
     if (found := _parsed(url)) is not None:
         return found
+    if credentials := re.match(r"(\w+://)[^/?#]*@", url):
+        # The message must not repeat them: it ends up in logs.
+        plain = credentials[1] + url[credentials.end() :]
+        raise ValueError(
+            f"got {plain} with a name and password, expected none: clients send a key, or toolsim_upstream_key is sent"
+        )
     guess = f"http://{url}"
     hint = f"; did you mean {guess}?" if "://" not in url and _parsed(guess) else ""
     raise ValueError(f"got {url!r}, expected a URL such as http://127.0.0.1:11434/v1{hint}")

@@ -14,6 +14,7 @@ A built-in backend can be the target in each of the three, so it is recognised b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -130,7 +131,12 @@ def endpoint(path: str) -> str:
     api = api_of_path(path)
     if api is not None:
         return api.ending
-    return MODELS if path.partition("?")[0].rstrip("/").endswith(MODELS) else ""
+    plain = path.partition("?")[0].rstrip("/")
+    if plain.endswith(MODELS):
+        return MODELS
+    # One model. Without the version, "/models/…" may be anybody's page.
+    one = re.search(rf"/v1({MODELS}/.+)$", plain)
+    return one[1] if one else ""
 
 
 def prefix(path: str) -> str:
@@ -160,7 +166,7 @@ def _other_target(request: Incoming, ending: str, settings: Settings, builtin_po
         return None
     if settings.upstream is not None:
         # "/models" is also a page on many websites; API clients send a key.
-        if not request.is_direct and ending == MODELS and "authorization" not in request.headers:
+        if not request.is_direct and ending.startswith(MODELS) and "authorization" not in request.headers:
             return None
         return settings.upstream
     if settings.builtin is not None and request.is_direct:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import httpx
+import openai
 import pytest
 from httpx_sse import aconnect_sse
 from toolsimlib.backends.loopback import TOKEN, Loopback
@@ -280,7 +281,11 @@ async def test_models(client: httpx.AsyncClient) -> None:
     """The client gets a list in the API's shape, or the backend's error."""
     loopback, url = await serve(Played(*WHOLE))
     listed = (await client.get(f"{url}/models")).json()
+    one, none = await client.get(f"{url}/models/m"), await client.get(f"{url}/models/a/b")
     await loopback.stop()
+    assert openai.types.Model.model_validate(one.json()).id == "m"
+    assert (none.status_code, none.json()["error"]["code"]) == (404, "model_not_found")
+    assert none.json()["error"]["message"] == "The model 'a/b' does not exist: expected one of m."
     assert listed["object"] == "list"
     assert [model["id"] for model in listed["data"]] == ["m"]
     loopback, url = await serve(Played())

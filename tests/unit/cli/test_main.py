@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,9 +17,11 @@ from toolsimlib.version import __version__
 URL = "http://127.0.0.1:9"
 
 WRONG = [
-    ("", "toolsim: command is missing; toolsim --help shows how it is used"),
     ("srve", "toolsim: no such command: srve; did you mean serve?"),
-    ("start", "toolsim: no such command: start; there are serve, codex, demo, record, replay, doctor, eval"),
+    (
+        "start",
+        "toolsim: no such command: start; there are serve, codex, demo, record, replay, doctor, addon-path, eval",
+    ),
     ("--verison", "toolsim: no such argument: --verison; did you mean --version?"),
     ("serve", "toolsim serve: URL is missing; toolsim serve --help shows how it is used"),
     (
@@ -35,11 +39,23 @@ WRONG = [
         "toolsim serve: URL: got 'ws://localhost', expected a URL such as http://127.0.0.1:11434/v1",
     ),
     (
+        "serve http://me:secret@localhost:8000/v1",
+        "toolsim serve: URL: got http://localhost:8000/v1 with a name and password, expected none: clients "
+        "send a key, or toolsim_upstream_key is sent",
+    ),
+    (
+        "serve http://localhost:11434/api/",
+        "toolsim serve: URL: got 'http://localhost:11434/api/', which is Ollama's own API, expected its "
+        "OpenAI-compatible one; did you mean http://localhost:11434/v1?",
+    ),
+    ("serve --config no.toml", "toolsim: --config: no.toml: No such file or directory"),
+    (
         "serve http://localhost:8000/v1/responses",
         "toolsim serve: URL: got 'http://localhost:8000/v1/responses', expected a base URL, without /responses; did "
         "you mean http://localhost:8000/v1?",
     ),
-    (f"serve {URL} --prot 80", "toolsim: no such argument: --prot; did you mean --port?"),
+    (f"serve {URL} --model m", "toolsim serve: no such argument: --model"),
+    (f"serve {URL} --prot 80", "toolsim serve: no such argument: --prot; did you mean --port?"),
     (f"serve {URL} --port http", "toolsim serve: --port: got 'http', expected a port number from 0 to 65535"),
     (f"serve {URL} --port 70000", "toolsim serve: --port: got '70000', expected a port number from 0 to 65535"),
     (f"serve {URL} --port", "toolsim serve: --port: expected one argument"),
@@ -75,7 +91,7 @@ WRONG = [
         "codex --host 0.0.0.0",
         "toolsim: toolsim_backend=codex on 0.0.0.0 would lend your login to others: set toolsim_api_key.",
     ),
-    ("demo http://localhost", "toolsim: no such argument: http://localhost"),
+    ("demo http://localhost", "toolsim demo: no such argument: http://localhost"),
     ("record", "toolsim record: DIR, URL is missing; toolsim record --help shows how it is used"),
     (
         "record flows scripte",
@@ -103,6 +119,28 @@ def test_a_wrong_command_line(words: str, line: str, capsys: pytest.CaptureFixtu
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", f"{line}\n")
     assert code == EXIT_USAGE
+
+
+def test_no_command_is_a_question(capsys: pytest.CaptureFixture[str]) -> None:
+    """The answer is the help, but nothing ran, which the exit code says."""
+    assert main([]) == EXIT_USAGE
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "serve your Codex login" in printed.err
+
+
+def test_an_old_python_is_a_line() -> None:
+    """Said before anything is imported that it cannot read."""
+    old = "import runpy, sys; sys.version_info = (3, 11, 7); runpy.run_module('toolsim', run_name='__main__')"
+    run = subprocess.run([sys.executable, "-c", old], capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 1
+    assert re.fullmatch(r"toolsim needs Python 3\.12 or newer, and this is Python [\d.]+ \(.+\)\n", run.stderr)
+
+
+def test_the_file_of_the_addon(capsys: pytest.CaptureFixture[str]) -> None:
+    """As a script can use it: mitmdump -s $(toolsim addon-path)."""
+    assert main(["addon-path"]) == 0
+    assert Path(capsys.readouterr().out.removesuffix("\n")).name == "toolsim.py"
 
 
 def test_a_taken_port(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,6 +109,16 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     "through: some other host": (THROUGH, SCRIPTED, Pass()),
     "through: taken over": (THROUGH, TAKING_OVER, TAKEN_OVER),
     "through: not the API": (of(THROUGH, path="/about"), TAKING_OVER, Pass()),
+    "direct: one of another upstream's models": (
+        of(DIRECT, method="GET", path="/v1/models/gpt"),
+        TAKING_OVER,
+        Forward(UPSTREAM, "/v2/models/gpt"),
+    ),
+    "through: a site's page below one of that name": (
+        of(THROUGH, method="GET", path="/v1/models/gpt"),
+        TAKING_OVER,
+        Pass(),
+    ),
     "through: a site's page of that name": (of(THROUGH, method="GET", path="/models"), TAKING_OVER, Pass()),
     "through: the API's models": (
         of(THROUGH, method="GET", path="/models", headers=bearer("any")),
@@ -274,7 +284,9 @@ PATHS: list[tuple[str, str]] = [
     ("/responses?x=/models", "/responses"),
     ("/openai/deployments/x/chat/completions?api-version=1", "/chat/completions"),
     ("/v1/models", "/models"),
-    ("/v1/models/gpt", ""),
+    ("/v1/models/gpt", "/models/gpt"),
+    ("/v1/models/qwen/qwen2.5:3b?x", "/models/qwen/qwen2.5:3b"),
+    ("/models/gpt", ""),
     ("/v1/responses/resp_1", ""),
     ("/v1/myresponses", ""),
     ("/v1/completions", ""),

@@ -15,10 +15,11 @@ from importlib import import_module
 from mitmproxy import ctx
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
-from toolsimlib.proxy.address import url_host
+from toolsimlib.proxy.address import is_loopback, url_host
 from toolsimlib.proxy.builtin import BuiltinBackend
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.reporting.turn_line import printable
+from toolsimlib.proxy.reporting.unreachable import reason
 from toolsimlib.proxy.route import METRICS, MODELS
 from toolsimlib.version import __version__
 from toolsimlib.wire.lenient import loaded, mappings, string
@@ -65,15 +66,21 @@ class Greeting:
         is_text = ctx.options.toolsim_log == "text"
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
         url = backend_url(settings, modes)
-        lines = list(_lines(settings, url, _listeners(), getattr(ctx.master, "web_url", "")))
+        listeners = _listeners()
+        lines = list(_lines(settings, url, listeners, getattr(ctx.master, "web_url", "")))
         logger.info("%s", ("\n  " if is_text else " · ").join(lines))
         if not is_text:
             return
+        if not settings.api_key and any(not is_loopback(host) for host, _ in listeners):
+            logger.warning(
+                "without toolsim_api_key, whoever reaches this machine may use the backend; to listen on this "
+                "machine alone: --listen-host 127.0.0.1"
+            )
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 models = await self._builtin.models() if settings.builtin else await ask_models(url, settings)
         except (TimeoutError, OSError) as problem:
-            models = f"it gives no answer ({printable(str(problem), _MAX_LINE_CHARS) or 'timed out'})"
+            models = printable(reason(problem, ASK_SECONDS), _MAX_LINE_CHARS)
         if isinstance(models, str):
             logger.warning("the backend: %s", models)
         elif models:

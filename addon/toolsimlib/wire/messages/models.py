@@ -10,8 +10,10 @@ from toolsimlib.wire.lenient import mappings, seconds, string
 
 
 def model_list(body: bytes) -> bytes:
-    """Return OpenAI's list of models in this API's shape; any other body stays as it is."""
+    """Return OpenAI's list of models, or one of them, in this API's shape; any other body stays as it is."""
     document = parse_object(body)
+    if document is not None and document.get("object") == "model" and string(document.get("id")):
+        return dump(_model(document)).encode()
     if document is None or not isinstance(document.get("data"), list) or "has_more" in document:
         return body
     models = [_model(model) for model in mappings(document["data"]) if string(model.get("id"))]

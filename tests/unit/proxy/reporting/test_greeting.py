@@ -136,7 +136,7 @@ async def test_a_slow_backend_is_not_waited_for(
     async def models() -> None:
         await asyncio.sleep(60)
 
-    assert (await greeted(models, caplog))[1] == ("WARNING", "the backend: it gives no answer (timed out)")
+    assert (await greeted(models, caplog))[1] == ("WARNING", "the backend: no answer within 0.01 s")
 
 
 async def test_programs_ask_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
