@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.stage import PATHS, Client, backend, cpu_seconds
-from support.mitmdump import ROOT, Mitmdump
+from support.mitmdump import MITMDUMP, ROOT, Mitmdump
 
 STREAMS = ("prose-8000-4-1", "prose-16000-4-8")
 # By then both have compiled and cached what they need.
@@ -27,7 +27,12 @@ def main(arguments: list[str]) -> int:
         url = stack.enter_context(backend())
         sides = [
             stack.enter_context(
-                Mitmdump(url, script=tree / "addon" / "toolsim.py", environment={"PYTHONPATH": f"{tree / 'addon'}"})
+                Mitmdump(
+                    url,
+                    command=MITMDUMP,
+                    script=tree / "addon" / "toolsim.py",
+                    environment={"PYTHONPATH": f"{tree / 'addon'}"},
+                )
             )
             for tree in (old, ROOT)
         ]

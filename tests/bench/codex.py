@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 from bench.table import Row
 from support import programs
-from support.mitmdump import Mitmdump
+from support.mitmdump import MITMDUMP, Mitmdump
 from support.stub_model import Reply, StubModel
 from toolsimlib.backends.codex.child import Child
 from toolsimlib.backends.codex.server import AppServer
@@ -73,7 +73,7 @@ async def figures() -> list[Row]:
         server = AppServer((binary, "app-server"))
         await server.start()
         options = {"toolsim_backend": "codex", "toolsim_codex_command": f"{binary} app-server"}
-        mitmdump = await asyncio.to_thread(Mitmdump(**options).__enter__)
+        mitmdump = await asyncio.to_thread(Mitmdump(command=MITMDUMP, **options).__enter__)
         try:
             child = await server.child()
             url = f"http://127.0.0.1:{mitmdump.port}"

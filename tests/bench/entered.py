@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.stage import Client, backend
-from support.mitmdump import Mitmdump
+from support.mitmdump import MITMDUMP, Mitmdump
 
 MODEL = "call-2000-4-1"
 _SECONDS = 1.0  # Long enough for what follows an answer, too short for a tick of the clocks to matter.
@@ -26,7 +26,7 @@ def entered(api: str = "chat", model: str = MODEL) -> list[str]:
     with TemporaryDirectory() as folder, backend() as url:
         found = Path(folder) / "entered.json"
         environment = {"TOOLSIM_ENTERED": str(found)}
-        with Mitmdump(url, arguments=["-s", str(counter)], environment=environment) as proxy:
+        with Mitmdump(url, command=MITMDUMP, arguments=["-s", str(counter)], environment=environment) as proxy:
             client = Client(proxy.url)
             for _ in range(3):
                 client.ask(api, model)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from support.mitmdump import Mitmdump
+from support.mitmdump import MITMDUMP, Mitmdump
 
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses"}
 _PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}, "text": {"type": "string"}}}
@@ -95,15 +95,15 @@ class Proxies:
 
     def fresh(self, backend: str = "auto", **options: Any) -> Mitmdump:
         """Return a proxy that is not started yet, for a single measurement."""
-        return Mitmdump(self._url, toolsim_backend=backend, **options)
+        return Mitmdump(self._url, command=MITMDUMP, toolsim_backend=backend, **options)
 
     def fresh_bare(self) -> Mitmdump:
         """The same without the addon."""
-        return Mitmdump(self._url, **_BARE)
+        return Mitmdump(self._url, command=MITMDUMP, **_BARE)
 
     def _get(self, name: str, **options: Any) -> Mitmdump:
         if name not in self._running:
-            self._running[name] = self._stack.enter_context(Mitmdump(self._url, **options))
+            self._running[name] = self._stack.enter_context(Mitmdump(self._url, command=MITMDUMP, **options))
         return self._running[name]
 
 

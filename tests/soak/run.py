@@ -19,7 +19,7 @@ from typing import Any
 
 from soak.story import NONCE, Story, draw, story_of
 from support.line import Line
-from support.mitmdump import Mitmdump
+from support.mitmdump import MITMDUMP, Mitmdump
 from support.raw_backend import Answer, RawBackend
 from support.wire import DONE, chat_frame
 
@@ -65,7 +65,7 @@ class Soak:
             backend.play(self._answer)
             # On a machine this busy, connecting takes as long as anything else.
             options: dict[str, Any] = {"toolsim_backend": "chat", "flow_detail": 0, "toolsim_connect_timeout": PATIENCE}
-            with Mitmdump(backend.url, **options) as proxy:
+            with Mitmdump(backend.url, command=MITMDUMP, **options) as proxy:
                 asyncio.run(self._load(proxy, backend))
                 time.sleep(1)
                 with Line(proxy.url) as line:

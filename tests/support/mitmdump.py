@@ -11,12 +11,18 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from support import preloaded
+
 ROOT = Path(__file__).parents[2]
 ADDON = ROOT / "addon" / "toolsim.py"
+
+# A start from nothing, as users do it.
+MITMDUMP = (sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()")
 
 # The first start creates a certificate authority, on a machine that may be busy.
 START_SECONDS = 60.0
@@ -30,6 +36,7 @@ class Mitmdump:
 
     ``target``: the backend behind a reverse proxy; None = the regular mode. ``options``: mitmproxy's, such as
     ``toolsim_backend="chat"``; a list sets a sequence, True and False are written as mitmproxy expects them.
+    ``command``: what to start; by default a fork of a process that has all imports (`preloaded.py`).
     ``script``: another script than the addon, None for no script at all. ``toolsim_log`` is json unless it is given.
     ``log()`` returns the log, which is printed when a start fails. Nothing is left on disk. On exit, a log that shows a
     crash fails the test.
@@ -40,7 +47,7 @@ class Mitmdump:
         target: str | None = None,
         *,
         script: Path | None = ADDON,
-        command: Sequence[str] = (sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"),
+        command: Sequence[str] | None = None,
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         cwd: Path | None = None,
@@ -54,22 +61,24 @@ class Mitmdump:
         self._cwd = cwd or self._folder
         self._environment = environment or {}
         self._allow_crashes = allow_crashes
-        self._command = [*command, "--listen-port", "0", "--set", f"confdir={_authority()}"]
+        # The coverage of a fork would not be measured.
+        self._command = command or (MITMDUMP if "COVERAGE_PROCESS_CONFIG" in os.environ else ())
+        self._arguments = ["--listen-port", "0", "--set", f"confdir={_authority()}"]
         if listen_host:
-            self._command += ["--listen-host", listen_host]
+            self._arguments += ["--listen-host", listen_host]
         if target is not None:
-            self._command += ["--mode", f"reverse:{target}"]
+            self._arguments += ["--mode", f"reverse:{target}"]
         if script is not None:
-            self._command += ["-s", str(script)]
+            self._arguments += ["-s", str(script)]
             # The greeting for people asks the backend for its models, which the tests do not expect.
             options.setdefault("toolsim_log", "json")
         for name, value in options.items():
             values = [value] if isinstance(value, str | int) else value
             for item in values:
                 text = str(item).lower() if isinstance(item, bool) else str(item)
-                self._command += ["--set", f"{name}={text}"]
-        self._command += arguments
-        self._process: subprocess.Popen[bytes] | None = None
+                self._arguments += ["--set", f"{name}={text}"]
+        self._arguments += arguments
+        self._process: subprocess.Popen[bytes] | BaseProcess | None = None
         self._final_log: str | None = None
 
     @property
@@ -85,6 +94,7 @@ class Mitmdump:
     @property
     def pid(self) -> int:
         assert self._process is not None
+        assert self._process.pid is not None
         return self._process.pid
 
     def log(self) -> str:
@@ -98,25 +108,45 @@ class Mitmdump:
             found = list(re.finditer(pattern, self.log()))
             if len(found) >= count:
                 return found[count - 1]
-            if time.monotonic() > end or (self._process is not None and self._process.poll() is not None):
+            if time.monotonic() > end or (self._process is not None and self._exit_code(0) is not None):
                 raise AssertionError(f"mitmdump never logged {pattern!r} {count} times:\n{self.log()}")
             time.sleep(0.02)
 
     def exit_code(self, seconds: float = START_SECONDS) -> int:
         """Start without waiting for the listener; return the exit code when the process ends by itself."""
         self._spawn()
-        assert self._process is not None
         try:
-            return self._process.wait(seconds)
+            code = self._exit_code(seconds)
         finally:
             self._stop()
+        assert code is not None, f"mitmdump did not end:\n{self.log()}"
+        return code
 
     def _spawn(self) -> None:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self._environment}
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._cwd, env=environment
-            )
+            if self._command:
+                self._process = subprocess.Popen(
+                    [*self._command, *self._arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=self._cwd,
+                    env=environment,
+                )
+            else:
+                self._process = preloaded.start(self._arguments, self._log, self._cwd, environment)
+
+    def _exit_code(self, seconds: float) -> int | None:
+        """Wait for the end of the process, at most ``seconds``; return its exit code, None while it runs."""
+        if isinstance(self._process, BaseProcess):
+            self._process.join(seconds)
+            return self._process.exitcode
+        assert self._process is not None
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
 
     def __enter__(self) -> Self:
         self._spawn()
@@ -135,11 +165,9 @@ class Mitmdump:
     def _stop(self) -> None:
         assert self._process is not None
         self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
+        if self._exit_code(STOP_SECONDS) is None:
             self._process.kill()
-            self._process.wait()
+            self._exit_code(STOP_SECONDS)
         self._final_log = self.log()
         shutil.rmtree(self._folder, ignore_errors=True)
 

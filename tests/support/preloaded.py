@@ -1,0 +1,51 @@
+"""``mitmdump`` as a fork of a process that has imported it and the addon: most of a start is imports.
+
+It is the same program with the same arguments, in a process of its own. A test whose subject is the start, its time or
+its memory runs a command instead.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+# Installed modules only: the server of forks imports them before it knows the path of the tests.
+_IMPORTED = (
+    "jsonschema",
+    "mcp",
+    "mitmproxy.tools.dump",
+    "mitmproxy.tools.main",
+    "regex",
+    "toolsimlib.proxy.addon",
+    "toolsimlib.proxy.commands",
+    "toolsimrec.capture",
+    "toolsimrec.commands",
+    "toolsimrec.server_replay",
+)
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(list(_IMPORTED))
+
+
+def start(arguments: Sequence[str], log: Path, cwd: Path, environment: Mapping[str, str]) -> BaseProcess:
+    """Start ``mitmdump`` with these arguments; what it prints goes to ``log``."""
+    process = _CONTEXT.Process(target=_mitmdump, args=(list(arguments), log, cwd, dict(environment)), daemon=True)
+    process.start()
+    return process
+
+
+def _mitmdump(arguments: list[str], log: Path, cwd: Path, environment: dict[str, str]) -> None:
+    from mitmproxy.tools.main import mitmdump
+
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    nothing, output = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND)
+    for target, source in enumerate((nothing, output, output)):
+        os.dup2(source, target)
+    sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+    sys.argv[1:] = arguments
+    mitmdump(arguments)
