@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from toolsimlib.events import ToolKind
-from toolsimlib.plan import AnswerForm, Choice, Dialect, Tool
+from toolsimlib.plan import AnswerForm, ApiName, Tool, ToolChoice
 
 Role = Literal["system", "developer", "user", "assistant"]
 
@@ -31,7 +31,7 @@ class Image:
 class Raw:
     """A part in one dialect's own shape (a file, audio, a file id); only for a backend of that dialect."""
 
-    dialect: Dialect
+    dialect: ApiName
     part: Mapping[str, Any]
 
 
@@ -105,7 +105,7 @@ Item = Message | Call | CallOutput | Thought | HostedItem
 class ClientRequest:
     """A client's request, read once."""
 
-    dialect: Dialect
+    dialect: ApiName
     body: Mapping[str, Any]
     """The JSON object as sent; only ``wire`` opens it."""
     items: tuple[Item, ...]
@@ -117,7 +117,7 @@ class ClientRequest:
     """The client's own: functions, custom tools, and kinds that it runs itself."""
     hosted: tuple[Mapping[str, Any], ...] = ()
     """The declarations of all other kinds, as sent."""
-    choice: Choice = Choice()
+    choice: ToolChoice = ToolChoice()
     parallel: bool = True
     n: int = 1
     answer_format: Mapping[str, Any] | None = None
@@ -129,7 +129,7 @@ class ClientRequest:
     it; None if the request contains it all."""
     notes: tuple[str, ...] = field(default_factory=tuple)
     """What was dropped (``item_reference``, ``reasoning``, …), for the log."""
-    client: Dialect | None = None
+    client: ApiName | None = None
     """The client's API, if ``dialect`` and ``body`` are in the shape of another one (``wire/messages/to_chat.py``)."""
     sent: Mapping[str, Any] = field(default_factory=dict)
     """The JSON object as such a client sent it."""

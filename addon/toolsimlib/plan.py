@@ -12,7 +12,8 @@ from typing import Any, Literal
 from toolsimlib.events import ToolKind
 from toolsimlib.outputs import Outputs
 
-Dialect = Literal["responses", "chat", "messages"]
+ApiName = Literal["responses", "chat", "messages"]
+"""The name of an API; ``wire.dialect.APIS`` has the object that speaks it."""
 Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
 """The server behind a backend's address."""
 Feature = Literal["tools", "constraint"]
@@ -35,7 +36,7 @@ _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "re
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool that the client runs, in one shape for both dialects and all wrappings.
+    """One tool that the client runs, in one shape for all APIs and all wrappings.
 
     ``name`` is what the model reads and writes (``ns__name`` inside a namespace); the client gets ``wire_name`` and
     ``namespace`` back. A custom tool has ``kind="custom"``: the model sees one string parameter ``input``, ``grammar``
@@ -64,7 +65,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ToolChoice:
     """The client's ``tool_choice``.
 
     ``names`` limits it (model names): a named function is ``required`` with one name; None = all.
@@ -185,14 +186,14 @@ class Plan:
     does not see as such. ``begun``: the call with which this answer continues, as far as an earlier round got.
     """
 
-    client: Dialect
-    backend: Dialect
+    client: ApiName
+    backend: ApiName
     form: AnswerForm = AnswerForm()
     tools: tuple[Tool, ...] = ()
     masked: frozenset[str] = frozenset()
     named: frozenset[str] = frozenset()
     any_strict: bool = False
-    choice: Choice = Choice()
+    choice: ToolChoice = ToolChoice()
     one_call: bool = False
     stops_after_tools: bool = False
     choices: int = 1

@@ -16,14 +16,14 @@ import re
 import time
 
 from bench.texts import arguments, call, pieces, prose
-from support.wire import ChatAnswer, Dialect, ResponsesAnswer, usage
+from support.wire import ApiName, ChatAnswer, ResponsesAnswer, usage
 
 # Long enough for a proxy to consume the write before the next one, short compared to what the write costs there.
 BETWEEN_WRITES = 0.0002
 _MODEL = re.compile(rb'"model":\s?"(\w+)-(\d+)-(\d+)-(\d+)"')
 
 
-def answer_of(dialect: Dialect) -> ChatAnswer | ResponsesAnswer:
+def answer_of(dialect: ApiName) -> ChatAnswer | ResponsesAnswer:
     return (ChatAnswer if dialect == "chat" else ResponsesAnswer)(counts=usage(dialect, 3, 4))
 
 
@@ -32,7 +32,7 @@ def chunk(data: bytes) -> bytes:
 
 
 @functools.cache
-def writes(dialect: Dialect, kind: str, size: int, step: int, per_write: int) -> tuple[bytes, ...]:
+def writes(dialect: ApiName, kind: str, size: int, step: int, per_write: int) -> tuple[bytes, ...]:
     """Return the writes of a streamed answer."""
     answer = answer_of(dialect)
     if kind == "emitted":
@@ -47,13 +47,13 @@ def writes(dialect: Dialect, kind: str, size: int, step: int, per_write: int) ->
 
 
 @functools.cache
-def whole(dialect: Dialect, kind: str, size: int) -> bytes:
+def whole(dialect: ApiName, kind: str, size: int) -> bytes:
     answer = answer_of(dialect)
     answer.add_text(prose(size) if kind == "prose" else call(size))
     return json.dumps(answer.whole()).encode()
 
 
-async def timed(dialect: Dialect, count: int, rate: int, writer: asyncio.StreamWriter) -> None:
+async def timed(dialect: ApiName, count: int, rate: int, writer: asyncio.StreamWriter) -> None:
     answer = answer_of(dialect)
     writer.write(chunk(b"".join(answer.begin() + answer.begin_message())))
     start = time.monotonic()
@@ -70,7 +70,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"(?i)content-length: (\d+)", head)
             body = await reader.readexactly(int(length[1]) if length else 0)
-            dialect: Dialect = "responses" if b"/responses" in head.partition(b"\r\n")[0] else "chat"
+            dialect: ApiName = "responses" if b"/responses" in head.partition(b"\r\n")[0] else "chat"
             found = _MODEL.search(body)
             if found is None:  # A request that identifies the backend.
                 writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")

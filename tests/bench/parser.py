@@ -22,7 +22,7 @@ from bench.table import BUILD, Row
 from bench.texts import call, object_call, pieces, prose
 from support.answers import plan, tool
 from support.wire import backend_answer
-from toolsimlib.plan import Dialect
+from toolsimlib.plan import ApiName
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.response.sentinel import Sentinel
@@ -62,7 +62,7 @@ def per_delta(make: Callable[[], Callable[[str], object]], deltas: Sequence[str]
     return (time.process_time_ns() - start) / len(deltas) / 1e3
 
 
-def whole_way(client: Dialect, backend: Dialect, text: str, together: int) -> tuple[float, float]:
+def whole_way(client: ApiName, backend: ApiName, text: str, together: int) -> tuple[float, float]:
     """Return the time per delta from backend bytes to client bytes, and that of its JSON alone."""
     deltas = pieces(text, STEP)
     kind, body = backend_answer(backend, True, deltas)

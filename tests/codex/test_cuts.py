@@ -26,7 +26,7 @@ from toolsimlib.backends.codex.backend import CodexBackend
 from toolsimlib.backends.codex.child import Child
 from toolsimlib.backends.codex.server import _handshake
 from toolsimlib.backends.loopback import TOKEN, Loopback
-from toolsimlib.plan import Dialect
+from toolsimlib.plan import ApiName
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
 
@@ -206,7 +206,7 @@ async def playing(tape: Tape) -> AsyncIterator[tuple[Stage, httpx.AsyncClient]]:
     await stage.loopback.stop()
 
 
-def looks_complete(client: Dialect, stream: bool, response: httpx.Response) -> bool:
+def looks_complete(client: ApiName, stream: bool, response: httpx.Response) -> bool:
     """Return whether a client would treat what it gets from the backend's answer as complete."""
     kind = response.headers["content-type"]
     rewriter = ResponseRewriter(plan(client, "responses", stream, TOOLS), Report(), content_type=kind)

@@ -20,7 +20,7 @@ from toolsimlib.events import (
     Failed,
     TextDelta,
 )
-from toolsimlib.plan import AnswerForm, Dialect, Plan, Policy, Tool
+from toolsimlib.plan import AnswerForm, ApiName, Plan, Policy, Tool
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.response.answer import Answer
@@ -63,7 +63,7 @@ def _document(text: str) -> str | None:
     return dump(document) if document is not None else None
 
 
-def _turn(data: bytes, step: int, backend: Dialect, kind: str) -> _Outcome:
+def _turn(data: bytes, step: int, backend: ApiName, kind: str) -> _Outcome:
     plan = Plan("chat", backend, AnswerForm(True, "m"), tools=_TOOLS, any_strict=True)
     turn = ModelTurn(plan, Report(), content_type=kind)
     events = [event for part in _pieces(data, step) for events in turn.steps(part) for event in events]
@@ -125,7 +125,7 @@ def _answer(policy: Policy, text: str, step: int) -> _Outcome:
 
 def a_request(data: bytes, step: int) -> None:
     """A request of any bytes is rewritten, passed or refused."""
-    dialect: Dialect = "chat" if step % 2 else "responses"
+    dialect: ApiName = "chat" if step % 2 else "responses"
     policy = Policy(backend="chat" if step % 4 < 2 else "auto")
     with contextlib.suppress(BadRequest):
         rewrite_request(dialect, "/v1/x", data, policy, output_mode=None, report=Report())

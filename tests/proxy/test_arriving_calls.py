@@ -16,7 +16,7 @@ from support.emitted import Emitted, responses_body
 from support.mcp_servers import OFFICIAL
 from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, RawBackend
-from support.wire import ChatAnswer, Dialect, ResponsesAnswer
+from support.wire import ApiName, ChatAnswer, ResponsesAnswer
 
 CITY = "Llanfairpwllgwyngyllgogerychwyrndrobwllllantysiliogogogoch"
 ARGUMENTS = json.dumps({"city": CITY})
@@ -30,7 +30,7 @@ def proxy(request: pytest.FixtureRequest, backend: RawBackend) -> Iterator[Mitmd
         yield proxy
 
 
-def frames_of_call(dialect: Dialect) -> tuple[list[bytes], list[bytes], list[bytes]]:
+def frames_of_call(dialect: ApiName) -> tuple[list[bytes], list[bytes], list[bytes]]:
     """Return the frames of the start of a call, of its pieces, and of the end of it and the answer."""
     answer = ChatAnswer() if dialect == "chat" else ResponsesAnswer()
     begin = [*answer.begin(), *answer.begin_call("get_weather")]

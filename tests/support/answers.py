@@ -12,7 +12,7 @@ import anthropic
 import httpx
 import httpx2
 import openai
-from toolsimlib.plan import AnswerForm, Dialect, Plan, Policy, Tool
+from toolsimlib.plan import AnswerForm, ApiName, Plan, Policy, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire.dialect import APIS
@@ -41,7 +41,7 @@ def tool(name: str, strict: bool = False, **properties: str) -> Tool:
     return Tool(name, name, parameters=schema, strict=strict)
 
 
-def plan(client: Dialect, backend: Dialect, stream: bool, tools: Sequence[Tool] = (), **fields: Any) -> Plan:
+def plan(client: ApiName, backend: ApiName, stream: bool, tools: Sequence[Tool] = (), **fields: Any) -> Plan:
     """Return a plan; ``policy`` may be a dict of policy fields."""
     policy = Policy(**fields.pop("policy", {}))
     echo = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "metadata": {}, "temperature": 1.0}
@@ -92,7 +92,7 @@ def _client(status: int, content_type: str, chunks: Sequence[bytes]) -> openai.O
     return openai.OpenAI(api_key="k", base_url="http://backend.test/v1", max_retries=0, http_client=transport)
 
 
-def read(dialect: Dialect, stream: bool, chunks: Sequence[bytes], status: int = 200) -> Seen:
+def read(dialect: ApiName, stream: bool, chunks: Sequence[bytes], status: int = 200) -> Seen:
     """Read a client's bytes with the real client; for streams, with its accumulator, which checks the order."""
     kind = "text/event-stream" if stream else "application/json"
     if dialect == "messages":

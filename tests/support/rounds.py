@@ -13,10 +13,10 @@ from support.wire import backend_answer
 from toolsimlib.events import ClientEvent, Failed
 from toolsimlib.loop.course import Bounds, Round
 from toolsimlib.loop.runner import Job, Refused, RoundEvent, RoundReport, answer
-from toolsimlib.plan import FIND_TOOLS, Dialect, Policy
+from toolsimlib.plan import FIND_TOOLS, ApiName, Policy
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
-from toolsimlib.response.again import AskAgain
+from toolsimlib.response.retry import Retry
 from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.errors import error_body
@@ -32,17 +32,17 @@ class Script:
     """
 
     texts: Sequence[str | bytes | None]
-    backend: Dialect
+    backend: ApiName
     size: int = 7
     asked: list[list[Any]] = field(default_factory=list)
     closed: int = 0
 
-    async def ask(self, dialect: Dialect, stream: bool, round_: Round) -> AsyncGenerator[RoundEvent]:
-        collected: list[ClientEvent | AskAgain] = []
+    async def ask(self, dialect: ApiName, stream: bool, round_: Round) -> AsyncGenerator[RoundEvent]:
+        collected: list[ClientEvent | Retry] = []
 
-        def listen(events: Sequence[ClientEvent], again: AskAgain | None) -> None:
-            collected.extend(events if again is None else events[:-1])
-            collected.extend([again] if again is not None else [])
+        def listen(events: Sequence[ClientEvent], retry: Retry | None) -> None:
+            collected.extend(events if retry is None else events[:-1])
+            collected.extend([retry] if retry is not None else [])
 
         report = Report(round=round_.number)
         body = dump(round_.body).encode()
@@ -76,7 +76,7 @@ class Script:
             self.closed += 1
 
 
-def body_of(dialect: Dialect, stream: bool, **more: Any) -> dict[str, Any]:
+def body_of(dialect: ApiName, stream: bool, **more: Any) -> dict[str, Any]:
     """Return a request with a strict tool ``add`` and another one, ``echo``."""
     number = {"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]}
     number["additionalProperties"] = False
@@ -93,7 +93,7 @@ def body_of(dialect: Dialect, stream: bool, **more: Any) -> dict[str, Any]:
     return {"model": "m", "stream": stream, **asked, **more}
 
 
-def job_of(script: Script, dialect: Dialect, stream: bool, policy: Policy, bounds: Bounds, **more: Any) -> Job:
+def job_of(script: Script, dialect: ApiName, stream: bool, policy: Policy, bounds: Bounds, **more: Any) -> Job:
     """Return the job of such a request."""
     api, body = APIS[dialect], body_of(dialect, stream, **more)
     policy = replace(policy, backend=script.backend)
@@ -114,8 +114,8 @@ async def run(job: Job) -> tuple[int, list[bytes]]:
 
 def play(
     *texts: str | None,
-    client: Dialect = "responses",
-    backend: Dialect = "chat",
+    client: ApiName = "responses",
+    backend: ApiName = "chat",
     stream: bool = True,
     policy: Policy,
     bounds: Bounds | None = None,

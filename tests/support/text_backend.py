@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from support.wire import FULL_RESPONSE, BackendAnswer, ChatAnswer, Dialect, Json, ResponsesAnswer, usage
+from support.wire import FULL_RESPONSE, ApiName, BackendAnswer, ChatAnswer, Json, ResponsesAnswer, usage
 from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
@@ -186,7 +186,7 @@ class _Counts(RequestHandler):
 class _Handler(RequestHandler):
     """The part shared by both dialects: read, record, pace, send, end."""
 
-    dialect: Dialect
+    dialect: ApiName
 
     def initialize(self, backend: TextBackend) -> None:
         self.backend = backend

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 Json = dict[str, Any]
-Dialect = Literal["chat", "responses", "messages"]
+ApiName = Literal["chat", "responses", "messages"]
 
 DONE = b"data: [DONE]\n\n"
 CREATED = 1764967971
@@ -48,7 +48,7 @@ FULL_RESPONSE: Json = {
 }
 
 
-def usage(dialect: Dialect, tokens_in: int, tokens_out: int, cached: int = 0, reasoning: int = 0) -> Json:
+def usage(dialect: ApiName, tokens_in: int, tokens_out: int, cached: int = 0, reasoning: int = 0) -> Json:
     """Return a usage object of this API."""
     total = {"total_tokens": tokens_in + tokens_out}
     if dialect == "chat":
@@ -78,7 +78,7 @@ def event_frame(data: Json) -> bytes:
 class ChatAnswer:
     """One answer of a chat backend. ``counts``: its usage object, None if it sends none."""
 
-    dialect: Dialect = "chat"
+    dialect: ApiName = "chat"
 
     def __init__(
         self, *, id: str = "c", model: str = "text-model", created: int = CREATED, counts: Json | None = None
@@ -148,7 +148,7 @@ class ChatAnswer:
 class ResponsesAnswer:
     """One answer of a Responses backend. ``fields`` are more of its Response object, such as ``FULL_RESPONSE``."""
 
-    dialect: Dialect = "responses"
+    dialect: ApiName = "responses"
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class ResponsesAnswer:
 class MessagesAnswer:
     """One answer of a Messages backend. ``counts``: its usage object, None if it sends none."""
 
-    dialect: Dialect = "messages"
+    dialect: ApiName = "messages"
     REASONS: Mapping[str, str] = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
 
     def __init__(self, *, id: str = "a", model: str = "text-model", counts: Json | None = None) -> None:
@@ -383,14 +383,14 @@ class MessagesAnswer:
 
 
 BackendAnswer = ChatAnswer | ResponsesAnswer | MessagesAnswer
-ANSWERS: dict[Dialect, type[BackendAnswer]] = {
+ANSWERS: dict[ApiName, type[BackendAnswer]] = {
     "chat": ChatAnswer,
     "responses": ResponsesAnswer,
     "messages": MessagesAnswer,
 }
 
 
-def backend_answer(dialect: Dialect, stream: bool, pieces: Sequence[str], finish: str = "stop") -> tuple[str, bytes]:
+def backend_answer(dialect: ApiName, stream: bool, pieces: Sequence[str], finish: str = "stop") -> tuple[str, bytes]:
     """Return content type and body of a text backend that writes ``pieces``, with 3 tokens in and 4 out."""
     answer = ANSWERS[dialect](counts=usage(dialect, 3, 4))
     frames = [*answer.begin(), *answer.begin_message()]

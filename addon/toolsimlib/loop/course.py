@@ -27,7 +27,7 @@ from toolsimlib.loop.words import reply_to, words_of
 from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Policy
 from toolsimlib.request.names_first import looked_up, only_named
 from toolsimlib.request.rewrite import calls_freely, is_after_outputs, tools_on_offer
-from toolsimlib.response.again import CALL_FAULTS, EMPTY_ANSWER, SECOND_OPINION, AskAgain
+from toolsimlib.response.retry import CALL_FAULTS, EMPTY_ANSWER, SECOND_OPINION, Retry
 from toolsimlib.response.verdict import UNKNOWN_TOOL
 from toolsimlib.wire.dialect import Api
 
@@ -117,7 +117,7 @@ class Course:
         """Return the first round: the client's own request."""
         return Round(1, self._body, self._policy, self._asks(1), hosted=self._hosted)
 
-    def next(self, before: Round, again: AskAgain, *, called: bool, seconds: float, size: int) -> Round | None:
+    def next(self, before: Round, retry: Retry, *, called: bool, seconds: float, size: int) -> Round | None:
         """Return the round that asks again, None if the bounds forbid it.
 
         ``called``: the client has received calls; ``seconds`` and ``size``: what has been used up.
@@ -125,22 +125,22 @@ class Course:
         if self._is_over(seconds) or size > self._bounds.text_bytes:
             return None
         body, policy = before.body, before.policy
-        if again.fault.reason == EMPTY_ANSWER:
+        if retry.fault.reason == EMPTY_ANSWER:
             self._has_fixed = True
             if policy.fix_empty_final_disable_tools:
                 policy = replace(policy, tool_use_mode="disabled")
             body = self._api.continued(before.body, "", policy.fix_empty_final_text)
-        elif again.fault.reason == SECOND_OPINION:
+        elif retry.fault.reason == SECOND_OPINION:
             policy = replace(policy, tool_use_mode="disabled")
-        elif again.fault.reason == FIND_TOOLS:
+        elif retry.fault.reason == FIND_TOOLS:
             self._finds += 1
             tools = tools_on_offer(self._api.read(before.body), policy)
-            reply = looked_up(tools, again.fault.arguments, policy)
-            body = self._api.continued(before.body, words_of(again), reply)
+            reply = looked_up(tools, retry.fault.arguments, policy)
+            body = self._api.continued(before.body, words_of(retry), reply)
         else:
             self._asked += 1
-            body = self._api.continued(before.body, words_of(again), reply_to(again, called=called))
-        return self._round(body, policy, again.fault.begun)
+            body = self._api.continued(before.body, words_of(retry), reply_to(retry, called=called))
+        return self._round(body, policy, retry.fault.begun)
 
     def aside(self, rule: str, question: str, *, seconds: float) -> Round | None:
         """Return the round that asks something apart from the conversation.

@@ -33,7 +33,7 @@ from toolsimlib.loop.course import Round
 from toolsimlib.plan import Policy, Tool
 from toolsimlib.report import Report, code_of, entry
 from toolsimlib.request.rewrite import tools_on_offer
-from toolsimlib.response.again import SECOND_OPINION, AskAgain, Fault
+from toolsimlib.response.retry import SECOND_OPINION, Fault, Retry
 from toolsimlib.response.use_tool import use_tool_text
 from toolsimlib.wire.lenient import mapping
 
@@ -97,7 +97,7 @@ class Weighed:
     calls: bool = True
     usage: Usage | None = None
 
-    def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], AskAgain]:
+    def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], Retry]:
         """Return what is emitted of a round that has no call left, and the fault that asks for words (rule 4)."""
         passed = [event for event in self.passed if not isinstance(event, TextDelta)]
         # Not looked up among those that have passed: there may be tens of thousands of both.
@@ -105,7 +105,7 @@ class Weighed:
             event for event in self.whole if isinstance(event, TextDelta | CallStarted | CallDelta | CallEnded)
         ]
         fault = Fault(SECOND_OPINION, name=self.refused[0])
-        return passed, AskAgain(fault, "", (*otherwise, Ended(end.reasons)), end.usage)
+        return passed, Retry(fault, "", (*otherwise, Ended(end.reasons)), end.usage)
 
 
 class SecondOpinion:

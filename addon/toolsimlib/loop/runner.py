@@ -17,8 +17,8 @@ from toolsimlib.loop.merge import Merger
 from toolsimlib.loop.opinion import SecondOpinion
 from toolsimlib.plan import FIND_TOOLS, AnswerForm, Policy
 from toolsimlib.report import Report, entry
-from toolsimlib.response.again import SECOND_OPINION, AskAgain
 from toolsimlib.response.notes import Notes
+from toolsimlib.response.retry import SECOND_OPINION, Retry
 from toolsimlib.response.verdict import INVALID_CALL
 from toolsimlib.wire.dialect import Api
 from toolsimlib.wire.errors import error_body, read_error
@@ -54,8 +54,8 @@ class RoundReport:
     report: Report
 
 
-RoundEvent = ClientEvent | AskAgain | Refused | RoundReport
-_End = AskAgain | Refused | Failed | Ended
+RoundEvent = ClientEvent | Retry | Refused | RoundReport
+_End = Retry | Refused | Failed | Ended
 """How a round ended, if that is not emitted."""
 Ask = Callable[[Round], AsyncGenerator[RoundEvent]]
 """Asks one round. What it yields ends with ``Refused`` or ``RoundReport``; closing it early stops the model."""
@@ -132,7 +132,7 @@ class _Answering:
         )
         self._notes = Notes(job.api, job.form, job.report)
         self._held: list[ClientEvent] = []  # Emitted once the answer is opened.
-        self._last: AskAgain | None = None  # Why the current round was asked.
+        self._last: Retry | None = None  # Why the current round was asked.
 
     async def events(self) -> AsyncGenerator[ClientEvent | Refused]:
         """Ask round after round."""
@@ -150,7 +150,7 @@ class _Answering:
                         case RoundReport(report=report):
                             self._job.report.add(report)
                             self._job.report.calls = self._merger.calls
-                        case AskAgain() | Refused() | Failed():
+                        case Retry() | Refused() | Failed():
                             end = event
                         case Ended() if self._waits:
                             end = event
@@ -164,7 +164,7 @@ class _Answering:
             match end:
                 case None:
                     return
-                case AskAgain() | Ended() if self._hosted is not None and self._hosted.has_work:
+                case Retry() | Ended() if self._hosted is not None and self._hosted.has_work:
                     # What else is wrong with the round is not asked again: the model goes on from the outputs.
                     self._last = self._opinion = None
                     self._merger.count(end.usage)
@@ -173,7 +173,7 @@ class _Answering:
                             for out in self._emit([event]):
                                 yield out
                     following = self._after_tools(round_, self._hosted)
-                case AskAgain():
+                case Retry():
                     following = self._again(round_, end)
                 case Refused() | Failed():
                     following = self._without_tools(round_, end)
@@ -233,7 +233,7 @@ class _Answering:
 
     async def _weighed(self, opinion: SecondOpinion, end: _End | None) -> tuple[Sequence[ClientEvent], _End | None]:
         """Return what is emitted of the calls that were held, and the end of the round, None if it is emitted too."""
-        weighed = await opinion.weigh(self._aside) if isinstance(end, AskAgain | Ended) else opinion.release()
+        weighed = await opinion.weigh(self._aside) if isinstance(end, Retry | Ended) else opinion.release()
         self._merger.count(weighed.usage)
         if not isinstance(end, Ended) or (self._hosted is not None and self._hosted.has_work):
             return weighed.passed, end
@@ -251,7 +251,7 @@ class _Answering:
             return None
         return self._course.after_calls(before, hosted.body, seconds=self._seconds, size=self._merger.size)
 
-    def _again(self, before: Round, end: AskAgain) -> Round | None:
+    def _again(self, before: Round, end: Retry) -> Round | None:
         self._last = end
         merger = self._merger
         merger.count(end.usage)
@@ -311,7 +311,7 @@ def _status(end: Failed | Refused) -> int:
     return end.error.status if isinstance(end, Failed) else end.status
 
 
-def _is_no_worse(end: Failed | Refused, last: AskAgain) -> bool:
+def _is_no_worse(end: Failed | Refused, last: Retry) -> bool:
     """Return whether a further round's failure tells the client no less than the failure without that round."""
     return last.fault.reason == FIND_TOOLS or (_is_verdict(end) and isinstance(last.otherwise[-1], Failed))
 

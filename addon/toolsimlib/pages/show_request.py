@@ -25,7 +25,7 @@ from toolsimlib.pages.blocks import prose_and_blocks
 from toolsimlib.pages.json_text import compact, pretty
 from toolsimlib.pages.page import Page, clip, plural
 from toolsimlib.pages.signature import signature
-from toolsimlib.plan import Choice, Tool
+from toolsimlib.plan import Tool, ToolChoice
 from toolsimlib.request.manifest import Catalog, find_catalog
 from toolsimlib.request.record import read_call_record, read_output_record
 from toolsimlib.wire.dialect import api_of_request
@@ -161,7 +161,7 @@ def _facts(
         yield catalog.demand
 
 
-def _choice(choice: Choice) -> str:
+def _choice(choice: ToolChoice) -> str:
     names = sorted(choice.names or ())
     return choice.mode if choice.names is None else f"{choice.mode}: {clip(', '.join(names) or 'none', 120)}"
 

@@ -30,7 +30,7 @@ from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.net.http import status_codes
 
 from toolsimlib.errors import ApiError
-from toolsimlib.plan import Dialect, Plan, Policy
+from toolsimlib.plan import ApiName, Plan, Policy
 from toolsimlib.proxy import head
 from toolsimlib.proxy.clocks import Clocks
 from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, request_too_large
@@ -156,7 +156,7 @@ class Exchange:
 
     # -- the request --
 
-    def request_job(self, flow: HTTPFlow, dialect: Dialect, policy: Policy) -> RequestJob | None:
+    def request_job(self, flow: HTTPFlow, dialect: ApiName, policy: Policy) -> RequestJob | None:
         """Return the job of rewriting a request; None if it has already been answered, with an error."""
         request, limit = flow.request, self.limits.max_request_bytes
         if self.is_request_too_large:

@@ -16,14 +16,14 @@ from typing import Any
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent
 from toolsimlib.pages.topic import Topic, topic_of
-from toolsimlib.plan import AnswerForm, Dialect, Feature, Kept, Plan, Policy
+from toolsimlib.plan import AnswerForm, ApiName, Feature, Kept, Plan, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.report import Report
 from toolsimlib.request.background import in_background
 from toolsimlib.request.estimate import estimated_tokens
 from toolsimlib.request.rewrite import Rewritten, rewrite_request
-from toolsimlib.response.again import AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
+from toolsimlib.response.retry import Retry
 from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import dump, parse_object, read_body
@@ -43,7 +43,7 @@ _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|
 class RequestJob:
     """A request to rewrite. ``data``: its body as it came, in ``encoding``; ``limit``: its size in bytes, decoded."""
 
-    dialect: Dialect
+    dialect: ApiName
     path: str
     encoding: str
     data: bytes
@@ -77,7 +77,7 @@ class ResolveJob:
 class BackgroundJob:
     """A request to answer in the background: make the request for the model."""
 
-    dialect: Dialect
+    dialect: ApiName
     encoding: str
     data: bytes
     limit: int
@@ -146,7 +146,7 @@ class Done:
     holder: str = ""
     """The id of the answer with which the backend stores the catalogue that it was sent."""
     events: tuple[ClientEvent, ...] = ()
-    again: AskAgain | None = None
+    retry: Retry | None = None
     """For a round: why to ask the model again."""
 
 
@@ -304,11 +304,11 @@ def _rewrite_answer(job: AnswerJob, *, patient: bool) -> Done:
         return Done(job.report, ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
     seconds = PATIENT_SECONDS if patient else BUDGET_SECONDS
     emitted: list[ClientEvent] = []
-    reasons: list[AskAgain] = []
+    reasons: list[Retry] = []
 
-    def listen(events: Sequence[ClientEvent], again: AskAgain | None) -> None:
+    def listen(events: Sequence[ClientEvent], retry: Retry | None) -> None:
         emitted.extend(events)
-        reasons.extend([again] if again is not None else [])
+        reasons.extend([retry] if retry is not None else [])
 
     rewriter = ResponseRewriter(
         job.plan,
@@ -320,7 +320,7 @@ def _rewrite_answer(job: AnswerJob, *, patient: bool) -> Done:
     body = b"".join(rewriter.feed(content) + (rewriter.feed(b"") if content else []))
     names = output_names(rewriter.final) if job.plan.form.id else None
     done = Done(job.report, status=rewriter.status, content_type=rewriter.content_type, body=body, names=names)
-    return replace(done, events=tuple(emitted), again=reasons[0] if reasons else None)
+    return replace(done, events=tuple(emitted), retry=reasons[0] if reasons else None)
 
 
 def _can_be_read(body: bytes) -> bool:

@@ -34,7 +34,7 @@ from toolsimlib.proxy.mitmproxy12.replayed import FlowHandler
 from toolsimlib.proxy.reporting import summary
 from toolsimlib.report import Report, entry
 from toolsimlib.request.rewrite import as_kept, wants_kept
-from toolsimlib.response.again import AskAgain
+from toolsimlib.response.retry import Retry
 from toolsimlib.response.rewrite import Listener
 from toolsimlib.wire.dialect import Api
 from toolsimlib.wire.errors import error_body
@@ -166,13 +166,13 @@ class Rounds:
 
     async def _ask(self, origin: Origin, round_: Round) -> AsyncGenerator[RoundEvent]:
         """Ask one round. Closing the generator early ends it."""
-        arrived: asyncio.Queue[ClientEvent | AskAgain | None] = asyncio.Queue()
+        arrived: asyncio.Queue[ClientEvent | Retry | None] = asyncio.Queue()
 
-        def listen(events: Sequence[ClientEvent], again: AskAgain | None) -> None:
-            for event in events if again is None else events[:-1]:
+        def listen(events: Sequence[ClientEvent], retry: Retry | None) -> None:
+            for event in events if retry is None else events[:-1]:
                 arrived.put_nowait(event)
-            if again is not None:
-                arrived.put_nowait(again)
+            if retry is not None:
+                arrived.put_nowait(retry)
             if arrived.qsize() > MAX_WAITING:
                 handler.reading.clear()
 
@@ -190,7 +190,7 @@ class Rounds:
             while (event := await arrived.get()) is not None:
                 if arrived.empty():
                     handler.reading.set()
-                if isinstance(event, Ended | Failed | AskAgain):
+                if isinstance(event, Ended | Failed | Retry):
                     # The rest, such as hanging up, the round does by itself.
                     is_over = True
                     yield RoundReport(asked.report)
@@ -286,7 +286,7 @@ class RoundFlow(Feature):
     @override
     def read(self, exchange: Exchange, done: Done) -> Done:
         if self.listener is not None and done.error is None:
-            self.listener(done.events, done.again)
+            self.listener(done.events, done.retry)
         return done
 
     @override

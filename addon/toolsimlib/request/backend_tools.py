@@ -21,7 +21,7 @@ from typing import Any
 
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Dialect, Policy
+from toolsimlib.plan import ApiName, Policy
 from toolsimlib.report import Report, entry, loggable_name
 from toolsimlib.wire.lenient import mappings, string
 from toolsimlib.wire.tool_choice import wanted_of_backend
@@ -37,7 +37,7 @@ def excludes_any(body: Mapping[str, Any], policy: Policy) -> bool:
     return has_lists and any(_is_excluded(tool, policy) for tool in mappings(body.get("tools")))
 
 
-def with_backend_tools(request: ClientRequest, backend: Dialect, policy: Policy, report: Report) -> ClientRequest:
+def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy, report: Report) -> ClientRequest:
     """Return a request that declares only what its backend gets. Raises BadRequest; what is left out is reported.
 
     ``policy.mode`` native passes on all that the lists allow.
@@ -73,7 +73,7 @@ def _is_excluded(tool: Hosted, policy: Policy) -> bool:
     return bool(names & policy.tool_denylist) or bool(policy.tool_allowlist and not names & policy.tool_allowlist)
 
 
-def _no_form(tools: tuple[Hosted, ...], client: Dialect, backend: Dialect) -> BadRequest:
+def _no_form(tools: tuple[Hosted, ...], client: ApiName, backend: ApiName) -> BadRequest:
     kinds = dict.fromkeys(string(tool.get("type"))[:40] for tool in tools)
     message = (
         f"'tools' holds only what a backend has to run itself ({', '.join(kinds)}), and this one has another API "

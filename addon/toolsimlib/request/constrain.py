@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from toolsimlib.plan import Choice, Policy, Tool
+from toolsimlib.plan import Policy, Tool, ToolChoice
 from toolsimlib.request.forms import compact_schema
 from toolsimlib.request.gbnf import call_grammar
 from toolsimlib.request.gbnf_rules import TooLarge
@@ -39,7 +39,7 @@ _OPENING = frozenset(
 )
 
 
-def constraint(tools: Sequence[Tool], choice: Choice, *, policy: Policy, one_call: bool) -> dict[str, Any] | None:
+def constraint(tools: Sequence[Tool], choice: ToolChoice, *, policy: Policy, one_call: bool) -> dict[str, Any] | None:
     """Return the format that an answer must have, None if it is free. ``tools``: those on offer, at least one."""
     match policy.constrain:
         case "json_schema" if choice.mode == "required":
@@ -53,7 +53,7 @@ def constraint(tools: Sequence[Tool], choice: Choice, *, policy: Policy, one_cal
 
 
 def grammar_fields(
-    tools: Sequence[Tool], choice: Choice, *, policy: Policy, one_call: bool, untagged: bool
+    tools: Sequence[Tool], choice: ToolChoice, *, policy: Policy, one_call: bool, untagged: bool
 ) -> dict[str, Any]:
     """Return the fields of a backend's body that hold a grammar; none if the answer's format is not a grammar.
 
@@ -103,7 +103,7 @@ def calls_schema(tools: Iterable[Tool], most: int) -> dict[str, Any]:
     return {"type": "array", "items": call, "minItems": 1, **({"maxItems": most} if most else {}), **moved}
 
 
-def _tagged(tools: Iterable[Tool], choice: Choice, sentinel: str, *, one_call: bool) -> dict[str, Any]:
+def _tagged(tools: Iterable[Tool], choice: ToolChoice, sentinel: str, *, one_call: bool) -> dict[str, Any]:
     opening = f"<{sentinel}>"
     return {
         "type": "triggered_tags",

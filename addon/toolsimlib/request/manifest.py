@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toolsimlib.plan import Choice, Tool
+from toolsimlib.plan import Tool, ToolChoice
 from toolsimlib.request.example import example_arguments
 from toolsimlib.request.forms import CLOSING, SCHEMA_LINE, form_named, schema_line
 from toolsimlib.request.known import entries
@@ -39,7 +39,7 @@ _FUNCTION = re.compile(r"function ([A-Za-z0-9_.-]+)\(args: .*\): any;( // \[stri
 
 def manifest(
     tools: Sequence[Tool],
-    choice: Choice,
+    choice: ToolChoice,
     *,
     sentinel: str,
     one_call: bool,
@@ -70,7 +70,7 @@ def manifest(
     return "\n\n".join(filter(None, sections))
 
 
-def reminder(choice: Choice, *, sentinel: str) -> str:
+def reminder(choice: ToolChoice, *, sentinel: str) -> str:
     """Return the one line that closes the last user message when the catalogue is far above it."""
     call = "you must call a tool now, by" if choice.mode == "required" else "a tool is called by"
     return f"(Reminder: {call} a <{sentinel}> block, as the client tool catalog says.)"
@@ -90,7 +90,7 @@ def _strict_rule(tools: Sequence[Tool]) -> str:
     )
 
 
-def _demand(tools: Sequence[Tool], choice: Choice, *, one_call: bool) -> str:
+def _demand(tools: Sequence[Tool], choice: ToolChoice, *, one_call: bool) -> str:
     if choice.mode != "required":
         return ""
     if len(tools) == 1:

@@ -3,7 +3,7 @@
 128 tools take more than 12,000 tokens of every question, and a small model cannot find the right one among them. So
 beyond ``catalog_budget`` characters a catalogue shows most tools by name and the first line of their description, plus
 one more tool, ``find_tools``, which returns the entries of the tools named in its call. That tool is ours: a call of it
-ends a round (``response/again.py``), and the next round starts with the entries (``loop/course.py``). The client sees
+ends a round (``response/retry.py``), and the next round starts with the entries (``loop/course.py``). The client sees
 nothing of it.
 
 1. Names come first only in a round that another may follow; in any other request the catalogue is complete.

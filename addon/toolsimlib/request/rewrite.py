@@ -36,13 +36,13 @@ from toolsimlib.outputs import Outputs
 from toolsimlib.plan import (
     FIND_TOOLS,
     OUTPUT_MODES,
-    Choice,
-    Dialect,
+    ApiName,
     Feature,
     Kept,
     Plan,
     Policy,
     Tool,
+    ToolChoice,
 )
 from toolsimlib.report import Report, entry
 from toolsimlib.request.backend_tools import excludes_any, with_backend_tools
@@ -84,7 +84,7 @@ class Rewritten:
 
 
 def rewrite_request(
-    dialect: Dialect,
+    dialect: ApiName,
     path: str,
     body: bytes,
     policy: Policy,
@@ -328,10 +328,10 @@ def calls_freely(request: ClientRequest, policy: Policy) -> bool:
     return _choice(request, policy).mode == "auto" and not is_after_outputs(request)
 
 
-def _choice(request: ClientRequest, policy: Policy) -> Choice:
+def _choice(request: ClientRequest, policy: Policy) -> ToolChoice:
     """Return the client's choice, or the operator's if ``tool_use_mode`` decides."""
     if policy.tool_use_mode == "disabled":
-        return Choice("none")
+        return ToolChoice("none")
     # A model forced to call after each output would never answer.
     if policy.tool_use_mode == "enforced" and request.choice.mode == "auto" and not is_after_outputs(request):
         return replace(request.choice, mode="required")
@@ -343,7 +343,7 @@ def is_after_outputs(request: ClientRequest) -> bool:
     return bool(request.items) and isinstance(request.items[-1], CallOutput)
 
 
-def _is_offered(choice: Choice, tool: Tool, policy: Policy) -> bool:
+def _is_offered(choice: ToolChoice, tool: Tool, policy: Policy) -> bool:
     names = {tool.name, tool.wire_name}
     chosen = choice.names is None or tool.name in choice.names
     allowed = not policy.tool_allowlist or bool(names & policy.tool_allowlist)

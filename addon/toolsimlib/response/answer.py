@@ -41,12 +41,12 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report, entry, loggable_name
-from toolsimlib.response.again import EMPTY_ANSWER, NO_CALL, AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.client_items import ClientItems
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import reasoned_calls_for
 from toolsimlib.response.reasoned_calls import IN_REASONING
+from toolsimlib.response.retry import EMPTY_ANSWER, NO_CALL, Retry
 from toolsimlib.response.turn import Turn
 
 
@@ -68,7 +68,7 @@ class Answer:
         self._reasoned = reasoned_calls_for(plan)  # None once reasoning is only reasoning.
         self._usage: Usage | None = None
         self._is_empty = True
-        self.again: AskAgain | None = None
+        self.retry: Retry | None = None
         self.done = False
 
     @property
@@ -216,7 +216,7 @@ class Answer:
         if not otherwise or not isinstance(otherwise[-1], Failed):
             otherwise = (*otherwise, Ended({0: fault.finish}))
         self.done = True
-        self.again = AskAgain(fault, turn.faults.words, otherwise, self._usage)
+        self.retry = Retry(fault, turn.faults.words, otherwise, self._usage)
         self._report.asked_again.append(entry(fault.reason, fault.name and loggable_name(fault.name)))
         message = f"The model is asked again ({fault.reason}): expected {fault.expected}."
         return [*events, Failed(ApiError(message, "invalid_request_error", "asked_again", status=422))]

@@ -14,10 +14,10 @@ from toolsimlib.errors import ApiError
 from toolsimlib.events import BackendEvent, ClientEvent, Failed, ReasoningDelta, StructuredDelta, TextDelta
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report, entry
-from toolsimlib.response.again import AskAgain
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.preview import announces_early
+from toolsimlib.response.retry import Retry
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.repeats import RepeatReader
@@ -65,9 +65,9 @@ class ModelTurn:
         return self._answer.done
 
     @property
-    def again(self) -> AskAgain | None:
+    def retry(self) -> Retry | None:
         """Why the model is to be asked once more, if it is."""
-        return self._answer.again
+        return self._answer.retry
 
     @property
     def cut(self) -> bool:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toolsimlib.plan import Plan
-from toolsimlib.response.again import FaultFinder
 from toolsimlib.response.parser import Parser
+from toolsimlib.response.retry import FaultFinder
 from toolsimlib.response.untagged import Piece
 from toolsimlib.wire.dialect import APIS
 

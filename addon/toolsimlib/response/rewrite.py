@@ -14,15 +14,15 @@ from toolsimlib.errors import ApiError
 from toolsimlib.events import ClientEvent
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report
-from toolsimlib.response.again import AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.model_turn import ModelTurn
 from toolsimlib.response.notes import Notes
+from toolsimlib.response.retry import Retry
 from toolsimlib.wire.dialect import APIS, Writer, written_error
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.sse import MAX_EVENT_BYTES, comment
 
-Listener = Callable[[Sequence[ClientEvent], AskAgain | None], None]
+Listener = Callable[[Sequence[ClientEvent], Retry | None], None]
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 JSON = "application/json"
@@ -96,7 +96,7 @@ class ResponseRewriter:
         """Return whole frames; at the end of an answer that is not streamed its body."""
         frames: list[bytes] = []
         if self._listener is not None:
-            self._listener(events, self._turn.again if self._turn.done else None)
+            self._listener(events, self._turn.retry if self._turn.done else None)
         for event in events:
             self._notes.note(event)
             frames += self._writer.write(event)

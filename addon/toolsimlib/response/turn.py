@@ -40,7 +40,6 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report, entry, loggable_name
-from toolsimlib.response.again import FaultFinder
 from toolsimlib.response.begun import Continuation
 from toolsimlib.response.block_log import BlockLog
 from toolsimlib.response.broken_call import BrokenCall
@@ -50,6 +49,7 @@ from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import parser_for
 from toolsimlib.response.parting import Parting
 from toolsimlib.response.pieces import Block, Fragment, Oversize, joined, split_end
+from toolsimlib.response.retry import FaultFinder
 from toolsimlib.response.same_call import ONE_CALL
 from toolsimlib.response.units import Calls, FenceMark
 from toolsimlib.response.untagged import Piece

@@ -1,5 +1,5 @@
 """The three APIs on the wire: bytes and dicts to neutral values and back.
 
-Only this package knows the wire formats. Other modules name an API (``plan.Dialect``) and get the object that speaks it
+Only this package knows the wire formats. Other modules name an API (``plan.ApiName``) and get the object that speaks it
 from ``dialect``.
 """

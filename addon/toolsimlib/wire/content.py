@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Item, Message, Part, Raw, Role, Text, Thought
-from toolsimlib.plan import Dialect
+from toolsimlib.plan import ApiName
 from toolsimlib.wire.strict import expect, optional, required, wrong_type
 
 _FILE_FIELDS = ("file_id", "file_data", "filename")
 
 
-def read_parts(content: object, dialect: Dialect, param: str) -> tuple[Part, ...]:
+def read_parts(content: object, dialect: ApiName, param: str) -> tuple[Part, ...]:
     """Read ``content``: null (no parts), a string (one part) or an array of parts. Raises BadRequest."""
     match content:
         case None:
@@ -29,7 +29,7 @@ def read_parts(content: object, dialect: Dialect, param: str) -> tuple[Part, ...
             raise wrong_type(content, "a string or an array of content parts", param)
 
 
-def parts_of(fields: Mapping[str, Any], key: str, dialect: Dialect, owner: str) -> tuple[Part, ...]:
+def parts_of(fields: Mapping[str, Any], key: str, dialect: ApiName, owner: str) -> tuple[Part, ...]:
     """Read the content ``fields[key]`` of the object at the path ``owner``, as ``read_parts`` does."""
     content = fields.get(key)
     if type(content) is str:
@@ -37,7 +37,7 @@ def parts_of(fields: Mapping[str, Any], key: str, dialect: Dialect, owner: str) 
     return () if content is None else read_parts(content, dialect, f"{owner}.{key}")
 
 
-def _read_part(part: object, dialect: Dialect, param: str) -> Part:
+def _read_part(part: object, dialect: ApiName, param: str) -> Part:
     if isinstance(part, str):
         return Text(part)
     part = expect(part, dict, param)
@@ -52,7 +52,7 @@ def _read_part(part: object, dialect: Dialect, param: str) -> Part:
             return Raw(dialect, part)
 
 
-def _read_image(part: Mapping[str, Any], dialect: Dialect, param: str) -> Part:
+def _read_image(part: Mapping[str, Any], dialect: ApiName, param: str) -> Part:
     match part.get("image_url"):
         case str(url):
             return Image(url, optional(part, "detail", str, param))
@@ -65,7 +65,7 @@ def _read_image(part: Mapping[str, Any], dialect: Dialect, param: str) -> Part:
             raise wrong_type(other, "a string or an object", f"{param}.image_url")
 
 
-def translate_item(item: Item, to: Dialect, notes: list[str]) -> Item:
+def translate_item(item: Item, to: ApiName, notes: list[str]) -> Item:
     """Return ``item`` as a backend of the dialect ``to`` takes it; what it has no form for is added to ``notes``."""
     match item:
         case Message():
@@ -80,7 +80,7 @@ def translate_item(item: Item, to: Dialect, notes: list[str]) -> Item:
             return item
 
 
-def translate_parts(parts: tuple[Part, ...], to: Dialect, notes: list[str]) -> tuple[Part, ...]:
+def translate_parts(parts: tuple[Part, ...], to: ApiName, notes: list[str]) -> tuple[Part, ...]:
     """Return ``parts`` as a backend of the dialect ``to`` takes them; ``notes`` as in ``translate_item``."""
     if not any(isinstance(part, Raw) for part in parts):
         return parts
@@ -89,7 +89,7 @@ def translate_parts(parts: tuple[Part, ...], to: Dialect, notes: list[str]) -> t
     return tuple(part for part in translated if part is not None)
 
 
-def _translate(part: Part, to: Dialect) -> Part | None:
+def _translate(part: Part, to: ApiName) -> Part | None:
     if not isinstance(part, Raw) or part.dialect == to:
         return part
     match part.part.get("type"):

@@ -7,7 +7,7 @@ Everything that depends on the API is found here, so that no other module compar
     bytes ─▶ reader ─▶ BackendEvents      ClientEvents ─▶ writer ─▶ bytes
 
 A request is read by the client's API; ``adopt`` and ``compose`` belong to the backend's. Another API is one more object
-in ``APIS`` and a name in ``plan.Dialect``.
+in ``APIS`` and a name in ``plan.ApiName``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 from toolsimlib.conversation import Called, ClientRequest, HostedItem, Item, Message
 from toolsimlib.errors import ApiError
 from toolsimlib.events import BackendEvent, ClientEvent, StructuredDelta, ToolKind
-from toolsimlib.plan import AnswerForm, Dialect, OutputMode, Policy
+from toolsimlib.plan import AnswerForm, ApiName, OutputMode, Policy
 from toolsimlib.wire.chat import hidden as chat_hidden
 from toolsimlib.wire.chat import request as chat
 from toolsimlib.wire.chat.reader import ChatReader
@@ -103,12 +103,12 @@ class HiddenCalls:
 class Api:
     """One API: what distinguishes it, and how its requests and answers are read and written."""
 
-    name: Dialect
+    name: ApiName
     ending: str
     """How a backend's path for its requests ends."""
     known_by: str
     """What the paths of its requests end with, to be told from those of other servers."""
-    backend: Dialect
+    backend: ApiName
     """The API of a backend of which the operator has not said what it speaks."""
     error_answer: Callable[[int, bytes], bytes] | None
     """The body of an error in this API's shape, by its status and its body in OpenAI's; None: that is its shape."""
@@ -234,7 +234,7 @@ MESSAGES = Api(
     writer=MessagesWriter,
     call_id=messages_call_id,
 )
-APIS: Mapping[Dialect, Api] = {api.name: api for api in (RESPONSES, CHAT, MESSAGES)}
+APIS: Mapping[ApiName, Api] = {api.name: api for api in (RESPONSES, CHAT, MESSAGES)}
 
 
 def written_error(api: Api, error: ApiError) -> bytes:

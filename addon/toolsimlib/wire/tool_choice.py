@@ -1,4 +1,4 @@
-"""``tool_choice`` of both dialects, and the legacy ``function_call``, as a ``Choice``."""
+"""``tool_choice`` of all APIs, and the legacy ``function_call``, as a ``ToolChoice``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Choice, Tool
+from toolsimlib.plan import Tool, ToolChoice
 from toolsimlib.wire.lenient import mapping, mappings, string
 from toolsimlib.wire.local_tools import LOCAL_TOOLS
 from toolsimlib.wire.strict import expect, kind_of, missing, optional, required, wrong_type
@@ -16,7 +16,7 @@ from toolsimlib.wire.tools import model_name
 
 def read_choice(
     value: object, tools: Sequence[Tool], *, hosted: bool, param: Literal["tool_choice", "function_call"]
-) -> tuple[Choice, list[str]]:
+) -> tuple[ToolChoice, list[str]]:
     """Read ``tool_choice``, or the legacy ``function_call``, against the declared ``tools``.
 
     ``hosted``: whether hosted tools are declared as well, which may satisfy "required". Returns the choice and its
@@ -24,14 +24,14 @@ def read_choice(
     """
     match value:
         case None | "auto":
-            return Choice(), []
+            return ToolChoice(), []
         case "none":
-            return Choice("none"), []
+            return ToolChoice("none"), []
         case "required" if param == "tool_choice":
             if tools:
-                return Choice("required"), []
+                return ToolChoice("required"), []
             if hosted:
-                return Choice(), ["tool_choice:required"]
+                return ToolChoice(), ["tool_choice:required"]
             raise BadRequest("'tool_choice' is 'required', but no tool is declared in 'tools'.", param, "invalid_value")
         case str():
             expected = "'none', 'auto' and 'required'" if param == "tool_choice" else "'none' and 'auto'"
@@ -104,7 +104,7 @@ class _Index:
         return self._names.get(name, set())
 
 
-def _read_choice_object(value: dict[str, Any], index: _Index) -> tuple[Choice, list[str]]:
+def _read_choice_object(value: dict[str, Any], index: _Index) -> tuple[ToolChoice, list[str]]:
     match value.get("type"):
         case "function" | "custom":
             return _forced([_chosen_name(value, "tool_choice")], index, "tool_choice"), []
@@ -116,7 +116,7 @@ def _read_choice_object(value: dict[str, Any], index: _Index) -> tuple[Choice, l
         case str(kind) if kind in LOCAL_TOOLS and index.find(kind):
             return _forced([kind], index, "tool_choice"), []
         case str(kind):
-            return Choice(), [f"tool_choice:{kind[:40]}"]
+            return ToolChoice(), [f"tool_choice:{kind[:40]}"]
         case None:
             raise missing("tool_choice.type")
         case kind:
@@ -133,15 +133,15 @@ def _chosen_name(value: dict[str, Any], param: str) -> str:
     return model_name(name, optional(value, "namespace", str, param))
 
 
-def _forced(names: Sequence[str], index: _Index, param: str) -> Choice:
+def _forced(names: Sequence[str], index: _Index, param: str) -> ToolChoice:
     found = frozenset(tool_name for name in names for tool_name in index.find(name))
     if not found:
         listed = ", ".join(f"'{name[:64]}'" for name in names[:10])
         raise BadRequest(f"'{param}' names {listed}, which is not declared in 'tools'.", param, "invalid_value")
-    return Choice("required", found)
+    return ToolChoice("required", found)
 
 
-def _allowed(value: dict[str, Any], index: _Index, param: str) -> tuple[Choice, list[str]]:
+def _allowed(value: dict[str, Any], index: _Index, param: str) -> tuple[ToolChoice, list[str]]:
     """Read a hard limit. An undeclared name is ignored if another name is declared."""
     mode = value.get("mode", "auto")
     if mode not in ("auto", "required"):
@@ -166,6 +166,6 @@ def _allowed(value: dict[str, Any], index: _Index, param: str) -> tuple[Choice, 
     if not declared and names:
         _forced(names, index, "tool_choice")
     if not declared:  # Only hosted tools are allowed: none of the client's own may be called.
-        return Choice("auto", frozenset()), notes
+        return ToolChoice("auto", frozenset()), notes
     chosen = _forced(declared, index, "tool_choice")
-    return Choice("required" if mode == "required" else "auto", chosen.names), notes
+    return ToolChoice("required" if mode == "required" else "auto", chosen.names), notes

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from toolsimlib.loop.course import Bounds, Course, Round, may_be_hosted, may_take_rounds
 from toolsimlib.plan import Policy
-from toolsimlib.response.again import CALL_FAULTS, EMPTY_ANSWER, AskAgain, Fault
+from toolsimlib.response.retry import CALL_FAULTS, EMPTY_ANSWER, Fault, Retry
 from toolsimlib.wire.dialect import CHAT, RESPONSES
 
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f"}}
@@ -13,11 +13,11 @@ BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "
 OUTPUT: dict[str, Any] = {"role": "tool", "tool_call_id": "call_001", "content": "18"}
 
 
-def again(reason: str = "UNKNOWN_TOOL", words: str = "w", begun: str = "") -> AskAgain:
-    return AskAgain(Fault(reason, "x", begun=begun), words, ())
+def retry(reason: str = "UNKNOWN_TOOL", words: str = "w", begun: str = "") -> Retry:
+    return Retry(Fault(reason, "x", begun=begun), words, ())
 
 
-def run(course: Course, *faults: AskAgain, seconds: float = 0, size: int = 0) -> list[Round | None]:
+def run(course: Course, *faults: Retry, seconds: float = 0, size: int = 0) -> list[Round | None]:
     """Return the rounds that follow each other, each of which ends at a fault."""
     rounds: list[Round | None] = [course.first()]
     for fault in faults:
@@ -30,7 +30,7 @@ def run(course: Course, *faults: AskAgain, seconds: float = 0, size: int = 0) ->
 def test_a_model_is_asked_again_so_often() -> None:
     """The last round may be followed by none: its answer counts, whatever it is."""
     hosted = frozenset({"free__read"})
-    rounds = run(Course(CHAT, BODY, Policy(retry=2), Bounds(), hosted), again(), again())
+    rounds = run(Course(CHAT, BODY, Policy(retry=2), Bounds(), hosted), retry(), retry())
     assert [each and (each.number, each.asks, each.hosted) for each in rounds] == [
         (1, CALL_FAULTS, hosted),
         (2, CALL_FAULTS, hosted),
@@ -42,7 +42,7 @@ def test_a_model_is_asked_again_so_often() -> None:
 
 def test_an_unknown_tool_alone_is_asked_for_once() -> None:
     """With its own option, whatever else is not asked again."""
-    rounds = run(Course(CHAT, BODY, Policy(unknown_tool="retry"), Bounds()), again())
+    rounds = run(Course(CHAT, BODY, Policy(unknown_tool="retry"), Bounds()), retry())
     assert [each and each.asks for each in rounds] == [{"UNKNOWN_TOOL"}, frozenset()]
 
 
@@ -50,7 +50,7 @@ def test_an_unknown_tool_alone_is_asked_for_once() -> None:
 def test_the_conversation_goes_on(api: Any, key: str) -> None:
     """A further round is the client's own request with what the model wrote and our reply to it."""
     body = BODY if key == "messages" else {"model": "m", "input": "hi"}
-    _, second, third = run(Course(api, body, Policy(retry=3), Bounds()), again(words="one"), again(words="", begun="b"))
+    _, second, third = run(Course(api, body, Policy(retry=3), Bounds()), retry(words="one"), retry(words="", begun="b"))
     assert second is not None
     assert third is not None
     roles = [(each["role"], each["content"]) for each in third.body[key]]
@@ -65,7 +65,7 @@ def test_the_conversation_goes_on(api: Any, key: str) -> None:
 def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
     """The user's words are the operator's; tools stay on offer if they say so; it is no part of the other count."""
     policy = Policy(fix_empty_final=True, fix_empty_final_text="Say it.")
-    first, second = run(Course(CHAT, BODY, policy, Bounds()), again(EMPTY_ANSWER, ""))
+    first, second = run(Course(CHAT, BODY, policy, Bounds()), retry(EMPTY_ANSWER, ""))
     assert first is not None
     assert second is not None
     assert first.asks == {EMPTY_ANSWER}
@@ -73,7 +73,7 @@ def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
     assert second.policy.tool_use_mode == "disabled"
     assert second.body["messages"][1:] == [{"role": "user", "content": "Say it."}]
     policy = Policy(retry=1, fix_empty_final=True, fix_empty_final_disable_tools=False)
-    _, second, third = run(Course(CHAT, BODY, policy, Bounds()), again(EMPTY_ANSWER, ""), again())
+    _, second, third = run(Course(CHAT, BODY, policy, Bounds()), retry(EMPTY_ANSWER, ""), retry())
     assert second is not None
     assert third is not None
     assert (second.policy.tool_use_mode, second.asks) == ("", CALL_FAULTS)
@@ -86,8 +86,8 @@ def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
 )
 def test_the_bounds_hold(bounds: Bounds, used: dict[str, Any]) -> None:
     """Beyond rounds, time or text there is no further round."""
-    assert run(Course(CHAT, BODY, Policy(retry=3), bounds), again(), **used)[1] is None
-    assert run(Course(CHAT, BODY, Policy(retry=3), Bounds(seconds=0)), again(), seconds=1e9)[1] is not None
+    assert run(Course(CHAT, BODY, Policy(retry=3), bounds), retry(), **used)[1] is None
+    assert run(Course(CHAT, BODY, Policy(retry=3), Bounds(seconds=0)), retry(), seconds=1e9)[1] is not None
 
 
 def test_the_last_round_that_is_allowed_asks_for_nothing() -> None:
@@ -155,7 +155,7 @@ def test_a_question_beside_the_conversation_is_a_round() -> None:
     assert (question.number, question.asks) == (2, frozenset())
     assert [each["content"] for each in question.body["messages"]] == ["Be brief.", "Is it?"]
     assert course.aside("Be brief.", "Is it?", seconds=600) is None
-    words = course.next(first, again("SECOND_OPINION"), called=False, seconds=0, size=0)
+    words = course.next(first, retry("SECOND_OPINION"), called=False, seconds=0, size=0)
     assert words is not None
     assert (words.number, words.body, words.policy.tool_use_mode) == (3, BODY, "disabled")
     assert course.aside("Be brief.", "Is it?", seconds=0) is None

@@ -11,7 +11,7 @@ from support.answers import read
 from support.rounds import Script, job_of, run
 from toolsimlib.loop.course import Bounds, may_take_rounds
 from toolsimlib.loop.runner import Job
-from toolsimlib.plan import Dialect, Policy
+from toolsimlib.plan import ApiName, Policy
 from toolsimlib.wire.dialect import CHAT
 
 FIND = '<tool_call>{"name":"find_tools","arguments":{"names":["add"]}}</tool_call>'
@@ -20,11 +20,11 @@ ADD = ["call", "add", '{"a":1}']
 NUMBER = {"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]}
 ECHO = {"type": "function", "function": {"name": "echo"}}
 POLICY = Policy(catalog_budget=10)
-DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
+DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
 
 
 def play(
-    *texts: str | None, client: Dialect = "chat", stream: bool = True, policy: Policy = POLICY, **more: Any
+    *texts: str | None, client: ApiName = "chat", stream: bool = True, policy: Policy = POLICY, **more: Any
 ) -> tuple[Any, Script, Job]:
     script = Script(texts, "chat")
     job = job_of(script, client, stream, policy, more.pop("bounds", Bounds()), **more)
@@ -35,7 +35,7 @@ def play(
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("find", [FIND, FIND.partition(">")[2].partition("</")[0], f"```json\n{FIND}\n```"])
-def test_a_tool_is_looked_up_and_called(client: Dialect, stream: bool, find: str) -> None:
+def test_a_tool_is_looked_up_and_called(client: ApiName, stream: bool, find: str) -> None:
     """In whatever form the model asks; it is shown the tool's entry, and the client gets the call alone."""
     seen, script, job = play(find, CALL, client=client, stream=stream)
     assert seen.items == [ADD]
@@ -51,7 +51,7 @@ def test_a_tool_is_looked_up_and_called(client: Dialect, stream: bool, find: str
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("stream", [True, False])
-def test_what_was_said_and_called_before_stays(client: Dialect, stream: bool) -> None:
+def test_what_was_said_and_called_before_stays(client: ApiName, stream: bool) -> None:
     """Words, a call and a lookup in one answer: words and call are emitted, and the next round adds to them."""
     echo = '<tool_call>{"name":"echo","arguments":{"x":2}}</tool_call>'
     seen, _, _ = play(f"Well.\n{echo}\n{FIND}", CALL, client=client, stream=stream)
@@ -59,7 +59,7 @@ def test_what_was_said_and_called_before_stays(client: Dialect, stream: bool) ->
 
 
 @pytest.mark.parametrize("client", DIALECTS)
-def test_a_call_of_what_was_looked_up_may_be_asked_about(client: Dialect) -> None:
+def test_a_call_of_what_was_looked_up_may_be_asked_about(client: ApiName) -> None:
     """The question is about the tool and the user's words, not about the lookup, which is not one of the calls."""
     seen, script, job = play(FIND, CALL, "no", "Words.", client=client, policy=replace(POLICY, second_opinion="on"))
     assert seen.items == [["text", "Words."]]

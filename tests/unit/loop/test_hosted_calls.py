@@ -24,13 +24,13 @@ from toolsimlib.loop.course import Bounds
 from toolsimlib.loop.hidden import Hidden
 from toolsimlib.loop.hosted_calls import HostedCalls, Hosting
 from toolsimlib.loop.runner import Job
-from toolsimlib.plan import Dialect, Policy
+from toolsimlib.plan import ApiName, Policy
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import APIS
 
 FREE, SHY = Server("free", ("x",), free=(EVERY,)), Server("shy", ("y",))
 TOOLS = [RemoteTool("read", schema={"type": "object"}), RemoteTool("drop", schema={"type": "object"})]
-DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
+DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
 SCHEMA = {"type": "object"}
 
 
@@ -69,7 +69,7 @@ def job_of(
     script: Script,
     servers: Any,
     *,
-    client: Dialect = "responses",
+    client: ApiName = "responses",
     stream: bool = False,
     policy: Policy | None = None,
     bounds: Bounds | None = None,
@@ -89,7 +89,7 @@ def job_of(
 
 
 def play(
-    *texts: str | bytes | None, backend: Dialect = "chat", gone: str = "", **more: Any
+    *texts: str | bytes | None, backend: ApiName = "chat", gone: str = "", **more: Any
 ) -> tuple[Any, Script, Any, Job]:
     """Return the answer, as the client reads it, the script, the servers and the job."""
     script, servers = Script(texts, backend), Servers(gone)
@@ -106,7 +106,7 @@ def kinds(answer: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("backend", DIALECTS)
-def test_a_call_is_run_and_answered(backend: Dialect) -> None:
+def test_a_call_is_run_and_answered(backend: ApiName) -> None:
     """The client reads the lists, the call with its output, and the answer; the model is shown its call and output."""
     answer, script, servers, job = play("Well. " + block("free__read", a=1), "It is so.", backend=backend)
     assert kinds(answer) == ["mcp_list_tools", "mcp_list_tools", "message", "mcp_call", "message"]
@@ -355,7 +355,7 @@ def test_nobody_can_approve_over_chat() -> None:
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("approve", [True, False, None])
-def test_the_operator_decides_within_the_answer(approve: bool | None, client: Dialect) -> None:
+def test_the_operator_decides_within_the_answer(approve: bool | None, client: ApiName) -> None:
     """Over either API the answer waits; a yes runs the call once, a no and silence do not."""
 
     async def answered() -> tuple[Servers, Script]:
@@ -414,7 +414,7 @@ def test_masks_hold_for_servers_too() -> None:
 
 @pytest.mark.parametrize("denied", ["drop", "free__drop"])
 @pytest.mark.parametrize("backend", DIALECTS)
-def test_a_masked_tool_of_a_server_is_no_call_of_the_clients(denied: str, backend: Dialect) -> None:
+def test_a_masked_tool_of_a_server_is_no_call_of_the_clients(denied: str, backend: ApiName) -> None:
     """Whichever of its names the list has, a backend's own call of it is neither run nor passed on."""
     policy = Policy(tool_denylist=frozenset({denied}), unknown_tool="call")
     stream = BODIES[backend]([Emitted("free__drop", "{}")], "tool_calls")
@@ -507,7 +507,7 @@ SLIP_IN_TEXT = '<tool_call>{"name":"free__read","arguments":{"a":1,}}</tool_call
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("backend", DIALECTS)
-def test_calls_that_arrive_are_told_and_run_as_ever(client: Dialect, backend: Dialect) -> None:
+def test_calls_that_arrive_are_told_and_run_as_ever(client: ApiName, backend: ApiName) -> None:
     """Ours are run when they are whole, and repaired if necessary; the client's are emitted in pieces beside them."""
     for steps in ([READ], ["Well. ", SLIP], [READ, ECHO], [ECHO, SLIP], [SLIP_IN_TEXT]):
         stream, seen = BODIES[backend](steps, "tool_calls"), []
@@ -523,7 +523,7 @@ def test_calls_that_arrive_are_told_and_run_as_ever(client: Dialect, backend: Di
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("backend", DIALECTS)
-def test_a_call_that_breaks_beside_ours_is_not_to_be_run(client: Dialect, backend: Dialect) -> None:
+def test_a_call_that_breaks_beside_ours_is_not_to_be_run(client: ApiName, backend: ApiName) -> None:
     """It was announced to the client: the answer ends as cut off, after the outputs of our own tools."""
     broken = '<tool_call>{"name":"echo","arguments":{"text":"hel'
     emitted: list[Step] = [READ, Emitted("echo", '{"text":"hel')]

@@ -29,7 +29,7 @@ from toolsimlib.loop import opinion
 from toolsimlib.loop.course import Bounds, Round, wants_opinion
 from toolsimlib.loop.opinion import NO_OPINION, SecondOpinion, question_about, user_request, verdict_of
 from toolsimlib.loop.runner import ROUND_FAILED
-from toolsimlib.plan import Dialect, Policy, Tool
+from toolsimlib.plan import ApiName, Policy, Tool
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import CHAT
 
@@ -39,7 +39,7 @@ BAD = ADD_CALL.replace("1", '"one"')
 ECHO = ["call", "echo", '{"x":1}']
 ADD = ["call", "add", '{"a":1}']
 ON = Policy(second_opinion="on")
-DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
+DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
 OUTPUTS: list[Any] = [
     {"role": "user", "content": "hi"},
     {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}]},
@@ -80,8 +80,8 @@ def test_what_the_client_gets(
     items: list[Any],
     dropped: list[str],
     warnings: list[str],
-    client: Dialect,
-    backend: Dialect,
+    client: ApiName,
+    backend: ApiName,
     stream: bool,
 ) -> None:
     """Only a plain no takes a call away; each tool is asked about once, and words take the place of a lonely call."""
@@ -161,7 +161,7 @@ def test_beside_what_else_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("client", DIALECTS)
-def test_an_answer_whose_calls_are_all_refused_does_not_end_with_calls(client: Dialect) -> None:
+def test_an_answer_whose_calls_are_all_refused_does_not_end_with_calls(client: ApiName) -> None:
     """Whatever was wrong behind them, and though the round that was to mend it fails."""
     both = replace(ON, retry=1, strict_policy="message")
     seen, _, job = play(ECHO_CALL + BAD, "no", None, client=client, policy=both)
@@ -329,7 +329,7 @@ def test_streamed_and_whole_say_the_same(parts: list[str], size: int) -> None:
         for refused in ("echo", "add"):
 
             class Knows(Script):
-                async def ask(self, dialect: Dialect, stream: bool, round_: Round) -> AsyncGenerator[Any]:
+                async def ask(self, dialect: ApiName, stream: bool, round_: Round) -> AsyncGenerator[Any]:
                     asked = str(round_.body)
                     if "A function: " in asked:
                         self.texts = [*self.texts, "no" if f"A function: {refused}" in asked else "yes"]  # noqa: B023

@@ -15,14 +15,14 @@ from support.answers import read
 from support.rounds import Script, job_of, run
 from toolsimlib.loop.course import Bounds
 from toolsimlib.loop.runner import PROVIDER_ERROR, ROUND_FAILED, answer
-from toolsimlib.plan import Dialect, Policy
+from toolsimlib.plan import ApiName, Policy
 
 GOOD = '<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'
 BAD = '<tool_call>{"name":"add","arguments":{"a":"x"}}</tool_call>'
 UNKNOWN = '<tool_call>{"name":"sub","arguments":{"a":1}}</tool_call>'
 HALF = '<tool_call>{"name":"add","argume'
 RETRY = Policy(retry=3)
-DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
+DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
 ADD = ["call", "add", '{"a":1}']
 play = partial(rounds.play, policy=RETRY)
 
@@ -30,7 +30,7 @@ play = partial(rounds.play, policy=RETRY)
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("backend", DIALECTS)
 @pytest.mark.parametrize("client", DIALECTS)
-def test_the_second_call_counts(client: Dialect, backend: Dialect, stream: bool) -> None:
+def test_the_second_call_counts(client: ApiName, backend: ApiName, stream: bool) -> None:
     """A bad call is asked again with its reason, and the client gets the good one, with the tokens of both rounds."""
     seen, script, job = play("Well.\n" + BAD, GOOD, client=client, backend=backend, stream=stream)
     assert seen.items == [["text", "Well.\n"], ADD]
@@ -181,7 +181,7 @@ SAID = st.lists(
     st.integers(1, 9),
 )
 def test_streamed_and_whole_say_the_same(
-    texts: list[str | None], client: Dialect, backend: Dialect, policy: Policy, choice: str, size: int
+    texts: list[str | None], client: ApiName, backend: ApiName, policy: Policy, choice: str, size: int
 ) -> None:
     """Whatever a model says in each round, the real client accumulates from the stream what the whole answer holds.
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.emitted import BODIES, Emitted, Step, Thought
 from support.rounds import play
 from toolsimlib.loop.course import Bounds
-from toolsimlib.plan import Dialect, Policy
+from toolsimlib.plan import ApiName, Policy
 
 ECHO = '<tool_call>{"name":"echo","arguments":{"x":1}}</tool_call>'
 BARE = '{"name":"echo","arguments":{"x":3}}'
@@ -79,7 +79,7 @@ ANSWERS = (
     | TEXTS
     | st.lists(st.sampled_from(EMITTED), min_size=1, max_size=3)
 )
-DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
+DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
 # One that asks for everything which can be asked for.
 ALL = Policy(second_opinion="on", retry=1, strict_policy="message")
 
@@ -107,8 +107,8 @@ ALL = Policy(second_opinion="on", retry=1, strict_policy="message")
 def test_an_answer_agrees_with_itself(
     answers: list[str | list[Step] | None],
     policy: Policy,
-    client: Dialect,
-    backend: Dialect,
+    client: ApiName,
+    backend: ApiName,
     more: dict[str, Any],
     behind_outputs: bool,
 ) -> None:

@@ -4,16 +4,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.loop.words import NOTHING, reply_to, words_of
 from toolsimlib.request.record import is_error_record
-from toolsimlib.response.again import CUT_OFF, NO_CALL, AskAgain, Fault
+from toolsimlib.response.retry import CUT_OFF, NO_CALL, Fault, Retry
 
 
-def again(reason: str, words: str = "x", name: str | None = None, expected: str = "a call") -> AskAgain:
-    return AskAgain(Fault(reason, expected, name), words, ())
+def retry(reason: str, words: str = "x", name: str | None = None, expected: str = "a call") -> Retry:
+    return Retry(Fault(reason, expected, name), words, ())
 
 
 def test_the_model_is_told_what_to_do_by_what_was_wrong() -> None:
     """A broken call is begun anew, one that was cut off goes on, a missing one is asked for."""
-    fault = again("SCHEMA_MISMATCH", name="f", expected="arguments; /days: got string, expected integer")
+    fault = retry("SCHEMA_MISMATCH", name="f", expected="arguments; /days: got string, expected integer")
     record, instruction = reply_to(fault, called=False).split("\n")
     assert record == (
         '[function_call_error reason=SCHEMA_MISMATCH name=f expected="arguments; /days: got string, expected integer"]'
@@ -21,20 +21,20 @@ def test_the_model_is_told_what_to_do_by_what_was_wrong() -> None:
     assert "again from its beginning" in instruction
     assert "do not repeat" not in instruction
     assert "do not repeat" in reply_to(fault, called=True)
-    assert "Go on" in reply_to(again(CUT_OFF), called=True)
-    assert "do not repeat" not in reply_to(again(CUT_OFF), called=True)
-    assert "Call a tool now" in reply_to(again(NO_CALL), called=False)
+    assert "Go on" in reply_to(retry(CUT_OFF), called=True)
+    assert "do not repeat" not in reply_to(retry(CUT_OFF), called=True)
+    assert "Call a tool now" in reply_to(retry(NO_CALL), called=False)
 
 
 def test_an_answer_of_nothing_is_shown_as_such() -> None:
     """Otherwise the record would stand in one message with the user's own text."""
-    assert words_of(again(NO_CALL, " \n")) == NOTHING
-    assert words_of(again(NO_CALL, " well ")) == " well "
+    assert words_of(retry(NO_CALL, " \n")) == NOTHING
+    assert words_of(retry(NO_CALL, " well ")) == " well "
 
 
 @given(st.text(), st.text())
 def test_nothing_leaves_its_record(name: str, expected: str) -> None:
     """Whatever a name or a message holds (a model wrote it, or a schema), it is one value on the record's one line."""
-    lines = reply_to(again("UNKNOWN_TOOL", name=name, expected=expected), called=False).splitlines()
+    lines = reply_to(retry("UNKNOWN_TOOL", name=name, expected=expected), called=False).splitlines()
     assert len(lines) == 2
     assert is_error_record(lines[0])

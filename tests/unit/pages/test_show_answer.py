@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan as plan_for
-from support.wire import Dialect, backend_answer
+from support.wire import ApiName, backend_answer
 from toolsimlib.pages.show_answer import AnswerFacts, show_answer
 from toolsimlib.plan import Tool
 from toolsimlib.report import Report
@@ -28,7 +28,7 @@ JSON = st.recursive(
 
 
 def exchange(
-    text: str, *, dialect: Dialect = "responses", stream: bool = True, tools: Sequence[Tool] = (LAX,), **policy: Any
+    text: str, *, dialect: ApiName = "responses", stream: bool = True, tools: Sequence[Tool] = (LAX,), **policy: Any
 ) -> tuple[bytes, bytes, dict[str, Any]]:
     """Rewrite an answer that contains ``text``; return the backend's bytes, the client's, and the report."""
     kind, received = backend_answer(dialect, stream, [text[at : at + 7] for at in range(0, len(text), 7)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Dialect, Kept, Policy
+from toolsimlib.plan import ApiName, Kept, Policy
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten, rewrite_request
 
@@ -31,11 +31,11 @@ HISTORY = [
     {"type": "function_call_output", "call_id": "c", "output": "1"},
 ]
 USER = {"role": "user", "content": "hi"}
-DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
+DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
 ids = pytest.mark.parametrize("tool", HOSTED, ids=lambda tool: tool["type"])
 
 
-def rewrite(client: Dialect, policy: Policy | None = None, **fields: Any) -> tuple[Rewritten | None, Report, bytes]:
+def rewrite(client: ApiName, policy: Policy | None = None, **fields: Any) -> tuple[Rewritten | None, Report, bytes]:
     body = {"model": "m", **({"messages": [USER]} if client == "chat" else {"input": [USER]}), **fields}
     kept = body.pop("kept", None)
     data, report = json.dumps(body).encode(), Report()
@@ -43,7 +43,7 @@ def rewrite(client: Dialect, policy: Policy | None = None, **fields: Any) -> tup
     return made, report, data
 
 
-def refusal(client: Dialect, policy: Policy | None = None, **fields: Any) -> BadRequest:
+def refusal(client: ApiName, policy: Policy | None = None, **fields: Any) -> BadRequest:
     with pytest.raises(BadRequest) as caught:
         rewrite(client, policy, **fields)
     return caught.value
@@ -51,7 +51,7 @@ def refusal(client: Dialect, policy: Policy | None = None, **fields: Any) -> Bad
 
 @ids
 @pytest.mark.parametrize("client", DIALECTS)
-def test_alone_it_passes_byte_for_byte(client: Dialect, tool: dict[str, Any]) -> None:
+def test_alone_it_passes_byte_for_byte(client: ApiName, tool: dict[str, Any]) -> None:
     """A request that has nothing for toolsim to do is not touched: its backend may know what it asks for."""
     for choice in ("auto", "required", {"type": tool["type"]}):
         made, report, _ = rewrite(client, tools=[tool], tool_choice=choice, max_tool_calls=3)
@@ -77,9 +77,9 @@ def test_alone_it_stays_in_a_request_that_is_changed(tool: dict[str, Any]) -> No
 
 @ids
 @pytest.mark.parametrize("client", DIALECTS)
-def test_alone_over_the_other_api_it_is_refused(client: Dialect, tool: dict[str, Any]) -> None:
+def test_alone_over_the_other_api_it_is_refused(client: ApiName, tool: dict[str, Any]) -> None:
     """The error names the tool, both APIs and the option; a client that forbids calls loses nothing by it."""
-    other: Dialect = "chat" if client == "responses" else "responses"
+    other: ApiName = "chat" if client == "responses" else "responses"
     error = refusal(client, Policy(backend=other, forward_hosted_tools=True), tools=[tool]).error
     assert (error.status, error.param) == (400, "tools")
     for part in (tool["type"], client, other, "toolsim_backend"):
@@ -94,7 +94,7 @@ def test_alone_over_the_other_api_it_is_refused(client: Dialect, tool: dict[str,
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("backend", DIALECTS)
 def test_beside_functions_it_is_left_out_with_a_warning(
-    client: Dialect, backend: Dialect, tool: dict[str, Any]
+    client: ApiName, backend: ApiName, tool: dict[str, Any]
 ) -> None:
     """The warning names it, unless the operator forwards it to a backend of the same API."""
     for forwards in (False, True):

@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 import pytest
 from support import engine_grammar
-from toolsimlib.plan import Choice, Policy, Tool
+from toolsimlib.plan import Policy, Tool, ToolChoice
 from toolsimlib.request.constrain import call_schema, calls_schema, constraint, grammar_fields
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -58,15 +58,15 @@ def test_the_name_comes_first() -> None:
 @pytest.mark.parametrize(
     ("kind", "choice", "type_"),
     [
-        ("off", Choice("required"), None),
-        ("json_schema", Choice(), None),
-        ("json_schema", Choice("required"), "json_schema"),
-        ("json_schema", Choice("required", frozenset({"get_weather"})), "json_schema"),
-        ("structural_tag", Choice(), "structural_tag"),
-        ("structural_tag", Choice("required"), "structural_tag"),
+        ("off", ToolChoice("required"), None),
+        ("json_schema", ToolChoice(), None),
+        ("json_schema", ToolChoice("required"), "json_schema"),
+        ("json_schema", ToolChoice("required", frozenset({"get_weather"})), "json_schema"),
+        ("structural_tag", ToolChoice(), "structural_tag"),
+        ("structural_tag", ToolChoice("required"), "structural_tag"),
     ],
 )
-def test_where_a_form_is_enforced(kind: Any, choice: Choice, type_: str | None) -> None:
+def test_where_a_form_is_enforced(kind: Any, choice: ToolChoice, type_: str | None) -> None:
     """A whole answer is forced to be a call only if a call is required; a tag leaves text free."""
     form = constraint(ALL, choice, policy=Policy(constrain=kind), one_call=False)
     assert (form and form["type"]) == type_
@@ -75,7 +75,7 @@ def test_where_a_form_is_enforced(kind: Any, choice: Choice, type_: str | None) 
 @pytest.mark.parametrize("required", [True, False])
 def test_structural_tags(required: bool) -> None:
     """A call of an offered tool, by its schema, follows the sentinel's tag; begin, content and end form a block."""
-    choice = Choice("required" if required else "auto")
+    choice = ToolChoice("required" if required else "auto")
     form = constraint(ALL, choice, policy=Policy(constrain="structural_tag", sentinel="acme"), one_call=True)
     assert form is not None
     tags = form["format"]
@@ -131,7 +131,7 @@ def test_an_engine_accepts_the_structural_tag(text: str, free: bool, required: b
     """The engine of vLLM and SGLang accepts text and valid calls, up to the allowed number, and nothing else."""
     for choice, single, accepted in (("auto", False, free), ("required", False, required), ("auto", True, one_call)):
         form = constraint(
-            [WEATHER, TIME, PLANT], Choice(choice), policy=Policy(constrain="structural_tag"), one_call=single
+            [WEATHER, TIME, PLANT], ToolChoice(choice), policy=Policy(constrain="structural_tag"), one_call=single
         )
         assert form is not None
         assert engine_grammar.structural_tag(form)(text) == accepted, choice
@@ -152,7 +152,7 @@ def test_an_engine_accepts_the_structural_tag(text: str, free: bool, required: b
 )
 def test_where_several_calls_may_be_enforced(engine: Any, named: bool, one_call: bool, several: bool) -> None:
     """Not for a named function, nor with one call as the limit, nor if a schema's root may have to be an object."""
-    choice = Choice("required", frozenset({"get_weather"}) if named else None)
+    choice = ToolChoice("required", frozenset({"get_weather"}) if named else None)
     policy = Policy(constrain="json_schema", engine=engine, tool_block_max=2)
     form = constraint([WEATHER, TIME], choice, policy=policy, one_call=one_call)
     assert form is not None
@@ -192,7 +192,7 @@ def test_an_engine_accepts_the_call_schema() -> None:
 @pytest.mark.parametrize("required", [True, False])
 def test_a_grammar_is_a_field_of_its_own(required: bool) -> None:
     """Then there is no other constraint; the field is the tools' grammar under the operator's tag."""
-    choice = Choice("required" if required else "auto")
+    choice = ToolChoice("required" if required else "auto")
     policy = Policy(constrain="gbnf", sentinel="acme")
     assert constraint(ALL, choice, policy=policy, one_call=False) is None
     accepts = engine_grammar.gbnf(grammar_fields(ALL, choice, policy=policy, one_call=False, untagged=True)["grammar"])
@@ -203,10 +203,12 @@ def test_a_grammar_is_a_field_of_its_own(required: bool) -> None:
 
 def test_no_grammar() -> None:
     """If another form was chosen, nothing is on offer, or the tools are too many or too entangled for a grammar."""
-    assert grammar_fields(ALL, Choice(), policy=Policy(constrain="json_schema"), one_call=False, untagged=True) == {}
-    assert grammar_fields((), Choice(), policy=Policy(constrain="gbnf"), one_call=False, untagged=True) == {}
+    assert (
+        grammar_fields(ALL, ToolChoice(), policy=Policy(constrain="json_schema"), one_call=False, untagged=True) == {}
+    )
+    assert grammar_fields((), ToolChoice(), policy=Policy(constrain="gbnf"), one_call=False, untagged=True) == {}
     wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(3000)}}
     endless = {"type": "object", "properties": {"a": {"allOf": [{"$ref": "#"}, {"required": ["a"]}]}}}
     for schema in (wide, endless):
         tools = [Tool("f", "f", parameters=schema)]
-        assert grammar_fields(tools, Choice(), policy=Policy(constrain="gbnf"), one_call=False, untagged=True) == {}
+        assert grammar_fields(tools, ToolChoice(), policy=Policy(constrain="gbnf"), one_call=False, untagged=True) == {}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from toolsimlib.conversation import ClientRequest
-from toolsimlib.plan import AnswerForm, Choice, Policy, Tool
+from toolsimlib.plan import AnswerForm, Policy, Tool, ToolChoice
 from toolsimlib.request.engine import PRIVATE_TAG, PROBES, TAG, engine_fields, engine_of, is_refusal, settle
 from toolsimlib.wire.dialect import CHAT, RESPONSES
 
@@ -45,7 +45,7 @@ def test_servers_are_distinguished_by_their_pages(server: str) -> None:
 
 
 def request(model: str = "m", *, required: bool = False, strict: bool = False) -> ClientRequest:
-    choice = Choice("required" if required else "auto")
+    choice = ToolChoice("required" if required else "auto")
     return ClientRequest("chat", {}, (), AnswerForm(model=model), tools=(replace(TOOL, strict=strict),), choice=choice)
 
 

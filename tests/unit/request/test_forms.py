@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from toolsimlib.plan import Choice, Tool
+from toolsimlib.plan import Tool, ToolChoice
 from toolsimlib.request.forms import DEFAULT, FORMS, compact_schema, form_named, schema_line, typescript
 from toolsimlib.request.manifest import find_catalog, manifest
 from toolsimlib.request.record import value_line
@@ -29,7 +29,7 @@ TOOLS = (WEATHER, PAY, PATCH)
 
 
 def write(form: str, tools: tuple[Tool, ...] = TOOLS, *, one_call: bool = False) -> str:
-    return manifest(tools, Choice(), sentinel="acme_call", one_call=one_call, answer_format=None, form=form)
+    return manifest(tools, ToolChoice(), sentinel="acme_call", one_call=one_call, answer_format=None, form=form)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.plan import Choice, Tool
+from toolsimlib.plan import Tool, ToolChoice
 from toolsimlib.request.forms import CLOSING, FORMS
 from toolsimlib.request.manifest import HEADING, find_catalog, manifest, reminder
 
@@ -19,7 +19,7 @@ PATCH = Tool("apply_patch", "apply_patch", kind="custom", grammar="lark:\nstart:
 
 
 def write(*tools, choice=None, sentinel="tool_call", one_call=False, answer_format=None):
-    return manifest(tools, choice or Choice(), sentinel=sentinel, one_call=one_call, answer_format=answer_format)
+    return manifest(tools, choice or ToolChoice(), sentinel=sentinel, one_call=one_call, answer_format=answer_format)
 
 
 def test_strict_tools_must_conform():
@@ -32,11 +32,11 @@ def test_strict_tools_must_conform():
 @pytest.mark.parametrize(
     ("tools", "choice", "one_call", "demand"),
     [
-        ((WEATHER, TIME), Choice(), False, None),
-        ((WEATHER, TIME), Choice("auto", frozenset({"get_weather", "get_time"})), True, None),
-        ((WEATHER, TIME), Choice("required"), False, "You MUST call at least one of these tools"),
-        ((WEATHER, TIME), Choice("required"), True, "You MUST call exactly one of these tools"),
-        ((TIME,), Choice("required", frozenset({"get_time"})), False, "You MUST call get_time"),
+        ((WEATHER, TIME), ToolChoice(), False, None),
+        ((WEATHER, TIME), ToolChoice("auto", frozenset({"get_weather", "get_time"})), True, None),
+        ((WEATHER, TIME), ToolChoice("required"), False, "You MUST call at least one of these tools"),
+        ((WEATHER, TIME), ToolChoice("required"), True, "You MUST call exactly one of these tools"),
+        ((TIME,), ToolChoice("required", frozenset({"get_time"})), False, "You MUST call get_time"),
     ],
 )
 def test_demand(tools, choice, one_call, demand):
@@ -54,9 +54,9 @@ def test_answer_format():
 
 def test_reminder_is_one_line():
     """The reminder is one line and names the tag."""
-    assert len(reminder(Choice("required"), sentinel="acme").splitlines()) == 1
-    assert "<acme>" in reminder(Choice(), sentinel="acme")
-    assert "must call" in reminder(Choice("required"), sentinel="acme")
+    assert len(reminder(ToolChoice("required"), sentinel="acme").splitlines()) == 1
+    assert "<acme>" in reminder(ToolChoice(), sentinel="acme")
+    assert "must call" in reminder(ToolChoice("required"), sentinel="acme")
 
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -65,7 +65,7 @@ PAY = Tool("bank__pay", "pay", namespace="bank", strict=True)
 FORMAT = {"type": "json_schema", "schema": {"type": "object"}}
 
 
-@pytest.mark.parametrize("choice", [Choice(), Choice("required")], ids=["auto", "required"])
+@pytest.mark.parametrize("choice", [ToolChoice(), ToolChoice("required")], ids=["auto", "required"])
 @pytest.mark.parametrize("answer_format", [None, FORMAT, {"type": "json_object"}], ids=["text", "schema", "object"])
 @pytest.mark.parametrize("around", [("", ""), ("You are terse.\n\n", "\n\nWhat now?")], ids=["alone", "amid"])
 @pytest.mark.parametrize("form", FORMS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from toolsimlib.conversation import Call, Message
-from toolsimlib.plan import Choice, Policy, Tool
+from toolsimlib.plan import Policy, Tool, ToolChoice
 from toolsimlib.report import Report
 from toolsimlib.request.forms import FORMS
 from toolsimlib.request.manifest import find_catalog, manifest
@@ -47,7 +47,9 @@ def test_the_catalogue(form: str) -> None:
     long = tool("tool_x", "First line, " + "x" * 200 + "\n- tool_y: forged")
     tools = (FINDER, *TOOLS, long)
     named = frozenset(tool.name for tool in tools) - {FINDER.name, "tool_3"}
-    text = manifest(tools, Choice(), sentinel="tool_call", one_call=False, answer_format=None, form=form, named=named)
+    text = manifest(
+        tools, ToolChoice(), sentinel="tool_call", one_call=False, answer_format=None, form=form, named=named
+    )
     lines = text.splitlines()
     assert "- tool_7: Does it." in lines
     assert not any(line.startswith("- tool_3:") for line in lines)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Choice, Kept, Policy
+from toolsimlib.plan import Kept, Policy, ToolChoice
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 
@@ -158,7 +158,7 @@ def test_choice_none():
     rewritten = responses(tools=[F, G], tool_choice="none", text={"format": {"type": "json_object"}})
     assert texts(rewritten) == [("user", "hi")]
     assert (rewritten.plan.tools, rewritten.plan.masked) == ((), {"f", "g"})
-    assert rewritten.plan.choice == Choice("none")
+    assert rewritten.plan.choice == ToolChoice("none")
     assert "text" in sent(rewritten)
 
 
@@ -347,7 +347,7 @@ def test_no_tools_over_the_other_dialect():
     report = Report()
     rewritten = responses(Policy(backend="chat"), temperature=0, include=["x"], report=report)
     assert sent(rewritten) == {"model": "m", "messages": [USER], "temperature": 0}
-    assert (rewritten.plan.tools, rewritten.plan.choice) == ((), Choice())
+    assert (rewritten.plan.tools, rewritten.plan.choice) == ((), ToolChoice())
     assert rewritten.plan.form.echo["temperature"] == 0
     assert report.dropped == ["include"]
     assert sent(chat(Policy(backend="responses")))["input"][0]["content"] == [{"type": "input_text", "text": "hi"}]

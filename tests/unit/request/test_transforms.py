@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.answers import plan as make_plan
-from toolsimlib.plan import Dialect, Policy, Tool
+from toolsimlib.plan import ApiName, Policy, Tool
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.request.transforms import BUILT_IN, NAMES, PRESETS, compact, expand
@@ -28,7 +28,7 @@ BODY: dict[str, Any] = {
 }
 
 
-def sent(dialect: Dialect = "chat", body: dict[str, Any] = BODY, **policy: Any) -> dict[str, Any]:
+def sent(dialect: ApiName = "chat", body: dict[str, Any] = BODY, **policy: Any) -> dict[str, Any]:
     """Return the backend's request."""
     policy["transforms"] = expand(policy.get("transforms", ()))
     data = json.dumps(body).encode()
@@ -81,7 +81,7 @@ def test_descriptions_are_left_out(mode: str) -> None:
 
 
 @pytest.mark.parametrize(("dialect", "mode"), [("chat", "native"), ("chat", "inject"), ("responses", "inject")])
-def test_outputs_are_compact(mode: str, dialect: Dialect) -> None:
+def test_outputs_are_compact(mode: str, dialect: ApiName) -> None:
     """Empty fields of an envelope are left out, in a record and in a message."""
     output = {"type": "function_call_output", "call_id": "fc_001", "output": ENVELOPE}
     asked = {"model": "m", "input": [output], "tools": [{"type": "function", "name": "f"}]}

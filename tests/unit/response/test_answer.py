@@ -16,7 +16,7 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import Choice
+from toolsimlib.plan import ToolChoice
 from toolsimlib.report import Report
 from toolsimlib.response.answer import Answer
 
@@ -132,7 +132,7 @@ def test_a_failure_of_one_choice_fails_all() -> None:
 
 def test_answers_that_look_like_success_and_are_none() -> None:
     """A missing demanded call and an empty answer get a warning; anything else does not."""
-    required = Choice("required")
+    required = ToolChoice("required")
     for made, events, warnings in (
         (chat(choice=required), [TextDelta("No.")], ["NO_CALL"]),
         (chat(choice=required), [], ["NO_CALL", "EMPTY_ANSWER"]),

@@ -30,11 +30,11 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report
-from toolsimlib.response.again import CALL_FAULTS, AskAgain
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.broken_call import BrokenCalls
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import parser_for
+from toolsimlib.response.retry import CALL_FAULTS, Retry
 
 TALK = json.loads((Path(__file__).parents[2] / "cases" / "talk.json").read_text(encoding="utf-8"))
 
@@ -82,34 +82,34 @@ def asking(*, asks: frozenset[str] = CALL_FAULTS, offered: tuple[Tool, ...] = (A
 
 def run(
     the_plan: Plan, pieces: list[Any], finish: FinishReason = "stop"
-) -> tuple[list[ClientEvent], AskAgain | None, Report]:
+) -> tuple[list[ClientEvent], Retry | None, Report]:
     """Return the events of an answer, adjacent texts joined and without usage; why it is retried; and the report."""
     answer = Answer(the_plan, report := Report())
     emitted: list[ClientEvent] = []
     for piece in (*pieces, Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
         emitted += answer.feed(TextDelta(piece) if isinstance(piece, str) else piece)
-    again = answer.again
-    if again is not None:
+    retry = answer.retry
+    if retry is not None:
         assert isinstance(emitted.pop(), Failed)
-        emitted += again.otherwise
+        emitted += retry.otherwise
     out: list[ClientEvent] = []
     for event in emitted:
         if isinstance(event, TextDelta) and out and isinstance(out[-1], TextDelta):
             out[-1] = TextDelta(out[-1].text + event.text)
         else:
             out.append(Ended(event.reasons) if isinstance(event, Ended) else event)
-    return out, again, report
+    return out, retry, report
 
 
 @pytest.mark.parametrize(("text", "reason", "name", "expected"), BROKEN)
 def test_an_answer_that_is_a_broken_call_is_asked_again(text: str, reason: str, name: str, expected: str) -> None:
     """The fault names exactly what is wrong; if nobody asks again, the text is the same as without the feature."""
     for pieces in ([text], list(text), re.findall(r"\s*\S+\s*", text)):
-        emitted, again, report = run(asking(), pieces)
-        assert again is not None
-        assert (again.fault.reason, again.fault.name) == (reason, name)
-        assert expected in again.fault.expected
-        assert again.words == text
+        emitted, retry, report = run(asking(), pieces)
+        assert retry is not None
+        assert (retry.fault.reason, retry.fault.name) == (reason, name)
+        assert expected in retry.fault.expected
+        assert retry.words == text
         assert report.asked_again == [f"{reason}:{name}"]
         assert report.parse_failures == []
         assert emitted == run(asking(asks=frozenset()), pieces)[0]
@@ -117,17 +117,17 @@ def test_an_answer_that_is_a_broken_call_is_asked_again(text: str, reason: str, 
 
 def test_a_copied_slot_in_a_tagged_call_is_named_too() -> None:
     """If a slot makes a tagged call unparsable, the fault explains what the slot stands for."""
-    _, again, _ = run(asking(), ['<tool_call>{"name": "add", "arguments": {"a": <number>}}</tool_call>'])
-    assert again is not None
-    assert again.fault.expected.endswith("<number> stands for a value that is to be filled in")
+    _, retry, _ = run(asking(), ['<tool_call>{"name": "add", "arguments": {"a": <number>}}</tool_call>'])
+    assert retry is not None
+    assert retry.fault.expected.endswith("<number> stands for a value that is to be filled in")
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_what_is_no_broken_call_is_text(text: str) -> None:
     """With words beside it, an ellipsis, another tool or another key, nobody is asked."""
     for pieces in ([text], list(text)):
-        emitted, again, _ = run(asking(), pieces)
-        assert again is None
+        emitted, retry, _ = run(asking(), pieces)
+        assert retry is None
         assert emitted[0] == TextDelta(text)
 
 
@@ -144,8 +144,8 @@ def test_talk_is_never_asked_about(text: str) -> None:
     """Answers that talk about JSON, tools or calls are the same with and without asking again."""
     offered = tuple(Tool(wire_name=fields["name"], **fields) for fields in TALK["tools"])
     for pieces in ([text], list(text)):
-        emitted, again, report = run(asking(offered=offered), pieces)
-        assert again is None
+        emitted, retry, report = run(asking(offered=offered), pieces)
+        assert retry is None
         assert not report.asked_again
         assert emitted == run(asking(offered=offered, asks=frozenset()), pieces)[0]
 
@@ -155,18 +155,18 @@ def test_the_price_of_asking() -> None:
     offered = tuple(Tool(wire_name=fields["name"], **fields) for fields in TALK["tools"])
     reasons = []
     for text in PRICE:
-        emitted, again, _ = run(asking(offered=offered), list(text))
-        assert again is not None
+        emitted, retry, _ = run(asking(offered=offered), list(text))
+        assert retry is not None
         assert "<tool_call>" in text or emitted == run(asking(offered=offered, asks=frozenset()), list(text))[0]
-        reasons.append(again.fault.reason)
+        reasons.append(retry.fault.reason)
     assert reasons == ["SCHEMA_MISMATCH", "SCHEMA_MISMATCH", "UNKNOWN_TOOL"]
 
 
 def test_a_call_beside_it_is_made() -> None:
     """An answer that also contains a good call is the same as without asking again."""
     for text in (SLOTS[0] + "\n" + CALL, SLOTS[0] + "\n" + FIT, FIT + "\n\nThen:\n" + SLOTS[0]):
-        emitted, again, report = run(asking(), list(text))
-        assert again is None
+        emitted, retry, report = run(asking(), list(text))
+        assert retry is None
         assert report.calls == ["add"]
         assert any(isinstance(event, CallStarted) for event in emitted)
         assert emitted == run(asking(asks=frozenset()), list(text))[0]
@@ -182,23 +182,23 @@ def test_a_call_beside_it_is_made() -> None:
 )
 def test_the_order_stays(item: Any) -> None:
     """Another item after such a text is emitted after it, and the answer is no longer retried."""
-    emitted, again, _ = run(asking(), [MISFIT, item])
-    assert again is None
+    emitted, retry, _ = run(asking(), [MISFIT, item])
+    assert retry is None
     assert emitted == run(asking(asks=frozenset()), [MISFIT, item])[0]
     assert emitted[0] == TextDelta(MISFIT)
 
 
 def test_at_the_length_limit() -> None:
     """What was broken before the limit starts over; what the limit broke is continued; a filtered answer is emitted."""
-    _, again, _ = run(asking(), [SLOTS[0][:-3]], "length")
-    assert again is not None
-    assert (again.fault.reason, again.fault.begun) == ("MALFORMED_JSON", "")
-    assert again.otherwise == (TextDelta(SLOTS[0][:-3]), Ended({0: "length"}))
-    _, again, _ = run(asking(), [FIT[:-3]], "length")
-    assert again is not None
-    assert (again.fault.reason, again.fault.begun) == ("CALL_CUT_OFF", FIT[:-3])
-    emitted, again, _ = run(asking(), [SLOTS[0]], "content_filter")
-    assert again is None
+    _, retry, _ = run(asking(), [SLOTS[0][:-3]], "length")
+    assert retry is not None
+    assert (retry.fault.reason, retry.fault.begun) == ("MALFORMED_JSON", "")
+    assert retry.otherwise == (TextDelta(SLOTS[0][:-3]), Ended({0: "length"}))
+    _, retry, _ = run(asking(), [FIT[:-3]], "length")
+    assert retry is not None
+    assert (retry.fault.reason, retry.fault.begun) == ("CALL_CUT_OFF", FIT[:-3])
+    emitted, retry, _ = run(asking(), [SLOTS[0]], "content_filter")
+    assert retry is None
     assert emitted[0] == TextDelta(SLOTS[0])
 
 
@@ -209,7 +209,7 @@ def test_a_backend_that_breaks_off_has_failed() -> None:
     emitted = answer.end_of_input()
     assert emitted[0] == TextDelta(MISFIT)
     assert isinstance(emitted[-1], Failed)
-    assert answer.again is None
+    assert answer.retry is None
 
 
 def test_nothing_is_held_back_if_nobody_asks() -> None:
@@ -241,9 +241,9 @@ def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) 
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]
-    whole, again, _ = run(asking(), [text])
+    whole, retry, _ = run(asking(), [text])
     cut, other, _ = run(asking(), pieces)
     assert whole == cut
-    assert (again and again.fault) == (other and other.fault)
+    assert (retry and retry.fault) == (other and other.fault)
     if "<tool_call>" not in text:
         assert whole == run(asking(asks=frozenset()), pieces)[0]

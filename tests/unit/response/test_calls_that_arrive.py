@@ -22,7 +22,7 @@ from toolsimlib.events import (
     ReasoningDelta,
     TextDelta,
 )
-from toolsimlib.plan import Dialect, Plan, Tool
+from toolsimlib.plan import ApiName, Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.model_turn import ModelTurn
 from toolsimlib.wire import repeats
@@ -35,7 +35,7 @@ TOOLS = [
     Tool("patch", "patch", kind="custom"),
 ]
 TAGGED = '<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'
-DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
+DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
 
 
 @dataclass
@@ -123,7 +123,7 @@ LIMITED: tuple[dict[str, Any], ...] = (
 TOO_LARGE = {"policy": {"max_tool_args_bytes": 12}}
 
 
-def both(fields: dict[str, Any], client: Dialect, backend: Dialect, tools: Sequence[Tool] = TOOLS) -> list[Plan]:
+def both(fields: dict[str, Any], client: ApiName, backend: ApiName, tools: Sequence[Tool] = TOOLS) -> list[Plan]:
     return [
         plan(client, backend, True, tools, **fields | {"policy": fields.get("policy", {}) | {"stream_arguments": how}})
         for how in ("buffered", "incremental")
@@ -153,7 +153,7 @@ def both(fields: dict[str, Any], client: Dialect, backend: Dialect, tools: Seque
 )
 @example([Emitted("add", "[1]"), HALVES[0]], PLANS[1], "chat", "chat", "tool_calls", False, 9)
 def test_the_answer_is_the_same(
-    steps: list[Step], fields: dict[str, Any], client: Dialect, backend: Dialect, finish: str, mixed: bool, cut: int
+    steps: list[Step], fields: dict[str, Any], client: ApiName, backend: ApiName, finish: str, mixed: bool, cut: int
 ) -> None:
     """Streamed as it arrives, emitted whole, and cut anywhere; where they differ, a call has ended incomplete."""
     # Text that may become an untagged call is emitted as soon as a streamed block follows it.
@@ -178,7 +178,7 @@ def test_the_answer_is_the_same(
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("backend", DIALECTS)
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_calls_as_models_make_them_stay_the_same(client: Dialect, backend: Dialect, interleaved: bool) -> None:
+def test_calls_as_models_make_them_stay_the_same(client: ApiName, backend: ApiName, interleaved: bool) -> None:
     """In any combination and under any plan, streaming them makes no difference."""
     calls: list[Emitted] = [
         Emitted("add", '{"a":1}', 1),
@@ -206,7 +206,7 @@ WORDS, SUM, NOTE = "Hello é🐢 ", Emitted("add", '{"a":1}'), Emitted("note", '
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("backend", DIALECTS)
-def test_it_is_the_whole_answer(client: Dialect, backend: Dialect) -> None:
+def test_it_is_the_whole_answer(client: ApiName, backend: ApiName) -> None:
     """Streamed as it arrives, an answer is, to a real client, the one that the backend would send as one document."""
     shell = Emitted("run", '{"a":{"b":[]}}', 2, "shell")
     for steps in ([SUM], [WORDS, NOTE, SUM], [Thought("hm"), shell], [HALVES[0] + HALVES[1], NOTE], [WORDS, *HALVES]):
@@ -221,7 +221,7 @@ def test_it_is_the_whole_answer(client: Dialect, backend: Dialect) -> None:
 
 
 @pytest.mark.parametrize("backend", DIALECTS)
-def test_it_may_be_cut_at_any_byte(backend: Dialect) -> None:
+def test_it_may_be_cut_at_any_byte(backend: ApiName) -> None:
     """However the bytes are cut in two, and byte by byte, the client gets the same events."""
     _, incremental = both({}, "responses", backend)
     body = BODIES[backend]([Emitted("note", '{"a":"é🐢"}')], "tool_calls")
@@ -234,7 +234,7 @@ def test_it_may_be_cut_at_any_byte(backend: Dialect) -> None:
 
 @pytest.mark.parametrize("backend", DIALECTS)
 @pytest.mark.parametrize("how", ["buffered", "incremental"])
-def test_repeated_frames_mean_the_same(backend: Dialect, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_frames_mean_the_same(backend: ApiName, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames recognised by their bytes are not parsed, and the answer is the same as if they were."""
     the_plan = plan("responses", backend, True, TOOLS, policy={"stream_arguments": how})
     long = Emitted("note", json.dumps({"a": 'wörds "🐢" ' * 20}, ensure_ascii=False), 3)
@@ -259,7 +259,7 @@ def test_repeated_frames_mean_the_same(backend: Dialect, how: str, monkeypatch: 
 @pytest.mark.parametrize("place", [{"index": 0, "id": ""}, {"index": 0}, {}])
 @pytest.mark.parametrize("named", ["every fragment", "the first fragment", "a fragment before them"])
 @pytest.mark.parametrize("before", range(3, 6))
-def test_calls_of_one_tool_without_ids(client: Dialect, place: dict[str, Any], named: str, before: int) -> None:
+def test_calls_of_one_tool_without_ids(client: ApiName, place: dict[str, Any], named: str, before: int) -> None:
     """They are two whole calls, streamed or not, and whichever of their frames are recognised by their bytes."""
     calls = [json.dumps({"a": f"{name} and what belongs to it"}) for name in ("one", "other")]
     for size in (2, 99):
@@ -284,7 +284,7 @@ def test_calls_of_one_tool_without_ids(client: Dialect, place: dict[str, Any], n
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("backend", DIALECTS)
-def test_it_is_streamed_as_it_arrives(client: Dialect, backend: Dialect) -> None:
+def test_it_is_streamed_as_it_arrives(client: ApiName, backend: ApiName) -> None:
     """In as many pieces as the backend sent, before the call is complete."""
     buffered, incremental = both({}, client, backend)
     body = BODIES[backend]([Emitted("note", json.dumps({"a": "words " * 20}), 4)], "tool_calls", interleaved=False)
@@ -298,7 +298,7 @@ def test_it_is_streamed_as_it_arrives(client: Dialect, backend: Dialect) -> None
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("backend", DIALECTS)
 @pytest.mark.parametrize("finish", ["tool_calls", "length"])
-def test_real_clients_read_it(client: Dialect, backend: Dialect, finish: str) -> None:
+def test_real_clients_read_it(client: ApiName, backend: ApiName, finish: str) -> None:
     """The openai package's accumulators and types read the same answer, whole calls and broken ones."""
     plans = both({}, client, backend)
     for last in ('{"a":"b"}', '{"a":"b'):
@@ -318,7 +318,7 @@ def test_real_clients_read_it(client: Dialect, backend: Dialect, finish: str) ->
 
 @pytest.mark.parametrize("backend", DIALECTS)
 @pytest.mark.parametrize("last", ['{"a":"b"}', '{"a":"b'])
-def test_its_events_are_those_of_the_specification(backend: Dialect, last: str) -> None:
+def test_its_events_are_those_of_the_specification(backend: ApiName, last: str) -> None:
     """They conform to the schemas published by Open Responses, for a call that is completed and one that breaks."""
     from support.open_responses import check_event
 

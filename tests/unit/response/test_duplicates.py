@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan, tool
 from toolsimlib.events import CallStarted, Closed, Finished, StructuredCall, TextDelta
-from toolsimlib.plan import Dialect
+from toolsimlib.plan import ApiName
 from toolsimlib.report import Report
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.duplicates import Duplicates
@@ -33,7 +33,7 @@ def test_calls_of_one_kind_may_repeat() -> None:
 
 @pytest.mark.parametrize("client", ["responses", "chat"])
 @pytest.mark.parametrize("text_first", [True, False])
-def test_a_call_sent_as_text_and_as_a_call_runs_once(client: Dialect, text_first: bool) -> None:
+def test_a_call_sent_as_text_and_as_a_call_runs_once(client: ApiName, text_first: bool) -> None:
     """The client gets it once, whichever form came first; the report has a warning about the other."""
     report = Report()
     answer = Answer(plan(client, "chat", True, [tool("f")]), report)

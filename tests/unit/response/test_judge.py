@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.answers import plan as make_plan
 from support.turns import run_events
 from toolsimlib.events import Closed, Finished, StructuredCall, StructuredDelta, TextDelta
-from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Choice, Plan, Tool
+from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Plan, Tool, ToolChoice
 from toolsimlib.report import Report
 from toolsimlib.request.names_first import FINDER
 from toolsimlib.response.judge import Judge
@@ -22,11 +22,11 @@ from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
 from toolsimlib.response.written import Json, Written, read_json
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "judge.json").read_text(encoding="utf-8"))
-AUTO = Choice()
+AUTO = ToolChoice()
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
-def plan_for(*tools: Tool, masked: tuple[str, ...] = (), choice: Choice = AUTO, **policy: Any) -> Plan:
+def plan_for(*tools: Tool, masked: tuple[str, ...] = (), choice: ToolChoice = AUTO, **policy: Any) -> Plan:
     return make_plan("responses", "chat", True, tools, masked=frozenset(masked), choice=choice, policy=policy)
 
 
@@ -261,7 +261,7 @@ class TestStructured:
         assert report.parse_failures == ["MASKED_TOOL:gone", "MASKED_TOOL:ns__gone"]
         assert report.dropped_calls == ["STRUCTURED_CALL:gone", "STRUCTURED_CALL:ns__gone"]
         assert report.truncated
-        judge, report = self.judge(choice=Choice("none"))
+        judge, report = self.judge(choice=ToolChoice("none"))
         [verdict] = judge.structured(StructuredCall("f", '{"city":"x"}'))
         assert isinstance(verdict, Rejected)
         assert report.dropped_calls == ["STRUCTURED_CALL:f"]

@@ -13,11 +13,11 @@ import pytest
 from support.answers import Seen, read, rewrite
 from support.emitted import BODIES, WHOLE, Emitted, Step
 from support.wire import DONE, frame
-from toolsimlib.plan import Dialect, Policy
+from toolsimlib.plan import ApiName, Policy
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 
-DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
+DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
 ARGUMENTS = '{"path": "/"}'
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 CHOSEN: dict[str, Callable[[], Any]] = {
@@ -31,7 +31,7 @@ ALLOWED: dict[str, Callable[[], Any]] = {
 
 
 def request(
-    client: Dialect, stream: bool, declared: list[str], choice: Any, policy: dict[str, Any], **more: Any
+    client: ApiName, stream: bool, declared: list[str], choice: Any, policy: dict[str, Any], **more: Any
 ) -> Any:
     tools = [{"type": "function", "name": name, "parameters": SCHEMA} for name in declared]
     body: dict[str, Any] = {"model": "m", "stream": stream, **more}
@@ -75,15 +75,15 @@ def custom(name: str, stream: bool) -> bytes:
     return b"".join([frame({"choices": [{"index": 0, "delta": delta, "finish_reason": "tool_calls"}]}), DONE])
 
 
-def built(backend: Dialect, step: Callable[[str], Step]) -> tuple[Dialect, Callable[[str, bool], bytes]]:
+def built(backend: ApiName, step: Callable[[str], Step]) -> tuple[ApiName, Callable[[str, bool], bytes]]:
     return backend, lambda name, stream: (BODIES if stream else WHOLE)[backend]([step(name)], "stop")
 
 
-def text(form: str) -> tuple[Dialect, Callable[[str, bool], bytes]]:
+def text(form: str) -> tuple[ApiName, Callable[[str, bool], bytes]]:
     return built("chat", lambda name: form.replace("NAME", name).replace("ARGUMENTS", ARGUMENTS))
 
 
-FORMS: dict[str, tuple[Dialect, Callable[[str, bool], bytes]]] = {
+FORMS: dict[str, tuple[ApiName, Callable[[str, bool], bytes]]] = {
     "chat": built("chat", lambda name: Emitted(name, ARGUMENTS)),
     "responses": built("responses", lambda name: Emitted(name, ARGUMENTS)),
     "of a namespace": built("responses", lambda name: Emitted(name, ARGUMENTS, namespace="functions")),
@@ -112,7 +112,7 @@ LIMITS: dict[str, tuple[list[str], dict[str, Callable[[], Any]] | str | None, di
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("client", DIALECTS)
-def test_a_masked_call_never_passes(client: Dialect, form: str, limit: str) -> None:
+def test_a_masked_call_never_passes(client: ApiName, form: str, limit: str) -> None:
     """No spelling, no form, no way of sending and no option makes a call of it; and it is never silence."""
     backend, body = FORMS[form]
     declared, choice, policy = LIMITS[limit]
@@ -128,7 +128,7 @@ def test_a_masked_call_never_passes(client: Dialect, form: str, limit: str) -> N
 
 @pytest.mark.parametrize("mode", ["native", "inject"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_backend_with_tools_of_its_own(dialect: Dialect, mode: str) -> None:
+def test_a_backend_with_tools_of_its_own(dialect: ApiName, mode: str) -> None:
     """A backend that was given the tools itself gets no more of them through."""
     options = {"mode": mode, "unknown_tool": "call", "tool_denylist": frozenset({"rm"})}
     for stream in (False, True):
@@ -141,7 +141,7 @@ def test_a_backend_with_tools_of_its_own(dialect: Dialect, mode: str) -> None:
 @pytest.mark.parametrize("form", ["chat", "responses", "of a namespace", "function_call", "custom"])
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("unknown", ["text", "call"])
-def test_an_undeclared_call(client: Dialect, form: str, unknown: str) -> None:
+def test_an_undeclared_call(client: ApiName, form: str, unknown: str) -> None:
     """A backend's own call of a tool that nobody declared is words, or a call if toolsim_unknown_tool says so."""
     backend, body = FORMS[form]
     if form == "custom" and client == "chat" and unknown == "call":
@@ -173,7 +173,7 @@ BROKEN = {
 @pytest.mark.parametrize("backend", DIALECTS)
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_broken_call_is_readable(client: Dialect, backend: Dialect, kind: str, stream: bool) -> None:
+def test_a_broken_call_is_readable(client: ApiName, backend: ApiName, kind: str, stream: bool) -> None:
     """Its name and its arguments, as they came, are the answer, with a warning; at any cut it is the same."""
     options = {"max_tool_args_bytes": 100, "backend": backend}
     the_plan = request(client, stream, ["add"], None, options)
@@ -190,14 +190,14 @@ def test_a_broken_call_is_readable(client: Dialect, backend: Dialect, kind: str,
     assert whole.items == expected.items
 
 
-def _other(backend: Dialect, stream: bool, kind: str) -> bytes:
+def _other(backend: ApiName, stream: bool, kind: str) -> bytes:
     return (WHOLE if stream else BODIES)[backend](["Well.", Emitted("add", BROKEN[kind])], "tool_calls")
 
 
 @pytest.mark.parametrize("backend", DIALECTS)
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_broken_call_harms_no_neighbour(client: Dialect, backend: Dialect, stream: bool) -> None:
+def test_a_broken_call_harms_no_neighbour(client: ApiName, backend: ApiName, stream: bool) -> None:
     """The calls before and after it are made; over chat, where a text after a call has no place, it is counted."""
     steps = [Emitted("add", ARGUMENTS), Emitted("add", "oops"), Emitted("sub", ARGUMENTS)]
     the_plan = request(client, stream, ["add", "sub"], None, {"backend": backend})

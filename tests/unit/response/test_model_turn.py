@@ -13,7 +13,7 @@ from support.answers import plan, tool
 from support.wire import ChatAnswer, ResponsesAnswer, backend_answer, usage
 from toolsimlib.errors import ApiError
 from toolsimlib.events import CallStarted, ClientEvent, Ended, Failed, Opened, TextDelta
-from toolsimlib.plan import Dialect, Plan
+from toolsimlib.plan import ApiName, Plan
 from toolsimlib.report import Report
 from toolsimlib.response.model_turn import ModelTurn
 from toolsimlib.response.rewrite import ResponseRewriter
@@ -28,7 +28,7 @@ def feed(turn: ModelTurn, data: bytes) -> list[ClientEvent]:
     return [event for step in turn.steps(data) for event in step]
 
 
-def read(dialect: Dialect, stream: bool, cut: int) -> list[ClientEvent]:
+def read(dialect: ApiName, stream: bool, cut: int) -> list[ClientEvent]:
     """Return the events of a backend's answer, parsed in pieces of ``cut`` bytes."""
     kind, body = backend_answer(dialect, stream, ["Hello ", CALL])
     turn = ModelTurn(plan("responses", dialect, True, [tool("f")]), Report(), content_type=kind)
@@ -41,7 +41,7 @@ def read(dialect: Dialect, stream: bool, cut: int) -> list[ClientEvent]:
 
 @pytest.mark.parametrize("dialect", ["responses", "chat"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_a_turn_is_the_same_however_it_arrives(dialect: Dialect, stream: bool) -> None:
+def test_a_turn_is_the_same_however_it_arrives(dialect: ApiName, stream: bool) -> None:
     """Text, call and end, from either API, streamed or whole, at once or byte by byte."""
     emitted = [event for event in read(dialect, stream, 10**6) if not isinstance(event, Opened)]
     assert emitted == [event for event in read(dialect, stream, 1) if not isinstance(event, Opened)]
@@ -66,7 +66,7 @@ def test_what_is_no_answer_fails() -> None:
 
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n\n", b"\xef\xbb\xbf\n"])
 @pytest.mark.parametrize("dialect", ["responses", "chat"])
-def test_an_event_stream_that_its_header_calls_json(dialect: Dialect, before: bytes) -> None:
+def test_an_event_stream_that_its_header_calls_json(dialect: ApiName, before: bytes) -> None:
     """It is parsed as what it is, even after a byte order mark and empty lines."""
     _, body = backend_answer(dialect, True, ["Hello ", CALL])
     turn = ModelTurn(plan("chat", dialect, False, [tool("f")]), Report(), content_type="application/json")
@@ -153,7 +153,7 @@ runs_of_deltas: st.SearchStrategy[list[Run]] = st.lists(
 )
 
 
-def backend_frames(backend: Dialect, runs: list[Run], choices: int) -> list[bytes]:
+def backend_frames(backend: ApiName, runs: list[Run], choices: int) -> list[bytes]:
     """Return the frames of an answer whose frames repeat from the start."""
     answer = (ChatAnswer if backend == "chat" else ResponsesAnswer)(counts=usage(backend, 3, 4))
     frames = [*answer.begin()]
@@ -192,7 +192,7 @@ def client_bytes(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tuple
 def test_together_as_one_by_one(
     runs: list[Run],
     policy: dict[str, Any],
-    apis: tuple[Dialect, Dialect],
+    apis: tuple[ApiName, ApiName],
     cuts: list[int],
     choices: int,
     stream: bool,
@@ -213,7 +213,7 @@ def test_together_as_one_by_one(
 @pytest.mark.slow
 @pytest.mark.parametrize("client", ["chat", "responses"])
 @pytest.mark.parametrize(("backend", "arguments"), [("chat", "incremental"), ("responses", "buffered")])
-def test_together_at_every_cut(client: Dialect, backend: Dialect, arguments: str) -> None:
+def test_together_at_every_cut(client: ApiName, backend: ApiName, arguments: str) -> None:
     """One answer with thoughts, prose and calls, in two pieces, wherever it is cut, and byte by byte.
 
     The effect of a cut depends on the reader, so for the writer of the other API every seventh one is enough.

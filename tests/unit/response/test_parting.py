@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 from support.answers import plan, tool
-from toolsimlib.plan import Dialect
+from toolsimlib.plan import ApiName
 from toolsimlib.report import Report
-from toolsimlib.response.again import FaultFinder
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import parser_for
 from toolsimlib.response.parting import Parting
+from toolsimlib.response.retry import FaultFinder
 
 LINE = ["\n", "\n"]  # Line by line, as the parser reads.
 
 
-def parting(client: Dialect, *texts: str, **policy: Any) -> Parting:
+def parting(client: ApiName, *texts: str, **policy: Any) -> Parting:
     the_plan = plan(client, "responses", True, [tool("f")], policy=policy)
     parser = parser_for(the_plan, Judge(the_plan, Report()))
     assert parser is not None

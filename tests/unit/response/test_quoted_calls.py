@@ -12,7 +12,7 @@ from support.answers import Seen, read
 from support.growth import LINEAR, growth
 from support.wire import backend_answer
 from toolsimlib.outputs import Outputs, normal
-from toolsimlib.plan import Dialect, Plan, Policy
+from toolsimlib.plan import ApiName, Plan, Policy
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.response.rewrite import ResponseRewriter
@@ -84,7 +84,7 @@ TOOLS = [tool("fetch", url="string"), tool("delete_file", path="string", force="
 def plan_for(
     outputs: Sequence[str],
     *,
-    client: Dialect = "responses",
+    client: ApiName = "responses",
     stream: bool = False,
     calls: Sequence[tuple[str, Any]] = (),
     says: str = "What does the page say?",
@@ -174,7 +174,7 @@ def test_how_an_output_wraps_a_call(form: str, wrapped: str) -> None:
 @pytest.mark.parametrize("client", ["responses", "chat"])
 @pytest.mark.parametrize("arguments", ["buffered", "incremental"])
 @pytest.mark.parametrize("form", ["tag", "Qwen3-Coder", "bare", "syntax"])
-def test_where_the_text_is_cut(form: str, arguments: str, client: Dialect) -> None:
+def test_where_the_text_is_cut(form: str, arguments: str, client: ApiName) -> None:
     """Streamed or whole, however it is cut, and even if calls are announced early: the same text."""
     text = f"The page says:\n\n{FORMS[form]}"
     for stream in (False, True):

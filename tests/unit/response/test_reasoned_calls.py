@@ -22,13 +22,13 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import Dialect
+from toolsimlib.plan import ApiName
 from toolsimlib.report import Report
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.reasoned_calls import IN_REASONING, ReasonedCalls
 from toolsimlib.response.sentinel import Sentinel
 
-DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
+DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
 WEATHER = tool("get_weather", city="string")
 JSON = '{"name":"get_weather","arguments":{"city":"Paris"}}'
 CALL = f"<tool_call>{JSON}</tool_call>"
@@ -108,7 +108,7 @@ def test_what_cannot_be_a_call_is_passed_on_at_once() -> None:
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("call", [CALL, QWEN, KIMI])
-def test_the_client_gets_the_call(call: str, stream: bool, client: Dialect, backend: Dialect) -> None:
+def test_the_client_gets_the_call(call: str, stream: bool, client: ApiName, backend: ApiName) -> None:
     """And no markup in its reasoning: from answers in pieces, and from whole ones."""
     the_plan = plan(client, backend, stream, [WEATHER])
     steps: list[Step] = [Thought("I need the weather.\n"), Thought(call)]

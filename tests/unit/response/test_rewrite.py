@@ -13,14 +13,14 @@ from support.answers import Seen, completion, deltas, plan, read, rewrite, tool
 from support.emitted import BODIES, WHOLE, Emitted, Step, Thought
 from support.wire import backend_answer, event_frame
 from toolsimlib.errors import ApiError
-from toolsimlib.plan import Dialect, Plan, Tool
+from toolsimlib.plan import ApiName, Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.response.sentinel import Block, Sentinel
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "answers.json").read_text())
 CASES: dict[str, dict[str, Any]] = {case["name"]: case for case in TABLE["cases"]}
-DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
+DIALECTS: tuple[ApiName, ...] = get_args(ApiName)
 WEATHER = tool("get_weather", city="string")
 CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}</tool_call>'
 
@@ -42,24 +42,24 @@ each_backend = pytest.mark.parametrize("backend", DIALECTS)
 each_stream = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 
 
-def error_for(client: Dialect, code: str) -> str:
+def error_for(client: ApiName, code: str) -> str:
     return ERRORS.get(code, "api_error") if client == "messages" else code
 
 
-def end_of(backend: Dialect, body: bytes) -> int:
+def end_of(backend: ApiName, body: bytes) -> int:
     """Return where the end of a stream begins that ``backend_answer`` made: its finish reason."""
     marks = {"chat": b'"stop"', "responses": b"event: response.completed", "messages": b"event: message_delta"}
     return body.index(marks[backend])
 
 
-def case_plan(case: dict[str, Any], client: Dialect, backend: Dialect, stream: bool, **policy: Any) -> Plan:
+def case_plan(case: dict[str, Any], client: ApiName, backend: ApiName, stream: bool, **policy: Any) -> Plan:
     strict = case.get("strict", [])
     tools = [tool(name, name in strict, **fields) for name, fields in TABLE["tools"].items()]
     policy |= case.get("policy", {})
     return plan(client, backend, stream, tools, policy=policy, **case.get("plan", {}))
 
 
-def expected(case: dict[str, Any], client: Dialect) -> Seen:
+def expected(case: dict[str, Any], client: ApiName) -> Seen:
     if "error" in case:
         return Seen(error=error_for(client, case["error"]))
     items = case["chat"] if client != "responses" and "chat" in case else case["items"]
@@ -83,7 +83,7 @@ def expected(case: dict[str, Any], client: Dialect) -> Seen:
     [(True, "buffered"), (True, "incremental"), (False, "buffered")],
     ids=["stream", "incremental", "whole"],
 )
-def test_case(name: str, client: Dialect, backend: Dialect, stream: bool, arguments: str) -> None:
+def test_case(name: str, client: ApiName, backend: ApiName, stream: bool, arguments: str) -> None:
     """Every case has one answer: whatever the dialects, streamed or whole on either side, however it is cut."""
     case = CASES[name]
     if arguments == "incremental" and stream and "late" in case:
@@ -169,7 +169,7 @@ def test_the_judges_table_is_nearly_all_there() -> None:
 
 
 @each_pair
-def test_failures_of_whole_answers_are_http_errors(client: Dialect, backend: Dialect) -> None:
+def test_failures_of_whole_answers_are_http_errors(client: ApiName, backend: ApiName) -> None:
     """A strict failure is a 422, a backend's failure in a 200 a 502, each with the four keys of an error object."""
     case = CASES["strict failure"]
     rewriter, chunks = rewrite(case_plan(case, client, backend, False), *backend_answer(backend, True, [case["text"]]))
@@ -184,7 +184,7 @@ def test_failures_of_whole_answers_are_http_errors(client: Dialect, backend: Dia
 
 @each_pair
 @pytest.mark.parametrize("text", ["Half an ans", f"Look {CALL[:40]}", ""], ids=["text", "in a block", "nothing"])
-def test_a_stream_without_its_terminator_fails(client: Dialect, backend: Dialect, text: str) -> None:
+def test_a_stream_without_its_terminator_fails(client: ApiName, backend: ApiName, text: str) -> None:
     """A backend that stops anywhere before its terminator fails, and what was held back is emitted."""
     kind, body = backend_answer(backend, True, [text] if text else [])
     end = end_of(backend, body)
@@ -197,7 +197,7 @@ def test_a_stream_without_its_terminator_fails(client: Dialect, backend: Dialect
 
 @each_backend
 @pytest.mark.parametrize("rest", ["", "\n", " half an ans", CALL[:40]], ids=["nothing", "a gap", "text", "in a block"])
-def test_a_chat_stream_that_breaks_off_after_a_call_keeps_it(backend: Dialect, rest: str) -> None:
+def test_a_chat_stream_that_breaks_off_after_a_call_keeps_it(backend: ApiName, rest: str) -> None:
     """What would have followed would have been cut anyway: the client gets its call, and a normal end."""
     kind, body = backend_answer(backend, True, [CALL, rest] if rest else [CALL])
     end = end_of(backend, body)
@@ -208,7 +208,7 @@ def test_a_chat_stream_that_breaks_off_after_a_call_keeps_it(backend: Dialect, r
 
 
 @each_backend
-def test_a_responses_stream_that_breaks_off_after_a_call_fails(backend: Dialect) -> None:
+def test_a_responses_stream_that_breaks_off_after_a_call_fails(backend: ApiName) -> None:
     """The output could have continued, and what was lost is unknown."""
     kind, body = backend_answer(backend, True, [CALL])
     end = end_of(backend, body)
@@ -226,7 +226,7 @@ def test_chat_without_done_is_whole_if_it_has_finished() -> None:
 @each_pair
 @each_stream
 @pytest.mark.parametrize("kind", ["text/plain", "application/json", ""])
-def test_a_stream_under_another_name(client: Dialect, backend: Dialect, stream: bool, kind: str) -> None:
+def test_a_stream_under_another_name(client: ApiName, backend: ApiName, stream: bool, kind: str) -> None:
     """An event stream with another content type is still read as one."""
     _, body = backend_answer(backend, True, ["Hm.", CALL])
     _, chunks = rewrite(plan(client, backend, stream, [WEATHER]), kind, body, cut=9)
@@ -234,7 +234,7 @@ def test_a_stream_under_another_name(client: Dialect, backend: Dialect, stream: 
 
 
 @each_pair
-def test_an_error_in_mid_stream(client: Dialect, backend: Dialect) -> None:
+def test_an_error_in_mid_stream(client: ApiName, backend: ApiName) -> None:
     """A backend's error in mid-stream reaches the client with its own code; nothing follows it."""
     kind, body = backend_answer(backend, True, ["Half an ans"])
     error = {"message": "Too much.", "type": "tokens", "code": "rate_limit_exceeded"}
@@ -269,7 +269,7 @@ def test_an_error_of_a_responses_stream_in_all_its_shapes() -> None:
 
 
 @each_pair
-def test_keepalive_only_while_a_block_is_held_back(client: Dialect, backend: Dialect) -> None:
+def test_keepalive_only_while_a_block_is_held_back(client: ApiName, backend: ApiName) -> None:
     """Keep-alives are sent only while the client would get nothing, and do not disturb the answer."""
     kind, body = backend_answer(backend, True, ["Hm.", CALL[:30], CALL[30:]])
     rewriter = ResponseRewriter(plan(client, backend, True, [WEATHER]), Report(), content_type=kind)
@@ -285,7 +285,7 @@ def test_keepalive_only_while_a_block_is_held_back(client: Dialect, backend: Dia
 
 
 @each_client
-def test_fail_from_outside(client: Dialect) -> None:
+def test_fail_from_outside(client: ApiName) -> None:
     """A failure outside the backend's bytes ends the answer, once."""
     rewriter = ResponseRewriter(plan(client, "chat", True, [WEATHER]), Report(), content_type="text/event-stream")
     chunks = rewriter.fail(ApiError("No data for 300 s.", code="backend_timeout", status=504))
@@ -303,7 +303,7 @@ TEXT = st.lists(
 
 
 @given(TEXT, st.sampled_from(DIALECTS), st.sampled_from(DIALECTS), st.integers(1, 9), st.integers(1, 40), st.booleans())
-def test_stream_equals_whole(text: str, client: Dialect, backend: Dialect, size: int, cut: int, strict: bool) -> None:
+def test_stream_equals_whole(text: str, client: ApiName, backend: ApiName, size: int, cut: int, strict: bool) -> None:
     """Any text, cut anywhere, by characters and bytes: the streamed answer equals the whole one, in order."""
     tools = [tool("get_weather", strict, city="string")]
     pieces = [text[i : i + size] for i in range(0, len(text), size)]
@@ -323,7 +323,7 @@ def test_stream_equals_whole(text: str, client: Dialect, backend: Dialect, size:
     st.booleans(),
     st.sampled_from(["text/event-stream", "application/json"]),
 )
-def test_any_bytes(data: bytes, client: Dialect, backend: Dialect, stream: bool, kind: str) -> None:
+def test_any_bytes(data: bytes, client: ApiName, backend: ApiName, stream: bool, kind: str) -> None:
     """Any bytes for an answer: no exception, the answer ends, and the client gets something."""
     rewriter, chunks = rewrite(plan(client, backend, stream, [WEATHER]), kind, data, 5)
     assert rewriter.done
@@ -370,7 +370,7 @@ OBJECTS = st.recursive(
 
 
 @given(st.lists(OBJECTS, max_size=5), st.sampled_from(DIALECTS), st.sampled_from(DIALECTS), st.booleans())
-def test_any_json(values: list[Any], client: Dialect, backend: Dialect, stream: bool) -> None:
+def test_any_json(values: list[Any], client: ApiName, backend: ApiName, stream: bool) -> None:
     """Events with arbitrary fields: no exception."""
     body = b"".join(b"data: " + json.dumps(value).encode() + b"\n\n" for value in values)
     assert rewrite(plan(client, backend, stream, [WEATHER]), "text/event-stream", body)[0].done
@@ -388,7 +388,7 @@ LONG_CALL = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': LONG},
 @pytest.mark.slow
 @each_pair
 @pytest.mark.parametrize("size", [1, 1000])
-def test_long_arguments_cut_at_every_byte(client: Dialect, backend: Dialect, size: int) -> None:
+def test_long_arguments_cut_at_every_byte(client: ApiName, backend: ApiName, size: int) -> None:
     """100 KB of arguments, full of emoji, quotes and tags, arrive verbatim when every byte arrives alone."""
     assert len(LONG.encode()) > 100_000
     pieces = [LONG_CALL[i : i + size] for i in range(0, len(LONG_CALL), size)]
@@ -401,7 +401,7 @@ def test_long_arguments_cut_at_every_byte(client: Dialect, backend: Dialect, siz
 
 @pytest.mark.slow
 @each_pair
-def test_every_single_cut(client: Dialect, backend: Dialect) -> None:
+def test_every_single_cut(client: ApiName, backend: ApiName) -> None:
     """A stream in two pieces has the same result wherever the cut is.
 
     The effect of a cut depends on the reader, so for the writer of the other API every seventh one is enough.
@@ -486,7 +486,7 @@ PARIS = ["call", "get_weather", '{"city":"Paris"}']
 @each_client
 @each_stream
 def test_messages_of_a_backend_do_not_run_together(
-    steps: list[Step], items: list[list[str]], client: Dialect, stream: bool
+    steps: list[Step], items: list[list[str]], client: ApiName, stream: bool
 ) -> None:
     """An empty line parts their texts, and begins a line where a call may stand; beside a call it is dropped."""
     the_plan = plan(client, "responses", stream, [WEATHER])
@@ -512,7 +512,7 @@ def test_messages_with_something_between_them(between: Step, stream: bool) -> No
 
 
 @each_client
-def test_a_call_in_a_message_behind_something_else(client: Dialect) -> None:
+def test_a_call_in_a_message_behind_something_else(client: ApiName) -> None:
     """It stands on lines of its own, though no empty line reaches the client."""
     body = WHOLE["responses"](["Hi", Thought("hm"), BARE], "stop")
     seen = read(client, False, rewrite(plan(client, "responses", False, [WEATHER]), "application/json", body)[1])
@@ -576,7 +576,7 @@ def test_an_event_of_an_unknown_type_is_passed_on(size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 300, 10**6])
 @each_client
-def test_a_finish_reason_in_every_chunk(client: Dialect, size: int) -> None:
+def test_a_finish_reason_in_every_chunk(client: ApiName, size: int) -> None:
     """The answer ends with the last one, not with the first."""
     words = {"index": 0, "delta": {"content": "word "}, "finish_reason": "stop"}
     body = b"".join(f"data: {json.dumps({'choices': [words]})}\n\n".encode() for _ in range(30))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.answers import plan
 from support.growth import LINEAR, growth
 from toolsimlib.events import CallDelta, CallStarted, ClientEvent, Closed, Ended, Finished, FinishReason, TextDelta
-from toolsimlib.plan import Dialect, Tool
+from toolsimlib.plan import ApiName, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.judge import Judge
@@ -27,7 +27,7 @@ SCRAPS = [f"{D6}, " * 40, D6, D20, ", ", " ", "[", "]", "```json\n", "```python\
 
 
 def client_output(
-    chunks: list[str], reason: FinishReason = "length", client: Dialect = "chat", strict: bool = False, **fields: Any
+    chunks: list[str], reason: FinishReason = "length", client: ApiName = "chat", strict: bool = False, **fields: Any
 ) -> tuple[str, list[str], object, Report]:
     """Return what the client gets for a text in ``chunks``: text, arguments, the finish reason; and the report."""
     report = Report()
@@ -97,7 +97,7 @@ def test_a_list_that_nobody_cut_off_is_no_loop() -> None:
 
 @pytest.mark.parametrize("client", ["chat", "responses"])
 @pytest.mark.parametrize("kind", LISTS)
-def test_a_loop_without_end_is_ended(client: Dialect, kind: str) -> None:
+def test_a_loop_without_end_is_ended(client: ApiName, kind: str) -> None:
     """An endless repetition ends the answer and counts once, whatever follows; the log gives the reason."""
     text = f"{LISTS[kind][0]}{D20}, " + ", ".join([D6] * ENDLESS)
     for chunks in ([text], list(text), [f"{text}, {D20}]"], list(f"{text}, {D6}, {D6}]\n```\nDone.")):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.answers import plan
-from toolsimlib.plan import Choice, Tool
+from toolsimlib.plan import Tool, ToolChoice
 from toolsimlib.response.toolbox import Lookup, Toolbox
 
 ADD = Tool("add", "add")
@@ -14,8 +14,10 @@ READ = Tool("fs__read", "read", namespace="fs")
 MASKED, UNKNOWN = Lookup(reason="MASKED_TOOL"), Lookup()
 
 
-def box(masked: tuple[str, ...] = (), choice: Choice | None = None, asks: frozenset[str] = frozenset(), **policy: Any):
-    fields = {"policy": policy, "masked": frozenset(masked), "choice": choice or Choice(), "asks": asks}
+def box(
+    masked: tuple[str, ...] = (), choice: ToolChoice | None = None, asks: frozenset[str] = frozenset(), **policy: Any
+):
+    fields = {"policy": policy, "masked": frozenset(masked), "choice": choice or ToolChoice(), "asks": asks}
     return Toolbox(plan("responses", "chat", True, [ADD, READ], **fields))
 
 
@@ -80,10 +82,10 @@ def test_a_masked_name_hides_no_tool_on_offer() -> None:
         ({}, True),
         ({"tool_allowlist": frozenset({"add", "read"})}, False),
         ({"tool_allowlist": frozenset({"add", "own"})}, True),
-        ({"choice": Choice("required", frozenset({"add"}))}, False),
-        ({"choice": Choice("auto", frozenset({"add", "fs__read"}))}, False),
-        ({"choice": Choice("none")}, False),
-        ({"choice": Choice("required")}, True),
+        ({"choice": ToolChoice("required", frozenset({"add"}))}, False),
+        ({"choice": ToolChoice("auto", frozenset({"add", "fs__read"}))}, False),
+        ({"choice": ToolChoice("none")}, False),
+        ({"choice": ToolChoice("required")}, True),
         ({"tool_denylist": frozenset({"own"})}, False),
         ({"tool_denylist": frozenset({"OWN", "Own"})}, False),
         ({"asks": frozenset({"UNKNOWN_TOOL"})}, False),

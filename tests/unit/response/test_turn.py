@@ -28,12 +28,12 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import Choice, Dialect
+from toolsimlib.plan import ApiName, ToolChoice
 from toolsimlib.report import Report
 from toolsimlib.response import client_calls, turn
-from toolsimlib.response.again import NO_CALL
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.judge import Judge
+from toolsimlib.response.retry import NO_CALL
 from toolsimlib.response.turn import Turn
 
 
@@ -93,7 +93,7 @@ def test_a_call_beyond_the_cap_ends_the_turn_where_it_begins() -> None:
 
 @pytest.mark.parametrize("broken", [CALL.replace("add", "foo"), CALL.replace("1", '"one"')])
 @pytest.mark.parametrize("api", ["chat", "responses"])
-def test_a_call_too_many_breaks_nothing(api: Dialect, broken: str) -> None:
+def test_a_call_too_many_breaks_nothing(api: ApiName, broken: str) -> None:
     """After the last allowed call, a strict tool's broken call is dropped, wherever the text is cut."""
     the_plan, text = plan(api, "chat", True, [STRICT], one_call=True), CALL + broken
     for size in (1, 7, len(text)):
@@ -131,8 +131,8 @@ def test_a_refused_structured_call_is_asked_about(call: StructuredCall) -> None:
     """If the model can be asked to mend it, its words tell the model what it called."""
     the_plan = dataclasses.replace(responses(), asks=frozenset({"MALFORMED_JSON", "UNKNOWN_TOOL"}))
     _, report, answer = run_events(the_plan, [call])
-    assert answer.again is not None
-    assert call.arguments in answer.again.words
+    assert answer.retry is not None
+    assert call.arguments in answer.retry.words
     assert report.warnings == []
 
 
@@ -330,13 +330,13 @@ def test_an_early_end_breaks_the_announced_call() -> None:
 def test_nothing_is_asked_again_behind_a_broken_call() -> None:
     """The client has seen it and must run nothing: neither a later fault nor the lack of a call causes a retry."""
     asks = frozenset({NO_CALL, "SCHEMA_MISMATCH", "MALFORMED_JSON"})
-    the_plan = responses(policy=INCREMENTAL, asks=asks, choice=Choice("required"))
+    the_plan = responses(policy=INCREMENTAL, asks=asks, choice=ToolChoice("required"))
     broken = TextDelta(CALL[:-17] + " ~~~ </tool_call>")
     for events in ([broken], [broken, StructuredCall("add", "[1]")]):
         emitted, _, answer = run_events(the_plan, [*events, Finished("stop"), Closed()])
         assert CallEnded("incomplete") in emitted
         assert emitted[-1] == Ended({0: "length"})
-        assert answer.again is None
+        assert answer.retry is None
 
 
 def test_a_failure_at_the_very_end_is_the_last_event() -> None:

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.responses import ResponseTextDeltaEvent
-from support.wire import ChatAnswer, Dialect, backend_answer, chat_frame
+from support.wire import ApiName, ChatAnswer, backend_answer, chat_frame
 from toolsimlib.events import BackendEvent
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.repeats import RepeatDecoder, RepeatReader, learned
 from toolsimlib.wire.sse import ServerSentEvent, SSEDecoder
 
 TEXTS = ("Hel", "lo ", 'a "quote"\n', "Grüße", "🐢🏔️", "\\", "\t\x01", "</tool_call>", "x" * 40, "\u2028", "1")
-APIS_NAMES: tuple[Dialect, ...] = ("chat", "responses")
+APIS_NAMES: tuple[ApiName, ...] = ("chat", "responses")
 
 
-def slowly(api: Dialect, chunks: Iterable[bytes]) -> list[BackendEvent]:
+def slowly(api: ApiName, chunks: Iterable[bytes]) -> list[BackendEvent]:
     decoder, reader = SSEDecoder(), APIS[api].reader()
     return [event for data in chunks for sse in decoder.feed(data) for event in reader.event(sse)]
 
 
-def quickly(api: Dialect, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], int]:
+def quickly(api: ApiName, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], int]:
     """Return the reader's events, and how many frames were repeats."""
     stream, decoder, reader = RepeatReader(APIS[api].reader()), RepeatDecoder(), APIS[api].reader()
     events, expected = list[BackendEvent](), list[BackendEvent]()
@@ -58,7 +58,7 @@ def test_a_stream_is_nearly_all_repeats() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS_NAMES)
-def test_every_single_cut(api: Dialect) -> None:
+def test_every_single_cut(api: ApiName) -> None:
     """A stream that comes in two pieces has the same result wherever the cut is."""
     _, body = backend_answer(api, True, TEXTS * 2)
     expected = slowly(api, [body, b""])
@@ -67,7 +67,7 @@ def test_every_single_cut(api: Dialect) -> None:
 
 
 @pytest.mark.parametrize("api", APIS_NAMES)
-def test_byte_by_byte(api: Dialect) -> None:
+def test_byte_by_byte(api: ApiName) -> None:
     """So does one whose bytes come alone, and one of single frames."""
     _, body = backend_answer(api, True, TEXTS * 3)
     expected = slowly(api, [body, b""])

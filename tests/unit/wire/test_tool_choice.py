@@ -1,6 +1,6 @@
 import pytest
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Choice, Tool
+from toolsimlib.plan import Tool, ToolChoice
 from toolsimlib.wire.tool_choice import hosted_choice, read_choice
 
 F = Tool("f", "f")
@@ -18,33 +18,33 @@ def param_of(function, *arguments, **options):
 @pytest.mark.parametrize(
     ("value", "choice"),
     [
-        (None, Choice()),
-        ("auto", Choice()),
-        ("none", Choice("none")),
-        ("required", Choice("required")),
-        ({"type": "function", "name": "f"}, Choice("required", frozenset({"f"}))),
-        ({"type": "function", "function": {"name": "f"}}, Choice("required", frozenset({"f"}))),
-        ({"type": "custom", "name": "g"}, Choice("required", frozenset({"g"}))),
-        ({"type": "custom", "custom": {"name": "g"}}, Choice("required", frozenset({"g"}))),
-        ({"type": "function", "name": "h"}, Choice("required", frozenset({"ns__h"}))),
-        ({"type": "function", "name": "ns__h"}, Choice("required", frozenset({"ns__h"}))),
-        ({"type": "function", "name": "h", "namespace": "ns"}, Choice("required", frozenset({"ns__h"}))),
+        (None, ToolChoice()),
+        ("auto", ToolChoice()),
+        ("none", ToolChoice("none")),
+        ("required", ToolChoice("required")),
+        ({"type": "function", "name": "f"}, ToolChoice("required", frozenset({"f"}))),
+        ({"type": "function", "function": {"name": "f"}}, ToolChoice("required", frozenset({"f"}))),
+        ({"type": "custom", "name": "g"}, ToolChoice("required", frozenset({"g"}))),
+        ({"type": "custom", "custom": {"name": "g"}}, ToolChoice("required", frozenset({"g"}))),
+        ({"type": "function", "name": "h"}, ToolChoice("required", frozenset({"ns__h"}))),
+        ({"type": "function", "name": "ns__h"}, ToolChoice("required", frozenset({"ns__h"}))),
+        ({"type": "function", "name": "h", "namespace": "ns"}, ToolChoice("required", frozenset({"ns__h"}))),
         (
             {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
-            Choice("auto", frozenset({"f"})),
+            ToolChoice("auto", frozenset({"f"})),
         ),
         (
             {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "function": {"name": "f"}}]},
-            Choice("required", frozenset({"f"})),
+            ToolChoice("required", frozenset({"f"})),
         ),
         (
             {
                 "type": "allowed_tools",
                 "allowed_tools": {"mode": "required", "tools": [{"type": "custom", "name": "g"}]},
             },
-            Choice("required", frozenset({"g"})),
+            ToolChoice("required", frozenset({"g"})),
         ),
-        ({"type": "allowed_tools", "tools": []}, Choice("auto", frozenset())),
+        ({"type": "allowed_tools", "tools": []}, ToolChoice("auto", frozenset())),
     ],
 )
 def test_read_choice(value, choice):
@@ -55,16 +55,16 @@ def test_read_choice(value, choice):
 @pytest.mark.parametrize(
     ("value", "choice", "notes"),
     [
-        ({"type": "web_search"}, Choice(), ["tool_choice:web_search"]),
-        ({"type": "mcp", "server_label": "x"}, Choice(), ["tool_choice:mcp"]),
+        ({"type": "web_search"}, ToolChoice(), ["tool_choice:web_search"]),
+        ({"type": "mcp", "server_label": "x"}, ToolChoice(), ["tool_choice:mcp"]),
         (
             {"type": "allowed_tools", "tools": [{"type": "function", "name": n} for n in ("f", "gone")]},
-            Choice("auto", frozenset({"f"})),
+            ToolChoice("auto", frozenset({"f"})),
             ["tool_choice:undeclared"],
         ),
         (
             {"type": "allowed_tools", "mode": "required", "tools": [{"type": "mcp"}]},
-            Choice("auto", frozenset()),
+            ToolChoice("auto", frozenset()),
             ["tool_choice:mcp"],
         ),
     ],
@@ -76,12 +76,12 @@ def test_ignored_choices_are_noted(value, choice, notes):
 
 def test_required_may_be_met_by_a_hosted_tool():
     """Without a tool of the client's own, "required" is about the hosted ones."""
-    assert read_choice("required", (), hosted=True, param="tool_choice") == (Choice(), ["tool_choice:required"])
+    assert read_choice("required", (), hosted=True, param="tool_choice") == (ToolChoice(), ["tool_choice:required"])
 
 
 @pytest.mark.parametrize(
     ("value", "choice"),
-    [("auto", Choice()), ("none", Choice("none")), ({"name": "f"}, Choice("required", frozenset({"f"})))],
+    [("auto", ToolChoice()), ("none", ToolChoice("none")), ({"name": "f"}, ToolChoice("required", frozenset({"f"})))],
 )
 def test_legacy_function_call(value, choice):
     """The legacy field has its own shape."""

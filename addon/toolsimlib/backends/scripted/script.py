@@ -20,7 +20,7 @@ from typing import Any
 from toolsimlib.backends.scripted.choose import choose
 from toolsimlib.backends.scripted.fill import fill, unanswered
 from toolsimlib.conversation import ClientRequest, Message, Text
-from toolsimlib.plan import Choice, Tool
+from toolsimlib.plan import Tool, ToolChoice
 from toolsimlib.request.manifest import Catalog, find_catalog, reminder
 from toolsimlib.request.record import is_error_record, read_call_record, read_output_record, sentinel_block, value_line
 from toolsimlib.wire.lenient import mapping
@@ -121,7 +121,7 @@ def _is_ours(line: str) -> bool:
     if read_call_record(line) or read_output_record(line):
         return True
     tag = re.search(r"<([^<>\s]+)>", line)
-    modes = (Choice(), Choice("required"))
+    modes = (ToolChoice(), ToolChoice("required"))
     return tag is not None and any(line == reminder(choice, sentinel=tag[1]) for choice in modes)
 
 

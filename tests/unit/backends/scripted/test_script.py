@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from toolsimlib.backends.scripted.script import DIRECTIONS, direction, messages_of, say
 from toolsimlib.conversation import Message, Text
-from toolsimlib.plan import Choice, Tool
+from toolsimlib.plan import Tool, ToolChoice
 from toolsimlib.request.manifest import manifest, reminder
 from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
 
@@ -24,8 +24,8 @@ def message(role: Any, text: str) -> Message:
     return Message(role, (Text(text),))
 
 
-def shown(*, tag: str = "tool_call", choice: Choice | None = None, tools: list[Tool] = TOOLS) -> Message:
-    text = manifest(tools, choice or Choice(), sentinel=tag, one_call=False, answer_format=None)
+def shown(*, tag: str = "tool_call", choice: ToolChoice | None = None, tools: list[Tool] = TOOLS) -> Message:
+    text = manifest(tools, choice or ToolChoice(), sentinel=tag, one_call=False, answer_format=None)
     return message("developer", f"Be kind.\n\n{text}")
 
 
@@ -54,12 +54,12 @@ def test_a_question_that_names_nothing_is_asked_back() -> None:
     """The model asks for the missing value instead of inventing one, unless a call is forced."""
     question = message("user", "What is the weather like?")
     assert "what is the city?" in say([shown(), question])
-    assert calls(say([shown(choice=Choice("required")), question])) == [("get_weather", {"city": "city"})]
+    assert calls(say([shown(choice=ToolChoice("required")), question])) == [("get_weather", {"city": "city"})]
 
 
 def test_a_forced_call_is_made() -> None:
     """A forced call is made even for small talk."""
-    [(name, _)] = calls(say([shown(choice=Choice("required"), tools=TOOLS[1:]), message("user", "Hello")]))
+    [(name, _)] = calls(say([shown(choice=ToolChoice("required"), tools=TOOLS[1:]), message("user", "Hello")]))
     assert name == "get_weather"
 
 
@@ -73,7 +73,7 @@ def test_it_answers_in_words_once_the_outputs_have_come() -> None:
             "user",
             '[function_call_output call_id=fc_001 output={"t":3}]\n'
             '[function_call_output name=g arguments={"of":"a b"} nth=2 output="light rain"]\n\n'
-            + reminder(Choice(), sentinel="tool_call"),
+            + reminder(ToolChoice(), sentinel="tool_call"),
         ),
     ]
     text = say(conversation)
@@ -92,8 +92,8 @@ def test_a_quoted_output_cannot_become_a_call() -> None:
 
 def test_what_toolsim_added_to_a_question_is_no_part_of_it() -> None:
     """The words of a manifest in a user message and of the reminder choose nothing and fill nothing."""
-    text = manifest(TOOLS, Choice(), sentinel="tool_call", one_call=False, answer_format=None)
-    added = reminder(Choice("required"), sentinel="tool_call")
+    text = manifest(TOOLS, ToolChoice(), sentinel="tool_call", one_call=False, answer_format=None)
+    added = reminder(ToolChoice("required"), sentinel="tool_call")
     question = message("user", f"{text}\n\nSend 'hi'\n\n{added}")
     assert calls(say([question])) == [("send", {"text": "hi"})]
 

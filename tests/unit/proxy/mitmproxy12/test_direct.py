@@ -21,7 +21,7 @@ from mitmproxy.proxy.layer import NextLayer
 from mitmproxy.proxy.layers.http import HTTPMode
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons
-from support.wire import ChatAnswer, Dialect, ResponsesAnswer, usage
+from support.wire import ApiName, ChatAnswer, ResponsesAnswer, usage
 from toolsimlib.plan import Policy
 from toolsimlib.proxy import slices
 from toolsimlib.proxy.exchange import Exchange
@@ -44,7 +44,7 @@ TEXTS = {
 }
 EXCHANGES = Exchanges()
 TOOL = {"name": "write", "parameters": {"type": "object"}}
-ASKED: dict[Dialect, tuple[str, dict[str, Any]]] = {
+ASKED: dict[ApiName, tuple[str, dict[str, Any]]] = {
     "chat": (
         "/v1/chat/completions",
         {"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function", "function": TOOL}]},
@@ -74,7 +74,7 @@ def options() -> Iterator[Options]:
 class Proxy:
     """mitmproxy's layers of one client connection, and what the addon's hooks do; no sockets."""
 
-    def __init__(self, options: Options, dialect: Dialect, policy: Policy, *, mode: str = "reverse:http://b:1") -> None:
+    def __init__(self, options: Options, dialect: ApiName, policy: Policy, *, mode: str = "reverse:http://b:1") -> None:
         self._dialect, self._policy = dialect, policy
         self.client = Client(peername=("c", 1), sockname=("p", 2), state=ConnectionState.OPEN)
         self.client.proxy_mode = ProxyMode.parse(mode)
@@ -158,7 +158,7 @@ class Proxy:
             self.exchange.begin(flow)
 
 
-def frames_of(dialect: Dialect, text: str, step: int) -> list[bytes]:
+def frames_of(dialect: ApiName, text: str, step: int) -> list[bytes]:
     answer = (ChatAnswer if dialect == "chat" else ResponsesAnswer)(counts=usage(dialect, 3, 4))
     pieces = [text[at : at + step] for at in range(0, len(text), step)]
     spoken = [frame for piece in pieces for frame in answer.add_text(piece)]
@@ -178,7 +178,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding
 
 
 def sent_by(
-    options: Options, dialect: Dialect, policy: Policy, reads: Sequence[bytes], *, long: bool
+    options: Options, dialect: ApiName, policy: Policy, reads: Sequence[bytes], *, long: bool
 ) -> tuple[list[list[tuple[str, bytes]]], int]:
     """Return what is sent for each read, and how many reads reached the layers."""
     reached = 0
@@ -223,7 +223,7 @@ def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
 @pytest.mark.parametrize("arguments", ["buffered", "incremental"])
 @pytest.mark.parametrize("case", TEXTS)
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
-def test_both_paths_send_the_same(options: Options, dialect: Dialect, case: str, arguments: Any) -> None:
+def test_both_paths_send_the_same(options: Options, dialect: ApiName, case: str, arguments: Any) -> None:
     """However a stream's bytes arrive, each read sends the same as through the layers, to either side."""
     policy = Policy(stream_arguments=arguments)
     for reads in reads_of(frames_of(dialect, TEXTS[case], 4)):
@@ -233,7 +233,7 @@ def test_both_paths_send_the_same(options: Options, dialect: Dialect, case: str,
 
 
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
-def test_most_reads_of_prose_never_reach_the_layers(options: Options, dialect: Dialect) -> None:
+def test_most_reads_of_prose_never_reach_the_layers(options: Options, dialect: ApiName) -> None:
     """Of a stream that arrives frame by frame, only the beginning and the end take the long path."""
     reads = chunked(frames_of(dialect, TEXTS["prose"] * 4, 4))
     _, reached = sent_by(options, dialect, Policy(), reads, long=False)

@@ -1,7 +1,7 @@
 import pytest
 from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text, Thought
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Choice
+from toolsimlib.plan import ToolChoice
 from toolsimlib.wire.chat.request import adopt, aside, call_ids, compose, read_request, uses_tools
 from toolsimlib.wire.responses.request import read_request as read_responses
 
@@ -142,7 +142,7 @@ def test_fields():
     """The fields that an answer depends on are read; null is the default."""
     request = read(tools=[F], tool_choice="none", n=2, stream=True, stream_options={"include_usage": True})
     assert (request.choice, request.n, request.form.stream, request.form.include_usage) == (
-        Choice("none"),
+        ToolChoice("none"),
         2,
         True,
         True,
@@ -154,7 +154,7 @@ def test_fields():
 def test_legacy_functions():
     """``functions`` asks for the legacy shape of calls, unless there are ``tools`` as well."""
     legacy = read(functions=[{"name": "f"}], function_call={"name": "f"})
-    assert (legacy.form.legacy_functions, legacy.choice) == (True, Choice("required", frozenset({"f"})))
+    assert (legacy.form.legacy_functions, legacy.choice) == (True, ToolChoice("required", frozenset({"f"})))
     assert not read(functions=[{"name": "f"}], tools=[F]).form.legacy_functions
 
 

@@ -1,7 +1,7 @@
 import pytest
 from toolsimlib.conversation import CallOutput, Message, Raw, Text
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Choice
+from toolsimlib.plan import ToolChoice
 from toolsimlib.wire.chat.request import read_request as read_chat
 from toolsimlib.wire.responses.request import adopt, aside, compose, echo, read_request, uses_tools
 
@@ -78,7 +78,7 @@ def test_fields():
     request = read(tools=[F, {"type": "web_search"}], tool_choice="required", parallel_tool_calls=False, stream=True)
     assert [tool.name for tool in request.tools] == ["f"]
     assert request.hosted == ({"type": "web_search"},)
-    assert request.choice == Choice("required")
+    assert request.choice == ToolChoice("required")
     assert (request.parallel, request.form.stream, request.form.include_usage) == (False, True, True)
     assert read(parallel_tool_calls=None, stream=None).parallel is True
 
@@ -276,14 +276,14 @@ def test_tools_without_a_conversation(body, param):
 def test_a_tool_is_chosen_by_its_type(kind):
     """As it is declared; a type that is not is ignored, with a note."""
     tools = [{"type": "shell"}, {"type": "apply_patch"}]
-    assert read({"role": "user", "content": "hi"}, tools=tools, tool_choice={"type": kind}).choice == Choice(
+    assert read({"role": "user", "content": "hi"}, tools=tools, tool_choice={"type": kind}).choice == ToolChoice(
         "required", frozenset({kind})
     )
     other = read({"role": "user", "content": "hi"}, tools=tools, tool_choice={"type": "local_shell"})
-    assert (other.choice, other.notes) == (Choice(), ("tool_choice:local_shell",))
+    assert (other.choice, other.notes) == (ToolChoice(), ("tool_choice:local_shell",))
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": kind}]}
     chosen = read({"role": "user", "content": "hi"}, tools=tools, tool_choice=allowed).choice
-    assert chosen == Choice("auto", frozenset({kind}))
+    assert chosen == ToolChoice("auto", frozenset({kind}))
 
 
 def test_a_request_beside_the_conversation() -> None:

@@ -87,7 +87,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class AskAgain:
+class Retry:
     """An answer that broke off at a ``fault``. ``words``: all that the model wrote; ``usage``: what it took, if known.
 
     ``otherwise``: what is emitted if nobody asks, including the end, without the usage. Whether that is the end of an

@@ -25,10 +25,10 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import Choice, Plan
+from toolsimlib.plan import Plan, ToolChoice
 from toolsimlib.report import Report
-from toolsimlib.response.again import CALL_FAULTS, EMPTY_ANSWER, AskAgain
 from toolsimlib.response.answer import Answer
+from toolsimlib.response.retry import CALL_FAULTS, EMPTY_ANSWER, Retry
 
 BROKEN = '<tool_call>{"name":"add","arguments":{"a":"x"}}</tool_call>'
 UNKNOWN = '<tool_call>{"name":"sub","arguments":{"a":1}}</tool_call>'
@@ -41,13 +41,13 @@ def round_of(*tools: Any, asks: frozenset[str] = CALL_FAULTS, **fields: Any) -> 
 
 def run(
     the_plan: Plan, *pieces: str, finish: FinishReason = "stop"
-) -> tuple[list[ClientEvent], AskAgain | None, Report, Answer]:
+) -> tuple[list[ClientEvent], Retry | None, Report, Answer]:
     """Return the events for a text, why the model is to be asked again, the report and the answer."""
     answer = Answer(the_plan, report := Report())
     emitted = [event for piece in pieces for event in answer.feed(TextDelta(piece))]
     for event in (Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
         emitted += answer.feed(event)
-    return emitted, answer.again, report, answer
+    return emitted, answer.retry, report, answer
 
 
 FAULTS = [
@@ -68,17 +68,17 @@ def test_a_call_that_fails_is_asked_again(
 ) -> None:
     """Nothing of the call is emitted; the fault has the reason and what was expected, ``otherwise`` the rest."""
     fields = {"masked": frozenset({"hidden"}), "policy": {"max_tool_args_bytes": 200}}
-    emitted, again, report, answer = run(round_of(offered, **fields), "Well. ", text)
+    emitted, retry, report, answer = run(round_of(offered, **fields), "Well. ", text)
     assert emitted[0] == TextDelta("Well. ")
     assert [type(event) for event in emitted[1:]] == [Failed]
-    assert again is not None
-    assert (again.fault.reason, again.fault.name) == (reason, name)
-    assert expected in again.fault.expected
-    assert again.words == "Well. " + text
+    assert retry is not None
+    assert (retry.fault.reason, retry.fault.name) == (reason, name)
+    assert expected in retry.fault.expected
+    assert retry.words == "Well. " + text
     assert report.error is None
     assert report.asked_again == [f"{reason}:{name}" if name else reason]
     asking_nobody, *_ = run(round_of(offered, asks=frozenset(), **fields), "Well. ", text)
-    assert _without_usage(emitted[:-1] + list(again.otherwise)) == _without_usage(asking_nobody)
+    assert _without_usage(emitted[:-1] + list(retry.otherwise)) == _without_usage(asking_nobody)
     assert answer.cut == (reason != "MALFORMED_JSON" or text.endswith("</tool_call>"))
 
 
@@ -95,10 +95,10 @@ def _without_usage(events: list[ClientEvent]) -> list[ClientEvent]:
 
 def test_what_was_emitted_stays() -> None:
     """A call before the one that fails is emitted at once, and is no part of what follows if nobody asks again."""
-    emitted, again, report, _ = run(round_of(), CALL + UNKNOWN)
+    emitted, retry, report, _ = run(round_of(), CALL + UNKNOWN)
     assert emitted[:-1] == whole_call(1)
-    assert again is not None
-    assert again.otherwise == (TextDelta(UNKNOWN), Ended({0: "stop"}))
+    assert retry is not None
+    assert retry.otherwise == (TextDelta(UNKNOWN), Ended({0: "stop"}))
     assert report.calls == ["add"]
 
 
@@ -106,34 +106,34 @@ def test_an_announced_call_is_not_asked_again() -> None:
     """The client already has its arguments: it ends incomplete, as without asking again."""
     the_plan = round_of(policy={"stream_arguments": "incremental"})
     text = '<tool_call>{"name":"add","arguments":{"a" 1}}</tool_call>'
-    emitted, again, *_ = run(the_plan, *text)
+    emitted, retry, *_ = run(the_plan, *text)
     assert any(isinstance(event, CallStarted) for event in emitted)
-    assert again is None
+    assert retry is None
 
 
 def test_talk_about_the_syntax_is_talk() -> None:
     """A block that holds no call is text, and the answer continues after it."""
     text = "Write <use_tool>…</use_tool>, or <tool_call>, and then JSON."
-    emitted, again, *_ = run(round_of(), text)
-    assert again is None
+    emitted, retry, *_ = run(round_of(), text)
+    assert retry is None
     assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == text
 
 
 @pytest.mark.parametrize("text", ['<tool_call>{"name":"add","arguments":{"a":', '{"name": "add", "arguments": {"a"'])
 def test_a_call_that_is_cut_off_can_go_on(text: str) -> None:
     """A call cut by the length limit is stored unchanged; the answer that continues it yields the whole call."""
-    emitted, again, *_ = run(round_of(), "So:\n" + text, finish="length")
-    assert again is not None
-    assert (again.fault.reason, again.fault.begun) == ("CALL_CUT_OFF", text)
-    assert again.otherwise == (TextDelta(text), Ended({0: "length"}))
+    emitted, retry, *_ = run(round_of(), "So:\n" + text, finish="length")
+    assert retry is not None
+    assert (retry.fault.reason, retry.fault.begun) == ("CALL_CUT_OFF", text)
+    assert retry.otherwise == (TextDelta(text), Ended({0: "length"}))
     assert emitted[:-1] == [TextDelta("So:\n")]
     rest = "1}}</tool_call>" if text.startswith("<") else ": 1}}"
-    emitted, again, report, _ = run(round_of(begun=text), rest)
-    assert again is None
+    emitted, retry, report, _ = run(round_of(begun=text), rest)
+    assert retry is None
     assert report.calls == ["add"]
-    emitted, again, *_ = run(round_of(begun=text), "", finish="length")
-    assert again is not None
-    assert again.fault.begun == text
+    emitted, retry, *_ = run(round_of(begun=text), "", finish="length")
+    assert retry is not None
+    assert retry.fault.begun == text
 
 
 @pytest.mark.parametrize("how", ["buffered", "incremental"])
@@ -149,15 +149,15 @@ def test_what_stands_before_a_call_is_no_part_of_it(before: str, emitted: list[C
     half = '<tool_call>{"name":"sub","arguments":{"a":'
     the_plan = round_of(policy={"stream_arguments": how})
     for pieces in ([before + half], [*(before + half)]):
-        events, again, *_ = run(the_plan, *pieces, finish="length")
-        assert again is not None
-        content = again.otherwise[0]
+        events, retry, *_ = run(the_plan, *pieces, finish="length")
+        assert retry is not None
+        content = retry.otherwise[0]
         assert isinstance(content, TextDelta)
-        assert again.fault.begun == half == content.text.lstrip()
+        assert retry.fault.begun == half == content.text.lstrip()
         assert events[:-1] == emitted
-    events, again, *_ = run(the_plan, before + half)
-    assert again is not None
-    assert (again.fault.reason, events[:-1]) == ("MALFORMED_JSON", emitted)
+    events, retry, *_ = run(the_plan, before + half)
+    assert retry is not None
+    assert (retry.fault.reason, events[:-1]) == ("MALFORMED_JSON", emitted)
 
 
 @pytest.mark.parametrize("policy", [{"suppress_tail_after_tools": True}, {"stop_after_tools": "on"}, {}])
@@ -166,22 +166,22 @@ def test_where_text_behind_calls_is_dropped_so_is_a_broken_call(broken: str, pol
     """If nobody asks again, it is treated like any text there, wherever the text is cut."""
     text = f"{CALL}\n {broken}"
     for pieces in ([text], [*text]):
-        emitted, again, *_ = run(round_of(policy=policy), *pieces, finish="length")
-        assert again is not None
+        emitted, retry, *_ = run(round_of(policy=policy), *pieces, finish="length")
+        assert retry is not None
         assert emitted[:-1] == whole_call(1)
-        content = [event.text for event in again.otherwise if isinstance(event, TextDelta)]
+        content = [event.text for event in retry.otherwise if isinstance(event, TextDelta)]
         assert content == ([] if policy else [f"\n {broken}"])
 
 
 def test_an_answer_that_had_to_call() -> None:
     """Its text stays, and the model is asked for a call; but not if it made one, or was filtered."""
-    required = {"choice": Choice("required")}
-    emitted, again, *_ = run(round_of(**required), "I cannot.")
-    assert again is not None
-    assert again.fault.reason == "NO_CALL"
+    required = {"choice": ToolChoice("required")}
+    emitted, retry, *_ = run(round_of(**required), "I cannot.")
+    assert retry is not None
+    assert retry.fault.reason == "NO_CALL"
     assert emitted[:-1] == [TextDelta("I cannot.")]
-    assert again.otherwise == (Ended({0: "stop"}),)
-    assert again.usage == Usage(1, 2, 3)
+    assert retry.otherwise == (Ended({0: "stop"}),)
+    assert retry.usage == Usage(1, 2, 3)
     assert run(round_of(**required), "")[1] is not None
     assert run(round_of(**required), CALL)[1] is None
     assert run(round_of(**required), "No.", finish="content_filter")[1] is None
@@ -195,13 +195,13 @@ def test_an_empty_answer_after_a_tools_output(content: str) -> None:
     answer = Answer(after, Report())
     answer.feed(ReasoningDelta("hm") if content == "<reasoning>" else TextDelta(content))
     answer.feed(Closed())
-    assert answer.again is not None
-    assert answer.again.fault.reason == EMPTY_ANSWER
+    assert answer.retry is not None
+    assert answer.retry.fault.reason == EMPTY_ANSWER
     for event in (RefusalDelta("no"), PassThrough({"type": "x"}), TextDelta("18 degrees")):
         answer = Answer(after, Report())
         answer.feed(event)
         answer.feed(Closed())
-        assert answer.again is None
+        assert answer.retry is None
     assert run(round_of(asks=frozenset({EMPTY_ANSWER})), content)[1] is None
 
 
@@ -210,7 +210,7 @@ def test_a_backend_that_breaks_off_has_failed() -> None:
     answer = Answer(round_of(), Report())
     answer.feed(TextDelta('<tool_call>{"name":"add","argu'))
     emitted = answer.end_of_input()
-    assert answer.again is None
+    assert answer.retry is None
     assert isinstance(emitted[-1], Failed)
 
 
@@ -222,14 +222,14 @@ def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) 
     edges = [0, *cuts, len(text)]
     pieces = [text[a:b] for a, b in pairwise(edges)]
     both = [run(round_of(STRICT), *cut_text) for cut_text in ([text], pieces)]
-    (whole, again, *_), (cut, other, *_) = both
+    (whole, retry, *_), (cut, other, *_) = both
     assert _without_usage(whole) == _without_usage(cut)
-    assert (again and again.fault) == (other and other.fault)
+    assert (retry and retry.fault) == (other and other.fault)
 
 
 def test_nobody_is_asked_where_nothing_is_asked_for() -> None:
     """Without reasons to ask, the words are not even stored."""
-    emitted, again, _, answer = run(round_of(tool("f"), asks=frozenset()), UNKNOWN)
-    assert again is None
+    emitted, retry, _, answer = run(round_of(tool("f"), asks=frozenset()), UNKNOWN)
+    assert retry is None
     assert emitted[0] == TextDelta(UNKNOWN)
     assert answer._turns[0].faults.words == ""
