@@ -210,19 +210,17 @@ def test_together_as_one_by_one(
         assert client_bytes(the_plan, writes, slowly=False) == expected
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("client", ["chat", "responses"])
-@pytest.mark.parametrize(("backend", "arguments"), [("chat", "incremental"), ("responses", "buffered")])
-def test_together_at_every_cut(client: ApiName, backend: ApiName, arguments: str) -> None:
-    """One answer with thoughts, prose and calls, in two pieces, wherever it is cut, and byte by byte.
+@pytest.mark.parametrize(("api", "arguments"), [("chat", "incremental"), ("responses", "buffered")])
+def test_together_wherever_it_is_cut(api: ApiName, arguments: str) -> None:
+    """One answer with thoughts, prose and calls, in two pieces, cut at every 23rd byte, and byte by byte.
 
-    The effect of a cut depends on the reader, so for the writer of the other API every seventh one is enough.
+    The effect of a cut depends on the reader, which `test_repeats` cuts at every byte.
     """
     runs: list[Run] = [("think", ["Let ", "me ", "see "]), ("say", [LONG[at : at + 7] for at in range(0, 35, 7)])]
     runs += [("say", ["Hm.\n", "a < b"] * 2), ("say", [CALL, "\n"])]
-    the_plan = plan(client, backend, True, [tool("f")], policy={"stream_arguments": arguments})
-    frames = backend_frames(backend, runs, 1)
+    the_plan = plan(api, api, True, [tool("f")], policy={"stream_arguments": arguments})
+    frames = backend_frames(api, runs, 1)
     expected, body = client_bytes(the_plan, frames, slowly=True), b"".join(frames)
-    for cut in range(1, len(body), 1 if client == backend else 7):
+    for cut in range(1, len(body), 23):
         assert client_bytes(the_plan, [body[:cut], body[cut:]], slowly=False) == expected
     assert client_bytes(the_plan, [bytes([byte]) for byte in body], slowly=False) == expected
