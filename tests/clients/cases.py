@@ -147,7 +147,8 @@ both_apis = pytest.mark.parametrize("api", ["responses", "chat"])
 
 def _pairs(*pairs: tuple[str, str]) -> pytest.MarkDecorator:
     named = [pytest.param(api, dialect, id=f"{api}-over_{dialect}") for api, dialect in pairs]
-    return pytest.mark.parametrize(("api", "stage"), named, indirect=["stage"])
+    # Without a scope of its own the stage would be started anew for each test: the API is not a fixture.
+    return pytest.mark.parametrize(("api", "stage"), named, indirect=["stage"], scope="session")
 
 
 # A client sees nothing but its own API, whichever its backend speaks. So each is tested with a backend of the same API,
