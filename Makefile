@@ -117,9 +117,11 @@ web: run  ## The same, with its turns to be watched in a browser
 demo: $(VENV)/.addon  ## Play one turn of each kind with the scripted model, and go on serving it
 	$(BIN)/toolsim demo --port $(PORT) $(OPTIONS)
 
-# By file: a file starts its proxy or backend only once. Many more workers than cores break tests that depend on time.
+# By file: a file starts its proxy or backend only once. In the order of conftest.py: pytest-xdist would begin with the
+# files of most tests, which are the quickest. Many more workers than cores break tests that depend on time.
+BY_FILE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: setup  ## Run all tests (WORKERS=0 for one after the other)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest $(BY_FILE) $(ARGS)
 
 # All tests of the pure part, on all cores: the inner loop of development.
 quick: $(VENV)/.test  ## Run what proves the pure part, in seconds
@@ -157,7 +159,7 @@ soak: setup  ## Load a real mitmdump with faults for SECONDS, and count (STREAMS
 coverage: setup  ## Measure branch coverage, in started programs too (fails below 95 %; ARGS="tests/unit" for a part)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[coverage]'
 	$(BIN)/coverage erase
-	-HYPOTHESIS_PROFILE=quick $(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	-HYPOTHESIS_PROFILE=quick $(BIN)/coverage run -m pytest $(BY_FILE) $(ARGS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 

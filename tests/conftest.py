@@ -59,6 +59,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:(tagMap|typeMap) is deprecated:DeprecationWarning")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, those of real programs, so that no worker is left alone with one."""
+    items.sort(key=lambda item: "unit" in item.path.parts)
+
+
 def _refuse_skip[Report: (pytest.TestReport, pytest.CollectReport)](report: Report) -> Report:
     if report.skipped and os.environ.get("CI") == "true" and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2].removeprefix("Skipped: ")

@@ -83,10 +83,9 @@ def pytest_in(project: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def run(project: Path, *, words: str = "hi", options: str = "") -> tuple[int, str]:
-    (project / "test_agent.py").write_text(PROJECT.replace("WORDS", words).replace("OPTIONS", options))
-    done = pytest_in(project)
-    return done.returncode, done.stdout + done.stderr
+def agent_tests(project: Path, name: str, *, words: str = "hi", options: str = "") -> None:
+    """Write a file of tests of an agent that asks ``words``; ``options`` are those with which it compares."""
+    (project / f"test_{name}.py").write_text(PROJECT.replace("WORDS", words).replace("OPTIONS", options))
 
 
 @pytest.mark.slow
@@ -104,32 +103,24 @@ def test_a_suite_that_does_not_ask_for_it_pays_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_green(project: Path) -> None:
-    """Recorded requests are answered, any number of times, and nothing has changed since."""
-    code, output = run(project)
-    assert code == 0, output
-    assert "4 passed" in output
-
-
-@pytest.mark.slow
-def test_red_for_another_question(project: Path) -> None:
-    """The nearest recording and the place are named, even if the client swallowed the error."""
-    code, output = run(project, words="ho")
-    assert code == 1
-    assert "2 failed, 2 passed" in output
+def test_green_and_red(project: Path) -> None:
+    """Recorded requests are answered, any number of times; what has changed since is named."""
+    agent_tests(project, "green")
+    agent_tests(project, "question", words="ho")
+    agent_tests(project, "manifest", options=', manifest="typescript"')
+    done = pytest_in(project)
+    output = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "3 failed, 9 passed" in output
+    failed = {line.split()[1] for line in output.splitlines() if line.startswith("FAILED ")}
+    assert failed == {"test_question.py::test_calls", "test_question.py::test_carefree", "test_manifest.py::test_same"}
+    # The nearest recording and the place are named, even if the client swallowed the error.
     place = (
         "No recorded exchange began with this request; the nearest is chat-whole-one-call-0001.flow:\n"
         '  body.messages[0 user].content: got "ho", expected "hi"'
     )
     assert output.count(place) == 2, output
-
-
-@pytest.mark.slow
-def test_red_for_another_manifest(project: Path) -> None:
-    """What clients or models would get differently is named by file and place."""
-    code, output = run(project, options=', manifest="typescript"')
-    assert code == 1
-    assert "1 failed, 3 passed" in output
+    # So is what clients or models would get differently, by file and place.
     assert "chat-whole-one-call-0001.flow: 1 difference" in output
     assert "request.body.messages[0 system].content line 3: got " in output
 
@@ -137,13 +128,13 @@ def test_red_for_another_manifest(project: Path) -> None:
 @pytest.mark.slow
 def test_red_for_what_cannot_be(project: Path) -> None:
     """An unknown option and a folder without recordings are reported in one line each."""
-    _, output = run(project, options=', manifes="typescript"')
+    agent_tests(project, "misspelt", options=', manifes="typescript"')
+    (project / "test_empty.py").write_text((project / "test_misspelt.py").read_text().replace("recordings", "empty"))
+    (project / "empty").mkdir()
+    output = pytest_in(project).stdout
     assert "E   " not in output, "a traceback"
     assert output.count("toolsim_manifes: no such option; did you mean toolsim_manifest?\n") == 1, output
-    for file in (project / "recordings").iterdir():
-        file.unlink()
-    _, output = run(project)
-    assert f"toolsim_replay: no .flow file at {project / 'recordings'}" in output
+    assert f"toolsim_replay: no .flow file at {project / 'empty'}" in output
 
 
 def test_pytest_finds_it() -> None:
