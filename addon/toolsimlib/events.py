@@ -1,6 +1,6 @@
 """The events inside an answer.
 
-A reader turns backend bytes into ``BackendEvent``s; the turn turns those into ``ClientEvent``s; a writer turns these
+A reader turns backend bytes into ``BackendEvent``s; a choice turns those into ``ClientEvent``s; a writer turns these
 into client bytes. Both sets are closed: match on them. ``choice`` is the index of a chat choice; the Responses API only
 knows choice 0.
 """
@@ -52,7 +52,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """Visible text. From a reader it may still hold call blocks, from the turn it never does. Never empty."""
+    """Visible text. From a reader it may still hold call blocks, from a choice it never does. Never empty."""
 
     text: str
     choice: int = 0
@@ -84,7 +84,7 @@ class ReasoningDelta:
 class StructuredCall:
     """A whole call from a backend that does emit calls. ``arguments``: JSON text, or a custom tool's raw input.
 
-    ``call_id`` is the backend's, for display only; the turn gives calls its own ids. ``whole`` is false if the answer
+    ``call_id`` is the backend's, for display only; a choice gives calls its own ids. ``whole`` is false if the answer
     was cut off, perhaps within the call. ``key``: that of its ``StructuredDelta``s, "" if there were none.
     """
 

@@ -10,6 +10,7 @@ from toolsimlib.events import BackendEvent, CallDelta, CallEnded, CallStarted, C
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report
 from toolsimlib.response.answer import Answer
+from toolsimlib.response.retrying import answer_for
 
 ADD = tool("add", a="number")
 STRICT = tool("add", True, a="number")
@@ -27,7 +28,7 @@ def whole_call(number: int, name: str = "add", arguments: str = ARGS, choice: in
 
 def run_events(the_plan: Plan, events: Sequence[BackendEvent]) -> tuple[list[ClientEvent], Report, Answer]:
     report = Report()
-    answer = Answer(the_plan, report)
+    answer = answer_for(the_plan, report)
     return [out for event in events for out in answer.feed(event)], report, answer
 
 

@@ -17,7 +17,7 @@ from toolsimlib.loop.merge import Merger
 from toolsimlib.loop.opinion import SecondOpinion
 from toolsimlib.plan import FIND_TOOLS, AnswerForm, Policy
 from toolsimlib.report import Report, entry
-from toolsimlib.response.notes import Notes
+from toolsimlib.response.reported import ClientRecord
 from toolsimlib.response.retry import SECOND_OPINION, Retry
 from toolsimlib.response.verdict import INVALID_CALL
 from toolsimlib.wire.dialect import Api
@@ -130,7 +130,7 @@ class _Answering:
         self._merger = Merger(
             text_follows_calls=job.api.text_follows_calls or in_words, max_calls=job.policy.tool_block_max
         )
-        self._notes = Notes(job.api, job.form, job.report)
+        self._record = ClientRecord(job.api, job.form, job.report)
         self._held: list[ClientEvent] = []  # Emitted once the answer is opened.
         self._last: Retry | None = None  # Why the current round was asked.
 
@@ -227,7 +227,7 @@ class _Answering:
                 yield out
 
     def _note(self, event: ClientEvent) -> None:
-        self._notes.note(event)
+        self._record.take(event)
         if self._hosted is not None:
             self._hosted.emitted(event)
 

@@ -22,7 +22,7 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.response.parting import EMPTY_LINE
+from toolsimlib.response.speech import EMPTY_LINE
 from toolsimlib.wire.dialect import Reader, api_of_answer, api_of_event
 from toolsimlib.wire.errors import read_error
 from toolsimlib.wire.json_codec import parse_object

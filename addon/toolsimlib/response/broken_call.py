@@ -17,27 +17,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.pieces import Block
-from toolsimlib.response.untagged import Piece, Untagged
+from toolsimlib.response.pieces import Block, BrokenCall, Piece
+from toolsimlib.response.untagged import Untagged
 from toolsimlib.response.verdict import MALFORMED_JSON, SCHEMA_MISMATCH, Call, Rejected, Violation
 
 _HEAD = re.compile(r'(?P<fence>```(?i:json|tool_call)?[ \t\r]*\n\s*)?(?:\[\s*)?\{\s*"name"\s*:\s*"([^"\\]+)"[\s,]*')
 _KEYS = ('"arguments"', '"parameters"')
 _CLOSING_MARK = re.compile(r"\n?[ \t\r]*```+\s*\Z")
 _FAULTS = (MALFORMED_JSON, SCHEMA_MISMATCH)
-
-
-@dataclass(frozen=True, slots=True)
-class BrokenCall:
-    """A whole answer that was held back, and what is wrong with it as a call; None: it is merely text."""
-
-    raw: str
-    refused: Rejected | Violation | None
 
 
 class BrokenCalls:

@@ -33,7 +33,7 @@ from toolsimlib.report import Report, code_of, entry, loggable_name
 from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
 from toolsimlib.response.call_forms import FOREIGN, read_form
 from toolsimlib.response.checker import BUDGET_SECONDS, SCHEMA_UNSETTLED, UNSETTLED, SchemaChecker
-from toolsimlib.response.pieces import Block
+from toolsimlib.response.pieces import Block, Oversize
 from toolsimlib.response.repeated import REPEATED_KEYS, split_arguments, split_repeated
 from toolsimlib.response.toolbox import Lookup, Toolbox
 from toolsimlib.response.verdict import (
@@ -87,8 +87,10 @@ class Judge:
         self._searched = 0  # Bytes of outputs that have been searched (_MAX_SEARCHED).
         self._checker = SchemaChecker(self._warn, seconds=seconds, max_schema_bytes=plan.policy.max_schema_bytes)
 
-    def block(self, block: Block) -> list[Verdict]:
+    def block(self, block: Block | Oversize) -> list[Verdict]:
         """Return the verdicts on what one block holds, in source order; nothing follows a Violation."""
+        if isinstance(block, Oversize):
+            return [self._oversize(block.raw)]
         if block.form == "xml":
             calls = read_form(block.opening, block.body)
             if not self._repair:
@@ -124,7 +126,7 @@ class Judge:
             return [replace(rejected[0], raw=block.raw)]
         return verdicts
 
-    def oversize(self, raw: str) -> Verdict:
+    def _oversize(self, raw: str) -> Verdict:
         """Return the verdict on the beginning of a block that is over the size limit."""
         _, _, inside = raw.partition(">")
         name = name_of(inside[:_MAX_HEADER])

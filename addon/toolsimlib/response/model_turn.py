@@ -14,10 +14,10 @@ from toolsimlib.errors import ApiError
 from toolsimlib.events import BackendEvent, ClientEvent, Failed, ReasoningDelta, StructuredDelta, TextDelta
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report, entry
-from toolsimlib.response.answer import Answer
 from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.preview import announces_early
 from toolsimlib.response.retry import Retry
+from toolsimlib.response.retrying import answer_for
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.repeats import RepeatReader
@@ -54,7 +54,7 @@ class ModelTurn:
         self._reader = APIS[plan.backend].reader()
         # A call that can be asked for again is held back until it is complete.
         self._reader.streams_ahead = announces_early(plan) and not plan.asks
-        self._answer = Answer(plan, report, seconds=check_seconds)
+        self._answer = answer_for(plan, report, seconds=check_seconds)
         is_stream = content_type.lower().startswith("text/event-stream")
         self._stream = RepeatReader(self._reader, max_event_bytes) if is_stream else None
         self._body: list[bytes] = []

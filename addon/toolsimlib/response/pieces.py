@@ -1,11 +1,13 @@
-"""What the sentinel makes of a text: prose as plain strings, and blocks."""
+"""What a parser makes of a text: prose as plain strings, and pieces that may be calls; and what every parser offers."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
+
+from toolsimlib.response.verdict import Accepted, Rejected, Violation
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,63 @@ class Fragment:
     text: str
 
 
-Piece = str | Block | Oversize | Fragment
+TaggedPiece = str | Block | Oversize | Fragment
+"""What the sentinel returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """One unit of untagged calls: ``raw`` as the model wrote it, and the calls that it stands for.
+
+    ``ends``: the answer ends there.
+    """
+
+    raw: str
+    calls: tuple[Accepted, ...]
+    ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FenceMark:
+    """The opening or the closing line of a fence around tagged blocks: text, unless they are calls."""
+
+    raw: str
+    opening: bool
+
+
+Piece = TaggedPiece | Calls | FenceMark
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenCall:
+    """A whole answer that was held back, and what is wrong with it as a call; None: it is merely text."""
+
+    raw: str
+    refused: Rejected | Violation | None
+
+
+class Parser(Protocol):
+    """Finds calls in a text that arrives in pieces. What it returns adds up to the text."""
+
+    @property
+    def in_block(self) -> bool:
+        """Whether text is being held back because it may be a call."""
+
+    @property
+    def open_size(self) -> int:
+        """How many characters of the open tagged block have arrived, 0 if none is open."""
+
+    def feed(self, text: str) -> Sequence[Piece]:
+        """Return what ``text`` completes."""
+
+    def release(self) -> Sequence[Piece]:
+        """Return what is held back only while the answer has nothing but text: now it has more."""
+
+    def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
+        """Return what is left at the end of the text. Nothing may be fed after it.
+
+        ``cut``: the text is known not to be all that the model would have written.
+        """
 
 
 def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece
+from toolsimlib.response.pieces import Block, Fragment, Oversize, TaggedPiece
 from toolsimlib.response.sentinel import Sentinel
 
 _MAX_LINE = 4096
@@ -56,21 +56,21 @@ class Quotation:
         """How many characters of the open block have arrived, 0 if none is open."""
         return self._sentinel.open_size
 
-    def feed(self, text: str) -> list[Piece]:
+    def feed(self, text: str) -> list[TaggedPiece]:
         """Return what ``text`` completes."""
         return self._take(self._sentinel.feed(text))
 
-    def release(self) -> list[Piece]:
+    def release(self) -> list[TaggedPiece]:
         """Return nothing: other items mean nothing to what is held back here."""
         return []
 
-    def finish(self, *, cut: bool = False) -> list[Piece]:
+    def finish(self, *, cut: bool = False) -> list[TaggedPiece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
         out = self._take(self._sentinel.finish(cut=cut))
         return out + self._read_tail("", is_all=True)
 
-    def _take(self, pieces: Iterable[Piece]) -> list[Piece]:
-        out: list[Piece] = []
+    def _take(self, pieces: Iterable[TaggedPiece]) -> list[TaggedPiece]:
+        out: list[TaggedPiece] = []
         for piece in pieces:
             if isinstance(piece, str):
                 if self._held:
@@ -86,7 +86,7 @@ class Quotation:
                 out.append(piece)
         return out
 
-    def _block(self, block: Block | Oversize) -> list[Piece]:
+    def _block(self, block: Block | Oversize) -> list[TaggedPiece]:
         self._line.read_block()
         if self._line.is_quotation:
             return [block.raw]
@@ -96,7 +96,7 @@ class Quotation:
             return []
         return [block]
 
-    def _read_tail(self, text: str, *, is_all: bool = False, goes_on: bool = False) -> list[Piece]:
+    def _read_tail(self, text: str, *, is_all: bool = False, goes_on: bool = False) -> list[TaggedPiece]:
         """Take text after a held block; return what that decides (rule 2).
 
         ``is_all``: no text follows it directly. ``goes_on``: but another block in the same line does.
@@ -110,7 +110,7 @@ class Quotation:
         if closing is not None and end == -1 and closing.end() <= _MAX_LINE:
             if closing.end() == len(self._tail) and not is_all:
                 return []  # It may be the beginning of a longer mark.
-            held: list[Piece] = [piece if isinstance(piece, str) else piece.raw for piece in self._held]
+            held: list[TaggedPiece] = [piece if isinstance(piece, str) else piece.raw for piece in self._held]
             return self._release(held, closing.end())
         is_over = len(self._held) >= _MAX_HELD if goes_on else is_all
         if end != -1 or is_over or len(self._tail) > _MAX_LINE:
@@ -120,7 +120,7 @@ class Quotation:
             self._tail = ""
         return []
 
-    def _release(self, held: list[Piece], read: int) -> list[Piece]:
+    def _release(self, held: list[TaggedPiece], read: int) -> list[TaggedPiece]:
         """Return what was ``held``, and the tail; its first ``read`` characters close the mark."""
         tail, self._held, self._tail = self._tail, [], ""
         self._line.close_mark()

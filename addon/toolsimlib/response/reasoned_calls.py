@@ -26,7 +26,7 @@ from toolsimlib.events import (
     ReasoningDelta,
     TextDelta,
 )
-from toolsimlib.response.pieces import Block, Oversize, Piece, joined
+from toolsimlib.response.pieces import Block, Oversize, TaggedPiece, joined
 from toolsimlib.response.quotation import Quotation
 from toolsimlib.response.sentinel import Sentinel
 
@@ -66,11 +66,11 @@ class ReasonedCalls:
                 return [*self._end(cut=False), event]
         return [*self._end(cut=True), event]
 
-    def _reasoning(self, pieces: Sequence[Piece]) -> list[BackendEvent]:
-        parts: Iterator[Piece] = joined(pieces)
+    def _reasoning(self, pieces: Sequence[TaggedPiece]) -> list[BackendEvent]:
+        parts: Iterator[TaggedPiece] = joined(pieces)
         return [replace(self._like, text=text) for part in parts for text in self._certain(part)]
 
-    def _certain(self, piece: Piece) -> Iterator[str]:
+    def _certain(self, piece: TaggedPiece) -> Iterator[str]:
         """Yield what is reasoning for certain, now that ``piece`` has come."""
         match piece:
             case Block():

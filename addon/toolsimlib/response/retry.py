@@ -31,9 +31,8 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.plan import FIND_TOOLS, Plan
-from toolsimlib.response.broken_call import BrokenCall
-from toolsimlib.response.gap import Gap
-from toolsimlib.response.untagged import Piece
+from toolsimlib.response.pieces import BrokenCall, Piece
+from toolsimlib.response.speech import Gap
 from toolsimlib.response.verdict import (
     ARGUMENTS_TOO_LARGE,
     MALFORMED_JSON,

@@ -16,7 +16,7 @@ from toolsimlib.plan import Plan
 from toolsimlib.report import Report
 from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.model_turn import ModelTurn
-from toolsimlib.response.notes import Notes
+from toolsimlib.response.reported import ClientRecord
 from toolsimlib.response.retry import Retry
 from toolsimlib.wire.dialect import APIS, Writer, written_error
 from toolsimlib.wire.json_codec import dump
@@ -54,7 +54,7 @@ class ResponseRewriter:
             plan, report, content_type=content_type, max_event_bytes=max_event_bytes, check_seconds=check_seconds
         )
         self._writer = writer or APIS[plan.client].writer(plan.form)
-        self._notes = Notes(APIS[plan.client], plan.form, report)
+        self._record = ClientRecord(APIS[plan.client], plan.form, report)
         self._listener = listener
         self.done = False
         self.status = 200
@@ -98,7 +98,7 @@ class ResponseRewriter:
         if self._listener is not None:
             self._listener(events, self._turn.retry if self._turn.done else None)
         for event in events:
-            self._notes.note(event)
+            self._record.take(event)
             frames += self._writer.write(event)
         if not self._turn.done:
             return frames

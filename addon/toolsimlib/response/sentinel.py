@@ -43,7 +43,7 @@ from typing import Literal
 from toolsimlib.response.call_forms import JSON, CallForm, reads_cleanly, row_at
 from toolsimlib.response.foreign_end import foreign_end
 from toolsimlib.response.json_body import JsonBody
-from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece, characters_within, utf8_length
+from toolsimlib.response.pieces import Block, Fragment, Oversize, TaggedPiece, characters_within, utf8_length
 from toolsimlib.response.tags import OpenValue, behind_fence, ends, held_from, tags
 from toolsimlib.response.thought import Thought
 from toolsimlib.response.unread import UnreadBlocks
@@ -76,7 +76,7 @@ class Sentinel:
         self._tags = tags(tag, use_tool, foreign)
         self._limit = limit
         self._fragments = fragments
-        self._out: list[Piece] = []
+        self._out: list[TaggedPiece] = []
         # The current text, and how far it has been read. What is held back of it is prepended to the next piece.
         self._text, self._pos, self._held = "", 0, ""
         self._final = self._was_cut = False
@@ -107,14 +107,14 @@ class Sentinel:
         """How many characters of the open block have arrived, 0 if none is open."""
         return sum(map(len, self._pieces)) + len(self._held) if self._opening else 0
 
-    def feed(self, text: str) -> list[Piece]:
+    def feed(self, text: str) -> list[TaggedPiece]:
         """Return what ``text`` completes."""
         if self._is_idle and "<" not in text and "[" not in text:
             return [text] if text else []
         self._text, self._held, self._pos = self._held + text, "", 0
         return self._read()
 
-    def finish(self, *, cut: bool = False) -> list[Piece]:
+    def finish(self, *, cut: bool = False) -> list[TaggedPiece]:
         """Return what is left at the end of the text. Nothing may be fed after it.
 
         ``cut``: the text is known not to be all that the model would have written.
@@ -127,7 +127,7 @@ class Sentinel:
             out += self._read()
         return out
 
-    def _read(self) -> list[Piece]:
+    def _read(self) -> list[TaggedPiece]:
         while self._pos < len(self._text):
             self.state()
         self._text, self._pos = "", 0

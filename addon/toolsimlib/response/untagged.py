@@ -39,21 +39,18 @@ from toolsimlib.response.code_fence import Place
 from toolsimlib.response.cursor import Cursor
 from toolsimlib.response.explanation import MAX_SENTENCE, introduces_example
 from toolsimlib.response.form import Form
+from toolsimlib.response.held_units import HeldUnits
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.opening import CODE, MARK, PYTHON, language_at, opening_at
-from toolsimlib.response.pieces import Fragment
-from toolsimlib.response.pieces import Piece as TaggedPiece
+from toolsimlib.response.pieces import FenceMark, Fragment, Piece, TaggedPiece
 from toolsimlib.response.prose import Prose
 from toolsimlib.response.quotation import Quotation
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.statement import Statement
-from toolsimlib.response.units import Calls, FenceMark, HeldUnits
 
 _INDENT = re.compile(r"[ \t\r]*+")
 _SPACE = re.compile(r"\s*+")
 _AT_LINE_START = re.compile(r"\n[ \t\r]*+\Z")
-
-Piece = TaggedPiece | Calls | FenceMark
 
 
 class Untagged:

@@ -1,4 +1,4 @@
-"""What the judge decides about a call, as values that the turn acts on."""
+"""What the judge decides about a call, as values that a choice acts on."""
 
 from __future__ import annotations
 

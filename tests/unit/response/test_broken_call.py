@@ -30,11 +30,11 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report
-from toolsimlib.response.answer import Answer
 from toolsimlib.response.broken_call import BrokenCalls
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import parser_for
 from toolsimlib.response.retry import CALL_FAULTS, Retry
+from toolsimlib.response.retrying import answer_for
 
 TALK = json.loads((Path(__file__).parents[2] / "cases" / "talk.json").read_text(encoding="utf-8"))
 
@@ -84,7 +84,7 @@ def run(
     the_plan: Plan, pieces: list[Any], finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], Retry | None, Report]:
     """Return the events of an answer, adjacent texts joined and without usage; why it is retried; and the report."""
-    answer = Answer(the_plan, report := Report())
+    answer = answer_for(the_plan, report := Report())
     emitted: list[ClientEvent] = []
     for piece in (*pieces, Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
         emitted += answer.feed(TextDelta(piece) if isinstance(piece, str) else piece)
@@ -204,7 +204,7 @@ def test_at_the_length_limit() -> None:
 
 def test_a_backend_that_breaks_off_has_failed() -> None:
     """What was held back is emitted before the failure."""
-    answer = Answer(asking(), Report())
+    answer = answer_for(asking(), Report())
     assert answer.feed(TextDelta(MISFIT)) == []
     emitted = answer.end_of_input()
     assert emitted[0] == TextDelta(MISFIT)
@@ -217,7 +217,7 @@ def test_nothing_is_held_back_if_nobody_asks() -> None:
     for asks, is_used in ((frozenset[str](), False), (frozenset({"UNKNOWN_TOOL"}), False), (CALL_FAULTS, True)):
         the_plan = asking(asks=asks)
         assert isinstance(parser_for(the_plan, Judge(the_plan, Report())), BrokenCalls) == is_used
-    answer = Answer(asking(), Report())
+    answer = answer_for(asking(), Report())
     assert answer.feed(TextDelta(SLOTS[0])) == []
     assert answer.feed(TextDelta("\nis it.")) == [TextDelta(SLOTS[0] + "\nis it.")]
     assert answer.feed(TextDelta(" More.")) == [TextDelta(" More.")]
@@ -228,7 +228,7 @@ def test_more_than_a_call_may_have_is_text() -> None:
     the_plan = asking(policy={"max_tool_args_bytes": 10})
     text = '{"name": "add", "arguments": {"a": <' + "x" * 5000
     assert run(the_plan, list(text))[1] is None
-    answer = Answer(the_plan, Report())
+    answer = answer_for(the_plan, Report())
     assert answer.feed(TextDelta(text)) == [TextDelta(text)]
 
 

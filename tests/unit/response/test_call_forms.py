@@ -21,7 +21,8 @@ from support.wire import backend_answer
 from toolsimlib.plan import Tool
 from toolsimlib.response import call_forms
 from toolsimlib.response.call_forms import CALL_FORMS, FOREIGN, read_form, row_at
-from toolsimlib.response.sentinel import Piece, Sentinel
+from toolsimlib.response.pieces import Piece
+from toolsimlib.response.sentinel import Sentinel
 
 WRITE = Tool(
     "write",

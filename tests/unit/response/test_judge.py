@@ -17,7 +17,7 @@ from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Plan, Tool, ToolChoice
 from toolsimlib.report import Report
 from toolsimlib.request.names_first import FINDER
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.sentinel import Block
+from toolsimlib.response.pieces import Block, Oversize
 from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
 from toolsimlib.response.written import Json, Written, read_json
 
@@ -221,7 +221,7 @@ def test_arguments_over_the_limit() -> None:
 def test_oversize(raw: str, expected: type) -> None:
     """An oversized block is judged by the tool named at its beginning; if unknown, by whether any tool is strict."""
     judge = Judge(plan_for(Tool("lax", "lax"), Tool("tight", "tight", strict=True)), Report())
-    verdict = judge.oversize(raw)
+    [verdict] = judge.block(Oversize(raw))
     assert isinstance(verdict, expected)
     assert not isinstance(verdict, Call)
     assert verdict.reason == "ARGUMENTS_TOO_LARGE"

@@ -29,6 +29,7 @@ from toolsimlib.plan import Plan, ToolChoice
 from toolsimlib.report import Report
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.retry import CALL_FAULTS, EMPTY_ANSWER, Retry
+from toolsimlib.response.retrying import RetryingAnswer, answer_for
 
 BROKEN = '<tool_call>{"name":"add","arguments":{"a":"x"}}</tool_call>'
 UNKNOWN = '<tool_call>{"name":"sub","arguments":{"a":1}}</tool_call>'
@@ -43,7 +44,7 @@ def run(
     the_plan: Plan, *pieces: str, finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], Retry | None, Report, Answer]:
     """Return the events for a text, why the model is to be asked again, the report and the answer."""
-    answer = Answer(the_plan, report := Report())
+    answer = answer_for(the_plan, report := Report())
     emitted = [event for piece in pieces for event in answer.feed(TextDelta(piece))]
     for event in (Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
         emitted += answer.feed(event)
@@ -192,13 +193,13 @@ def test_an_answer_that_had_to_call() -> None:
 def test_an_empty_answer_after_a_tools_output(content: str) -> None:
     """Whitespace and reasoning count as empty; a refusal, a hosted tool's item and words do not."""
     after = round_of(asks=frozenset({EMPTY_ANSWER}), after_outputs=True)
-    answer = Answer(after, Report())
+    answer = answer_for(after, Report())
     answer.feed(ReasoningDelta("hm") if content == "<reasoning>" else TextDelta(content))
     answer.feed(Closed())
     assert answer.retry is not None
     assert answer.retry.fault.reason == EMPTY_ANSWER
     for event in (RefusalDelta("no"), PassThrough({"type": "x"}), TextDelta("18 degrees")):
-        answer = Answer(after, Report())
+        answer = answer_for(after, Report())
         answer.feed(event)
         answer.feed(Closed())
         assert answer.retry is None
@@ -207,7 +208,7 @@ def test_an_empty_answer_after_a_tools_output(content: str) -> None:
 
 def test_a_backend_that_breaks_off_has_failed() -> None:
     """Half a call in a truncated stream is not continued."""
-    answer = Answer(round_of(), Report())
+    answer = answer_for(round_of(), Report())
     answer.feed(TextDelta('<tool_call>{"name":"add","argu'))
     emitted = answer.end_of_input()
     assert answer.retry is None
@@ -232,4 +233,4 @@ def test_nobody_is_asked_where_nothing_is_asked_for() -> None:
     emitted, retry, _, answer = run(round_of(tool("f"), asks=frozenset()), UNKNOWN)
     assert retry is None
     assert emitted[0] == TextDelta(UNKNOWN)
-    assert answer._turns[0].faults.words == ""
+    assert not isinstance(answer, RetryingAnswer)

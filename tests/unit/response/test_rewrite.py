@@ -15,8 +15,9 @@ from support.wire import backend_answer, event_frame
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import ApiName, Plan, Tool
 from toolsimlib.report import Report
+from toolsimlib.response.pieces import Block
 from toolsimlib.response.rewrite import ResponseRewriter
-from toolsimlib.response.sentinel import Block, Sentinel
+from toolsimlib.response.sentinel import Sentinel
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "answers.json").read_text())
 CASES: dict[str, dict[str, Any]] = {case["name"]: case for case in TABLE["cases"]}

@@ -6,7 +6,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from toolsimlib.response.sentinel import Block, Fragment, Oversize, Piece, Sentinel
+from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece
+from toolsimlib.response.sentinel import Sentinel
 
 T = "<tool_call>"
 E = "</tool_call>"

@@ -16,9 +16,9 @@ from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.sentinel import Fragment, Sentinel
-from toolsimlib.response.units import Calls
-from toolsimlib.response.untagged import Piece, Untagged
+from toolsimlib.response.pieces import Calls, Fragment, Piece
+from toolsimlib.response.sentinel import Sentinel
+from toolsimlib.response.untagged import Untagged
 
 FOLDER = Path(__file__).parents[2] / "cases"
 ROOT = Path(__file__).parents[3]

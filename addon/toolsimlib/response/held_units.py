@@ -8,26 +8,8 @@ Whatever is decided, all text comes out again, in order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from toolsimlib.response.pieces import Calls
 from toolsimlib.response.verdict import Accepted
-
-
-@dataclass(frozen=True, slots=True)
-class Calls:
-    """One unit: ``raw`` as the model wrote it, and the calls that it stands for. ``ends``: the answer ends there."""
-
-    raw: str
-    calls: tuple[Accepted, ...]
-    ends: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FenceMark:
-    """The opening or the closing line of a fence around tagged blocks: text, unless they are calls."""
-
-    raw: str
-    opening: bool
 
 
 class HeldUnits:

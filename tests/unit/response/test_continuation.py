@@ -3,16 +3,33 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.response.begun import Continuation
+from toolsimlib.response.continuation import Continuation
+from toolsimlib.response.sentinel import Sentinel
 
 CUT = '<tool_call>{"name":"f","arguments":{"a":"Bo'
 
 
+class Recorder:
+    """A parser that returns all text, as one without tools would."""
+
+    in_block, open_size = False, 0
+
+    def feed(self, text: str) -> list[str]:
+        return [text]
+
+    def release(self) -> list[str]:
+        return []
+
+    def finish(self, *, cut: bool = False) -> list[str]:
+        return []
+
+
 def joined(begun: str, text: str, size: int = 1) -> str:
-    """Return the result if the text arrives in pieces."""
-    joins = Continuation(begun)
+    """Return what is parsed if the text arrives in pieces."""
+    parser = Continuation(Recorder(), begun)
     pieces = [text[start : start + size] for start in range(0, len(text), size)]
-    return "".join([*map(joins.join, pieces), joins.end()])
+    found = [piece for part in pieces for piece in parser.feed(part)]
+    return "".join([*map(str, found), *map(str, parser.finish())])
 
 
 @pytest.mark.parametrize(
@@ -41,3 +58,15 @@ def test_nothing_is_lost_wherever_it_is_cut(begun: str, text: str, size: int) ->
     whole = joined(begun, text, max(len(text), 1))
     assert joined(begun, text, size) == whole
     assert whole in (text, begun + text)
+
+
+def test_what_is_undecided_is_held_back() -> None:
+    """While it is, and while the call is open, its size includes what the earlier round wrote."""
+    parser = Continuation(Sentinel(), CUT)
+    assert parser.in_block
+    assert parser.open_size == len(CUT)
+    assert parser.feed("<tool") == []
+    assert parser.open_size == len(CUT) + 5
+    assert parser.feed("x") == []
+    assert (parser.in_block, parser.open_size) == (True, len(CUT) + 6)
+    assert parser.finish() == ["<tool_call>", CUT[11:] + "<toolx"]

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from itertools import count
 
 import pytest
 from support.answers import plan
@@ -30,11 +28,9 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import ApiName, ToolChoice
 from toolsimlib.report import Report
-from toolsimlib.response import client_calls, turn
+from toolsimlib.response import client_calls
 from toolsimlib.response.answer import Answer
-from toolsimlib.response.judge import Judge
 from toolsimlib.response.retry import NO_CALL
-from toolsimlib.response.turn import Turn
 
 
 def test_a_refusal_after_a_call_ends_the_turn_too() -> None:
@@ -346,48 +342,6 @@ def test_a_failure_at_the_very_end_is_the_last_event() -> None:
     emitted, report, _ = run_events(the_plan, [TextDelta(" "), TextDelta(broken), Finished("stop"), Closed()])
     assert [type(event) for event in emitted] == [Failed]
     assert report.error == "invalid_tool_call"
-
-
-DIAGRAM = [line for line in str(turn.__doc__).splitlines() if line.strip().startswith("|")]
-
-
-def cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip("|").split("|")]
-
-
-EVENTS = {"text": TextDelta("words"), "call": TextDelta(CALL), "other item": ReasoningDelta("hm"), "end": None}
-
-
-def state_of(the_turn: Turn) -> str:
-    return re.findall(r"state_(\w+)", repr(the_turn))[0]
-
-
-def act(the_turn: Turn, name: str) -> None:
-    match EVENTS[name]:
-        case TextDelta(text):
-            the_turn.text(text)
-        case ReasoningDelta() as event:
-            the_turn.other(event)
-        case _:
-            the_turn.finish("stop")
-
-
-@pytest.mark.parametrize("state", ["waiting", "speaking", "calling", "over"])
-@pytest.mark.parametrize("event", EVENTS)
-def test_the_diagram_is_the_code(state: str, event: str) -> None:
-    """Each cell of the table in the module's docstring is what the turn does, under some policy and history."""
-    head, rows = cells(DIAGRAM[0]), {cells(line)[0]: cells(line) for line in DIAGRAM[2:]}
-    seen = set()
-    for history in (["text"], ["call"], ["call", "text"], ["end"], []):
-        for policy in ({}, {"stop_after_tools": "on"}, {"suppress_tail_after_tools": True}):
-            report, the_plan = Report(), responses(policy=policy)
-            the_turn = Turn(the_plan, report, Judge(the_plan, report), count(1))
-            for step in history:
-                act(the_turn, step)
-            if state_of(the_turn) == state:
-                act(the_turn, event)
-                seen.add(state_of(the_turn))
-    assert seen == set(re.findall(r"\w+", rows[state][head.index(event)])) - {"or"}
 
 
 def test_blocks_are_reported_with_their_place_and_fate() -> None:

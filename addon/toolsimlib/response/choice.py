@@ -1,0 +1,335 @@
+"""One choice of an answer: what the backend sends for it becomes speech or calls.
+
+    text ─▶ parser ─▶ pieces ─▶ judge ─▶ verdicts ─▶ speech, or calls
+
+1. Each part of an answer has one owner: ``speech`` has the order of text and calls and says when the choice ends,
+   ``client_calls`` decides how a call is emitted, and ``judge`` whether it is one.
+2. What arrives while a call is open is emitted after it. Text and other items count as if they had come before it, as
+   they do if the call is emitted whole; calls that the backend emits as such count from there on.
+3. A tagged block that is open where a message of the backend ends continues in the next one: nothing gets into its
+   arguments.
+4. A call too many ends the turn at its first character if text after a call would: whatever becomes of it does not
+   matter, and neither does where the text is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from toolsimlib.events import (
+    ClientEvent,
+    Failed,
+    FinishReason,
+    HostedEvent,
+    HostedProgress,
+    ReasoningDelta,
+    RefusalDelta,
+    StructuredCall,
+    StructuredDelta,
+    TextDelta,
+)
+from toolsimlib.plan import Plan
+from toolsimlib.report import Report, entry, loggable_name
+from toolsimlib.response.client_calls import ClientCalls
+from toolsimlib.response.judge import Judge
+from toolsimlib.response.parser import parser_for
+from toolsimlib.response.pieces import (
+    Block,
+    BrokenCall,
+    Calls,
+    FenceMark,
+    Fragment,
+    Oversize,
+    Parser,
+    Piece,
+    joined,
+)
+from toolsimlib.response.reported import BlockLog
+from toolsimlib.response.same_call import ONE_CALL
+from toolsimlib.response.speech import EMPTY_LINE, Speech
+from toolsimlib.response.verdict import (
+    CALL_AS_TEXT,
+    QUOTED_CALL,
+    Call,
+    Rejected,
+    Verdict,
+    Violation,
+)
+
+
+class Choice:
+    """One choice. Each method takes one event of the backend and returns the client's events for it."""
+
+    def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
+        self._plan = plan
+        self._report = report
+        self._judge = judge
+        self._index = index
+        self._parser = parser_for(plan, judge)  # None: no tools are on offer, so all text is text.
+        self._calls = ClientCalls(plan, report, numbers, index)
+        self._speech = Speech(plan, report, self._calls, index)
+        self._log = BlockLog(report, index)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._speech}, {self._calls.made} calls, {self._parser})"
+
+    @property
+    def over(self) -> bool:
+        """Whether it takes nothing more."""
+        return self._speech.over
+
+    @property
+    def cut(self) -> bool:
+        """Whether it ended before the backend did."""
+        return self._speech.cut
+
+    @property
+    def reason(self) -> FinishReason | Literal["tool_calls"] | None:
+        """Why it ended; None before, and if it ended with a failure."""
+        return self._speech.reason
+
+    @property
+    def called(self) -> bool:
+        """Whether there were calls, all of them whole."""
+        return self._calls.made > 0 and not self._calls.broken
+
+    @property
+    def broken(self) -> bool:
+        """Whether an announced call ended incomplete."""
+        return self._calls.broken
+
+    @property
+    def buffering(self) -> bool:
+        """Whether the client gets nothing of what the backend sends: it is held back, or dropped as a tail."""
+        holds_back = self._in_block or self._speech.is_held or self._calls.holds_back
+        return not self.over and holds_back
+
+    @property
+    def _in_block(self) -> bool:
+        return self._parser is not None and self._parser.in_block
+
+    # -- what the backend does
+
+    def text(self, text: str) -> list[ClientEvent]:
+        """Take a piece of the backend's text."""
+        if self.over:
+            return []
+        if self._parser is not None:
+            self._take(self._parser.feed(text))
+            self._end_at_surplus()
+        elif text:
+            self._speech.state(text)
+        return self._calls.take()
+
+    def next_message(self) -> list[ClientEvent]:
+        """Take the end of the backend's message, before the text of another one."""
+        if self.over:
+            return []
+        follows = self._speech.end_message()
+        if self._parser is None:
+            pieces: Sequence[Piece] = [EMPTY_LINE]
+        elif self._parser.open_size:
+            pieces = []  # Rule 3.
+        else:
+            pieces = self._parser.feed(EMPTY_LINE)
+        if follows or not all(isinstance(piece, str) and piece.isspace() for piece in pieces):
+            self._take(pieces)
+        return self._calls.take()
+
+    def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
+        """Take what is neither text nor a call."""
+        if isinstance(event, HostedProgress) and not event.key:
+            # It says how an item goes on that the client has already: it interrupts nothing.
+            if not self.over:
+                self._calls.emit(event)
+            return self._calls.take()
+        self._release_text()
+        if not self.over:
+            self._speech.item(event)
+        return self._calls.take()
+
+    def structured(self, call: StructuredCall) -> list[ClientEvent]:
+        """Take a call that the backend emitted as one."""
+        self._release_text()
+        if self._calls.is_open and not self._calls.is_arriving_as(call.key):
+            self._after_call(broke=self._calls.postpone(call))  # Rule 2.
+        elif not self.over:
+            self._structured(call)
+        return self._calls.take()
+
+    def arriving(self, delta: StructuredDelta) -> list[ClientEvent]:
+        """Take a piece of a call that the backend is emitting as one; the whole call follows."""
+        if self.over:
+            return []
+        may_announce = delta.is_first and not self._in_block
+        self._calls.arriving(delta, self._judge.arriving(delta) if may_announce else None)
+        return self._calls.take()
+
+    def finish(self, reason: FinishReason) -> list[ClientEvent]:
+        """End the choice, for the backend's own reason. What was held back is resolved now."""
+        if self.over:
+            return []
+        self._drain(reason)
+        if not self.over:
+            self._speech.end("tool_calls" if self._calls.made else reason)
+        return self._calls.take()
+
+    def salvage(self) -> list[ClientEvent]:
+        """End the choice because the answer failed: what was held back is emitted, a second failure is not."""
+        if self.over:
+            return []
+        self._drain("length")
+        self._speech.end(self.reason)
+        return [event for event in self._calls.take() if not isinstance(event, Failed)]
+
+    # -- pieces
+
+    def _take(self, pieces: Sequence[Piece | BrokenCall]) -> None:
+        for piece in joined(pieces) if len(pieces) > 1 else pieces:
+            if self.over:
+                return
+            match piece:
+                case str():
+                    self._log.position += len(piece)
+                    self._end_block()
+                    self._speech.state(piece)
+                case Fragment():
+                    self._calls.fragment(piece.text)
+                case Block() | Oversize():
+                    self._block(piece)
+                case Calls():
+                    self._untagged(piece)
+                case FenceMark():
+                    self._log.position += len(piece.raw)
+                    self._speech.mark(piece.raw, opening=piece.opening)
+                case BrokenCall():
+                    self._speech.state(piece.raw)
+
+    def _block(self, block: Block | Oversize) -> None:
+        with self._log.block(block.raw) as outcomes:
+            outcomes += [self.act(verdict) for verdict in self._judge.block(block)]
+        self._end_block()
+
+    def _untagged(self, piece: Calls) -> None:
+        with self._log.block(piece.raw) as outcomes:
+            if any(accepted.is_quoted for accepted in piece.calls):
+                for accepted in piece.calls:
+                    self._judge.count_quoted(accepted)
+                outcomes.append(f"text {QUOTED_CALL}")
+                self._speech.state(piece.raw)
+                return
+            for accepted in piece.calls:
+                self._judge.count_untagged(accepted)
+                outcomes.append(self.act(accepted.call))
+        if piece.ends and not self.over:
+            self._speech.end_early(ONE_CALL)
+
+    def _release_text(self) -> None:
+        """Emit what the parser holds back only while the answer has nothing but text."""
+        if self._parser is not None:
+            self._take(self._parser.release())
+
+    def _drain(self, reason: FinishReason) -> None:
+        """Resolve everything held back, at an end for ``reason``; "length" is used for any cut."""
+        if self._calls.is_arriving:
+            self._after_call(broke=self._calls.break_off())
+        if self._parser is not None:
+            self.take_rest(self._parser, reason)
+        self._end_block()
+        self._speech.end_of_text()
+
+    def take_rest(self, parser: Parser, reason: FinishReason) -> None:
+        """Take what the parser has held back up to the end of the text."""
+        self._take(parser.finish(cut=reason == "length"))
+
+    # -- verdicts
+
+    def act(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
+        """Act on a verdict, perhaps on a ``structured`` call; return what became of it, for the log."""
+        match verdict:
+            case Call():
+                return self._call(verdict, structured)
+            case Rejected():
+                return self._reject(verdict, structured)
+            case Violation():
+                return self._violate(verdict)
+
+    def _call(self, call: Call, structured: StructuredCall | None) -> str:
+        """Emit a call, unless it is one too many or repeats another one."""
+        passed_over = f"passed over {call.tool.name}"
+        if self.over:
+            return passed_over
+        outcome = self._calls.make(call, structured.key if structured else None)
+        self._speech.called(made=outcome.made)
+        if outcome.end:
+            self._speech.end_early(outcome.end)
+        self._after_call(broke=outcome.broke)
+        return f"call {call.tool.name}" if outcome.made else passed_over
+
+    def _reject(self, verdict: Rejected, structured: StructuredCall | None) -> str:
+        """Emit the text of what is not a call."""
+        if verdict.raw and not self.over:
+            if structured is not None:
+                self._say_in_words(verdict, structured)
+            else:
+                self._end_block()
+                self._speech.state(verdict.raw)
+        return f"text {verdict.reason}"
+
+    def _say_in_words(self, verdict: Rejected, call: StructuredCall) -> None:
+        """Emit a refused call of the backend's as text."""
+        if self._calls.is_arriving_as(call.key) and self._calls.break_off():
+            self._speech.interrupt()
+        if self._speech.gap is None:
+            return  # Text after a call would end the turn, or is dropped: the client has its calls.
+        self._report.warnings.append(entry(CALL_AS_TEXT, verdict.name and loggable_name(verdict.name)))
+        parting = EMPTY_LINE if self._speech.is_speaking else ""
+        self._speech.state(f"{parting}{verdict.raw}")
+
+    def _violate(self, verdict: Violation) -> str:
+        """End the choice with an error, or with its words, since a strict guarantee cannot be kept."""
+        if self.over:
+            return f"failure {verdict.reason}"
+        if self._calls.is_spent:
+            # Rule 4: a right call would not be emitted here either.
+            end = self._calls.pass_over(verdict.name and loggable_name(verdict.name))
+            if end:
+                self._speech.end_early(end)
+            return f"passed over {verdict.reason}"
+        self._end_block()
+        if self.over:
+            return f"failure {verdict.reason}"
+        if self._plan.policy.strict_policy == "message":
+            self._calls.emit(TextDelta(verdict.error.message, self._index))
+            self._speech.end_early("strict failure")
+        else:
+            self._calls.emit(Failed(verdict.error))
+            self._speech.fail()
+        return f"failure {verdict.reason}"
+
+    # -- calls
+
+    def _structured(self, call: StructuredCall) -> None:
+        for verdict in self._judge.structured(call):
+            self.act(verdict, call)
+        # If it is still open, it was not emitted as a call.
+        broke = self._calls.is_arriving_as(call.key) and self._calls.break_off()
+        self._after_call(broke=broke)
+
+    def _end_at_surplus(self) -> None:
+        """End the turn at a block that has just begun, if it would be a call too many (rule 4)."""
+        if self._in_block and self._calls.is_spent and self._plan.stops_after_tools and not self.over:
+            self._speech.end_early(self._calls.pass_over())
+
+    def _end_block(self) -> None:
+        if self._calls.has_block:
+            self._after_call(broke=self._calls.end_block())
+
+    def _after_call(self, *, broke: bool) -> None:
+        """Continue after a call. One that ``broke`` after it was announced interrupts the text."""
+        if broke:
+            self._speech.interrupt()
+        for call in self._calls.take_postponed():
+            if not self.over:
+                self._structured(call)

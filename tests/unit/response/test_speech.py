@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import re
+from itertools import count
+
+import pytest
+from support.turns import CALL, chat, responses
+from toolsimlib.events import ReasoningDelta, TextDelta
+from toolsimlib.plan import Plan
+from toolsimlib.report import Report
+from toolsimlib.response import speech
+from toolsimlib.response.choice import Choice
+from toolsimlib.response.judge import Judge
+from toolsimlib.response.speech import Gap
+
+
+def new_choice(the_plan: Plan) -> Choice:
+    return Choice(the_plan, report := Report(), Judge(the_plan, report), count(1))
+
+
+DIAGRAM = [line for line in str(speech.__doc__).splitlines() if line.strip().startswith("|")]
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+EVENTS = {"text": TextDelta("words"), "call": TextDelta(CALL), "other item": ReasoningDelta("hm"), "end": None}
+
+
+def state_of(the_choice: Choice) -> str:
+    return re.findall(r"state_(\w+)", repr(the_choice))[0]
+
+
+def act(the_choice: Choice, name: str) -> None:
+    match EVENTS[name]:
+        case TextDelta(text):
+            the_choice.text(text)
+        case ReasoningDelta() as event:
+            the_choice.other(event)
+        case _:
+            the_choice.finish("stop")
+
+
+@pytest.mark.parametrize("state", ["waiting", "speaking", "calling", "over"])
+@pytest.mark.parametrize("event", EVENTS)
+def test_the_diagram_is_the_code(state: str, event: str) -> None:
+    """Each cell of the table in the module's docstring is what the choice does, under some policy and history."""
+    head, rows = cells(DIAGRAM[0]), {cells(line)[0]: cells(line) for line in DIAGRAM[2:]}
+    seen = set()
+    for history in (["text"], ["call"], ["call", "text"], ["end"], []):
+        for policy in ({}, {"stop_after_tools": "on"}, {"suppress_tail_after_tools": True}):
+            the_choice = new_choice(responses(policy=policy))
+            for step in history:
+                act(the_choice, step)
+            if state_of(the_choice) == state:
+                act(the_choice, event)
+                seen.add(state_of(the_choice))
+    assert seen == set(re.findall(r"\w+", rows[state][head.index(event)])) - {"or"}
+
+
+def test_whitespace_is_held_back() -> None:
+    """Whitespace is held back and released once, in order; other text is not accepted."""
+    gap = Gap()
+    assert not gap
+    assert gap.hold(" \n")
+    assert gap.hold("\t")
+    assert not gap.hold("x")
+    assert gap
+    assert gap.take() == " \n\t"
+    assert not gap
+    assert gap.take() == ""
+
+
+def test_endless_whitespace_is_not_held_back() -> None:
+    """Beyond the bound, whitespace is no longer a gap."""
+    gap = Gap()
+    assert gap.hold(" " * 65_536)
+    assert not gap.hold(" ")
+    assert len(gap.take()) == 65_536
+    assert gap.hold(" ")
+
+
+def test_a_mark_goes_with_the_whitespace() -> None:
+    """The mark of a fence around a block is held back like whitespace."""
+    gap = Gap()
+    gap.hold_mark("```xml\n")
+    assert gap.hold("\n")
+    assert gap.take() == "```xml\n\n"
+
+
+def said(client: str, *steps: str, **policy: str) -> str:
+    """Return the text that the client gets: for each step a text, "|" for a message's end, "?" for a thought."""
+    choice = new_choice((chat if client == "chat" else responses)(policy=policy))
+    events = []
+    for step in steps:
+        match step:
+            case "|":
+                events += choice.next_message()
+            case "?":
+                events += choice.other(ReasoningDelta("hm"))
+            case _:
+                events += choice.text(step)
+    events += choice.finish("stop")
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+@pytest.mark.parametrize(
+    ("steps", "as_chat", "as_list"),
+    [
+        (("Hi", "|", "you"), "Hi\n\nyou", "Hi\n\nyou"),
+        (("Hi", "|", "|", "you"), "Hi\n\n\n\nyou", "Hi\n\n\n\nyou"),
+        (("Hi", "|"), "Hi\n\n", "Hi\n\n"),
+        (("|", "you"), "you", "you"),
+        (("Hi", "?", "|", "you"), "Hi\n\nyou", "Hiyou"),
+        (("a <tool_", "|", "call>"), "a <tool_\n\ncall>", "a <tool_\n\ncall>"),
+        ((CALL[:30], "|", CALL[30:]), "", ""),
+    ],
+)
+def test_an_empty_line_parts_two_messages(steps: tuple[str, ...], as_chat: str, as_list: str) -> None:
+    """Unless something else does, for a client with a list of items; and never in a call."""
+    assert said("chat", *steps) == as_chat
+    assert said("responses", *steps) == as_list
+
+
+def test_a_call_between_two_messages_parts_them() -> None:
+    """Only a chat client, whose message has one text, needs the empty line then."""
+    steps = ("Hi", "|", CALL, "|", "you")
+    assert said("chat", *steps, stop_after_tools="off") == "Hi\n\nyou"
+    assert said("responses", *steps) == "Hiyou"
