@@ -1,0 +1,87 @@
+"""What is published, in a new environment; a file of its own, since it waits for a package registry."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from cli.test_toolsim import ASK, CALL, environment
+from support.line import Line
+from support.mitmdump import ROOT, Mitmdump
+from support.raw_backend import RawBackend, stream_of
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_clean_installation(tmp_path: Path) -> None:
+    """What is published, installed in a new environment, works without the checkout."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
+    python, toolsim, mitmdump = (str(tmp_path / "env" / "bin" / name) for name in ("python", "toolsim", "mitmdump"))
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    # Most of what is installed is never imported: compiling all of it would take half a minute.
+    install = [*pip, "install", "-q", "--disable-pip-version-check", "--no-compile"]
+    wheel = published(tmp_path, python, install)
+    subprocess.run([*install, str(wheel)], check=True, timeout=600)
+    shown = subprocess.run([*pip, "show", "mitmproxy-toolsim"], capture_output=True, text=True, check=True).stdout
+    version = subprocess.run([toolsim, "--version"], capture_output=True, text=True, check=True).stdout
+    assert f"Version: {version.split()[1]}\n" in shown
+    assert "Author: toolsim developers" in shown
+    assert subprocess.run([python, "-m", "toolsim", "--version"], capture_output=True, text=True).stdout == version
+    played = subprocess.run(
+        [toolsim, "demo", "--once", "--port", "0"],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (played.returncode, "played 14 turns" in played.stdout) == (0, True), played.stdout + played.stderr
+    doctor = subprocess.run([toolsim, "doctor", "http://127.0.0.1:9"], capture_output=True, text=True, check=False)
+    assert doctor.stderr.endswith("the connection is refused: is the server running?\n")
+    evaluation = subprocess.run([toolsim, "eval"], capture_output=True, text=True, check=False)
+    assert re.fullmatch(r"toolsim needs the package openai, .*-m pip install 'openai.*\n", evaluation.stderr)
+    where = subprocess.run([toolsim, "addon-path"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    script = Path(where.stdout.strip())
+    assert script.is_relative_to(tmp_path / "env")
+    with (
+        RawBackend() as backend,
+        Mitmdump(backend.url, command=[mitmdump], script=script) as proxy,
+        Line(proxy.url) as line,
+    ):
+        backend.play(stream_of(CALL))
+        assert b'"get_weather"' in line.post("/v1/chat/completions", {**ASK, "stream": True}).body
+
+
+def published(tmp_path: Path, python: str, install: Sequence[str]) -> Path:
+    """Build what is published, from a copy of the checkout that is gone afterwards; return the wheel.
+
+    The wheel has each module and each file that one reads, and nothing else; the source distribution the pages too.
+    """
+    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    subprocess.run([*install, *requires], check=True)
+    source, built = tmp_path / "source", tmp_path / "dist"
+    made = {"__pycache__", ".mypy_cache"}
+    files = [path.relative_to(ROOT) for path in (ROOT / "addon").rglob("*") if path.is_file()]
+    tracked = [path.as_posix() for path in files if not made & set(path.parts)] + ["README.md", "pyproject.toml"]
+    for name in tracked:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, source / name)
+    subprocess.run([python, "-m", "hatchling", "build", "-d", str(built)], cwd=source, check=True, capture_output=True)
+    [wheel], [archive] = built.glob("*.whl"), built.glob("*.tar.gz")
+    packages = ("addon/toolsim.py", "addon/toolsimlib/", "addon/toolsimeval/", "addon/toolsimrec/")
+    wanted = {name.removeprefix("addon/") for name in tracked if name.startswith(packages) and name[-3:] != ".md"}
+    assert {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name} == wanted
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    beside = {"PKG-INFO", "README.md", "pyproject.toml"}
+    assert names == beside | {name for name in tracked if name.startswith((*packages, "addon/docs/"))}
+    shutil.rmtree(source)
+    return wheel
