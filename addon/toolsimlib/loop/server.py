@@ -123,7 +123,7 @@ class _Answers(AnsweringHandler):
         elif (error := outcome if isinstance(outcome, ApiError) else writer.error) is not None:
             self._finish(error.status, json, error_body(error))
         else:
-            self._finish(200, json, with_outcome(dump(writer.body).encode(), outcome, stream=False))
+            self._finish(200, json, with_outcome(writer.whole(), outcome, stream=False))
 
     def _finish(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.set_status(status)

@@ -19,7 +19,7 @@ from toolsimlib.response.preview import announces_early
 from toolsimlib.response.retry import Retry
 from toolsimlib.response.retrying import answer_for
 from toolsimlib.wire.dialect import APIS
-from toolsimlib.wire.json_codec import parse_object
+from toolsimlib.wire.json_codec import as_read, parse_object
 from toolsimlib.wire.repeats import RepeatReader
 from toolsimlib.wire.sse import MAX_EVENT_BYTES
 
@@ -130,7 +130,7 @@ class ModelTurn:
             stream = RepeatReader(self._reader)
             yield from self._streamed(stream, data)
             yield from self._streamed(stream, b"")
-        elif (body := parse_object(data)) is not None:
+        elif (body := parse_object(data, parse_float=as_read)) is not None:
             yield from self._client_events(self._reader.whole(body))
         else:
             error = ApiError("The backend's answer is not a JSON object.", code="backend_bad_answer", status=502)

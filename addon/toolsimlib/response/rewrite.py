@@ -110,4 +110,4 @@ class ResponseRewriter:
         if self._writer.error is not None:
             self.status = self._writer.error.status
             return [written_error(APIS[self._plan.client], self._writer.error)]
-        return [dump(self._writer.body).encode()]
+        return [self._writer.whole()]

@@ -72,6 +72,9 @@ class Writer(Protocol):
     def write(self, event: ClientEvent) -> list[bytes]:
         """Return the frames of one event (none when the answer is not streamed)."""
 
+    def whole(self) -> bytes:
+        """Return the body, once there is one, as JSON."""
+
 
 class Compose(Protocol):
     """Writes a backend's body: ``messages`` in place of the client's own."""

@@ -3,6 +3,9 @@
 JSON may contain half of a surrogate pair, escaped (``"\\ud83d"``); UTF-8 cannot. Most halves are pairs that a backend
 split between two deltas: those are joined (``Joiner``). A lone half is not text and becomes U+FFFD at the boundary:
 where bytes come in, and where they go out, since the JSON inside a model's text can contain one too.
+
+Arguments may arrive as an object in place of text, and leave as one. Python would then write some numbers in other
+digits than the model did (``1e5``, or more than 17 digits): ``as_read`` and ``dump_as_read`` retain them.
 """
 
 from __future__ import annotations
@@ -29,16 +32,18 @@ def parse_object(
     data: bytes,
     *,
     parse_float: Callable[[str], Any] | None = None,
+    parse_int: Callable[[str], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> dict[str, Any] | None:
     """Return ``data`` as a JSON object, None if it is not one, or not representable in Python. Never raises.
 
-    ``parse_float`` and ``parse_constant`` as in ``json.loads``; if they raise ValueError, the result is None.
+    The other arguments are as in ``json.loads``; if they raise ValueError, the result is None.
     """
     try:
-        value = json.loads(data, parse_float=parse_float, parse_constant=parse_constant)
+        value = json.loads(data, parse_float=parse_float, parse_int=parse_int, parse_constant=parse_constant)
         if spells_surrogates(data):
-            value = json.loads(whole_text(json.dumps(value, ensure_ascii=False)))
+            text = dump_as_read(value) if parse_float is as_read else dump(value)
+            value = json.loads(text, parse_float=parse_float, parse_int=parse_int)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -54,6 +59,45 @@ def _finite(text: str) -> float:
     if not isfinite(number):
         raise ValueError(f"{text} cannot be written as JSON")
     return number
+
+
+class Written(float):
+    """A number that Python would write in other digits than those that it was read from."""
+
+    text: str
+
+
+def as_read(text: str) -> int | float:
+    """Return the number in a JSON text, with its digits if Python would change them."""
+    try:
+        number: int | float = int(text)
+    except ValueError:  # a decimal number, or more digits than Python turns into an integer
+        number = float(text)
+    if repr(number) == text:
+        return number
+    written = Written(text)
+    written.text = text
+    return written
+
+
+def dump_as_read(value: Any) -> str:
+    """Return compact JSON on one line, with each number in the digits that ``as_read`` found."""
+    try:
+        return _dump_as_read(value)
+    except RecursionError:  # deeper than Python's own functions can go
+        return dump(value)
+
+
+def _dump_as_read(value: Any) -> str:
+    match value:
+        case Written():
+            return value.text
+        case dict():
+            members = [f"{dump_string(key)}:{_dump_as_read(item)}" for key, item in value.items()]
+            return f"{{{','.join(members)}}}"
+        case list():
+            return f"[{','.join([_dump_as_read(item) for item in value])}]"
+    return dump(value)
 
 
 def whole_text(text: str) -> str:

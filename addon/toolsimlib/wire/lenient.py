@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.json_codec import dump_as_read
 
 
 def string(value: object) -> str:
@@ -17,7 +17,7 @@ def string(value: object) -> str:
 
 def json_text(value: object) -> str:
     """Return JSON text unchanged, an object (which some backends forget to encode) as JSON text, else ""."""
-    return dump(value) if isinstance(value, dict) else string(value)
+    return dump_as_read(value) if isinstance(value, dict) else string(value)
 
 
 def loaded(text: str) -> Mapping[str, Any] | None:

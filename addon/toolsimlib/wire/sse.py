@@ -5,9 +5,13 @@ Source: WHATWG HTML, section 9.2 "Server-sent events". ``id`` and ``retry`` fiel
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any
+
+from toolsimlib.errors import ApiError
+from toolsimlib.wire.json_codec import as_read
 
 UNBUFFERED = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
 """Headers of a stream. Proxies in front would buffer it: nginx until its buffer is full, others to compress it."""
@@ -19,6 +23,7 @@ MAX_EVENT_BYTES = 256 * 1024 * 1024
 # long to parse as a string. Only large events are counted.
 MAX_EVENT_VALUES = 50_000
 _COUNTED_BYTES = 64 * 1024
+_decode = json.JSONDecoder(parse_float=as_read).decode
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
@@ -33,6 +38,19 @@ class ServerSentEvent:
     """False if the stream ended without the blank line, so that the data may have been cut off."""
     document: dict[str, Any] | None = None
     """The data already parsed as JSON, if it is; the reader must not store it (see ``repeats``)."""
+
+    def parsed(self) -> dict[str, Any] | ApiError | None:
+        """Return the data as an object; None if it is none, or was cut off; an error if it is not JSON."""
+        if self.document is not None:
+            return self.document
+        try:
+            value = _decode(self.data)
+        except (ValueError, RecursionError):
+            if not self.whole:
+                return None
+            message = "The backend sent an event that is not JSON."
+            return ApiError(message, code="backend_bad_event", status=502)
+        return value if isinstance(value, dict) else None
 
 
 class SSEDecoder:

@@ -6,7 +6,17 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.wire.json_codec import Joiner, dump, dump_string, encode, parse_object, read_body, whole_text
+from toolsimlib.wire.json_codec import (
+    Joiner,
+    as_read,
+    dump,
+    dump_as_read,
+    dump_string,
+    encode,
+    parse_object,
+    read_body,
+    whole_text,
+)
 
 GRIN = "\U0001f600"
 HALVES = "\ud83d", "\ude00"
@@ -123,3 +133,18 @@ def test_joiner(text: str, data: st.DataObject) -> None:
 def test_a_body(body: str, value: object) -> None:
     """An object whose numbers can be written as JSON again, and nothing else."""
     assert read_body(body.encode()) == value
+
+
+@given(st.from_regex(r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,4})?", fullmatch=True))
+def test_numbers_in_the_digits_that_they_were_read_from(number: str) -> None:
+    """Whatever Python makes of a number, it is written as it was; without half characters or with one."""
+    for text in ("x", "\\ud83d"):
+        body = f'{{"a":[{{"n":{number}}}],"b":"{text}"}}'
+        read = parse_object(body.encode(), parse_float=as_read, parse_int=as_read)
+        assert dump_as_read(read) == body.replace("\\ud83d", "�")
+
+
+def test_a_value_too_deep_for_digits() -> None:
+    """It is written all the same."""
+    deep = json.loads("[" * 3_000 + "]" * 3_000)
+    assert dump_as_read(deep) == dump(deep)

@@ -34,7 +34,6 @@ That is the specification; real servers differ as follows. Each rule covers a se
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -81,15 +80,10 @@ class ChatReader:
             return []
         if data == "[DONE]":
             return self._close()
-        try:
-            chunk = json.loads(sse.data) if sse.document is None else sse.document
-        except (ValueError, RecursionError):
-            if not sse.whole:
-                return []
-            return self._fail(
-                ApiError("The backend sent a chunk that is not JSON.", code="backend_bad_event", status=502)
-            )
-        if not isinstance(chunk, dict):
+        chunk = sse.parsed()
+        if isinstance(chunk, ApiError):
+            return self._fail(chunk)
+        if chunk is None:
             return []
         if chunk.get("error"):
             return self._fail(read_error(chunk["error"]))

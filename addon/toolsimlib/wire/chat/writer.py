@@ -116,6 +116,10 @@ class ChatWriter:
         frames, self._frames = self._frames, []
         return frames
 
+    def whole(self) -> bytes:
+        """Return the body, once there is one, as JSON."""
+        return dump(self.body).encode()
+
     def _start(self, event: Opened) -> None:
         if self._head:
             return

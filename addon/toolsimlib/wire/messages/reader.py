@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +34,7 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.wire.errors import no_answer, read_error
-from toolsimlib.wire.json_codec import Joiner, dump
+from toolsimlib.wire.json_codec import Joiner, dump_as_read
 from toolsimlib.wire.lenient import count, mapping, mappings, string
 from toolsimlib.wire.sse import ServerSentEvent
 
@@ -60,7 +59,7 @@ class _Block:
     input: Mapping[str, Any] = field(default_factory=dict)
     """The arguments in the start of a call (rule 3)."""
     pieces: list[str] = field(default_factory=list)
-    """The pieces of a call's arguments."""
+    """The pieces of a call's arguments, without the empty ones that many servers begin with."""
 
 
 class MessagesReader:
@@ -80,15 +79,10 @@ class MessagesReader:
         """Return the events of one event of the stream. Anything after its end or an error is ignored."""
         if self._closed or not sse.data.strip() or sse.data.strip() == "[DONE]":
             return []
-        try:
-            data = json.loads(sse.data) if sse.document is None else sse.document
-        except (ValueError, RecursionError):
-            if not sse.whole:
-                return []
-            return self._fail(
-                ApiError("The backend sent an event that is not JSON.", code="backend_bad_event", status=502)
-            )
-        if not isinstance(data, dict):
+        data = sse.parsed()
+        if isinstance(data, ApiError):
+            return self._fail(data)
+        if data is None:
             return []
         kind = string(data.get("type")) or sse.event
         index = count(data, "index")
@@ -185,9 +179,11 @@ class MessagesReader:
         return [TextDelta(text)]
 
     def _piece(self, index: int, begun: _Block, text: str) -> list[BackendEvent]:
+        if not text:
+            return []
         is_first = not begun.pieces
         begun.pieces.append(text)
-        if not text or not self.streams_ahead or begun.kind != "tool_use":
+        if not self.streams_ahead or begun.kind != "tool_use":
             return []
         return [StructuredDelta(str(index), begun.name, text, is_first)]
 
@@ -200,8 +196,8 @@ class MessagesReader:
             events.append(ReasoningDelta(rest, "text") if begun.kind == "thinking" else TextDelta(rest))
         if begun.kind == "tool_use":
             # Rule 3.
-            arguments = "".join(begun.pieces) or dump(begun.input)
-            key = str(index) if self.streams_ahead and any(begun.pieces) else ""
+            arguments = "".join(begun.pieces) or dump_as_read(begun.input)
+            key = str(index) if self.streams_ahead and begun.pieces else ""
             call_id = begun.call_id or None
             events.append(StructuredCall(begun.name, arguments, call_id=call_id, whole=whole, key=key))
         return events

@@ -163,13 +163,12 @@ def _output(block: Mapping[str, Any], place: str) -> dict[str, Any]:
         parts = [_part(part, f"{path}[{index}]") for index, part in enumerate(_blocks(content, path))]
     if block.get("is_error") is True:
         parts = [{"type": "text", "text": "The tool failed."}, *(part for part in parts if part.get("text") != "")]
-    if all(part["type"] == "text" for part in parts):
-        return {
-            "role": "tool",
-            "tool_call_id": required(block, "tool_use_id", str, place),
-            "content": "\n".join(part["text"] for part in parts),
-        }
-    return {"role": "tool", "tool_call_id": required(block, "tool_use_id", str, place), "content": parts}
+    is_text = all(part["type"] == "text" for part in parts)
+    return {
+        "role": "tool",
+        "tool_call_id": required(block, "tool_use_id", str, place),
+        "content": "\n".join(part["text"] for part in parts) if is_text else parts,
+    }
 
 
 def _part(block: Mapping[str, Any], place: str) -> dict[str, Any]:

@@ -23,10 +23,8 @@ Rules, and the clients that need them:
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any, Literal
 
 from toolsimlib.errors import ApiError
@@ -51,7 +49,7 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.ids import messages_call_id
-from toolsimlib.wire.json_codec import dump, dump_string
+from toolsimlib.wire.json_codec import as_read, dump, dump_as_read, dump_string, parse_object
 from toolsimlib.wire.messages.errors import error_body
 from toolsimlib.wire.sse import encode
 
@@ -124,6 +122,10 @@ class MessagesWriter:
                     self._frames.append(encode(dump(error_body(event.error)), "error"))
         frames, self._frames = self._frames, []
         return frames
+
+    def whole(self) -> bytes:
+        """Return the body, once there is one, as JSON."""
+        return dump_as_read(self.body).encode()
 
     def _start(self, event: Opened) -> None:
         if self._message:
@@ -209,14 +211,10 @@ def _usage(usage: Usage | None) -> dict[str, int]:
 
 def _input(arguments: str) -> Any:
     """Return a call's arguments as the object that a whole answer holds; what is not an object stays text."""
-    try:
-        value = json.loads(arguments or "{}", parse_float=_number)
-    except (ValueError, RecursionError):
-        return {"arguments": arguments}
-    return value if isinstance(value, dict) else {"arguments": arguments}
+    data = (arguments or "{}").encode("utf-8", "surrogatepass")
+    value = parse_object(data, parse_float=as_read, parse_int=as_read, parse_constant=_refuse)
+    return {"arguments": arguments} if value is None else value
 
 
-def _number(text: str) -> float | str:
-    """Return a decimal number; one beyond the range of a float stays the text that the model wrote."""
-    number = float(text)
-    return number if isfinite(number) else text
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

@@ -34,7 +34,6 @@ Each rule covers a server in use.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import count as count_from
@@ -117,15 +116,10 @@ class ResponsesReader:
         """Return the events of one stream event. Anything after the terminal event is ignored."""
         if self._closed or sse.data.strip() in ("", "[DONE]"):
             return []
-        try:
-            event = json.loads(sse.data) if sse.document is None else sse.document
-        except (ValueError, RecursionError):
-            if not sse.whole:
-                return []
-            return self._fail(
-                ApiError("The backend sent an event that is not JSON.", code="backend_bad_event", status=502)
-            )
-        if not isinstance(event, dict):
+        event = sse.parsed()
+        if isinstance(event, ApiError):
+            return self._fail(event)
+        if event is None:
             return []
         kind = event.get("type") or sse.event
         delta = event.get("delta")

@@ -119,6 +119,10 @@ class ResponsesWriter:
                 self._fail(event.error)
         return self._events.take()
 
+    def whole(self) -> bytes:
+        """Return the body, once there is one, as JSON."""
+        return dump(self.body).encode()
+
     # -- the response
 
     def queue(self) -> tuple[dict[str, Any], list[bytes]]:
