@@ -156,7 +156,8 @@ class AnswerForm:
 
     ``echo`` holds the Response object's fields that come from the request (Responses only), ``include_usage`` requests
     the usage chunk of a chat stream, ``legacy_functions`` chat's ``function_call`` shape. ``id``: the id under which
-    the answer is stored, "" if it is not; items of a stored answer need ids that no other answer has.
+    the answer is stored, "" if it is not; items of a stored answer need ids that no other answer has. ``compacts``: the
+    answer is a summary of the conversation, as one item (``wire/responses/compaction.py``).
     """
 
     stream: bool = False
@@ -165,6 +166,7 @@ class AnswerForm:
     legacy_functions: bool = False
     echo: Mapping[str, Any] = field(default_factory=dict)
     id: str = ""
+    compacts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,20 @@ PATIENCE = 30.0
 
 pytestmark = pytest.mark.skipif(CODEX is None, reason="needs codex: run `make clients`")
 
-CONFIG = """\
-model_provider = "toolsim"
+ALONE = """\
 approval_policy = "never"
 sandbox_mode = "danger-full-access"
+"""
+ONE_LINE = (
+    ALONE
+    + """\
+openai_base_url = {base_url}
+"""
+)
+CONFIG = (
+    ALONE
+    + """\
+model_provider = "toolsim"
 
 [model_providers.toolsim]
 name = "toolsim"
@@ -43,6 +53,7 @@ stream_max_retries = 0
 command = {python}
 args = [{mcp_server}]
 """
+)
 
 
 @dataclass(slots=True)
@@ -69,9 +80,9 @@ class Codex:
         self.work.mkdir()
         (self.work / "notes.txt").write_text("Paris\n")
 
-    def run(self, base_url: str, model: str) -> Printed:
+    def run(self, base_url: str, model: str, config: str = CONFIG) -> Printed:
         paths = {"base_url": base_url, "python": sys.executable, "mcp_server": str(HERE / "weather_mcp.py")}
-        config = CONFIG.format(**{name: json.dumps(value) for name, value in paths.items()})
+        config = config.format(**{name: json.dumps(value) for name, value in paths.items()})
         (self.home / "config.toml").write_text(config)
         assert CODEX is not None
         done = subprocess.run(
@@ -81,6 +92,7 @@ class Codex:
                 "HOME": str(self.home),
                 "CODEX_HOME": str(self.home),
                 "TOOLSIM_TEST_KEY": "none",
+                "CODEX_API_KEY": "none",
             },
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -206,6 +218,26 @@ def test_failing_turn(stage: Stage, codex: Codex, turn: Turn, message: str) -> N
     assert printed.failure is None
     assert printed.words == ["One file."]
     assert len(printed.of("command_execution")) == 1
+
+
+NO_SUMMARY = says("I go on.\n", call("exec_command", LIST))
+
+
+@pytest.mark.parametrize("first", [(), (NO_SUMMARY,)], ids=["at_once", "after_a_call_instead"])
+def test_compaction(stage: Stage, codex: Codex, first: tuple[Turn, ...]) -> None:
+    """With its context full Codex gets a summary, if need be by asking twice, and goes on from it.
+
+    It is set up by one line, as its users would do it.
+    """
+    summary = "SUMMARY: the notes say Paris."
+    play(stage, says(call("exec_command", READ)), *first, says(summary), says("Paris, then."))
+    printed = codex.run(stage.base_url, "gpt-5.5", ONE_LINE + "model_auto_compact_token_limit = 5\n")
+    assert printed.words == ["Paris, then."]
+    compare_backend(stage, 3 + len(first), summary)
+    *_, asked, last = (transcript(exchange) for exchange in stage.backend.exchanges)
+    assert "Summarise everything above" in asked
+    assert "Do it." in last
+    assert "cat notes.txt" not in last
 
 
 def test_control(bare_stage: Stage, codex: Codex) -> None:

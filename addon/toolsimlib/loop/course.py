@@ -67,9 +67,9 @@ class Bounds:
 def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
     """Return whether the answer to a request may take several rounds.
 
-    Never one of several choices, nor one in the background, which nobody watches.
+    Never one of several choices, nor one in the background, which nobody watches, nor a summary.
     """
-    if request.n != 1 or request.body.get("background") is True:
+    if request.n != 1 or request.body.get("background") is True or request.form.compacts:
         return False
     asks_for_calls = policy.retry > 0 or policy.unknown_tool == "retry"
     asks_for_calls = asks_for_calls or policy.falls_back

@@ -141,9 +141,12 @@ def rewrite_request(
         if len(body) > policy.max_tools_bytes:
             _check_tools_size(planned)
         if policy.mode == "native" and backend is client:
-            written = keep(request, planned, b"" if is_changed else body)
+            written = keep(request, planned, b"" if is_changed or request.form.compacts else body)
         else:
             written = compose(request, planned, report, is_round=is_round)
+        if request.form.compacts:
+            # None was offered, but a model that calls one has written no summary.
+            planned = replace(planned, tools=request.tools, masked=frozenset(), choice=ToolChoice())
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.") from None
     if backend is not client:

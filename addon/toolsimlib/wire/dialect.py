@@ -34,7 +34,7 @@ from toolsimlib.wire.messages.errors import error_answer
 from toolsimlib.wire.messages.reader import MessagesReader
 from toolsimlib.wire.messages.writer import MessagesWriter
 from toolsimlib.wire.responses import request as responses
-from toolsimlib.wire.responses.actions import with_summaries
+from toolsimlib.wire.responses.compaction import CompactionWriter, with_summaries
 from toolsimlib.wire.responses.reader import ResponsesReader
 from toolsimlib.wire.responses.writer import ResponsesWriter
 from toolsimlib.wire.sse import ServerSentEvent
@@ -203,7 +203,7 @@ RESPONSES = Api(
     called=responses.called,
     aside=responses.aside,
     reader=ResponsesReader,
-    writer=ResponsesWriter,
+    writer=lambda form: CompactionWriter(form) if form.compacts else ResponsesWriter(form),
     call_id=responses_call_id,
 )
 MESSAGES = Api(

@@ -70,8 +70,8 @@ def test_a_backend_that_is_asked(status: int, body: bytes, expected: dict[str, A
 def test_a_summary_takes_the_place_of_the_answer() -> None:
     """An error stays as it is, and an ordinary turn is unaffected."""
     exchange, other, _ = asked("compact", "chat")
-    content = [{"type": "output_text", "text": "Short."}]
-    body = json.dumps({"status": "completed", "output": [{"type": "message", "content": content}]}).encode()
+    item = {"id": "cmp_1", "type": "compaction", "encrypted_content": "toolsim:eA=="}
+    body = json.dumps({"status": "completed", "output": [item]}).encode()
     done = other.read(exchange, Done(Report(), body=body))
     assert [item["type"] for item in json.loads(done.body)["output"]] == ["message", "compaction"]
     bad = Done(Report(), status=502, body=b"{}")

@@ -6,43 +6,28 @@ derive that from the client's own request.
 1. *A count* is of the request as its turn would be sent. We ask a backend with this API for it, with the fields that
    the endpoint knows. Most have no such endpoint, and chat completions have none at all: then the count is an estimate,
    and marked as such (``estimated``).
-2. *Compacting* is a turn: we show the model the conversation and ask for a summary. The answer holds the unchanged
-   messages of everyone except the model, and an item with the summary in place of everything else.
-3. Clients treat that item as opaque; any toolsim instance can read it. It is not encrypted: it holds the client's own
-   conversation, and nothing that the client could not have written itself. A model sees it as a message of the user,
-   since tools and web pages may have contributed to it.
-4. We cannot read such an item of another server: like any unknown item it is left out, and noted.
+2. *Compacting* is a turn that asks for a summary (``compaction.py``). The answer holds the unchanged messages of
+   everyone except the model, and the item with the summary in place of everything else.
 """
 
 from __future__ import annotations
 
-import binascii
 import secrets
 import time
-from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from functools import lru_cache
-from operator import is_
 from typing import Any, Literal
 
 from toolsimlib.errors import ApiError
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.responses.compaction import ITEM, NO_SUMMARY, TRIGGER, remains
 from toolsimlib.wire.responses.history import input_items
 from toolsimlib.wire.responses.kept import kept_item
 from toolsimlib.wire.strict import optional, required
 
 Action = Literal["input_tokens", "compact"]
 ACTIONS: tuple[Action, ...] = ("input_tokens", "compact")
-
-SUMMARY_PROMPT = (
-    "Summarise everything above, so that the work can go on for someone who sees nothing of it but the user's own "
-    "messages and your summary. Say what was asked for, what was decided, which tools were called and what came of it, "
-    "what is still open and what comes next. Names, numbers, paths and quotes stay word for word. "
-    "Write the summary and nothing else."
-)
-_HEADING = "[summary of the conversation so far]"
-_MARK = "toolsim:"
 
 # The fields of the endpoint of the same name; strict servers refuse any other.
 _COUNTED_FIELDS = frozenset(
@@ -52,8 +37,6 @@ _COUNTED_FIELDS = frozenset(
 # The fields of a compaction request that apply to the turn that makes the summary.
 _TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_key", "prompt_cache_retention")
 _NO_ENDPOINT = (404, 405, 501)
-
-NO_SUMMARY = ApiError("The model wrote no whole summary: nothing was compacted.", code="backend_bad_answer", status=502)
 
 
 @lru_cache(maxsize=64)
@@ -105,33 +88,25 @@ def summary_request(body: Mapping[str, Any]) -> dict[str, Any]:
     turn = {key: body[key] for key in _TURN_FIELDS if body.get(key) is not None}
     asked = body.get("input") or []
     if isinstance(asked, str | list):  # The reader of the request reports any other input.
-        asked = [*input_items(body), {"role": "user", "content": SUMMARY_PROMPT}]
+        asked = [*input_items(body), {"type": TRIGGER}]
     return {**turn, "input": asked, "stream": False, "store": False}
 
 
 def remaining(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the items of a request that compaction leaves unchanged."""
-    items = mappings(input_items(body))
-    messages = [item for item in items if item.get("type") in (None, "message") and item.get("role") != "assistant"]
-    return [kept_item(item) for item in messages]
+    return [kept_item(item) for item in mappings(input_items(body)) if remains(item)]
 
 
 def compaction(answer: bytes, messages: bytes) -> bytes | ApiError:
     """Return the answer to a compaction request: the turn's ``answer``, a Response, with the remaining ``messages``.
 
-    ``messages``: a JSON array. An answer without a whole summary is an error.
+    ``messages``: a JSON array.
     """
     response = parse_object(answer) or {}
-    parts = [part for item in mappings(response.get("output")) for part in mappings(item.get("content"))]
-    summary = "".join(string(part.get("text")) for part in parts if part.get("type") == "output_text").strip()
-    if response.get("status") != "completed" or not summary:
+    items = [item for item in mappings(response.get("output")) if item.get("type") == ITEM]
+    if not items:
         return NO_SUMMARY
-    item = {
-        "id": f"cmp_{secrets.token_hex(24)}",
-        "type": "compaction",
-        "encrypted_content": _MARK + b64encode(summary.encode("utf-8", "surrogatepass")).decode(),
-    }
-    output = b",".join(filter(None, [messages.strip()[1:-1].strip(), dump(item).encode()]))
+    output = b",".join(filter(None, [messages.strip()[1:-1].strip(), dump(items[0]).encode()]))
     head = {
         "id": f"resp_{secrets.token_hex(24)}",
         "object": "response.compaction",
@@ -139,32 +114,6 @@ def compaction(answer: bytes, messages: bytes) -> bytes | ApiError:
         "usage": response.get("usage") or _NOT_COUNTED,
     }
     return dump(head).encode()[:-1] + b',"output":[' + output + b"]}"
-
-
-def with_summaries(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request with our own compaction items as their text; the very same request if it has none."""
-    items = body.get("input")
-    if not isinstance(items, list):
-        return body
-    readable = [item if (summary := _summary(item)) is None else _words(summary) for item in items]
-    return body if all(map(is_, readable, items)) else {**body, "input": readable}
-
-
-def _words(summary: str) -> dict[str, Any]:
-    return {"type": "message", "role": "user", "content": f"{_HEADING}\n{summary}"}
-
-
-def _summary(item: Any) -> str | None:
-    """Return the summary in one of our own items, None for any other item."""
-    if not isinstance(item, dict) or item.get("type") != "compaction":
-        return None
-    content = string(item.get("encrypted_content"))
-    if not content.startswith(_MARK):
-        return None
-    try:
-        return b64decode(content.removeprefix(_MARK), validate=True).decode("utf-8", "replace")
-    except (binascii.Error, ValueError):
-        return None
 
 
 # Clients need the object, even from a backend that reports no counts.

@@ -123,6 +123,9 @@ class _InputReader:
                 if not isinstance(reference, str) or reference not in self._ids:
                     self.notes.append("item_reference")
                 return None
+            case "compaction_trigger":
+                message = "The 'compaction_trigger' item must be the last input item."
+                raise BadRequest(message, param, "invalid_value")
             case str(kind):
                 return self._unknown(item, kind, param)
             case kind:

@@ -10,6 +10,7 @@ input followed by its output, and then its own items.
 3. A file may be damaged. What a request continues has to be whole, since without its context it would be another
    question; anything else that is stored is read leniently.
 4. If an answer could not be stored, its last event has ``store: false``: we promise only what we hold.
+5. A context that has been compacted begins with what that has left of it (``compaction.py``).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.wire.errors import error_fields
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.responses.compaction import since_summary, wants_summary
 from toolsimlib.wire.responses.history import input_items, read_history
 from toolsimlib.wire.responses.shapes import failed
 from toolsimlib.wire.sse import encode
@@ -116,6 +118,10 @@ def references(body: Mapping[str, Any]) -> References:
 
 def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
     """Return a request with its references replaced by their content. Raises BadRequest, also for 404s."""
+    trigger: list[dict[str, Any]] = []
+    if wants_summary(body):
+        # Asks for a summary, and is no item of the conversation.
+        trigger, body = body["input"][-1:], {**body, "input": body["input"][:-1]}
     records = [parse_object(record) for record in recalled.records]
     _check_continued(recalled.references, records)
     if not all(map(_is_whole, records)):
@@ -123,12 +129,12 @@ def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
     if recalled.references:
         # Behind what it continues, the client's items have other places than those that an error has to name.
         read_history(body.get("input"))
-    history = [item for record in records for item in items_of(record)]
+    history = since_summary([item for record in records for item in items_of(record)])
     present = {string(item.get("id")) for item in history}
     found = _found(recalled, present)
     own = _own_items(body, found)
     resolved = {key: value for key, value in body.items() if key not in _REFERRING}
-    resolved |= {"input": [*history, *own], "store": False}
+    resolved |= {"input": [*history, *own, *trigger], "store": False}
     asked = recalled.references
     conversation = {"conversation": {"id": asked.conversation}} if asked.conversation else {}
     echo = {"previous_response_id": asked.previous or None, "store": body.get("store") is not False, **conversation}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toolsimlib.conversation import (
@@ -21,6 +21,7 @@ from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.local_tools import CALLS, is_local
 from toolsimlib.wire.mcp_items import call_items
 from toolsimlib.wire.output_format import Demand, flat_format
+from toolsimlib.wire.responses.compaction import summary_turn, wants_summary
 from toolsimlib.wire.responses.history import input_items, read_history
 from toolsimlib.wire.strict import FEW_TOKENS, SHARED, missing, optional
 from toolsimlib.wire.tool_choice import hosted_fields, read_choice
@@ -48,18 +49,21 @@ _ANSWER_FIELDS = frozenset(
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
-    """Return whether a request declares tools that the client runs, or carries a history of calls."""
+    """Return whether a request declares tools that the client runs, has a history of calls, or asks for a summary."""
     history = any(
         isinstance(item, dict)
         and isinstance(kind := item.get("type"), str)
         and (kind in _HISTORY or (kind in CALLS and is_local(item)))
         for item in input_items(body)
     )
-    return history or declares_tools(body)
+    return history or declares_tools(body) or wants_summary(body)
 
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
     """Read a client's request. Raises BadRequest with the exact param."""
+    if wants_summary(body):
+        form = replace(answer_form(body), compacts=True)
+        return replace(read_request(summary_turn(body)), form=form)
     tools, hosted = read_tools(body)
     choice, notes = read_choice(body.get("tool_choice"), tools, hosted=bool(hosted), param="tool_choice")
     parallel = optional(body, "parallel_tool_calls", bool)

@@ -6,14 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from openai.types.responses import CompactedResponse
 from openai.types.responses.input_token_count_response import InputTokenCountResponse
-from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.errors import BadRequest
 from toolsimlib.wire.responses.actions import (
-    NO_SUMMARY,
-    SUMMARY_PROMPT,
     action_of,
     action_path,
     compaction,
@@ -23,23 +19,17 @@ from toolsimlib.wire.responses.actions import (
     remaining,
     summary_request,
     turn_path,
-    with_summaries,
 )
+from toolsimlib.wire.responses.compaction import NO_SUMMARY
 
 HELLO = {"role": "user", "content": "Hello"}
 
 
-def answer(text: str, **fields: Any) -> bytes:
-    content = [{"type": "output_text", "text": text, "annotations": []}]
-    message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": content}
-    return json.dumps({"status": "completed", "output": [message], **fields}).encode()
+ITEM = {"id": "cmp_1", "type": "compaction", "encrypted_content": "toolsim:eA=="}
 
 
-def compacted(text: str, messages: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    body = compaction(answer(text), json.dumps(messages or []).encode())
-    assert isinstance(body, bytes)
-    made: dict[str, Any] = json.loads(body)
-    return made
+def answer(*items: dict[str, Any], **fields: Any) -> bytes:
+    return json.dumps({"status": "completed", "output": items, **fields}).encode()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +88,7 @@ def test_a_summary_is_requested_after_the_conversation() -> None:
     assert turn == {
         "model": "m",
         "instructions": "Be brief.",
-        "input": [HELLO, {"role": "user", "content": SUMMARY_PROMPT}],
+        "input": [HELLO, {"type": "compaction_trigger"}],
         "stream": False,
         "store": False,
     }
@@ -134,49 +124,19 @@ def test_messages_of_all_but_the_model_remain() -> None:
 
 def test_what_a_client_gets() -> None:
     """The real SDK parses it: the messages, then the item, and usage even if the backend counts nothing."""
-    made = compacted("All of it.", remaining({"input": [HELLO]}))
-    read = CompactedResponse.construct(**made)
+    messages = json.dumps(remaining({"input": [HELLO]})).encode()
+    made = compaction(answer(ITEM), messages)
+    assert isinstance(made, bytes)
+    read = CompactedResponse.construct(**json.loads(made))
     assert (read.object, read.usage.total_tokens) == ("response.compaction", 0)
     assert [item.type for item in read.output] == ["message", "compaction"]
     counted = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}
-    body = compaction(answer("x", usage=counted), b"[]")
-    assert isinstance(body, bytes)
-    assert json.loads(body)["usage"] == counted
+    made = compaction(answer(ITEM, usage=counted), b"[]")
+    assert isinstance(made, bytes)
+    assert json.loads(made)["usage"] == counted
 
 
-@pytest.mark.parametrize(
-    "body", [answer("Half of", status="incomplete"), answer(" "), b"{}", b"no", answer("x", status="failed")]
-)
-def test_no_whole_summary_is_an_error(body: bytes) -> None:
-    """Nobody may lose a conversation to half a summary."""
+@pytest.mark.parametrize("body", [answer(), answer({"type": "message", "content": []}), b"{}", b"no"])
+def test_no_summary_is_an_error(body: bytes) -> None:
+    """Nobody may lose a conversation to an answer without one."""
     assert compaction(body, b"[]") is NO_SUMMARY
-    assert isinstance(NO_SUMMARY, ApiError)
-
-
-@given(st.text(min_size=1).filter(lambda text: bool(text.strip())))
-def test_an_item_holds_the_summary(text: str) -> None:
-    """Whatever it contains, a later request shows it to the model as the user's words."""
-    item = compacted(text)["output"][-1]
-    shown = with_summaries({"input": [HELLO, item]})["input"]
-    assert shown[0] == HELLO
-    assert shown[1]["role"] == "user"
-    assert shown[1]["content"].partition("\n")[2] == text.strip().encode("utf-16", "surrogatepass").decode(
-        "utf-16", "replace"
-    )
-
-
-@pytest.mark.parametrize(
-    "item",
-    [
-        {"type": "compaction", "encrypted_content": "gAAAA"},
-        {"type": "compaction", "encrypted_content": "toolsim:no base64!"},
-        {"type": "compaction"},
-        {"type": "message", "encrypted_content": "toolsim:eA=="},
-        "toolsim:",
-    ],
-)
-def test_other_items_are_left_alone(item: Any) -> None:
-    """A request without our items is the very same object."""
-    body = {"input": [item]}
-    assert with_summaries(body) is body
-    assert with_summaries({"input": "x"}) == {"input": "x"}
