@@ -291,7 +291,7 @@ def test_one_folder_patches_what_is_not_ours() -> None:
     [
         "from mitmproxy.proxy.layers import http\nhttp.HttpStream = Own",
         "from mitmproxy.proxy.layers import http\ndel http.HttpStream",
-        "from toolsimlib.proxy import slices\nslices.SLICE_SECONDS = 1",
+        "from toolsimlib.proxy import streamed\nstreamed.SLICE_SECONDS = 1",
         "from mitmproxy.http import Request\nRequest.pretty_url = None",
         "manager.trigger_event = own",
         "loader.master.addons.handle_lifecycle = own",

@@ -27,7 +27,7 @@ from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together
 from toolsimlib.proxy.cors import add_cors
 from toolsimlib.proxy.doors import Doors, with_names
-from toolsimlib.proxy.exchanges import Exchanges
+from toolsimlib.proxy.exchange import Exchanges
 from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import Memory
@@ -44,8 +44,7 @@ from toolsimlib.proxy.reporting.greeting import Greeting
 from toolsimlib.proxy.reporting.outcome import Reports
 from toolsimlib.proxy.rewriting import Rewriting
 from toolsimlib.proxy.rounds import Rounds
-from toolsimlib.proxy.slices import PAUSE_SECONDS
-from toolsimlib.proxy.streamed import StreamedAnswer
+from toolsimlib.proxy.streamed import PAUSE_SECONDS, StreamedAnswer
 from toolsimlib.proxy.work import Work
 
 logger = logging.getLogger(__name__)
@@ -94,15 +93,11 @@ class ToolSim:
             self._builtin,
             self._known,
             self._recogniser,
-            self._servers,
-            self._memory,
-            self._remembering,
             self._metrics_page,
         )
         self._rewriting = Rewriting(
             self.exchanges,
             self._work,
-            self._builtin,
             self._servers,
             self._rounds,
             self._remembering,
@@ -201,11 +196,12 @@ class ToolSim:
         exchange, response = self.exchanges.of(flow), flow.response
         assert response is not None
         if exchange is not None:
-            add_cors(response.headers, exchange.cors)
+            if exchange.cors:
+                add_cors(response.headers, exchange.cors)
             exchange.begin(flow)
             return
-        if route.endpoint(flow.request.path):
-            add_cors(response.headers, self._arrivals.cors(flow))
+        if route.endpoint(flow.request.path) and (allowed := self._arrivals.cors(flow)):
+            add_cors(response.headers, allowed)
         if response.raw_content is None:
             response.stream = True
 

@@ -14,29 +14,26 @@ from mitmproxy.proxy.mode_specs import RegularMode, ReverseMode, UpstreamMode
 
 from toolsimlib.proxy import route
 from toolsimlib.proxy.access import Incoming
-from toolsimlib.proxy.address import is_listener
-from toolsimlib.proxy.attempt import Attempt
-from toolsimlib.proxy.builtin import BuiltinBackend, is_local
+from toolsimlib.proxy.address import is_listener, is_loopback
+from toolsimlib.proxy.builtin import BuiltinBackend
 from toolsimlib.proxy.circle import LOOP, VIA, Connections, Via
 from toolsimlib.proxy.cors import cors_headers
 from toolsimlib.proxy.counting import OtherAction
 from toolsimlib.proxy.doors import Doors
-from toolsimlib.proxy.exchange import Exchange, Feature
-from toolsimlib.proxy.exchanges import Exchanges
+from toolsimlib.proxy.exchange import Exchange, Exchanges, Feature
 from toolsimlib.proxy.head import authorize, by_name, error_response
 from toolsimlib.proxy.in_shape import reshape, shape_of
 from toolsimlib.proxy.known import KnownBackends
-from toolsimlib.proxy.mcp_servers import Servers
-from toolsimlib.proxy.memory import Memory, partition_of
-from toolsimlib.proxy.metadata import PAGE, is_stored
+from toolsimlib.proxy.memory import Remembered, partition_of
+from toolsimlib.proxy.metadata import PAGE, is_resent, is_stored
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.recognise import Recogniser
-from toolsimlib.proxy.remembering import Remembering
 from toolsimlib.proxy.reporting.outcome import Outcome, Reports
-from toolsimlib.proxy.resend import Resent, Sent, forget, is_resent
+from toolsimlib.proxy.resend import Resent, forget
 from toolsimlib.proxy.rounds import round_of
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import Api, api_of_path
+from toolsimlib.wire.responses.resources import resource_of
 
 
 class Arrivals:
@@ -50,9 +47,6 @@ class Arrivals:
         builtin: BuiltinBackend,
         known: KnownBackends,
         recogniser: Recogniser,
-        servers: Servers,
-        memory: Memory,
-        remembering: Remembering,
         metrics_page: Callable[[], Response],
     ) -> None:
         self.settings = Settings()
@@ -66,9 +60,6 @@ class Arrivals:
         self._builtin = builtin
         self._known = known
         self._recogniser = recogniser
-        self._servers = servers
-        self._memory = memory
-        self._remembering = remembering
         self._metrics_page = metrics_page
 
     def take(self, flow: HTTPFlow) -> Awaitable[None] | None:
@@ -79,34 +70,37 @@ class Arrivals:
         reached_at = self._doors.take_host(flow)
         if flow.response is not None and not is_stored(flow):
             return None
-        if flow.live and (asked := round_of(flow)) is not None:
+        is_replay = is_resent(flow)
+        # A round arrives as a replay does.
+        if is_replay and flow.live and (asked := round_of(flow)) is not None:
             flow.is_replay = None
             flow.request.stream = False
-            self._open(flow, asked.report, Sent(), asked)
+            self._open(flow, "", asked.report, asked)
             return None
-        sent = Resent(flow) if is_resent(flow) else Sent()
+        features: list[Feature] = [Resent(flow)] if is_replay else []
         incoming = incoming_of(flow, reached_at=reached_at, has_proxy_key=self._doors.take_key(flow))
         if self._is_circle(flow, incoming):
             flow.response = error_response(LOOP)
             return None
         # The key of the client may be exchanged for the backend's in what follows.
-        needs_owner = self._memory.is_on or self._servers.is_used
-        partition = partition_of(flow.request.headers.fields) if needs_owner else ""
-        self._servers.begin(flow, partition)
-        match route.decide(incoming, self.settings, self._builtin.port):
+        needs_owner = self.settings.store is not None or self.settings.mcp.is_used
+        owner = partition_of(flow.request.headers.fields) if needs_owner else ""
+        builtin_port = self._builtin.port if self.settings.builtin is not None else None
+        match route.decide(incoming, self.settings, builtin_port):
             case route.Answer() as answer:
                 self._answer(flow, answer)
             case route.Serve():
                 # It has a body that has to be read, and bounded: the exchange does that.
                 flow.request.stream = False
-                self._remembering.begin(flow, self._open(flow, Report(), sent), partition)
+                self._remember(flow, self._open(flow, owner, Report(), *features))
             case decision:
-                return self._forward(flow, incoming, decision, sent, partition)
+                return self._forward(flow, incoming, decision, owner, features)
         return None
 
     def cors(self, flow: HTTPFlow) -> dict[str, str]:
         """Return the headers that let a web page of an allowed origin read an answer."""
-        return cors_headers(self.settings.origins, by_name(flow.request.headers).get("origin"))
+        origin = flow.request.headers.get("origin")
+        return cors_headers(self.settings.origins, origin) if origin else {}
 
     def _is_circle(self, flow: HTTPFlow, incoming: Incoming) -> bool:
         # A flow that a person sends again has our own signature from its first run.
@@ -129,8 +123,8 @@ class Arrivals:
         flow: HTTPFlow,
         incoming: Incoming,
         decision: route.Forward | route.Pass,
-        sent: Sent,
-        partition: str,
+        owner: str,
+        features: list[Feature],
     ) -> Awaitable[None] | None:
         """Give a flow the target and the headers that a decision names; open an exchange if its body concerns us."""
         request, client = flow.request, flow.client_conn
@@ -152,38 +146,54 @@ class Arrivals:
             return None
         # Whatever ``stream_large_bodies`` says: the body has to be read.
         request.stream = False
-        exchange = self._carry(flow, api, decision, sent, partition)
+        exchange = self._carry(flow, api, decision, owner, features)
         may_ask = api is not None and is_named and not decision.to_builtin and flow.live
-        return self._recogniser.ask(exchange.backend) if may_ask else None
+        return self._recogniser.ask(exchange.backend) if may_ask and not exchange.backend.is_known else None
 
     def _carry(
-        self, flow: HTTPFlow, api: Api | None, decision: route.Forward | route.Pass, sent: Sent, partition: str
+        self,
+        flow: HTTPFlow,
+        api: Api | None,
+        decision: route.Forward | route.Pass,
+        owner: str,
+        features: list[Feature],
     ) -> Exchange:
         """Open the exchange of a request for a model, or for the list of models (``api`` is None)."""
-        asked = round_of(flow)
+        # A live flow that is a round has been taken before; this one is from a file.
+        asked = round_of(flow) if not flow.live else None
         report = asked.report if asked is not None else Report()
         report.client = api.name if api is not None else ""
-        features: list[Feature] = [asked] if asked is not None else []
+        if asked is not None:
+            features.append(asked)
         if (shape := shape_of(api, by_name(flow.request.headers))) is not None:
             features.append(shape)
         if decision.action is not None:
             features.append(OtherAction(decision.action))
-        exchange = self._open(flow, report, sent, *features)
+        exchange = self._open(flow, owner, report, *features)
+        exchange.action = decision.action
+        exchange.is_for_builtin = decision.to_builtin
         if asked is None and api is not None and api.is_kept:
-            self._remembering.begin(flow, exchange, partition)
+            self._remember(flow, exchange)
         return exchange
 
-    def _open(self, flow: HTTPFlow, report: Report, *features: Feature) -> Exchange:
-        forget(flow)
+    def _remember(self, flow: HTTPFlow, exchange: Exchange) -> None:
+        if self.settings.store is not None and flow.live:
+            exchange.attach(Remembered(exchange.owner, resource=resource_of(flow.request.path)))
+
+    def _open(self, flow: HTTPFlow, owner: str, report: Report, *features: Feature) -> Exchange:
+        if is_resent(flow) or flow.metadata:
+            # It may have been here before.
+            forget(flow)
         request = flow.request
         exchange = Exchange(
             report,
             client_id=flow.client_conn.id,
+            owner=owner,
             cors=self.cors(flow),
             limits=self.settings.limits,
             backend=self._known.at(request.scheme, request.host, request.port, route.prefix(request.path)),
         )
-        for feature in (Outcome(self._reports), Attempt(exchange.backend, self._known), *features):
+        for feature in (Outcome(self._reports), *features):
             exchange.attach(feature)
         self._exchanges.open(flow, exchange)
         return exchange
@@ -202,7 +212,7 @@ def incoming_of(flow: HTTPFlow, *, reached_at: str = "", has_proxy_key: bool = F
         is_direct=is_listener(request.host, request.port, client.sockname),
         is_forward=isinstance(client.proxy_mode, RegularMode | UpstreamMode),
         has_proxy_key=has_proxy_key,
-        is_local=is_local(client),
+        is_local=bool(client.peername) and is_loopback(str(client.peername[0])),
         is_resent=is_resent(flow),
         reached_at=reached_at,
     )

@@ -11,16 +11,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple, override
+from typing import override
 
 from mitmproxy.http import HTTPFlow
 
 from toolsimlib.plan import Feature as BackendFeature
-from toolsimlib.plan import Plan, Policy
+from toolsimlib.plan import Plan
 from toolsimlib.proxy.decoding import decoded
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.jobs import Done, RequestJob
-from toolsimlib.proxy.known import Backend, KnownBackends
+from toolsimlib.proxy.known import Backend
 from toolsimlib.proxy.metadata import NOTE, policy_as_dict
 from toolsimlib.report import Report, entry
 from toolsimlib.request.engine import is_refusal
@@ -36,63 +36,22 @@ _WARNINGS: Mapping[BackendFeature, str] = {
 }
 
 
-class Known(NamedTuple):
-    """The facts about the backend that a request's job needs, as far as they are known by now."""
-
-    policy: Policy
-    refused: frozenset[tuple[str, BackendFeature]]
-
-
-def known_of(backend: Backend, policy: Policy) -> Known:
-    """Return what is known of the ``backend`` that a request goes to, under the operator's policy."""
-    if policy.engine == "auto":
-        policy = replace(policy, engine=backend.engine or "unknown")
-    return Known(policy, frozenset(backend.refused))
-
-
 class Attempt(Feature):
-    """How a client's request was rewritten for a ``backend``, and how it is without what that refuses."""
+    """How a client's request was rewritten, with something that its backend may refuse, and how it is without that."""
 
-    def __init__(self, backend: Backend, known: KnownBackends) -> None:
-        self._backend = backend
-        self._known = known
-        self._policy = Policy()
-        self._job: RequestJob | None = None
-        """How the request was rewritten; None if it cannot be rewritten again."""
+    def __init__(self, job: RequestJob) -> None:
+        self._job = job
+        """How the request was rewritten."""
         self.again: RequestJob | None = None
         """How it is to be rewritten without what was refused; None: it is not to be sent again."""
-
-    @override
-    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
-        self._policy = job.policy
-        self._job = self._informed(job)
-        return self._job
-
-    def _informed(self, job: RequestJob) -> RequestJob:
-        known = known_of(self._backend, self._policy)
-        return replace(job, policy=known.policy, refused=known.refused)
-
-    def settle(self) -> None:
-        """Send the request as it is, and not again."""
-        self._job = None
-
-    @override
-    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
-        if done.rewritten is None:
-            self._job = None
-
-    @override
-    def planned(self, plan: Plan) -> Plan:
-        if not plan.attempts:
-            self._job = None
-        return plan
 
     @override
     def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
         response = flow.response
         assert response is not None
         is_present = response.raw_content is not None
-        if self._job is None or 200 <= response.status_code < 300 or is_present:
+        is_attempt = exchange.plan is not None and bool(exchange.plan.attempts)
+        if not is_attempt or 200 <= response.status_code < 300 or is_present:
             return False
         # The error may only refuse what was attempted: its body decides.
         response.stream = False
@@ -104,16 +63,16 @@ class Attempt(Feature):
         ``can_resend``: whether that is possible.
         """
         plan = exchange.plan
-        if self._job is None or plan is None:
+        if plan is None:
             return False
-        refused = _refused(flow, plan)
+        backend, refused = exchange.backend, _refused(flow, plan)
         for feature in refused:
-            self._backend.refuses(plan.form.model, feature)
+            backend.refuses(plan.form.model, feature)
         if not refused or not can_resend:
             return False
         report = Report(client=self._job.dialect)
         report.warnings.extend(entry("REFUSED", feature) for feature in refused)
-        self.again = self._informed(replace(self._job, report=report))
+        self.again = replace(self._job, report=report, refused=frozenset(backend.refused))
         return True
 
     def take_again(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
@@ -126,9 +85,7 @@ class Attempt(Feature):
     @override
     def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         if exchange.plan is not None:
-            _note_missed_calls(self._backend, exchange.plan, exchange.report)
-        if exchange.is_turn and exchange.report.error in ("backend_unavailable", "backend_timeout"):
-            self._known.doubt(self._backend)
+            _note_missed_calls(exchange.backend, exchange.plan, exchange.report)
 
 
 def _note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:

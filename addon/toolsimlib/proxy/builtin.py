@@ -10,7 +10,6 @@ import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mitmproxy.connection import Client
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
@@ -117,11 +116,6 @@ class BuiltinBackend:
     def is_at(self, host: str, port: int) -> bool:
         """Return whether an address is that of the backend."""
         return port == self.port and leads_here(host)
-
-
-def is_local(client: Client) -> bool:
-    """Return whether a client is on this machine."""
-    return bool(client.peername) and is_loopback(str(client.peername[0]))
 
 
 def check_together(settings: Settings, hosts: Iterable[str]) -> None:

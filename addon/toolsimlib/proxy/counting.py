@@ -79,9 +79,3 @@ class OtherAction(Feature):
         # Cleared, so that ``take_count`` does not take the estimate for the backend's answer.
         estimate, self._prepared = self._prepared, b""
         return Response.make(200, estimate, {"content-type": "application/json"})
-
-
-def other_action(exchange: Exchange) -> Action | None:
-    """Return what a client wants instead of a turn, None if it wants a turn."""
-    feature = exchange.find(OtherAction)
-    return feature.action if feature is not None else None

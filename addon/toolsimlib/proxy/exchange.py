@@ -26,6 +26,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from mitmproxy.connection import Client
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.net.http import status_codes
 
@@ -35,6 +36,7 @@ from toolsimlib.proxy import head
 from toolsimlib.proxy.clocks import Clocks
 from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, request_too_large
 from toolsimlib.proxy.known import Backend, Root
+from toolsimlib.proxy.metadata import note_sent
 from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.recorder import BodyRecorder
@@ -42,6 +44,7 @@ from toolsimlib.proxy.streamed import StreamedAnswer
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten
 from toolsimlib.response.rewrite import EVENT_STREAM, JSON, Listener
+from toolsimlib.wire.responses.actions import Action
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +106,7 @@ class Exchange:
         report: Report,
         *,
         client_id: str,
+        owner: str = "",
         cors: Mapping[str, str],
         limits: Limits,
         backend: Backend | None = None,
@@ -111,6 +115,12 @@ class Exchange:
         """What happened so far."""
         self.client_id = client_id
         """The connection that the request came in on."""
+        self.owner = owner
+        """Whose request it is: the partition of the client's key; "" while nothing depends on it."""
+        self.action: Action | None = None
+        """What the client wants instead of a turn."""
+        self.is_for_builtin = False
+        """Whether the request goes to the built-in backend."""
         self.cors = cors
         """Headers for our own answers."""
         self.limits = limits
@@ -165,7 +175,8 @@ class Exchange:
         headers = head.by_name(request.headers)
         encoding, mode = headers.get("content-encoding", ""), headers.get(MODE_HEADER)
         body = request.raw_content or b""
-        job = RequestJob(dialect, request.path, encoding, body, limit, policy, mode, self.report)
+        policy, refused = self.backend.known_for(policy), frozenset(self.backend.refused)
+        job = RequestJob(dialect, request.path, encoding, body, limit, policy, mode, self.report, refused=refused)
         for feature in self._features:
             job = feature.asking(flow, job)
         return job
@@ -200,6 +211,7 @@ class Exchange:
         self.plan = plan
         request, body = flow.request, rewritten.body
         request.path, request.raw_content = rewritten.path, body
+        note_sent(flow, body)
         given = {"accept-encoding": "identity", "content-length": str(len(body))}
         head.change(request.headers, without=_CLIENTS_OWN, given=given)
 
@@ -320,6 +332,8 @@ class Exchange:
         """
         if flow is not None and flow.response is not None and callable(flow.response.stream):
             flow.response.stream = True
+        if self.is_turn and self.report.error in ("backend_unavailable", "backend_timeout"):
+            self.backend.doubt()
         for feature in reversed(self._features):
             feature.closed(self, flow, status)
 
@@ -335,3 +349,41 @@ class Exchange:
         self._problem = error.message
         self.report.error = error.code or error.type
         return head.error_response(error, self.cors)
+
+
+class Exchanges:
+    """The exchanges in flight, by their flows: from the head of a request to the end of its answer."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Exchange] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, flow: HTTPFlow, exchange: Exchange) -> None:
+        """Begin an exchange."""
+        self._open[flow.id] = exchange
+
+    def of(self, flow: HTTPFlow) -> Exchange | None:
+        """Return the exchange of a flow, None if toolsim has nothing to do with it."""
+        return self._open.get(flow.id)
+
+    def close(self, flow: HTTPFlow, status: int | None) -> None:
+        """End the exchange of a flow; ``status``: of its answer, None if none reached the client."""
+        if (exchange := self._open.pop(flow.id, None)) is not None:
+            exchange.close(flow, status)
+
+    def close_of(self, client: Client) -> None:
+        """End all exchanges of a client that has left, in case no other hook did."""
+        for flow_id, exchange in list(self._open.items()):
+            if exchange.client_id == client.id:
+                del self._open[flow_id]
+                exchange.close(None, None)
+
+    def turns(self) -> int:
+        """Return how many of them ask a model."""
+        return sum(exchange.is_turn for exchange in self._open.values())
+
+    def forget(self) -> None:
+        """Drop all, without an end."""
+        self._open.clear()

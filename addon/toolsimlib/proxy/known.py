@@ -8,10 +8,10 @@ only now and then, and more and more rarely, so that a server that struggles is 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from toolsimlib.plan import Engine, Feature
+from toolsimlib.plan import Engine, Feature, Policy
 
 # Addresses and models may come from clients, so their number needs a limit.
 _MAX_BACKENDS = 256
@@ -53,9 +53,14 @@ class Backend:
     asked_at: float | None = None
     rest: float = REST_SECONDS
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the server at its address has said which one it is."""
+        return self.engine is not None and not self.is_doubtful
+
     def may_be_asked(self, now: float) -> bool:
         """Return whether to find out now which server it is; if so, the next time is further away."""
-        if self.asking is not None or (self.engine is not None and not self.is_doubtful):
+        if self.asking is not None or self.is_known:
             return False
         if self.asked_at is not None:
             since = now - self.asked_at
@@ -73,6 +78,14 @@ class Backend:
             self.counts = True
         self.engine, self.is_doubtful = engine, False
 
+    def doubt(self) -> None:
+        """Note that it could not be reached."""
+        self.is_doubtful = True
+
+    def known_for(self, policy: Policy) -> Policy:
+        """Return the operator's policy with the engine, as far as it is known by now."""
+        return replace(policy, engine=self.engine or "unknown") if policy.engine == "auto" else policy
+
     def refuses(self, model: str, feature: Feature) -> None:
         """Remember that a feature is not to be attempted again."""
         if len(self.refused) >= _MAX_REFUSED:
@@ -89,18 +102,15 @@ class KnownBackends:
     def at(self, scheme: str, host: str, port: int, prefix: str = "") -> Backend:
         """Return the facts about the backend there; ``prefix``: the path before the API's endpoint."""
         root = Root(scheme, host, port, prefix.removesuffix("/v1").rstrip("/"))
-        backend = self._known.pop(root, None) or Backend(root)
+        backend = self._known.pop(root, None)
+        if backend is None or (backend.is_doubtful and backend.asked_at is None):
+            # One that is never asked could stay in doubt for ever.
+            backend = Backend(root)
         # In the order of lookup: the least recently looked up is evicted first.
         self._known[root] = backend
         if len(self._known) > _MAX_BACKENDS:
             del self._known[next(iter(self._known))]
         return backend
-
-    def doubt(self, backend: Backend) -> None:
-        """Note that a backend could not be reached. One that is never asked is forgotten."""
-        backend.is_doubtful = True
-        if backend.asked_at is None and self._known.get(backend.root) is backend:
-            del self._known[backend.root]
 
     def tasks(self) -> list[asyncio.Task[None]]:
         """Return the tasks that are asking backends at the moment."""

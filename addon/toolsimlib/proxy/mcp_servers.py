@@ -7,7 +7,6 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from mitmproxy.http import HTTPFlow
 
@@ -29,7 +28,6 @@ class Servers:
         self._pool = Pool()
         self._approvals = Approvals()
         self._hidden = Hidden()
-        self._owners: WeakKeyDictionary[HTTPFlow, str] = WeakKeyDictionary()
         self.approve = Approve()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -64,13 +62,8 @@ class Servers:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def begin(self, flow: HTTPFlow, owner: str) -> None:
-        """Remember whose request this is, while its key is still there: it may be exchanged for the backend's."""
-        if self._mcp.is_used:
-            self._owners[flow] = owner
-
-    def hosting(self, origins: Origins, flow: HTTPFlow) -> Hosting | None:
-        """Return who may be asked for a request; for one of a web page only if its origin is listed.
+    def hosting(self, origins: Origins, flow: HTTPFlow, owner: str) -> Hosting | None:
+        """Return who may be asked for a request of ``owner``; for one of a web page only if its origin is listed.
 
         A page cannot read what such a request is answered, but what its tools do would have been done.
         """
@@ -82,7 +75,6 @@ class Servers:
         servers = {server.label: server for server in mcp.servers}
         desk = self.approve.desk if mcp.approval == "operator" else None
         own = Hosting(self._pool, self._approvals, servers, mcp.runs_clients, mcp.hosts)
-        owner = self._owners.get(flow, "")
         return replace(own, hidden=self._hidden, owner=owner, desk=desk)
 
     async def stop(self) -> None:

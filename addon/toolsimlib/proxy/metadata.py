@@ -1,10 +1,14 @@
-"""A flow's metadata, as plain data: the report of an exchange, and the options under which a recording was made."""
+"""A flow's metadata, as plain data.
+
+The report of an exchange, a digest of what was sent, and the options under which a recording was made.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 from mitmproxy.http import HTTPFlow
@@ -46,21 +50,35 @@ def builtin_policy(policy: Policy) -> Policy:
     return replace(policy, backend=RESPONSES.name)
 
 
-def policy_for(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str], *, is_builtin: bool) -> Policy:
-    """Return the policy for one request: the operator's, or that under which a stored exchange was recorded.
+def is_recorded(flow: HTTPFlow) -> bool:
+    """Return whether a flow says under which options it was recorded."""
+    return "side" in flow.metadata.get(NOTE, {})
 
-    ``by_hand``: the fields that the operator set, which apply in either case. ``is_builtin``: the request goes to the
-    built-in backend.
+
+def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> Policy:
+    """Return the policy under which an exchange was recorded, except for the fields that the operator set ``by_hand``.
+
+    Those are as in ``policy``.
     """
-    if is_builtin:
-        return builtin_policy(policy)
-    note = flow.metadata.get(NOTE, {})
-    if "side" not in note:
-        return policy
     default, decided = Policy(), set(by_hand)
     values: dict[str, Any] = {field: getattr(policy, field) for field in decided}
-    for field, value in note["options"].items():
+    for field, value in flow.metadata[NOTE]["options"].items():
         value = frozenset(value) if isinstance(value, list) else value
         if field not in decided and type(value) is type(getattr(default, field, None)):
             values[field] = value
     return replace(default, **values)
+
+
+def is_resent(flow: HTTPFlow) -> bool:
+    """Return whether a person sends this request, not a client."""
+    return flow.is_replay == "request"
+
+
+def note_sent(flow: HTTPFlow, body: bytes) -> None:
+    """Remember what is sent in place of the client's own body."""
+    flow.metadata[SENT] = digest(body)
+
+
+def digest(body: bytes) -> str:
+    """Return a digest that shows whether a body has been edited."""
+    return sha256(body).hexdigest()

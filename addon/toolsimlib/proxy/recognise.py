@@ -47,7 +47,7 @@ class Recogniser:
         self._known = known
 
     def ask(self, backend: Backend) -> Awaitable[None] | None:
-        """Ask a backend which server it is, if that is to be found out; return what the first request waits for."""
+        """Ask a backend which server it is; return what the first request waits for."""
         if not self.is_open:
             return None
         is_first = backend.asked_at is None

@@ -12,7 +12,6 @@ from mitmproxy.http import HTTPFlow, Response
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import Kept
 from toolsimlib.proxy.background.edge import BackgroundAnswers
-from toolsimlib.proxy.counting import other_action
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, PageJob, ResolveJob, request_too_large
@@ -20,7 +19,7 @@ from toolsimlib.proxy.memory import UNAVAILABLE, Memory, Remembered
 from toolsimlib.report import Report
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.responses.kept import Recalled, mentions_kept, output_names, with_outcome
-from toolsimlib.wire.responses.resources import Call, resource_of, wrong_method
+from toolsimlib.wire.responses.resources import Call, wrong_method
 
 logger = logging.getLogger(__name__)
 
@@ -34,11 +33,6 @@ class Remembering:
         self._memory = memory
         self._background = background
         self._do = do
-
-    def begin(self, flow: HTTPFlow, exchange: Exchange, partition: str) -> None:
-        """Start tracking a request whose head has arrived; ``partition``: of its client."""
-        if self._memory.is_on and flow.live:
-            exchange.attach(Remembered(partition, resource=resource_of(flow.request.path)))
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """Answer a request for something that is stored."""
@@ -90,7 +84,7 @@ class Remembering:
         assert turn is not None
         job = ResolveJob(turn.encoding, turn.received, limit, Report())
         done = await self._do(job)
-        turn.references, turn.in_background = done.references, done.in_background and other_action(exchange) is None
+        turn.references, turn.in_background = done.references, done.in_background and exchange.action is None
         if done.error is None and not turn.references:
             return
         error, recalled = done.error, NOTHING

@@ -12,29 +12,18 @@ steps: its head in ``requestheaders`` and its body in ``request``.
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import override
 
 from mitmproxy.http import HTTPFlow
 
-from toolsimlib.proxy.attempt import Attempt
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.jobs import Done
-from toolsimlib.proxy.metadata import COMMENT, REPORT, SENT
+from toolsimlib.proxy.metadata import COMMENT, REPORT, SENT, digest, is_resent
 from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.reporting import summary
 
 
-class Sent(Feature):
-    """Remembers what is sent in place of the client's own body: whether it was edited shows when it is sent again."""
-
-    @override
-    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
-        if done.rewritten is not None:
-            note_sent(flow, done.rewritten.body)
-
-
-class Resent(Sent):
+class Resent(Feature):
     """What a replayed flow still holds of its first run. ``words``: the rewritten body that a person has edited."""
 
     def __init__(self, flow: HTTPFlow) -> None:
@@ -52,31 +41,13 @@ class Resent(Sent):
 
     @override
     def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
-        super().rewritten(exchange, flow, done)
         if done.rewritten is not None and self.words is not None:
             flow.request.content = self.words
-            if (attempt := exchange.find(Attempt)) is not None:
-                attempt.settle()  # Rewriting the request again would lose them.
 
     def give_body(self, flow: HTTPFlow) -> None:
         """Give the flow the body of the client's own request."""
         if self._body is not None:
             flow.request.raw_content = self._body
-
-
-def is_resent(flow: HTTPFlow) -> bool:
-    """Return whether a person sends this request, not a client."""
-    return flow.is_replay == "request"
-
-
-def note_sent(flow: HTTPFlow, body: bytes) -> None:
-    """Remember what is sent in place of the client's own body."""
-    flow.metadata[SENT] = digest(body)
-
-
-def digest(body: bytes) -> str:
-    """Return a digest that shows whether a body has been edited."""
-    return sha256(body).hexdigest()
 
 
 def forget(flow: HTTPFlow) -> None:

@@ -19,15 +19,13 @@ from toolsimlib.plan import FIND_TOOLS, Policy
 from toolsimlib.proxy import route
 from toolsimlib.proxy.attempt import Attempt
 from toolsimlib.proxy.background.edge import BackgroundAnswers
-from toolsimlib.proxy.builtin import BuiltinBackend
 from toolsimlib.proxy.cors import add_cors
-from toolsimlib.proxy.counting import OtherAction, other_action
-from toolsimlib.proxy.exchange import Exchange
-from toolsimlib.proxy.exchanges import Exchanges
-from toolsimlib.proxy.jobs import Done, Job
+from toolsimlib.proxy.counting import OtherAction
+from toolsimlib.proxy.exchange import Exchange, Exchanges
+from toolsimlib.proxy.jobs import Done, Job, RequestJob
 from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import Remembered
-from toolsimlib.proxy.metadata import is_stored, policy_for
+from toolsimlib.proxy.metadata import builtin_policy, is_recorded, is_stored, recorded_policy
 from toolsimlib.proxy.options import table
 from toolsimlib.proxy.options.policy import policy_fields
 from toolsimlib.proxy.options.settings import Settings
@@ -45,7 +43,6 @@ class Rewriting:
         self,
         exchanges: Exchanges,
         work: Work,
-        builtin: BuiltinBackend,
         servers: Servers,
         rounds: Rounds,
         remembering: Remembering,
@@ -56,7 +53,6 @@ class Rewriting:
         """The current ones."""
         self._exchanges = exchanges
         self._work = work
-        self._builtin = builtin
         self._servers = servers
         self._rounds = rounds
         self._remembering = remembering
@@ -68,13 +64,13 @@ class Rewriting:
         remembered = exchange.find(Remembered)
         if remembered is not None and remembered.resource is not None:
             return self._remembering.serve(flow, exchange)
-        api = route.api_of(flow.request.method, flow.request.path, other_action(exchange))
+        api = route.api_of(flow.request.method, flow.request.path, exchange.action)
         if api is None or (flow.response is not None and not is_stored(flow)):
             return None
         if (resent := exchange.find(Resent)) is not None:
             resent.give_body(flow)
         exchange.clocks.backend_active()
-        if self._remembering.take(flow, exchange):
+        if remembered is not None and self._remembering.take(flow, exchange):
             return self._recalled(flow, exchange, api)
         return self._rewrite(flow, exchange, api)
 
@@ -84,44 +80,58 @@ class Rewriting:
         if flow.response is not None:
             return
         if remembered is not None and remembered.in_background:
-            await self._background.begin(flow, exchange, api, self._policy(flow))
+            await self._background.begin(flow, exchange, api, self._policy(flow, exchange))
         elif (work := self._rewrite(flow, exchange, api)) is not None:
             await work
 
     def _rewrite(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> Awaitable[None] | None:
         asked = exchange.find(RoundFlow)
-        policy = asked.policy if asked is not None and asked.policy is not None else self._policy(flow)
-        may_take_rounds = asked is None and other_action(exchange) is None
+        policy = asked.policy if asked is not None and asked.policy is not None else self._policy(flow, exchange)
+        may_take_rounds = asked is None and exchange.action is None
         if may_take_rounds and self._hand_over(flow, exchange, api, policy):
             return None
         if policy.catalog_budget and (asked is None or FIND_TOOLS not in asked.asks):
             # Without rounds the model could not look up the tools that are left out.
             policy = replace(policy, catalog_budget=0)
         job = exchange.request_job(flow, api.name, policy)
-        return self._work.take(job, lambda done: exchange.take_request(flow, done)) if job is not None else None
+        if job is None:
+            return None
+        return self._work.take(job, lambda done: self._take(flow, exchange, job, done))
+
+    def _take(self, flow: HTTPFlow, exchange: Exchange, job: RequestJob, done: Done) -> None:
+        exchange.take_request(flow, done)
+        resent = exchange.find(Resent)
+        # Rewriting the request again would lose what a person has edited in it.
+        is_edited = resent is not None and resent.words is not None
+        if exchange.plan is not None and exchange.plan.attempts and not is_edited:
+            exchange.attach(Attempt(job))
 
     def _hand_over(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> bool:
         """Send a request to the runner if its answer may take several rounds; return whether it goes there."""
-        if not (policy.asks_again or self._servers.is_used) or not flow.live or exchange.is_request_too_large:
+        if not (policy.asks_again or self.settings.mcp.is_used) or not flow.live or exchange.is_request_too_large:
             return False
         remembered, bounds = exchange.find(Remembered), self.settings.bounds
         keep = self._remembering.store_function(exchange) if remembered is not None else None
-        hosting = self._servers.hosting(self.settings.origins, flow)
+        hosting = self._servers.hosting(self.settings.origins, flow, exchange.owner)
         handed_over = self._rounds.take(flow, api, policy, bounds, exchange.report, hosting, remembered, keep)
         if handed_over is None:
             return False
         handed_over.take(exchange)
         return True
 
-    def _policy(self, flow: HTTPFlow) -> Policy:
-        is_builtin = self._builtin.is_at(flow.request.host, flow.request.port)
+    def _policy(self, flow: HTTPFlow, exchange: Exchange) -> Policy:
+        """Return the operator's policy, or for a flow from a file the recorded one, without what is set by hand."""
+        if exchange.is_for_builtin:
+            return builtin_policy(self.settings.policy)
+        if not is_recorded(flow):
+            return self.settings.policy
         changed = ctx.options.has_changed
         given = {
             option.name: option.default
             for option in table.OPTIONS
             if option.full_name in self._by_hand or changed(option.full_name)  # type: ignore[no-untyped-call]
         }
-        return policy_for(flow, self.settings.policy, policy_fields(given), is_builtin=is_builtin)
+        return recorded_policy(flow, self.settings.policy, policy_fields(given))
 
     def resend(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
         """Rewrite a request once more, without what its backend has refused; returns as ``request``."""
@@ -137,11 +147,12 @@ class Rewriting:
             if done is not None:
                 exchange.take_answer(flow, done)
             assert flow.response is not None
-            add_cors(flow.response.headers, exchange.cors)
+            if exchange.cors:
+                add_cors(flow.response.headers, exchange.cors)
             self._exchanges.close(flow, flow.response.status_code)
 
-        other = exchange.find(OtherAction)
-        if other is not None and other.action == "input_tokens":
+        other = exchange.find(OtherAction) if exchange.action == "input_tokens" else None
+        if other is not None:
             other.take_count(exchange, flow)
         elif (job := exchange.answer_job(flow)) is not None:
             return self._stored(exchange, job, finish) if job.plan.form.id else self._work.take(job, finish)

@@ -8,11 +8,14 @@
 2. It is ``cut`` if it ends before the backend does: because the turn is over, because of silence, because it is too
    large, or because of a bug in toolsim. The caller then stops the backend, and ends the client's answer.
 3. The last frames of an answer that has to be stored are held back (``end``) until they are released.
+4. It is rewritten in slices of time, between which other work continues. A chunk of an answer may hold a thousand
+   calls: rewriting it at once would stop every other stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from toolsimlib.plan import Plan
@@ -21,10 +24,18 @@ from toolsimlib.proxy.head import internal_error
 from toolsimlib.proxy.jobs import answer_too_large
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.recorder import BodyRecorder
-from toolsimlib.proxy.slices import in_slices
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
 from toolsimlib.wire.responses.kept import without_promise
+
+SLICE_SECONDS = 0.003
+"""How long one stream is rewritten before others continue: processor time, not time on the clock.
+
+On a busy machine nearly every slice takes long by the clock, and what a backend sends meanwhile would queue up.
+"""
+
+PAUSE_SECONDS = 0.006
+"""How long others continue then: longer than a slice, since a waiting stream has a dozen small steps to do."""
 
 
 class StreamedAnswer:
@@ -137,3 +148,25 @@ class StreamedAnswer:
         if frames:
             self._clocks.answered()
         return self._recorder.pass_on([b"".join(frames)] if frames else [])
+
+
+def in_slices(steps: Iterable[list[bytes]], is_over: Callable[[], bool]) -> Iterator[list[bytes] | None]:
+    """Yield the frames of ``steps``, those of one slice together, and None whenever other work should run.
+
+    What a step raises follows the frames before it. ``is_over``: there are no frames to come.
+    """
+    began, busy = time.monotonic(), time.thread_time()
+    frames: list[bytes] = []
+    try:
+        for step in steps:
+            frames += step
+            # The clock is read first: reading the processor time takes longer than most deltas.
+            is_long = time.monotonic() - began > SLICE_SECONDS and time.thread_time() - busy > SLICE_SECONDS
+            if is_long and not is_over():
+                yield frames
+                yield None
+                began, busy, frames = time.monotonic(), time.thread_time(), []
+    except Exception:
+        yield frames
+        raise
+    yield frames

@@ -1,34 +1,173 @@
-"""Does jobs: at once where that is quick, otherwise in a worker, so that nobody waits for them."""
+"""Does jobs: at once where that is quick, and in a separate process where it would block the event loop.
+
+The process is for large bodies, and compressed ones.
+
+A thread would not do: Python's JSON parser holds the GIL until it is done, for seconds on 16 MiB of empty lists. A
+process can also be limited, unlike anything in this one:
+
+1. *time*: the system ends it after ``MAX_SECONDS`` of processor time, and it runs at a lower priority;
+2. *memory*: it may grow by at most ``GROWTH`` times the body (one emoji makes a text four times as large, and there are
+   a few copies of it). Empty lists would take twenty times, small objects more.
+
+Exceeding either limit fails the job, and the next one gets a new process. So does the job after a body of more than
+``KEEP_BYTES``, which returns its memory to the system. A worker starts when it is first needed, does one job at a time,
+and exits when its input ends. Both ends exchange pickles over its pipes; neither reads from anyone else.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO
 
-from toolsimlib.proxy.jobs import Done, Job, is_heavy, run
-from toolsimlib.proxy.worker import Crew
+from toolsimlib.proxy.jobs import Done, Job, is_heavy, run, size_of, too_much
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+logger = logging.getLogger(__name__)
+
+MAX_SECONDS = 20
+GROWTH = 16
+KEEP_BYTES = 1024 * 1024
+# The memory that even the smallest job may take.
+_SPARE_BYTES = 64 * 1024 * 1024
+_PACKAGES = Path(__file__).parents[2]
+
+
+class Worker:
+    """Runs jobs one after another, in a process that it starts and replaces itself."""
+
+    def __init__(self, name: str) -> None:
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"toolsim-{name}")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def run(self, job: Job) -> Done:
+        """Return the result of a job; never raises."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, job)
+
+    def stop(self) -> None:
+        """End the process; a job in progress fails."""
+        if (process := self._process) is not None:
+            process.kill()
+
+    def _run(self, job: Job) -> Done:
+        try:
+            process = self._started()
+        except OSError as problem:
+            logger.warning("toolsim cannot start a process for large bodies, and does without: %s", problem)
+            return run(job)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            pickle.dump(job, process.stdin, protocol=5)
+            process.stdin.flush()
+            done = pickle.load(process.stdout)
+            assert isinstance(done, Done)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            self._end()
+            return Done(job.report, too_much(job, "time or memory"))
+        if size_of(job) > KEEP_BYTES:
+            self._end()
+        return done
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            path = os.pathsep.join(filter(None, (str(_PACKAGES), os.environ.get("PYTHONPATH"))))
+            self._process = subprocess.Popen(
+                (sys.executable, "-P", "-m", __name__),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        return self._process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            with contextlib.suppress(OSError):
+                process.communicate()
 
 
 class Work:
     """Does jobs; ``has_workers``: whether there is anybody who would have to wait."""
 
     def __init__(self, *, has_workers: bool) -> None:
-        self._crew = Crew() if has_workers else None
+        self._has_workers = has_workers
+        # Two, so that large bodies do not wait for huge ones.
+        self._large = Worker("large")
+        self._huge = Worker("huge")
 
     def take(self, job: Job, then: Callable[[Done], None]) -> Awaitable[None] | None:
         """Do a job and hand its result on: at once (None), or once what is returned is awaited."""
-        if self._crew is not None and is_heavy(job):
+        if self._has_workers and is_heavy(job):
             return self._awaited(job, then)
         then(run(job))
         return None
 
     async def do(self, job: Job) -> Done:
-        """Do a job."""
-        return await self._crew.run(job) if self._crew is not None and is_heavy(job) else run(job)
+        """Do a job; never raises."""
+        if not (self._has_workers and is_heavy(job)):
+            return run(job)
+        worker = self._huge if size_of(job) > KEEP_BYTES else self._large
+        return await worker.run(job)
 
     def stop(self) -> None:
-        """End the workers."""
-        if self._crew is not None:
-            self._crew.stop()
+        """End both processes."""
+        self._large.stop()
+        self._huge.stop()
 
     async def _awaited(self, job: Job, then: Callable[[Done], None]) -> None:
         then(await self.do(job))
+
+
+def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
+    """Do jobs until the input ends."""
+    while True:
+        try:
+            job: Job = pickle.load(incoming)
+        except EOFError:
+            return
+        signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
+        _bound_memory(_SPARE_BYTES + GROWTH * size_of(job))
+        # JSON is a tree: reference counts free all of it, and the search for cycles takes a quarter of a large job.
+        gc.disable()
+        done = run(job, patient=True)
+        gc.enable()
+        _bound_memory(None)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        pickle.dump(done, outgoing, protocol=5)
+        outgoing.flush()
+
+
+def _bound_memory(growth: int | None) -> None:
+    """Let this process grow by so many bytes from now on; None = no limit. Linux only: others hide the size."""
+    statm = Path("/proc/self/statm")
+    if resource is None or not statm.exists():
+        return
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    size = int(statm.read_text().split()[0]) * resource.getpagesize()
+    soft = resource.RLIM_INFINITY if growth is None else size + growth
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+if __name__ == "__main__":
+    # Ctrl-C is meant for the proxy, which ends its worker.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(5)
+    with contextlib.suppress(BrokenPipeError):
+        serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -16,6 +16,7 @@ from toolsimlib.backends.loopback import Loopback
 from toolsimlib.backends.scripted.backend import ScriptedBackend
 from toolsimlib.plan import AnswerForm, Plan
 from toolsimlib.proxy.addon import ToolSim
+from toolsimlib.proxy.attempt import Attempt
 from toolsimlib.proxy.clocks import Clocks
 from toolsimlib.proxy.memory import Remembered
 from toolsimlib.proxy.mitmproxy12.feeding import ToolsimPauseHook, ToolsimStoreHook
@@ -233,3 +234,26 @@ def test_no_attribute_is_mistaken_for_a_hook(addon: ToolSim) -> None:
     hooks = {name for name in all_hooks if hasattr(addon, name)}
     assert all(callable(getattr(addon, name)) for name in hooks)
     assert {"requestheaders", "request", "responseheaders", "response", "error", "client_disconnected"} <= hooks
+
+
+async def test_a_refused_request_is_sent_again_with_what_it_refers_to(addon: Any) -> None:
+    """The second request is the first one without what was refused: the turns before it are in both."""
+    addon.context.configure(addon, toolsim_store="memory", toolsim_engine="llama.cpp", toolsim_mode="auto")
+    tools = [{"type": "function", "name": "f"}]
+    flow = asked({"model": "m", "input": "then?", "tools": tools}, "/v1/responses")
+    flow.live = True
+    addon.requestheaders(flow)
+    exchange = ToolSim.exchanges.of(flow)
+    assert exchange is not None
+    remembered = exchange.find(Remembered)
+    assert remembered is not None
+    remembered.body = json.dumps({"model": "m", "input": "First this, then?", "tools": tools}).encode()
+    addon.request(flow)
+    assert b"First this" in flow.request.content
+    flow.response = tflow.tresp(status_code=400, content=b"m does not support tools")
+    attempt = exchange.find(Attempt)
+    assert attempt is not None
+    assert attempt.is_refused(exchange, flow, can_resend=True)
+    addon.toolsim_resend(flow)
+    assert flow.response is None
+    assert b"First this" in flow.request.content

@@ -13,7 +13,7 @@ from toolsimlib.plan import Plan, Policy
 from toolsimlib.proxy.attempt import Attempt
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import run
-from toolsimlib.proxy.known import Backend, KnownBackends, Root
+from toolsimlib.proxy.known import Backend, Root
 from toolsimlib.proxy.metadata import policy_as_dict
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.report import Report
@@ -31,16 +31,15 @@ class Asked:
     """A request that has been rewritten and sent, and the exchange that it belongs to."""
 
     def __init__(self, backend: Backend | None = None) -> None:
-        known = KnownBackends()
         self.backend = backend or Backend(Root("http", "h", 1), engine="llama.cpp")
-        self.attempt = Attempt(self.backend, known)
-        self.exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits())
-        self.exchange.attach(self.attempt)
+        self.exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits(), backend=self.backend)
         self.flow = tflow.tflow()
         self.flow.request.path, self.flow.request.raw_content = "/v1/chat/completions", json.dumps(BODY).encode()
         job = self.exchange.request_job(self.flow, "chat", AUTO)
         assert job is not None
         self.exchange.take_request(self.flow, run(job))
+        self.attempt = Attempt(job)
+        self.exchange.attach(self.attempt)
 
     @property
     def plan(self) -> Plan:
@@ -87,11 +86,15 @@ def test_one_refusal_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
 def test_an_error_is_read_before_its_client_gets_it() -> None:
     """It may be a refusal; once nothing is attempted any more, an error passes."""
     asked = Asked()
+    asked.backend.refuses("m", "constraint")
+    assert asked.plan.attempts == {"tools"}
     asked.flow.response = Response.make(500)
     asked.flow.response.raw_content = None
     asked.exchange.begin(asked.flow)
     assert asked.flow.response.stream is False
-    asked.attempt.settle()
+    asked.gets(400, b"m does not support tools")
+    asked.flow.response = Response.make(500)
+    asked.flow.response.raw_content = None
     asked.exchange.begin(asked.flow)
     assert callable(asked.flow.response.stream)
 

@@ -27,10 +27,10 @@ def test_a_backend_that_is_never_asked_is_forgotten() -> None:
     backends = KnownBackends()
     old = backends.at("http", "h", 1)
     old.refuses("m", "tools")
-    backends.doubt(old)
+    old.doubt()
     new = backends.at("http", "h", 1)
     assert new.refused == set()
-    backends.doubt(old)
+    old.doubt()
     assert backends.at("http", "h", 1) is new
 
 
@@ -43,7 +43,7 @@ def test_a_backend_that_is_gone_is_assumed_to_be_what_it_was() -> None:
     assert not backend.may_be_asked(10_000.0)
     while now < 20_000.0:
         now += 1.0
-        backends.doubt(backend)
+        backend.doubt()
         if backends.at("http", "h", 1).may_be_asked(now):
             asked.append(now)
     pauses = [later - earlier for earlier, later in pairwise(asked)]

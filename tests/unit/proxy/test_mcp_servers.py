@@ -26,7 +26,7 @@ def test_nobody_is_asked_by_default() -> None:
     """Without options, no request has any."""
     servers = Servers()
     assert not servers.is_used
-    assert servers.hosting(ORIGINS, asked()) is None
+    assert servers.hosting(ORIGINS, asked(), "") is None
 
 
 async def test_a_web_page_has_to_be_listed() -> None:
@@ -35,19 +35,7 @@ async def test_a_web_page_has_to_be_listed() -> None:
     servers.update(MCP)
     assert servers.is_used
     for origin, may in ((None, True), ("app://obsidian.md", True), ("https://evil.example", False), ("null", False)):
-        assert (servers.hosting(ORIGINS, asked(origin)) is not None) == may
-    await servers.stop()
-
-
-async def test_whose_a_request_is_is_known_from_its_beginning() -> None:
-    """The owner is the key that it came with."""
-    servers = Servers()
-    servers.update(MCP)
-    mine, other = asked(), asked()
-    servers.begin(mine, "me")
-    servers.begin(other, "you")
-    hostings = [servers.hosting(ORIGINS, flow) for flow in (mine, other)]
-    assert [hosting.owner for hosting in hostings if hosting is not None] == ["me", "you"]
+        assert (servers.hosting(ORIGINS, asked(origin), "") is not None) == may
     await servers.stop()
 
 
@@ -55,11 +43,11 @@ async def test_which_requests_are_about_servers() -> None:
     """With servers from the file it is every request; otherwise only one whose bytes may be about MCP."""
     servers = Servers()
     servers.update(MCP)
-    hosting = servers.hosting(ORIGINS, asked())
+    hosting = servers.hosting(ORIGINS, asked(), "")
     assert hosting is not None
     assert hosting.is_asked(b"{}")
     servers.update(replace(MCP, servers=(), runs_clients=True))
-    hosting = servers.hosting(ORIGINS, asked())
+    hosting = servers.hosting(ORIGINS, asked(), "")
     assert hosting is not None
     assert not hosting.is_asked(b'{"input":"hi"}')
     assert hosting.is_asked(b'{"tools":[{"type":"mcp"}]}')
@@ -70,11 +58,11 @@ async def test_options_that_change_end_the_servers_that_run() -> None:
     """But only a change of options about servers."""
     servers = Servers()
     servers.update(MCP)
-    first = servers.hosting(ORIGINS, asked())
+    first = servers.hosting(ORIGINS, asked(), "")
     servers.update(replace(MCP, hosts=("docs.example",)))
-    second = servers.hosting(ORIGINS, asked())
+    second = servers.hosting(ORIGINS, asked(), "")
     servers.update(Mcp((Server("files", ("x",), timeout=3.0),)))
-    third = servers.hosting(ORIGINS, asked())
+    third = servers.hosting(ORIGINS, asked(), "")
     assert first is not None
     assert second is not None
     assert third is not None
@@ -82,7 +70,7 @@ async def test_options_that_change_end_the_servers_that_run() -> None:
     assert second.hosts == ("docs.example",)
     assert second.desk is None
     servers.update(replace(MCP, approval="operator"))
-    fourth = servers.hosting(ORIGINS, asked())
+    fourth = servers.hosting(ORIGINS, asked(), "")
     assert fourth is not None
     assert fourth.desk is servers.approve.desk
     assert third.pool is not first.pool

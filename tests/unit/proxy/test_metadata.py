@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from mitmproxy.test import tflow
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.metadata import NOTE, REPORT, is_stored, policy_as_dict, policy_for
+from toolsimlib.proxy.metadata import NOTE, REPORT, is_recorded, is_stored, policy_as_dict, recorded_policy
 
 POLICY = replace(Policy(), tool_allowlist=frozenset({"b", "a"}), tool_block_max=2, output_mode="obsidian-xml")
 
@@ -17,7 +17,7 @@ def test_a_policy_as_plain_data_and_back() -> None:
     assert policy_as_dict(POLICY) == recorded
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": recorded}
-    assert policy_for(flow, Policy(), (), is_builtin=False) == POLICY
+    assert recorded_policy(flow, Policy(), ()) == POLICY
 
 
 def test_what_the_operator_sets_by_hand_counts() -> None:
@@ -25,15 +25,16 @@ def test_what_the_operator_sets_by_hand_counts() -> None:
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": policy_as_dict(POLICY)}
     by_hand = Policy(tool_block_max=5)
-    assert policy_for(flow, by_hand, ["tool_block_max"], is_builtin=False) == replace(POLICY, tool_block_max=5)
+    assert recorded_policy(flow, by_hand, ["tool_block_max"]) == replace(POLICY, tool_block_max=5)
 
 
 def test_what_is_no_option_is_ignored() -> None:
     """A file of another version, or a damaged one, cannot set unknown fields, nor values of another type."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": {"tool_block_max": "x", "gone": 1}}
-    assert policy_for(flow, POLICY, (), is_builtin=False) == Policy()
-    assert policy_for(tflow.tflow(), POLICY, (), is_builtin=False) == POLICY
+    assert recorded_policy(flow, POLICY, ()) == Policy()
+    assert is_recorded(flow)
+    assert not is_recorded(tflow.tflow())
 
 
 def test_stored_flows() -> None:

@@ -164,7 +164,7 @@ async def test_a_server_that_dies_again_and_again(known: KnownBackends, recognis
         asked = len(pages.asked)
         backend.refuses("m", "tools")
         for _ in range(50):
-            known.doubt(backend)
+            backend.doubt()
             backend = known.at("http", "127.0.0.1", pages.port)
             await first_hook(recogniser, backend)
             await settled(known)

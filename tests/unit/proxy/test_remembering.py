@@ -24,6 +24,7 @@ from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.report import Report
 from toolsimlib.store.opening import Address
 from toolsimlib.wire.responses.kept import Recalled
+from toolsimlib.wire.responses.resources import resource_of
 
 
 async def do(job: Job) -> Done:
@@ -56,7 +57,7 @@ def begun(remembering: Remembering, body: Any, encoding: str = "") -> tuple[HTTP
     if encoding:
         flow.request.headers["content-encoding"] = encoding
     exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits(max_request_bytes=2000))
-    remembering.begin(flow, exchange, "p")
+    exchange.attach(Remembered("p"))
     return flow, exchange, remembering.take(flow, exchange)
 
 
@@ -167,7 +168,7 @@ async def test_a_compressed_body_about_what_is_kept(remembering: Remembering, da
     flow.request.raw_content = data
     flow.request.headers["content-encoding"] = "gzip"
     exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits(max_request_bytes=2000))
-    remembering.begin(flow, exchange, "p")
+    exchange.attach(Remembered("p", resource=resource_of(flow.request.path)))
     await remembering.serve(flow, exchange)
     assert flow.response is not None
     assert flow.response.status_code == status
@@ -175,10 +176,9 @@ async def test_a_compressed_body_about_what_is_kept(remembering: Remembering, da
 
 async def test_without_a_store_nothing_is_remembered() -> None:
     """No store: nothing is stored, and nothing waits."""
-    remembering = over(Memory())
-    flow, exchange, waits = begun(remembering, {"previous_response_id": "r"})
-    assert (exchange.find(Remembered), waits) == (None, False)
-    assert flow.response is None
+    flow, exchange = tflow.tflow(), Exchange(Report(), client_id="c", cors={}, limits=Limits())
+    flow.request.raw_content = b'{"previous_response_id":"r"}'
+    assert not over(Memory()).take(flow, exchange)
 
 
 async def test_a_request_is_read_once(remembering: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +202,7 @@ async def test_what_is_not_to_be_stored_is_not_prepared(remembering: Remembering
     for body, action in ({"store": False}, None), ({}, "input_tokens"):
         flow, exchange, _ = begun(remembering, {"model": "m", "input": "Hello", **body})
         if action is not None:
+            exchange.action = action
             exchange.attach(OtherAction(action))
         job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
         assert job is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
-from toolsimlib.proxy import resend
+from toolsimlib.proxy import metadata
 from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.resend import Resent, forget
 
@@ -17,7 +17,7 @@ def finished() -> HTTPFlow:
     flow.request.content, flow.request.path = OWN, "/v1/responses"
     backup.begin(flow)
     flow.request.content, flow.request.path = SENT, "/v1/chat/completions"
-    resend.note_sent(flow, SENT)
+    metadata.note_sent(flow, SENT)
     flow.response = Response.make(200, b"to the client")
     flow.metadata["toolsim"] = {"calls": ["f"]}
     flow.comment = flow.metadata["toolsim_comment"] = "1 call: f"
@@ -92,6 +92,6 @@ def test_what_a_person_wrote_stays() -> None:
 def test_only_a_person_resends() -> None:
     """Neither a live request nor one that server replay answers counts as resent."""
     flow = tflow.tflow()
-    assert not resend.is_resent(flow)
+    assert not metadata.is_resent(flow)
     flow.is_replay = "response"
-    assert not resend.is_resent(flow)
+    assert not metadata.is_resent(flow)

@@ -134,7 +134,7 @@ class BackgroundAnswers:
         value = value_of(shown, own, stream=made.form.stream)
         lease = await self._ledger.open(turn.partition, turn.kept.id, value, references.previous, names)
         log = EventLog() if made.form.stream else None
-        hosting = self._servers.hosting(settings.origins, flow)
+        hosting = self._servers.hosting(settings.origins, flow, exchange.owner)
         answer = self._rounds.in_background(flow, api, made.form, made.body, policy, settings.bounds, hosting)
         run = Run(answer, lease, writer, log, own, names, references.previous, references.conversation)
         run.publish(frames)

@@ -26,13 +26,12 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
 )
 
-from toolsimlib.proxy.mitmproxy12.bounded import BoundedBodies
+from toolsimlib.proxy.mitmproxy12.bodies import BoundedBodies
 from toolsimlib.proxy.mitmproxy12.feeding import Feeding
 from toolsimlib.proxy.mitmproxy12.resending import Resending
-from toolsimlib.proxy.mitmproxy12.trailers import WithoutTrailers
 
 
-class EndableStream(Feeding, Resending, BoundedBodies, WithoutTrailers):
+class EndableStream(Feeding, Resending, BoundedBodies):
     """A stream that watches its backend, and never leaves its client without an end."""
 
     is_unwatched = False

@@ -12,7 +12,7 @@ from h11._readers import ChunkedReader
 from mitmproxy.proxy.layers import http
 from mitmproxy.proxy.layers.http import HttpStream, _http1
 
-from toolsimlib.proxy.exchanges import Exchanges
+from toolsimlib.proxy.exchange import Exchanges
 from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.mitmproxy12.chunks import JoiningReader
 from toolsimlib.proxy.mitmproxy12.endable import EndableStream

@@ -29,8 +29,7 @@ from mitmproxy.proxy.layer import CommandGenerator
 from mitmproxy.proxy.layers.http import HttpLayer, HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError
 
-from toolsimlib.proxy.exchange import Exchange
-from toolsimlib.proxy.exchanges import Exchanges
+from toolsimlib.proxy.exchange import Exchange, Exchanges
 
 
 class OwnStream(HttpStream):

@@ -89,7 +89,7 @@ BAD = [
     ("upstream=http://", "a URL"),
     ("upstream=http://h:99999", "expected a URL"),
     ("upstream=http://h/?a=1", "a URL"),
-    ("upstream=http://user@h/", "a URL"),
+    ("upstream=http://user@h/", "a name and password"),
     ("tool_block_max=-1", "0 or more"),
     ("metrics_labels=model,user", "got 'user', expected model or tool"),
     ("max_tool_bytes=0", "1 or more"),

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from toolsimlib.plan import Policy
-from toolsimlib.proxy import worker
+from toolsimlib.proxy import work
 from toolsimlib.proxy.jobs import Done, Job, RequestJob, run
-from toolsimlib.proxy.worker import KEEP_BYTES, Crew, Worker, serve
+from toolsimlib.proxy.work import KEEP_BYTES, Work, Worker, serve
 from toolsimlib.report import Report
 
 BODY = b'{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}]%s}'
@@ -96,10 +96,10 @@ def test_a_crew_keeps_what_is_huge_apart(monkeypatch: pytest.MonkeyPatch) -> Non
         return self._threads._thread_name_prefix
 
     monkeypatch.setattr(Worker, "run", name)
-    crew = Crew()
-    assert asyncio.run(crew.run(job())) == "toolsim-large"
-    assert asyncio.run(crew.run(job(bytes(KEEP_BYTES + 1)))) == "toolsim-huge"
-    crew.stop()
+    at_work = Work(has_workers=True)
+    assert asyncio.run(at_work.do(job(bytes(KEEP_BYTES // 2)))) == "toolsim-large"
+    assert asyncio.run(at_work.do(job(bytes(KEEP_BYTES + 1)))) == "toolsim-huge"
+    at_work.stop()
 
 
 def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,19 +113,19 @@ def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
         bounds.append(gc.isenabled())
         return run(one, patient=patient)
 
-    monkeypatch.setattr(worker, "run", collects)
-    monkeypatch.setattr(worker, "_bound_memory", bounds.append)
+    monkeypatch.setattr(work, "run", collects)
+    monkeypatch.setattr(work, "_bound_memory", bounds.append)
     monkeypatch.setattr(signal, "setitimer", lambda _, seconds: bounds.append(seconds))
     incoming, outgoing = io.BytesIO(pickle.dumps(job()) * 2), io.BytesIO()
     serve(incoming, outgoing)
     outgoing.seek(0)
     assert [pickle.load(outgoing) for _ in range(2)] == [run(job(), patient=True)] * 2
-    assert bounds == [worker.MAX_SECONDS, worker._SPARE_BYTES + worker.GROWTH * len(SMALL), False, None, 0] * 2
+    assert bounds == [work.MAX_SECONDS, work._SPARE_BYTES + work.GROWTH * len(SMALL), False, None, 0] * 2
     assert gc.isenabled()
 
 
 @pytest.mark.slow
 def test_the_process_ends_with_its_input() -> None:
     """A killed proxy leaves no worker behind."""
-    command = [sys.executable, "-P", "-m", "toolsimlib.proxy.worker"]
+    command = [sys.executable, "-P", "-m", "toolsimlib.proxy.work"]
     assert subprocess.run(command, input=b"", timeout=30, check=False).returncode == 0

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
-from toolsimlib.proxy.slices import in_slices
+from toolsimlib.proxy.streamed import in_slices
 
 
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
