@@ -155,6 +155,8 @@ def _pairs(*pairs: tuple[str, str]) -> pytest.MarkDecorator:
 # and one of them with the other kind too.
 over_its_own_api = _pairs(("responses", "responses"), ("chat", "chat"))
 over_the_other_api = _pairs(("responses", "chat"), ("chat", "responses"))
+# For the Messages API, which no backend here speaks; Anthropic's SDK for Python is tested over Responses too.
+over_chat = pytest.mark.parametrize("stage", ["chat"], ids=["over_chat"], indirect=True)
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 from clients.cases import Stage, call
-from support.programs import agent
+from support.mitmdump import Mitmdump
+from support.programs import agent, codex
+from support.stub_model import Reply, StubModel
 from support.text_backend import Exchange, Turn, says
 
 # A run takes seconds; on a busy machine, starting the program alone takes half a minute.
@@ -22,35 +25,33 @@ pytestmark = pytest.mark.slow
 class Claude:
     """The program with a home of its own, in a folder with two files."""
 
-    def __init__(self, stage: Stage, folder: Path) -> None:
+    def __init__(self, base_url: str, folder: Path) -> None:
         program = agent("claude")
         if program is None:
             pytest.skip("needs claude: run `make clients`")
         self._program = program
-        self._home = folder / "home"
-        self._home.mkdir()
+        (folder / "home").mkdir()
         self.work = folder / "work"
         self.work.mkdir()
         (self.work / "notes.txt").write_text("The word is heron.\n")
         (self.work / "more.txt").write_text("The colour is ochre.\n")
-        self._base_url = stage.base_url.removesuffix("/v1")
-
-    def ask(self, question: str, *arguments: str) -> dict[str, Any]:
-        """Return what the program reports of one question."""
-        environment = {
+        self.environment = {
             "PATH": os.environ["PATH"],
-            "HOME": str(self._home),
-            "ANTHROPIC_BASE_URL": self._base_url,
+            "HOME": str(folder / "home"),
+            "ANTHROPIC_BASE_URL": base_url,
             "ANTHROPIC_AUTH_TOKEN": "none",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_TELEMETRY": "1",
             # It refuses to run unattended as root anywhere else.
             "IS_SANDBOX": "1",
         }
+
+    def ask(self, question: str, *arguments: str) -> dict[str, Any]:
+        """Return what the program reports of one question."""
         allowed = ("--model", "text-model", "--output-format", "json", "--dangerously-skip-permissions")
         run = subprocess.run(
             [self._program, "-p", question, *allowed, *arguments],
-            env=environment,
+            env=self.environment,
             cwd=self.work,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -65,7 +66,7 @@ class Claude:
 
 @pytest.fixture
 def claude(stage: Stage, tmp_path: Path) -> Claude:
-    return Claude(stage, tmp_path)
+    return Claude(stage.base_url.removesuffix("/v1"), tmp_path)
 
 
 def shown(exchange: Exchange) -> str:
@@ -133,3 +134,60 @@ def test_an_answer_by_a_schema(stage: Stage, claude: Claude) -> None:
     play(stage, ("", says(call("StructuredOutput", {"word": "heron"}))))
     result = claude.ask("What is the word?", "--json-schema", json.dumps(schema), "--max-turns", "3")
     assert result["structured_output"] == {"word": "heron"}
+
+
+def test_a_tool_is_looked_up(stage: Stage, claude: Claude) -> None:
+    """Most of its tools are not declared until ToolSearch has loaded them: it answers by a reference."""
+    claude.environment["ENABLE_TOOL_SEARCH"] = "true"
+    fetch = call("WebFetch", {"url": "http://127.0.0.1:1/", "prompt": "What is it?"})
+    play(
+        stage,
+        ("", says(call("ToolSearch", {"query": "select:WebFetch", "max_results": 1}))),
+        ("The tool WebFetch can be called now.", says(fetch)),
+        ("The tool failed.", says("There is nothing.")),
+    )
+    assert claude.ask("What is there?")["result"] == "There is nothing."
+    first, second, *_ = map(shown, stage.backend.exchanges)
+    declared = '{"name": "WebFetch", "arguments": {"url": <string'
+    assert (declared in first, declared in second) == (False, True)
+
+
+def test_a_search_of_the_web(stage: Stage, claude: Claude) -> None:
+    """It is a request of its own, with a tool that only Anthropic runs: the model is told that there is none here."""
+    claude.environment["ENABLE_TOOL_SEARCH"] = "false"
+    play(
+        stage,
+        ("", says(call("WebSearch", {"query": "herons"}))),
+        ("The tool failed.", says("I cannot search here.")),
+    )
+    assert claude.ask("Search.")["result"] == "I cannot search here."
+    assert "web_search_20250305" in shown(stage.backend.exchanges[-1])
+
+
+async def test_a_loop_by_a_codex_login(tmp_path: Path) -> None:
+    """The real Codex app-server runs the model: the call and its output travel through it as text."""
+    program = codex()
+    if program is None:
+        pytest.skip("needs codex: run `make clients`")
+
+    def reply(body: dict[str, Any]) -> Reply:
+        is_read = "The word is heron." in json.dumps(body["input"])
+        text = "It is heron." if is_read else call("Read", {"file_path": str(claude.work / "notes.txt")})
+        return Reply([text[start : start + 7] for start in range(0, len(text), 7)])
+
+    stub = StubModel(reply)
+    await stub.start()
+    stub.write_config(tmp_path / "codex")
+    proxy = Mitmdump(
+        toolsim_backend="codex",
+        toolsim_codex_command=f"{program} app-server",
+        environment={"CODEX_HOME": str(tmp_path / "codex")},
+    )
+    claude = Claude("", tmp_path)
+    try:
+        with proxy:
+            claude.environment["ANTHROPIC_BASE_URL"] = proxy.url
+            result = await asyncio.to_thread(claude.ask, "What is the word?")
+    finally:
+        await stub.stop()
+    assert (result["is_error"], result["result"]) == (False, "It is heron.")

@@ -1,4 +1,4 @@
-"""The JavaScript clients: openai-node, LangChain (also as Obsidian Copilot uses it), AI SDK."""
+"""The JavaScript clients: openai-node, LangChain (also as Obsidian Copilot uses it), AI SDK, Anthropic's SDK."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
 import pytest
-from clients.cases import ONE_CALL, Case, Stage, both_apis, every_case, over_its_own_api
+from clients.cases import ONE_CALL, Case, Stage, both_apis, every_case, over_chat, over_its_own_api
 from clients.node_worker import NodeClient, needs_node
+from support.text_backend import refuses
 
 pytestmark = needs_node
 MODES = {
@@ -15,17 +16,28 @@ MODES = {
     "langchain.mjs": ("invoke", "stream", "copilot"),
     "ai_sdk.mjs": ("generateText", "streamText"),
 }
-every_client = pytest.mark.parametrize(
-    ("script", "mode"),
-    [pytest.param(script, mode, id=f"{script[:-4]}-{mode}") for script, modes in MODES.items() for mode in modes],
-)
+OVER_MESSAGES = {
+    "anthropic.mjs": ("create", "stream", "helper"),
+    "langchain.mjs": ("invoke", "stream"),
+    "ai_sdk.mjs": ("generateText", "streamText"),
+}
+
+
+def every(clients: dict[str, tuple[str, ...]]) -> pytest.MarkDecorator:
+    pairs = [(script, mode) for script, modes in clients.items() for mode in modes]
+    return pytest.mark.parametrize(
+        ("script", "mode"), [pytest.param(*pair, id=f"{pair[0][:-4]}-{pair[1]}") for pair in pairs]
+    )
+
+
+every_client = every(MODES)
 
 
 @pytest.fixture(scope="module")
 def clients() -> Iterator[dict[str, NodeClient]]:
-    """All three processes, shared by all tests: starting one takes longer than a test."""
+    """All four processes, shared by all tests: starting one takes longer than a test."""
     with ExitStack() as stack:
-        yield {script: stack.enter_context(closing(NodeClient(script))) for script in MODES}
+        yield {script: stack.enter_context(closing(NodeClient(script))) for script in (*MODES, "anthropic.mjs")}
 
 
 @every_case
@@ -35,6 +47,28 @@ def test_tool_loop(stage: Stage, clients: dict[str, NodeClient], script: str, ap
     """The client completes the case through the proxy."""
     stage.prepare(case)
     stage.compare(case, clients[script].run(stage.base_url, api, mode, case.prompts, case.strict))
+
+
+@every_case
+@over_chat
+@every(OVER_MESSAGES)
+def test_tool_loop_over_messages(
+    stage: Stage, clients: dict[str, NodeClient], script: str, mode: str, case: Case
+) -> None:
+    """The same by the Messages API, of which the bare proxy knows nothing: there is no control of it."""
+    stage.prepare(case)
+    stage.compare(case, clients[script].run(stage.base_url, "messages", mode, case.prompts, case.strict))
+
+
+@over_chat
+def test_anthropics_own(stage: Stage, clients: dict[str, NodeClient]) -> None:
+    """The SDK's tool runner, its count of tokens, and the class of an error."""
+    client = clients["anthropic.mjs"]
+    stage.prepare(ONE_CALL)
+    stage.compare(ONE_CALL, client.run(stage.base_url, "messages", "runner", ONE_CALL.prompts))
+    stage.backend.play([refuses(429, "Slow down.")])
+    (counted,) = client.run(stage.base_url, "messages", "count", ONE_CALL.prompts)
+    assert counted.text == "rate_limit_error: Slow down."
 
 
 @both_apis

@@ -1,10 +1,12 @@
-"""pydantic-ai: its Responses and its chat model, whole answers and streamed ones."""
+"""pydantic-ai: its Responses, its chat and its Anthropic model, whole answers and streamed ones."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import anthropic
 import openai
 import pytest
 from clients.cases import (
@@ -16,15 +18,21 @@ from clients.cases import (
     Stage,
     both_apis,
     every_case,
+    over_chat,
     over_its_own_api,
     run_tool,
 )
 from pydantic_ai import Agent, AgentRunError, RunContext, Tool
+from pydantic_ai.models import Model
+from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
 every_mode = pytest.mark.parametrize("mode", ["run", "stream"])
 MODELS = {"responses": OpenAIResponsesModel, "chat": OpenAIChatModel}
+# Its Anthropic model leaves strict away for a name that it does not know.
+CLAUDE = "claude-sonnet-4-6"
 
 
 def tool(declaration: dict[str, Any], strict: bool) -> Tool[Outcome]:
@@ -51,10 +59,20 @@ async def read(_: RunContext[Outcome], events: AsyncIterable[Any]) -> None:
         pass
 
 
+@asynccontextmanager
+async def connected(base_url: str, api: str) -> AsyncIterator[Model]:
+    how: dict[str, Any] = {"api_key": "none", "max_retries": 0, "timeout": 10}
+    if api == "messages":
+        async with anthropic.AsyncAnthropic(base_url=base_url.removesuffix("/v1"), **how) as claude:
+            yield AnthropicModel(CLAUDE, provider=AnthropicProvider(anthropic_client=claude))
+    else:
+        async with openai.AsyncOpenAI(base_url=base_url, **how) as client:
+            yield MODELS[api](MODEL, provider=OpenAIProvider(openai_client=client))
+
+
 async def run(base_url: str, api: str, mode: str, prompts: list[str], strict: bool = False) -> list[Outcome]:
     outcomes = []
-    async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, timeout=10) as client:
-        model = MODELS[api](MODEL, provider=OpenAIProvider(openai_client=client))
+    async with connected(base_url, api) as model:
         agent = Agent(model, deps_type=Outcome, tools=[tool(declaration, strict) for declaration in TOOLS])
         for prompt in prompts:
             outcome = Outcome()
@@ -75,6 +93,15 @@ async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
     """The client completes the case through the proxy."""
     stage.prepare(case)
     stage.compare(case, await run(stage.base_url, api, mode, case.prompts, case.strict))
+
+
+@every_case
+@every_mode
+@over_chat
+async def test_tool_loop_over_messages(stage: Stage, mode: str, case: Case) -> None:
+    """The same by Anthropic's API."""
+    stage.prepare(case)
+    stage.compare(case, await run(stage.base_url, "messages", mode, case.prompts, case.strict))
 
 
 @every_mode

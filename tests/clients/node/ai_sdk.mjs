@@ -1,16 +1,22 @@
-// AI SDK: generateText and streamText, with openai.responses() and openai.chat(), which run the steps themselves.
+// AI SDK: generateText and streamText, which run the steps themselves, with its providers of OpenAI's two APIs and
+// Anthropic's.
 
+import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { AISDKError, generateText, jsonSchema, stepCountIs, streamText, tool } from "ai";
 import { serve } from "./loop.mjs";
 
 globalThis.AI_SDK_LOG_WARNINGS = false;
 
+// Its provider of Anthropic's API leaves strict away for a model whose name it does not know.
+const CLAUDE = "claude-sonnet-4-6";
+
 function connect({ baseURL, api, mode, model, tools, strict }) {
-  const openai = createOpenAI({ baseURL, apiKey: "none" });
+  const provider = api === "messages" ? createAnthropic : createOpenAI;
+  const models = provider({ baseURL, apiKey: "none" });
   return async (prompt, outcome) => {
     const request = {
-      model: openai[api](model),
+      model: models[api](api === "messages" ? CLAUDE : model),
       prompt,
       maxRetries: 0,
       stopWhen: stepCountIs(6),

@@ -1,6 +1,8 @@
-// LangChain's ChatOpenAI over both APIs: invoke, stream, and calls put together as Obsidian Copilot does it.
+// LangChain's ChatOpenAI over both APIs, and its ChatAnthropic: invoke, stream, and calls put together as Obsidian
+// Copilot does it.
 
 import assert from "node:assert/strict";
+import { ChatAnthropic } from "@langchain/anthropic";
 import { AIMessage, HumanMessage, ToolMessage } from "@langchain/core/messages";
 import { ChatOpenAI } from "@langchain/openai";
 import { OpenAIError } from "openai";
@@ -40,7 +42,7 @@ function lax(text) {
   }
 }
 
-function connect({ baseURL, api, mode, model, tools, strict }) {
+function openAI({ baseURL, api, model, tools, strict }) {
   const chat = new ChatOpenAI({
     model,
     apiKey: "none",
@@ -50,7 +52,17 @@ function connect({ baseURL, api, mode, model, tools, strict }) {
     useResponsesApi: api === "responses",
   });
   const declared = tools.map((tool) => ({ type: "function", function: tool }));
-  const bound = chat.bindTools(declared, { strict });
+  return chat.bindTools(declared, { strict });
+}
+
+function anthropic({ baseURL, model, tools, strict }) {
+  const anthropicApiUrl = baseURL.replace(/\/v1$/, "");
+  const chat = new ChatAnthropic({ model, apiKey: "none", anthropicApiUrl, maxRetries: 0, maxTokens: 512 });
+  return chat.bindTools(tools.map(({ parameters, ...tool }) => ({ ...tool, strict, input_schema: parameters })));
+}
+
+function connect({ mode, ...job }) {
+  const bound = job.api === "messages" ? anthropic(job) : openAI(job);
   return async (prompt, outcome) => {
     const messages = [new HumanMessage(prompt)];
     for (;;) {
@@ -66,4 +78,5 @@ function connect({ baseURL, api, mode, model, tools, strict }) {
   };
 }
 
-await serve(connect, (error) => error instanceof OpenAIError);
+// What ChatAnthropic throws is of its own copy of the SDK, whose class cannot be imported from here.
+await serve(connect, (error) => error instanceof OpenAIError || error.name.length > 0);
