@@ -248,7 +248,7 @@ def test_versions_are_those_that_are_tested() -> None:
         node |= json.loads((folder / "package.json").read_text())["dependencies"]
     pinned = {f"{name}=={version}" for name, version in python} | {f"{name}@{node[name]}" for name in node}
     rows = re.findall(r"^\| [^|]+ \| `([^`]+)` \|", section("clients"), re.MULTILINE)
-    assert len(rows) == 12
+    assert len(rows) == 15
     assert set(rows) <= pinned
 
 
