@@ -101,6 +101,10 @@ class HostedItem:
 Item = Message | Call | CallOutput | Thought | HostedItem
 
 
+type Demand = Mapping[str, Any] | Literal["as sent"] | None
+"""The structured output to request of a backend: in the flat shape of ``text.format``, the client's own, or none."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
     """A client's request, read once."""

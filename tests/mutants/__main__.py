@@ -63,7 +63,7 @@ ROOMS = {
     ),
     "schema": Room(_SCHEMA, ("tests/unit/schema",), "tests/unit/schema"),
     "history": Room(
-        ("request/draft", "request/transcript"),
+        ("request/transcript",),
         ("tests/unit/request/test_draft.py", "tests/unit/request/test_transcript.py"),
         "tests/unit/request",
     ),

@@ -28,7 +28,7 @@ from toolsimlib.plan import Policy, Tool, ToolChoice
 from toolsimlib.request.forms import compact_schema
 from toolsimlib.request.gbnf import call_grammar
 from toolsimlib.request.gbnf_rules import TooLarge
-from toolsimlib.request.record import value_line
+from toolsimlib.wire.json_codec import value_line
 
 # Engines that enforce a schema whose root is not an object.
 _TAKE_LISTS = ("llama.cpp", "ollama", "sglang", "vllm")
@@ -60,7 +60,7 @@ def grammar_fields(
     None either if there are too many tools for one, or a schema that cannot be written out: we then ask for calls in
     words. ``untagged``: whether calls without the tag count.
     """
-    if policy.constrain != "gbnf" or not tools:
+    if policy.constrain != "gbnf":
         return {}
     schemas = [(tool, _arguments(tool)) for tool in tools]
     limit = 1 if one_call else policy.tool_block_max

@@ -33,8 +33,6 @@ def read_fields(text: str) -> Mapping[str, Any]:
 
 def with_fields(body: dict[str, Any], *, defaults: str, overrides: str) -> dict[str, Any]:
     """Return a body with the operator's fields. An override of null removes the client's field."""
-    if not defaults and not overrides:
-        return body
     more = read_fields(overrides)
     whole = {**read_fields(defaults), **body, **more}
     return {name: value for name, value in whole.items() if not (name in more and value is None)}

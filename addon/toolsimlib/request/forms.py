@@ -14,19 +14,22 @@ Chosen by measurement (addon/docs/figures.md), mostly with a coder model of 0.5 
    followed by the reason for a second call, gets as many as needed; with the reason before it, one.
 5. A model writes what it reads: past calls are shown as blocks, like those in the catalogue or its example.
 
-A form is one row of the table at the end; ``manifest.find_catalog`` parses its entries.
+A form is one row of the table at the end; ``manifest.find_catalog`` parses its entries. A client
+sends the same tools with each request, and ``wire.tools`` returns the very same ``Tool``s for them:
+so entries are cached by identity.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 from toolsimlib.plan import Tool
 from toolsimlib.request.notation import Shown, indented, slot_type
-from toolsimlib.request.record import parameters_line, value_line
+from toolsimlib.wire.json_codec import value_line
 
 type History = Literal["record", "sentinel"]
 
@@ -67,6 +70,33 @@ class Form:
     """How past calls are shown."""
 
 
+MAX_TOOL_SETS = 64
+"""Sets of tools whose entries are cached."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSet:
+    """Tools as a key: equal if they are the very same ones. It holds them, so that no other object gets their ids."""
+
+    ids: tuple[int, ...]
+    tools: Sequence[Tool] = field(compare=False)
+
+    @classmethod
+    def of(cls, tools: Sequence[Tool]) -> ToolSet:
+        """Return the key of these tools."""
+        return cls(tuple(map(id, tools)), tools)
+
+
+def entries(tools: Sequence[Tool], write: Callable[[Tool, str], str], sentinel: str) -> str:
+    """Return what ``write`` returns for each tool, joined by line ends."""
+    return _entries(ToolSet.of(tools), write, sentinel)
+
+
+@lru_cache(maxsize=MAX_TOOL_SETS)
+def _entries(key: ToolSet, write: Callable[[Tool, str], str], sentinel: str) -> str:
+    return "\n".join(write(tool, sentinel) for tool in key.tools)
+
+
 def _call_entry(tool: Tool, tag: str) -> str:
     """Write a tool as a call of it with slots for the values."""
     schema = tool.shown_parameters
@@ -75,7 +105,7 @@ def _call_entry(tool: Tool, tag: str) -> str:
     words = indented(tool.description or tool.name)
     lines = [f"- {'[strict] ' if tool.strict else ''}{words}\n  <{tag}>{call}</{tag}>", *shown.notes]
     if not shown.is_all:
-        lines.append(f"{SCHEMA_LINE}{_parameters_line(tool)}")
+        lines.append(f"{SCHEMA_LINE}{schema_line(tool.shown_parameters)}")
     if tool.kind == "custom" or tool.grammar:
         lines += _free_form_lines(tool)
     return "\n".join(lines)
@@ -84,7 +114,7 @@ def _call_entry(tool: Tool, tag: str) -> str:
 def _schema_entry(tool: Tool, tag: str) -> str:
     """Write a tool as its name, its JSON schema and its description."""
     lines = [f"- {tool.name}{' [strict]' if tool.strict else ''}"]
-    lines.append(f"  parameters: {_parameters_line(tool)}")
+    lines.append(f"  parameters: {schema_line(tool.shown_parameters)}")
     if tool.description:
         lines.append(f"  description: {indented(tool.description)}")
     return "\n".join([*lines, *_free_form_lines(tool)])
@@ -142,11 +172,6 @@ def schema_line(schema: Mapping[str, Any]) -> str:
     """Return a JSON schema as ``compact_schema`` leaves it, on one line."""
     line = value_line(schema)
     return value_line(compact_schema(schema)) if _may_shrink(line) else line
-
-
-def _parameters_line(tool: Tool) -> str:
-    line = parameters_line(tool)
-    return value_line(compact_schema(tool.shown_parameters)) if _may_shrink(line) else line
 
 
 def _may_shrink(line: str) -> bool:

@@ -16,11 +16,11 @@ from typing import Any
 
 from toolsimlib.plan import Tool, ToolChoice
 from toolsimlib.request.example import example_arguments
-from toolsimlib.request.forms import CLOSING, SCHEMA_LINE, form_named, schema_line
-from toolsimlib.request.known import entries
+from toolsimlib.request.forms import CLOSING, SCHEMA_LINE, entries, form_named, schema_line
 from toolsimlib.request.names_first import INTRO, name_lines
 from toolsimlib.request.notation import read_template
-from toolsimlib.request.record import sentinel_block, value_line
+from toolsimlib.request.record import sentinel_block
+from toolsimlib.wire.json_codec import value_line
 
 HEADING = "# CLIENT TOOL CATALOG"
 

@@ -21,10 +21,9 @@ from collections.abc import Iterable
 
 from toolsimlib.conversation import Call, Item
 from toolsimlib.plan import FIND_TOOLS, Policy, Tool
-from toolsimlib.request.forms import form_named
-from toolsimlib.request.known import entries
-from toolsimlib.request.record import value_line
+from toolsimlib.request.forms import entries, form_named
 from toolsimlib.request.transforms import tools_shown
+from toolsimlib.wire.json_codec import value_line
 
 # Not of the kind "function": a call that does not fit the schema stays text, and none is announced before it is whole.
 FINDER = Tool(

@@ -16,17 +16,12 @@ from __future__ import annotations
 
 import json
 import re
-from json.encoder import encode_basestring
-from typing import Any
 
 from toolsimlib.conversation import Call
-from toolsimlib.plan import Tool
-from toolsimlib.wire.json_codec import encode
+from toolsimlib.wire.json_codec import LINE_ENDS, value_line
 
 # The parts of JSON between whitespace: strings, and anything outside of them.
 _BETWEEN_SPACE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" \t\r\n]++)++')
-# Line ends for some readers, but plain characters in JSON: U+0085, U+2028, U+2029.
-_LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 # Text that cannot begin JSON need not be parsed: most outputs are plain text.
 _MAY_BE_JSON = re.compile(r'[ \t\r\n]*+[-{["0-9tfn]').match
 _SPACE = re.compile(r"[ \t\r\n]").search
@@ -153,18 +148,7 @@ def json_line(text: str) -> str:
         return value_line(text)
     if " " in text or _SPACE(text):
         text = "".join(_BETWEEN_SPACE.findall(text))
-    return text if text.isascii() else text.translate(_LINE_ENDS)
-
-
-def parameters_line(tool: Tool) -> str:
-    """Return the schema that the model sees as JSON on one line."""
-    return value_line(tool.shown_parameters)
-
-
-def value_line(value: Any) -> str:
-    """Return a JSON value as text on one line."""
-    text = encode_basestring(value) if type(value) is str else encode(value)
-    return text if text.isascii() else text.translate(_LINE_ENDS)
+    return text if text.isascii() else text.translate(LINE_ENDS)
 
 
 def _word(text: str) -> str:

@@ -30,7 +30,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Literal
 
-from toolsimlib.conversation import Call, CallOutput, ClientRequest, HostedItem, Item, Message
+from toolsimlib.conversation import Call, CallOutput, ClientRequest, Demand, HostedItem, Item, Message
 from toolsimlib.errors import BadRequest
 from toolsimlib.outputs import Outputs
 from toolsimlib.plan import (
@@ -49,15 +49,14 @@ from toolsimlib.request.backend_tools import excludes_any, with_backend_tools
 from toolsimlib.request.constrain import constraint, grammar_fields
 from toolsimlib.request.engine import engine_fields, settle
 from toolsimlib.request.fields import with_fields
-from toolsimlib.request.known import InvalidSchema, check_strict
 from toolsimlib.request.manifest import manifest, reminder
 from toolsimlib.request.names_first import FINDER, only_named
+from toolsimlib.request.strict_tools import InvalidSchema, check_strict
 from toolsimlib.request.transcript import flatten, is_longer, output_text, place, remind
 from toolsimlib.request.transforms import native_body, outputs_shown, tools_shown
 from toolsimlib.wire.dialect import APIS, Api
 from toolsimlib.wire.json_codec import dump, read_body
 from toolsimlib.wire.lenient import string
-from toolsimlib.wire.output_format import Demand
 from toolsimlib.wire.tools import offered_natively, schema_param
 
 # If the backend holds the history, numbers start anywhere in this range: see first_number.
@@ -193,19 +192,18 @@ def plan(
     """Decide what the answer needs to know about its request. Raises BadRequest for tools that cannot be offered."""
     client = request.client or request.dialect
     choice = _choice(request, policy)
-    try:
-        check_strict(request.tools, policy.max_schema_bytes)
-    except InvalidSchema as invalid:
-        message = f"Invalid schema for function '{invalid.tool.wire_name}': {invalid}"
-        param = schema_param(request, invalid.tool.name)
-        raise BadRequest(message, param, "invalid_function_parameters") from invalid
+    any_strict = any(tool.strict for tool in request.tools)
+    if any_strict:
+        _check_schemas(request, policy)
     offered = tools_on_offer(request, policy)
     if choice.mode == "required" and not offered:
         message = "'tool_choice' demands a call, but none of the tools that it allows is offered here."
         raise BadRequest(message, "function_call" if request.form.legacy_functions else "tool_choice", "invalid_value")
     offered_names = [tool.name for tool in offered]
     native = policy.mode == "native" and backend.name == request.dialect
-    named = frozenset[str]() if native else only_named(offered, request.items, policy)
+    named = frozenset[str]()
+    if policy.catalog_budget and not native:
+        named = only_named(offered, request.items, policy)
     one_call = not (request.parallel and policy.parallel_tool_calls)
     enforces_one = one_call or request.form.legacy_functions
     untagged = policy.untagged != "off" and request.answer_format is None
@@ -217,6 +215,11 @@ def plan(
     if named:
         # First, since the example in a form is of the first tool.
         offered = (FINDER, *offered)
+    enforced: Mapping[str, Any] | None = None
+    fields = engine_fields(policy.engine, request.form.model)
+    if offered and policy.constrain != "off":
+        enforced = constraint(offered, choice, policy=policy, one_call=enforces_one)
+        fields |= grammar_fields(offered, choice, policy=policy, one_call=enforces_one, untagged=untagged)
     return Plan(
         client=client,
         backend=backend.name,
@@ -224,7 +227,7 @@ def plan(
         tools=offered,
         masked=frozenset(tool.name for tool in request.tools).difference(offered_names),
         named=named,
-        any_strict=any(tool.strict for tool in request.tools),
+        any_strict=any_strict,
         choice=choice,
         one_call=one_call,
         stops_after_tools=ends_turns,
@@ -232,13 +235,21 @@ def plan(
         policy=policy,
         first_number=first_number(request),
         answer_format=request.answer_format,
-        constraint=constraint(offered, choice, policy=policy, one_call=enforces_one) if offered else None,
-        fields=engine_fields(policy.engine, request.form.model)
-        | grammar_fields(offered, choice, policy=policy, one_call=enforces_one, untagged=untagged),
+        constraint=enforced,
+        fields=fields,
         attempts=attempts,
         after_outputs=is_after_outputs(request),
         outputs=quotable(request, policy) if offered else Outputs(),
     )
+
+
+def _check_schemas(request: ClientRequest, policy: Policy) -> None:
+    try:
+        check_strict(request.tools, policy.max_schema_bytes)
+    except InvalidSchema as invalid:
+        message = f"Invalid schema for function '{invalid.tool.wire_name}': {invalid}"
+        param = schema_param(request, invalid.tool.name)
+        raise BadRequest(message, param, "invalid_function_parameters") from invalid
 
 
 def quotable(request: ClientRequest, policy: Policy) -> Outputs:
@@ -252,6 +263,8 @@ def quotable(request: ClientRequest, policy: Policy) -> Outputs:
         output_text(item) for item in request.items if isinstance(item, CallOutput) and item.call_id not in lookups
     ]
     shown = [text for text in texts if not is_longer(text, policy.max_tool_output_bytes)]
+    if not shown:
+        return Outputs()
     return Outputs.of(shown, [(call.name, call.arguments) for call in calls])
 
 
@@ -277,7 +290,7 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     items, notes = api.adopt(request)
     keep_hosted = plan.backend == plan.client and (plan.policy.forward_hosted_tools or bool(request.hosted))
     report.dropped.extend(notes)
-    transformed = outputs_shown(items, plan.policy.transforms)
+    transformed = outputs_shown(items, plan.policy.transforms) if plan.policy.transforms else items
     # In a conversation that is only translated, without tools, there are no records to tell lines apart from.
     records = bool(plan.tools) or any(isinstance(item, Call | CallOutput) for item in items)
     messages = flatten(transformed, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
@@ -303,6 +316,8 @@ def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
 
 def _with_operator_fields(plan: Plan, body: dict[str, Any]) -> dict[str, Any]:
     policy = plan.policy
+    if not policy.llm_options_defaults and not policy.request_overrides:
+        return body
     return with_fields(body, defaults=policy.llm_options_defaults, overrides=policy.request_overrides)
 
 
@@ -368,7 +383,7 @@ def catalogue_of(plan: Plan) -> str:
     """Return the catalogue of the tools on offer, and the rules for calling them."""
     policy = plan.policy
     return manifest(
-        tools_shown(plan.tools, policy.transforms),
+        tools_shown(plan.tools, policy.transforms) if policy.transforms else plan.tools,
         plan.choice,
         sentinel=policy.sentinel,
         one_call=plan.one_call,

@@ -249,7 +249,8 @@ class Judge:
         given = written.arguments or next(iter(written.aliased.values()), None)
         if not written.values and (given is None or given.value in (None, "")):
             return False  # Without arguments it may just as well be the name of something.
-        return not _is_schema(found.value, tool) and self._checker.fits(tool, found.value) and is_item(tool, found.text)
+        fits = not _is_schema(found.value, tool) and self._checker.fits(tool, found.value)
+        return fits and (not tool.must_fit or is_item(found.text))
 
     def _split_all[W: (Written, Written | None)](self, calls: Sequence[W]) -> list[W | Written]:
         """Return the calls, and split each that several have collapsed into, if the schema allows nothing else."""
@@ -303,7 +304,9 @@ class Judge:
         if self._too_large(found.text):
             return self._fail_too_large(tool, raw)
         codes = (*codes, *found.codes)
-        broken = self._checker.mismatch(tool, found.value) or (None if is_item(tool, found.text) else _NO_ITEM)
+        broken = self._checker.mismatch(tool, found.value)
+        if broken is None and tool.must_fit and not is_item(found.text):
+            broken = _NO_ITEM
         # Each of several calls in one block is judged as if it stood alone; a repaired one must satisfy the schema.
         repaired = mends or codes
         if broken is not None and (lookup_call := self._lookup_instead(tool)):

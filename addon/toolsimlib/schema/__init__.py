@@ -7,14 +7,14 @@ The schema comes from a client and the value from a model, and both are processe
 3. A pattern is measured before it is compiled: one line of nested repeats can expand to gigabytes.
 4. Whatever breaks inside a check (recursion, overflow) leaves the value unsettled; it never escapes.
 
-``compile`` decides whether a schema can be used, and ``build`` turns it into a ``Validator``; ``wellformed`` checks it
-first; ``keywords`` replaces some of jsonschema's keywords; ``patterns`` and ``budget`` enforce rules 2 and 3.
+``compile`` decides whether a schema can be used, and ``build`` turns it into a ``Validator``, which
+has the budget; ``wellformed`` checks it first; ``keywords`` replaces some of jsonschema's keywords;
+``patterns`` enforces rules 2 and 3.
 """
 
-from toolsimlib.schema.budget import CHECK_SECONDS, STEP_SECONDS
 from toolsimlib.schema.compile import MAX_SCHEMA_BYTES, are_plain, compile_schema
 from toolsimlib.schema.errors import SchemaError
-from toolsimlib.schema.validator import Finding, Validator
+from toolsimlib.schema.validator import CHECK_SECONDS, STEP_SECONDS, Finding, Validator
 
 __all__ = [
     "CHECK_SECONDS",

@@ -18,8 +18,8 @@ from typing import Any
 from jsonschema import exceptions as jsonschema_exceptions
 from jsonschema.validators import extend
 
-from toolsimlib.schema.budget import budget
 from toolsimlib.schema.patterns import matches
+from toolsimlib.schema.validator import running
 
 _Keyword = Callable[..., Iterator[Any]]
 
@@ -30,7 +30,7 @@ takes a minute for an array of 200 kB. For a larger value that counts as unsettl
 
 def _clocked[Member](members: Iterable[Member]) -> Iterator[Member]:
     """Yield the members of a value, checking the clock now and then."""
-    check = budget.get().check_member
+    check = running.get().check_member
     for member in members:
         check()
         yield member
@@ -144,7 +144,7 @@ def _contains(plain: _Keyword) -> _Keyword:
 def _unevaluated(plain: _Keyword) -> _Keyword:
     def unevaluated(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[Any]:
         if isinstance(instance, list | dict) and len(instance) > _MAX_UNEVALUATED:
-            budget.get().guessed = True
+            running.get().guessed = True
         else:
             yield from plain(validator, subschema, instance, schema) or ()
 
@@ -188,7 +188,7 @@ def fenced(base: Any) -> Any:
 
 def _timed(keyword: Callable[..., Any]) -> Callable[..., Any]:
     def timed(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
-        budget.get().check()
+        running.get().check()
         return keyword(validator, value, instance, schema)
 
     return timed

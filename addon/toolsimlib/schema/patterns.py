@@ -9,8 +9,8 @@ from typing import Any
 
 import regex
 
-from toolsimlib.schema.budget import budget
 from toolsimlib.schema.errors import SchemaError
+from toolsimlib.schema.validator import running
 
 MAX_ATOMS = 5_000
 """Size of all patterns of a schema with their repeats written out; compiling takes up to 12 µs and 1 KB per atom."""
@@ -81,7 +81,7 @@ def _compiled(text: str) -> Any:
 
 def matches(pattern: str, text: str) -> bool | None:
     """Search within what is left of the check's budget; None = given up."""
-    left, compiled = budget.get(), _compiled(pattern)
+    left, compiled = running.get(), _compiled(pattern)
     left.count_step()
     for limit in (min(left.patterns, _FIRST_SECONDS), left.patterns - _FIRST_SECONDS):
         if limit > 0:

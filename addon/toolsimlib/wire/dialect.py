@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, Literal, Protocol
 
-from toolsimlib.conversation import Called, ClientRequest, HostedItem, Item, Message
+from toolsimlib.conversation import Called, ClientRequest, Demand, HostedItem, Item, Message
 from toolsimlib.errors import ApiError
 from toolsimlib.events import BackendEvent, ClientEvent, StructuredDelta, ToolKind
 from toolsimlib.plan import AnswerForm, ApiName, OutputMode, Policy
@@ -84,7 +84,7 @@ class Compose(Protocol):
         request: ClientRequest,
         messages: Sequence[Message | HostedItem],
         *,
-        answer_format: Mapping[str, Any] | Literal["as sent"] | None,
+        answer_format: Demand,
         keep_hosted: bool,
     ) -> dict[str, Any]:
         """``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on."""

@@ -24,6 +24,9 @@ _chunks = _make_chunks and _make_chunks(
     None, _encoder.default, encode_basestring, None, ":", ",", _encoder.sort_keys, _encoder.skipkeys, _encoder.allow_nan
 )
 
+LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+"""Line ends for some readers, but plain characters in JSON, with their escapes: U+0085, U+2028, U+2029."""
+
 spells_surrogates = re.compile(rb"\\u[dD][89a-fA-F]").search
 """Matches if JSON contains an escaped half of a surrogate pair."""
 
@@ -145,6 +148,12 @@ def encode(value: Any) -> str:
 def dump(value: Any) -> str:
     """Return compact JSON on one line."""
     return whole_text(encode(value))
+
+
+def value_line(value: Any) -> str:
+    """Return JSON on what every reader takes for one line, with halves of surrogate pairs kept."""
+    text = encode(value)
+    return text if text.isascii() else text.translate(LINE_ENDS)
 
 
 def dump_string(text: str) -> str:

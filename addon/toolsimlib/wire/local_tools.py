@@ -223,14 +223,12 @@ def local_tool(declared: Json) -> Tool:
     )
 
 
-def is_item(tool: Tool, arguments: str) -> bool:
-    """Return whether a call's item can hold its arguments, which are known to be a JSON object.
+def is_item(arguments: str) -> bool:
+    """Return whether the item of a local tool's call can hold its arguments, which are known to be a JSON object.
 
-    A function's arguments reach the client as the model's own text. Those of a local tool are values of its item, and
-    a number that Python cannot read, or reads as infinite, cannot be written again.
+    A function's arguments reach the client as the model's own text. These are values of an item, and a number that
+    Python cannot read, or reads as infinite, cannot be written again.
     """
-    if not tool.must_fit:
-        return True
     return parse_object(arguments.encode("utf-8", "surrogatepass"), parse_float=_finite) is not None
 
 

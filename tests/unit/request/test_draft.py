@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolsimlib.conversation import HostedItem, Image, Message, Text
-from toolsimlib.request.draft import Draft
+from toolsimlib.request.transcript import Draft
 
 HOSTED = HostedItem({"type": "web_search_call"})
 

@@ -8,7 +8,7 @@ import pytest
 from toolsimlib.plan import Tool, ToolChoice
 from toolsimlib.request.forms import DEFAULT, FORMS, compact_schema, form_named, schema_line, typescript
 from toolsimlib.request.manifest import find_catalog, manifest
-from toolsimlib.request.record import value_line
+from toolsimlib.wire.json_codec import value_line
 
 WEATHER = Tool(
     "get_weather",

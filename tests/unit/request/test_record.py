@@ -1,13 +1,11 @@
 import json
 import re
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from toolsimlib.conversation import Call
-from toolsimlib.plan import Tool
 from toolsimlib.request.record import (
     as_text,
     call_label,
@@ -15,12 +13,11 @@ from toolsimlib.request.record import (
     id_label,
     json_line,
     output_record,
-    parameters_line,
     read_call_record,
     read_output_record,
     sentinel_record,
-    value_line,
 )
+from toolsimlib.wire.json_codec import value_line
 
 # Everything that some reader treats as the end of a line.
 LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -257,11 +254,3 @@ def test_what_is_no_record(line):
     """A line that only resembles a record is none."""
     assert read_call_record(line) is None
     assert read_output_record(line) is None
-
-
-def test_a_tools_schema_is_its_text():
-    """A copy of the tool with another schema has another one, and neither changes the tool."""
-    tool = Tool("f", "f", parameters={"type": "object", "title": "é"})
-    assert parameters_line(tool) == value_line(tool.shown_parameters)
-    assert parameters_line(replace(tool, parameters=None)) == '{"type":"object"}'
-    assert tool == Tool("f", "f", parameters={"type": "object", "title": "é"})

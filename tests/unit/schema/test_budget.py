@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from support.pauses import pause
 from toolsimlib.schema import compile_schema
-from toolsimlib.schema.budget import CHECK_SECONDS, STEP_SECONDS, budget
+from toolsimlib.schema.validator import CHECK_SECONDS, STEP_SECONDS, running
 
 
 def test_a_check_leaves_no_budget_behind() -> None:
     """The budget belongs to one check: afterwards none is active, whatever the result."""
     assert compile_schema({"$ref": "#"}).examine(1).settled is False
     with pytest.raises(LookupError):
-        budget.get()
+        running.get()
 
 
 def test_a_check_without_time_is_unsettled() -> None:

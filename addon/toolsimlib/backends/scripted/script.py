@@ -22,7 +22,8 @@ from toolsimlib.backends.scripted.fill import fill, unanswered
 from toolsimlib.conversation import ClientRequest, Message, Text
 from toolsimlib.plan import Tool, ToolChoice
 from toolsimlib.request.manifest import Catalog, find_catalog, reminder
-from toolsimlib.request.record import is_error_record, read_call_record, read_output_record, sentinel_block, value_line
+from toolsimlib.request.record import is_error_record, read_call_record, read_output_record, sentinel_block
+from toolsimlib.wire.json_codec import value_line
 from toolsimlib.wire.lenient import mapping
 
 DIRECTIONS = {

@@ -10,6 +10,7 @@ from toolsimlib.conversation import (
     Called,
     CallOutput,
     ClientRequest,
+    Demand,
     HostedItem,
     Item,
     Message,
@@ -24,7 +25,6 @@ from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.content import chat_content, parts_of, translate_item
 from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.lenient import mapping, string
-from toolsimlib.wire.output_format import flat_format, nested_format
 from toolsimlib.wire.strict import FEW_TOKENS, SHARED, expect, optional, required
 from toolsimlib.wire.tool_choice import hosted_fields, read_choice
 from toolsimlib.wire.tools import CONSUMED, declares_tools, read_tools
@@ -271,7 +271,7 @@ def compose(
     request: ClientRequest,
     messages: Sequence[Message | HostedItem],
     *,
-    answer_format: Mapping[str, Any] | Literal["as sent"] | None,
+    answer_format: Demand,
     keep_hosted: bool,
 ) -> dict[str, Any]:
     """Write the body for a chat backend: ``messages`` instead of the client's own; hosted items have no place in it.
@@ -323,3 +323,21 @@ def _write_message(message: Message) -> dict[str, Any]:
     content = only.text if len(parts) == 1 and type(only := parts[0]) is Text else chat_content(parts)
     written: dict[str, Any] = {"role": message.role, "content": content}
     return written if message.name is None else {**written, "name": message.name}
+
+
+def flat_format(wanted: object) -> Mapping[str, Any] | None:
+    """Return the JSON format that a client demands, in the flat shape of ``text.format``, None for plain text.
+
+    Either shape is read on either endpoint, since clients mix them.
+    """
+    if not isinstance(wanted, dict) or wanted.get("type") not in ("json_schema", "json_object"):
+        return None
+    nested = wanted.get("json_schema")
+    return {"type": wanted["type"], **nested} if isinstance(nested, dict) else wanted
+
+
+def nested_format(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn the flat shape into chat's ``response_format``."""
+    if flat["type"] != "json_schema":
+        return dict(flat)
+    return {"type": "json_schema", "json_schema": {key: value for key, value in flat.items() if key != "type"}}

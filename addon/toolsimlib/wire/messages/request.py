@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
-from toolsimlib.conversation import Called, ClientRequest, HostedItem, Image, Item, Message, Part, Raw, Text
+from toolsimlib.conversation import Called, ClientRequest, Demand, HostedItem, Image, Item, Message, Part, Raw, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.chat import request as chat
@@ -88,7 +88,7 @@ def compose(
     request: ClientRequest,
     messages: Sequence[Message | HostedItem],
     *,
-    answer_format: Mapping[str, Any] | Literal["as sent"] | None,
+    answer_format: Demand,
     keep_hosted: bool,
 ) -> dict[str, Any]:
     """Write the body for a Messages backend: ``messages`` instead of the client's own; hosted items have no place.

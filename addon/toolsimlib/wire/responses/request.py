@@ -9,6 +9,7 @@ from typing import Any
 from toolsimlib.conversation import (
     Called,
     ClientRequest,
+    Demand,
     HostedItem,
     Item,
     Message,
@@ -16,11 +17,11 @@ from toolsimlib.conversation import (
 )
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import AnswerForm
+from toolsimlib.wire.chat.request import flat_format
 from toolsimlib.wire.content import responses_content, translate_item
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.local_tools import CALLS, is_local
 from toolsimlib.wire.mcp_items import call_items
-from toolsimlib.wire.output_format import Demand, flat_format
 from toolsimlib.wire.responses.compaction import summary_turn, wants_summary
 from toolsimlib.wire.responses.history import input_items, read_history
 from toolsimlib.wire.strict import FEW_TOKENS, SHARED, missing, optional

@@ -4,7 +4,8 @@ import gc
 
 import pytest
 from toolsimlib.plan import Tool
-from toolsimlib.request.known import InvalidSchema, check_strict, entries
+from toolsimlib.request.forms import entries
+from toolsimlib.request.strict_tools import InvalidSchema, check_strict
 from toolsimlib.schema import MAX_SCHEMA_BYTES
 
 

@@ -1,5 +1,5 @@
 import pytest
-from toolsimlib.wire.output_format import flat_format, nested_format
+from toolsimlib.wire.chat.request import flat_format, nested_format
 
 FLAT = {"type": "json_schema", "name": "x", "schema": {"type": "object"}, "strict": True}
 NESTED = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}, "strict": True}}
