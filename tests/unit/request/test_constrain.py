@@ -202,11 +202,10 @@ def test_a_grammar_is_a_field_of_its_own(required: bool) -> None:
 
 
 def test_no_grammar() -> None:
-    """If another form was chosen, nothing is on offer, or the tools are too many or too entangled for a grammar."""
+    """If another form was chosen, or the tools are too many or too entangled for a grammar."""
     assert (
         grammar_fields(ALL, ToolChoice(), policy=Policy(constrain="json_schema"), one_call=False, untagged=True) == {}
     )
-    assert grammar_fields((), ToolChoice(), policy=Policy(constrain="gbnf"), one_call=False, untagged=True) == {}
     wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(3000)}}
     endless = {"type": "object", "properties": {"a": {"allOf": [{"$ref": "#"}, {"required": ["a"]}]}}}
     for schema in (wide, endless):
