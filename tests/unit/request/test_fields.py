@@ -9,7 +9,7 @@ from toolsimlib.request.fields import RESERVED, read_fields, with_fields
 def test_defaults_come_before_and_overrides_after() -> None:
     """A client's field overrides a default and yields to an override; null removes its field."""
     body: dict[str, Any] = {"model": "m", "temperature": 1, "top_p": 0.5, "seed": 1}
-    assert with_fields(body, defaults="", overrides="") is body
+    assert with_fields(body, defaults="", overrides="") == body
     defaults, overrides = '{"temperature": 0, "top_k": 5}', '{"top_p": 0.9, "seed": null, "stop": null}'
     changed = {"model": "m", "temperature": 1, "top_p": 0.9, "top_k": 5}
     assert with_fields(body, defaults=defaults, overrides=overrides) == changed
