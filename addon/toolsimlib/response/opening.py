@@ -5,7 +5,7 @@
 [function_call SPACE   a record
 ['name(   ["name(      strings     a list of calls, each in quotes
 [name(                 list        only the name of a tool on offer, here and below: no other word is held back for it
-name(                  syntax, with underscores escaped or not
+name(                  syntax, with underscores escaped or not; or a near spelling of a name (``repair``), here as well
 name{   name[ARGS]{    braces      what is left of Mistral's calls, and of Kimi's (functions.name:0{), if the server has
 name NEWLINE {         braces      as GLM-4 writes
 call:name{             gemma       dropped the marks; the same for Gemma's and gpt-oss's
@@ -22,6 +22,7 @@ from typing import Literal
 
 from toolsimlib.response.call_syntax import ESCAPED
 from toolsimlib.response.form import Kind
+from toolsimlib.response.repair import common_spelling
 
 LANGUAGES = ("", "json", "tool_call", "tool_code", "xml", "python", "py")
 """What may stand behind the opening mark of a fence that holds a call."""
@@ -43,8 +44,12 @@ NAME = re.compile(r"[A-Za-z_](?:[\w.:/-]|\\(?:_|\Z))*+")
 _LANGUAGE = re.compile(r"[ \t]*+(\w*+)[ \t\r]*+")
 _RECORD = "[function_call"
 _MIN_MARK = 3
-_PREFIXES = (_GEMMA := "call:", _GPT_OSS := "commentary to=", "functions.")
+_PREFIXES = (_GEMMA := "call:", _GPT_OSS := "commentary to=")
 _FIRST = frozenset(prefix[0] for prefix in _PREFIXES)
+_MODULE = "functions."
+_MAX_NAME = 256
+"""Characters of a word that are compared with names; none is as long."""
+
 _NUMBER = re.compile(r":\d{0,3}\Z")
 _ARGUMENTS = re.compile(r"(?:(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?|\r?\n)\{")
 _HALF_ARGUMENTS = re.compile(r"(?:\[[A-Z_]{0,8}(?:\][\w-]{0,64}(?:\[[A-Z]{0,4}\]?)?)?|\r?\n?)\Z")
@@ -56,12 +61,15 @@ _SPACE = re.compile(r"\s{0,32}")
 def language_at(text: str, pos: int, *, has_begun: bool, final: bool) -> tuple[str, int] | Literal["more"] | None:
     """Return the language behind the opening mark that ends at ``pos``, and the end of that line; None: no such line.
 
+    A list may follow the mark at once, as in ```[f(x)]```.
     ``has_begun``: text precedes the fence, so it shows code if its language is one of ``PYTHON``.
     """
     languages = _BEHIND_WORDS if has_begun else LANGUAGES
     found = _LANGUAGE.match(text, pos)
     assert found is not None
     word, end = found[1].lower(), found.end()
+    if end == pos and text.startswith("[", pos):
+        return "", pos
     if end == len(text) and not final and end - pos <= _MAX_LANGUAGE:
         return "more" if any(name.startswith(word) for name in languages) else None
     return (word, end + 1) if text.startswith("\n", end) and word in languages else None
@@ -70,7 +78,7 @@ def language_at(text: str, pos: int, *, has_begun: bool, final: bool) -> tuple[s
 def opening_at(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["fence", "code", "more"] | None:
     """Return what begins at ``pos``: "more" while that is uncertain, which it never is if the text is ``final``.
 
-    ``names``: the tools on offer, sorted.
+    ``names``: the spellings of the tools on offer, sorted.
     """
     match text[pos]:
         case "{":
@@ -118,15 +126,15 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
         return "more" if at == len(text) and not final else None
     word = name[0].removesuffix("\\").replace(ESCAPED, "_")
     is_escaped = len(word) < len(name[0])
-    place = bisect_left(names, word)
-    is_exact = names[place : place + 1] == [word]
-    is_offered = is_exact or (":" in word and _NUMBER.sub("", word) in names)
+    near = common_spelling(_NUMBER.sub("", word[:_MAX_NAME]))
+    spellings = (word, near, near.removeprefix(common_spelling(_MODULE)))
+    found = [(spelling, names[place]) for spelling in spellings if (place := bisect_left(names, spelling)) < len(names)]
     if name.end() == len(text) and not final:
-        return "more" if is_offered or (place < len(names) and names[place].startswith(word)) else None
-    if not is_offered:
+        return "more" if _MODULE.startswith(word) or any(of.startswith(spelling) for spelling, of in found) else None
+    if all(of != spelling for spelling, of in found):
         return None
     if text.startswith("(", name.end()):
-        return "syntax" if at == pos and is_exact else None
+        return "syntax" if at == pos else None
     if is_escaped:
         return None
     arguments, half = _ARGUMENTS, _HALF_ARGUMENTS

@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 TRAILING_COMMA = "TRAILING_COMMA"
 SINGLE_QUOTES = "SINGLE_QUOTES"
@@ -63,6 +64,7 @@ _MAX_NAME = 256
 """Twice what the API allows in a tool's name, which leaves room for the slip."""
 
 _AFFIXES = re.compile(r"^(?:functions?|tools?)[./:]|:\d+$", re.IGNORECASE)
+_SEPARATORS = re.compile(r"[._:/-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +188,19 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
     spellings = list(names)
     bare = written.strip()
     plain = _AFFIXES.sub("", bare).strip()
-    for wanted in (bare, plain):
-        if fits := {tool for spelling, tool in spellings if spelling == wanted}:
+    for wanted, form in (
+        (bare, str),
+        (plain, str),
+        (plain.casefold(), str.casefold),
+        (common_spelling(bare), common_spelling),
+        (common_spelling(plain), common_spelling),
+    ):
+        if fits := {tool for spelling, tool in spellings if form(spelling) == wanted}:
             return fits.pop() if len(fits) == 1 else None
-    fits = {tool for spelling, tool in spellings if spelling.casefold() == plain.casefold()}
-    return fits.pop() if len(fits) == 1 else None
+    return None
+
+
+@lru_cache(maxsize=4096)
+def common_spelling(name: str) -> str:
+    """Return what all spellings of a name have in common that differ in case, or in ``.``, ``_``, ``:`` and ``-``."""
+    return _SEPARATORS.sub("_", name).casefold()

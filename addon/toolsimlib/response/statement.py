@@ -15,10 +15,14 @@ _MODULE = "default_api."
 
 
 class Statement:
-    """The code around one call after another. ``is_open``: a ``print(`` is not closed yet."""
+    """The code around one call after another. ``is_open``: a ``print(`` is not closed yet.
 
-    def __init__(self) -> None:
+    ``is_python``: its language is Python, and no language of calls.
+    """
+
+    def __init__(self, *, is_python: bool = False) -> None:
         self.is_open = False
+        self.is_python = is_python
 
     def before(self, text: str, pos: int, *, final: bool) -> int | None:
         """Return where the call of the statement at ``pos`` may begin, None if more text is needed."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import loggable_name
-from toolsimlib.response.repair import fit_name
+from toolsimlib.response.repair import common_spelling, fit_name
 from toolsimlib.response.verdict import MASKED_TOOL, UNKNOWN_TOOL
 
 
@@ -62,6 +62,11 @@ class Toolbox:
     def names(self) -> tuple[str, ...]:
         """The names of the tools on offer, as the model is shown them."""
         return tuple(self._tools)
+
+    @property
+    def spellings(self) -> list[str]:
+        """The names, and with repairs what their near spellings have in common, sorted."""
+        return sorted({*self._tools, *(map(common_spelling, self._tools) if self._repairs else ())})
 
     def __getitem__(self, name: str) -> Tool:
         """Return the tool on offer that the model is shown under ``name``."""

@@ -5,6 +5,7 @@ bare or in a code fence. In addition to tagged blocks, these count:
 
     unit  := fence | bare
     fence := "```" ["json" | "tool_call" | "tool_code" | "xml" | "python" | "py"] NEWLINE form+ "```" NEWLINE
+           | "```" list "```" NEWLINE
     bare  := form+ NEWLINE                     nothing else on its lines; "," or ";" may stand between forms
     form  := object | array | syntax | record | list | braces
     object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}]
@@ -16,7 +17,8 @@ bare or in a code fence. In addition to tagged blocks, these count:
  1. A unit counts only if all its forms are calls to tools on offer whose arguments fit the tool's schema, strict or
     not. If one does not, the whole unit is text. Nothing here is ever a violation.
  2. A unit counts only at the start or at the end of the answer: in the middle of other text it is talk about calls.
-    Units separated only by whitespace stand together. A fence of Python must be the whole answer.
+    Units separated only by whitespace stand together. A fence of Python must be the whole answer, unless its calls
+    are in lists: nobody explains code with those.
  3. Nothing counts in a thought (``<think>``), in a sentence, in inline code, or in a fence of another language.
  4. Only text that may still become a unit is held back: at the start of a line ``{``, ``[``, a fence, and a name on
     offer with its parenthesis. It is released as soon as it cannot: at the language of a fence, at the first key or
@@ -63,14 +65,14 @@ class Untagged:
         self._judge = judge
         self._limit = limit
         self._repair = repair
-        self._names = sorted(judge.toolbox.names)
+        self._names = judge.toolbox.spellings
         self._at = Cursor()
         self._prose = Prose()
         self._held = HeldUnits()
         self._form = Form("json", judge.toolbox.offers)  # The current form.
         self._mark = ""  # The opening mark of the open fence that may hold calls, "" outside one.
         self._statement: Statement | None = None  # The code around the calls in that fence, if it is a code fence.
-        self._has_python = False  # Whether the run of units holds a fence of Python (rule 2).
+        self._has_python = False  # Whether the run of units holds a statement of Python (rule 2).
         self._out: list[Piece] = []
         self._before = ""  # The end of the text that has been emitted.
         self._is_in_fragments = False  # Whether the last piece was a fragment of a tagged block.
@@ -184,8 +186,7 @@ class Untagged:
             self._reject()
             self._resume_text("info")
         else:
-            self._statement = Statement() if language[0] in CODE else None
-            self._has_python = self._has_python or language[0] in PYTHON
+            self._statement = Statement(is_python=language[0] in PYTHON) if language[0] in CODE else None
             self._extend_unit(language[1])
             self.state = self.state_before_form
 
@@ -210,6 +211,8 @@ class Untagged:
 
     def _finish_form(self) -> None:
         """Submit the complete form to the judge."""
+        if self._statement is not None and self._statement.is_python and self._form.kind == "syntax":
+            self._has_python = True
         calls = self._judge.untagged(*self._form.calls())
         self._held.calls += calls or []
         self.state = self.state_behind_form

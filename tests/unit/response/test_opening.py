@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from toolsimlib.response.opening import opening_at
 
-NAMES = ["add", "add_all", "get.x"]
+NAMES = ["add", "add_all", "get.x", "get_x"]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,14 @@ NAMES = ["add", "add_all", "get.x"]
         ("functions.add:12{", "braces"),
         ("functions.", "more"),
         ("functions.b", None),
-        ("functions.add(", None),
+        ("functions.add(", "syntax"),
+        ("functions.b(", None),
+        ("tools.a", None),
+        ("tools are", None),
+        ("Add-All(", "syntax"),
+        ("functions.Add", "more"),
+        ("get_x(", "syntax"),
+        ("get_y(", None),
         ("ca", "more"),
         ("call:add{", "gemma"),
         ("call:b{", None),
