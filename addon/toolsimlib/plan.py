@@ -36,22 +36,21 @@ _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "re
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool that the client runs, in one shape for all APIs and all wrappings.
-
-    ``name`` is what the model reads and writes (``ns__name`` inside a namespace); the client gets ``wire_name`` and
-    ``namespace`` back. A custom tool has ``kind="custom"``: the model sees one string parameter ``input``, ``grammar``
-    is its format. For other kinds see ``wire/local_tools.py``. ``parameters`` is the client's JSON schema as sent; None
-    means "any object".
-    """
+    """One tool that the client runs, in one shape for all APIs and all wrappings."""
 
     name: str
+    """What the model reads and writes (``ns__name`` inside a namespace)."""
     wire_name: str
+    """What the client calls it, beside ``namespace``."""
     kind: ToolKind = "function"
+    """``custom``: the model sees one string parameter ``input``. Others: ``wire/local_tools.py``."""
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
+    """The client's JSON schema as sent, None for any object."""
     strict: bool = False
     namespace: str | None = None
     grammar: str | None = None
+    """The format of a custom tool's input."""
 
     @property
     def must_fit(self) -> bool:
@@ -152,64 +151,65 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """How the client wants its answer written: everything that a writer needs from a request.
-
-    ``echo`` holds the Response object's fields that come from the request (Responses only), ``include_usage`` requests
-    the usage chunk of a chat stream, ``legacy_functions`` chat's ``function_call`` shape. ``id``: the id under which
-    the answer is stored, "" if it is not; items of a stored answer need ids that no other answer has. ``compacts``: the
-    answer is a summary of the conversation, as one item (``wire/responses/compaction.py``).
-    """
+    """How the client wants its answer written: everything that a writer needs from a request."""
 
     stream: bool = False
     model: str = ""
     include_usage: bool = False
+    """Whether a chat stream has a chunk with the usage."""
     legacy_functions: bool = False
+    """Whether calls have chat's old shape, ``function_call``."""
     echo: Mapping[str, Any] = field(default_factory=dict)
+    """The fields of a Response that come from its request."""
     id: str = ""
+    """The id under which the answer is stored, "" if it is not. Items of a stored answer need ids that no other has."""
     compacts: bool = False
+    """Whether it is a summary of the conversation, as one item (``wire/responses/compaction.py``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one answer needs to know about its request.
-
-    ``tools`` are those on offer: ``tool_choice``, allow and deny lists have already masked the rest, whose names are in
-    ``masked``. ``named``: those that the catalogue shows by name only (``request/names_first.py``); the tool that looks
-    them up is then among ``tools``. ``any_strict`` counts every declared tool, ``choices`` is chat's ``n``.
-    ``first_number`` is the number of the first call of this answer. ``stops_after_tools``: the first other text after a
-    call ends the turn.
-    ``answer_format``: the flat ``text.format`` that an answer in words has to obey, None for plain text.
-    ``constraint``: the flat format with which the backend is to enforce calls, None if we only ask in words.
-    ``fields``: further fields of the backend's body. ``attempts``: the features in use that the backend may refuse, and
-    that the request can do without.
-    ``after_outputs``: the conversation ends with outputs of tools. ``outputs``: all of them, none if
-    a call that the model quotes from them counts. ``asks``: in a round (``loop/``), the reasons for asking the model
-    again; ``hosted``: the names of the tools that are run between the rounds, whose calls the client
-    does not see as such. ``begun``: the call with which this answer continues, as far as an earlier round got.
-    """
+    """What one answer needs to know about its request."""
 
     client: ApiName
     backend: ApiName
     form: AnswerForm = AnswerForm()
     tools: tuple[Tool, ...] = ()
+    """Those on offer: ``tool_choice`` and the operator's lists have masked the others."""
     masked: frozenset[str] = frozenset()
+    """The names of those others."""
     named: frozenset[str] = frozenset()
+    """Those that the catalogue shows by name only; the tool that looks them up is then among ``tools``
+    (``request/names_first.py``)."""
     any_strict: bool = False
+    """Whether any declared tool is strict, on offer or not."""
     choice: ToolChoice = ToolChoice()
     one_call: bool = False
     stops_after_tools: bool = False
+    """Whether the first other text after a call ends the turn."""
     choices: int = 1
+    """Chat's ``n``."""
     policy: Policy = Policy()
     first_number: int = 1
+    """The number of the first call of this answer."""
     answer_format: Mapping[str, Any] | None = None
+    """The flat ``text.format`` that an answer in words has to obey, None for plain text."""
     constraint: Mapping[str, Any] | None = None
+    """The flat format with which the backend is to enforce calls, None if we only ask in words."""
     fields: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the backend's body."""
     attempts: frozenset[Feature] = frozenset()
+    """The features in use that the backend may refuse, and that the request can do without."""
     after_outputs: bool = False
+    """Whether the conversation ends with outputs of tools."""
     outputs: Outputs = Outputs()
+    """All outputs, none if a call that the model quotes from them counts."""
     asks: frozenset[str] = frozenset()
+    """In a round (``loop/``): the reasons for asking the model again."""
     hosted: frozenset[str] = frozenset()
+    """The names of the tools that are run between the rounds, whose calls the client does not see as such."""
     begun: str = ""
+    """The call with which this answer continues, as far as an earlier round got."""
 
     @property
     def stream(self) -> bool:

@@ -87,20 +87,7 @@ def tallies(report: Mapping[str, Any]) -> list[Tally]:
 class Report:
     """Counts and names, never argument values or texts. The only mutable record: each module adds what only it knows.
 
-    ``parse_failures``, ``strict_failures``, ``repairs``, ``warnings`` and ``asked_again`` hold ``entry`` strings.
-    ``blocks``: the call blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in
-    that choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON", "asked again
-    REASON"); ``repairs``. ``mismatches``: for each schema violation the tool's name and the place, without values
-    ("get_weather:/days: got string, expected integer"). ``dropped_calls``: those withheld from the client, as ``entry``
-    strings: beyond its or the operator's limit, emitted as calls by a backend and refused, or rejected by the model
-    itself (``loop/opinion.py``), which truncates nothing.
-    ``truncated``: the client's answer lacks something, a dropped call or the rest of an unfinished answer.
-    ``tool_cutoff``: why we ended the turn before the backend did. ``stop_after_tools_mode``: what would end it: the
-    option's value, or off. ``tokens``: as the backend counted them, by kind.
-
-    If one answer took several turns of the model (``loop/``): ``rounds`` is their number, ``asked_again`` says why, and
-    each round's own report has its ``round``, from 1, and the flow that it is ``part_of``. ``hosted_calls``: the calls
-    of MCP tools, as ``entry`` strings of outcome and tool ("OK:files.read_file").
+    An *entry* is a code, perhaps with a tool's name (``entry``).
     """
 
     client: str = ""
@@ -110,28 +97,45 @@ class Report:
     tools: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     parse_failures: list[str] = field(default_factory=list)
+    """Entries, like the next three."""
     strict_failures: list[str] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     mismatches: list[str] = field(default_factory=list)
+    """For each schema violation the tool's name and the place, without values
+    ("get_weather:/days: got string, expected integer")."""
     dropped_calls: list[str] = field(default_factory=list)
+    """Entries of those withheld from the client: beyond its or the operator's limit, emitted as calls by a backend and
+    refused, or rejected by the model itself (``loop/opinion.py``), which truncates nothing."""
     tool_call_ids: list[str] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
+    """As the backend counted them, by kind."""
     blocks: list[dict[str, Any]] = field(default_factory=list)
+    """The call blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in that
+    choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON", "asked again
+    REASON"); ``repairs``."""
     echoed_calls: int = 0
     outputs_replaced: int = 0
     dropped: list[str] = field(default_factory=list)
     tool_cutoff: str | None = None
+    """Why we ended the turn before the backend did."""
     truncated: bool = False
+    """Whether the client's answer lacks something: a dropped call, or the rest of an unfinished answer."""
     mode: str = "openai-json"
     stop_after_tools_mode: str = "off"
+    """What would end the turn: the option's value, or off."""
     finish: str | None = None
     error: str | None = None
     rounds: int = 0
+    """How many turns of the model the answer took (``loop/``), 0 outside of it."""
     round: int = 0
+    """In the report of one of them: which it is, from 1."""
     part_of: str = ""
+    """The flow that a round is part of."""
     asked_again: list[str] = field(default_factory=list)
+    """Entries: why the model was asked again."""
     hosted_calls: list[str] = field(default_factory=list)
+    """The calls of MCP tools, as entries of outcome and tool ("OK:files.read_file")."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as ``flow.metadata`` requires (it must stay savable)."""

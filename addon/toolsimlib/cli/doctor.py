@@ -20,7 +20,7 @@ from toolsimlib.command_line import UsageError
 from toolsimlib.proxy.address import is_loopback, parse_url
 from toolsimlib.proxy.reporting.turn_line import printable
 from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
-from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.json_fields import mapping, mappings, string
 
 _MAX_SHOWN = 6
 _MAX_CHARS = 120

@@ -21,7 +21,7 @@ from urllib.request import (
 from toolsimlib.proxy.address import is_loopback, parse_url
 from toolsimlib.proxy.reporting.unreachable import reason
 from toolsimlib.wire.errors import NO_WORDS, read_error
-from toolsimlib.wire.lenient import loaded
+from toolsimlib.wire.json_fields import loaded
 
 _MAX_BYTES = 4 * 1024 * 1024
 

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from toolsimlib.errors import BadRequest
 from toolsimlib.wire.json_codec import parse_object
-from toolsimlib.wire.strict import optional, required, wrong_type
+from toolsimlib.wire.json_fields import optional, required, wrong_type
 
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")

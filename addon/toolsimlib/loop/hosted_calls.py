@@ -35,7 +35,7 @@ from toolsimlib.report import Report, entry
 from toolsimlib.wire import mcp_items
 from toolsimlib.wire.dialect import Api
 from toolsimlib.wire.json_codec import dump, parse_object
-from toolsimlib.wire.lenient import count, string
+from toolsimlib.wire.json_fields import count, string
 from toolsimlib.wire.mcp_items import Decision, McpCall
 from toolsimlib.wire.tools import read_tools
 

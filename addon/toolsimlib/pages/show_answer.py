@@ -12,7 +12,7 @@ from toolsimlib.pages.json_text import compact, pretty
 from toolsimlib.pages.page import Page, clip, plural
 from toolsimlib.pages.read_answer import Piece, ReadAnswer, Words, read_answer
 from toolsimlib.report import code_of, tallies
-from toolsimlib.wire.lenient import count, mapping, mappings, string
+from toolsimlib.wire.json_fields import count, mapping, mappings, string
 
 _BAR = "│ "
 _INPUT_BAR = "┆ "

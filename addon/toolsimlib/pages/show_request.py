@@ -30,7 +30,7 @@ from toolsimlib.request.manifest import Catalog, find_catalog
 from toolsimlib.request.record import read_call_record, read_output_record
 from toolsimlib.wire.dialect import api_of_request
 from toolsimlib.wire.json_codec import parse_object
-from toolsimlib.wire.lenient import mapping, string
+from toolsimlib.wire.json_fields import mapping, string
 
 _BAR = "│ "
 _INPUT_BAR = "┆ "

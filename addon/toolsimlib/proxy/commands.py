@@ -19,7 +19,7 @@ from mitmproxy.types import Data
 from toolsimlib.proxy.mitmproxy12 import views
 from toolsimlib.proxy.reporting import view
 from toolsimlib.report import tallies
-from toolsimlib.wire.lenient import string
+from toolsimlib.wire.json_fields import string
 
 _Row = list[str]
 

@@ -10,7 +10,7 @@ from mitmproxy.http import Headers, Response
 
 from toolsimlib.errors import ApiError
 from toolsimlib.wire.errors import NO_WORDS, read_error
-from toolsimlib.wire.lenient import loaded
+from toolsimlib.wire.json_fields import loaded
 from toolsimlib.wire.sse import UNBUFFERED
 
 logger = logging.getLogger(__name__)

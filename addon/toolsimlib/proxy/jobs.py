@@ -27,10 +27,10 @@ from toolsimlib.response.retry import Retry
 from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import dump, parse_object, read_body
+from toolsimlib.wire.json_fields import optional
 from toolsimlib.wire.responses.actions import Action, action_path, countable, estimate, remaining, summary_request
 from toolsimlib.wire.responses.kept import Recalled, References, output_names, references, resolve
 from toolsimlib.wire.responses.resources import Call, respond
-from toolsimlib.wire.strict import optional
 
 LOOP_BYTES = 32 * 1024
 """Bodies up to this size are rewritten on the event loop: 16 ms at worst; a trip to a worker adds 3 ms."""

@@ -23,7 +23,7 @@ from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import ApiName, Policy
 from toolsimlib.report import Report, entry, loggable_name
-from toolsimlib.wire.lenient import mappings, string
+from toolsimlib.wire.json_fields import mappings, string
 from toolsimlib.wire.tool_choice import wanted_of_backend
 from toolsimlib.wire.tools import Hosted
 

@@ -26,8 +26,7 @@ from typing import Any
 
 from toolsimlib.plan import Policy, Tool, ToolChoice
 from toolsimlib.request.forms import compact_schema
-from toolsimlib.request.gbnf import call_grammar
-from toolsimlib.request.gbnf_rules import TooLarge
+from toolsimlib.request.gbnf import TooLarge, call_grammar
 from toolsimlib.wire.json_codec import value_line
 
 # Engines that enforce a schema whose root is not an object.

@@ -56,7 +56,7 @@ from toolsimlib.request.transcript import flatten, is_longer, output_text, place
 from toolsimlib.request.transforms import native_body, outputs_shown, tools_shown
 from toolsimlib.wire.dialect import APIS, Api
 from toolsimlib.wire.json_codec import dump, read_body
-from toolsimlib.wire.lenient import string
+from toolsimlib.wire.json_fields import string
 from toolsimlib.wire.tools import offered_natively, schema_param
 
 # If the backend holds the history, numbers start anywhere in this range: see first_number.

@@ -12,7 +12,7 @@ from typing import Any
 
 from toolsimlib.events import HostedEvent, HostedProgress, HostedStarted, StructuredCall
 from toolsimlib.response.toolbox import Toolbox
-from toolsimlib.wire.lenient import string
+from toolsimlib.wire.json_fields import string
 from toolsimlib.wire.local_tools import CALLS, is_local
 
 _COMPUTER = ("computer", "computer_use", "computer_use_preview")

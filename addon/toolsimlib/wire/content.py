@@ -11,7 +11,7 @@ from typing import Any
 
 from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Item, Message, Part, Raw, Role, Text, Thought
 from toolsimlib.plan import ApiName
-from toolsimlib.wire.strict import expect, optional, required, wrong_type
+from toolsimlib.wire.json_fields import expect, optional, required, wrong_type
 
 _FILE_FIELDS = ("file_id", "file_data", "filename")
 

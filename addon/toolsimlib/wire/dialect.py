@@ -28,7 +28,7 @@ from toolsimlib.wire.chat.reader import ChatReader
 from toolsimlib.wire.chat.writer import ChatWriter
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.ids import chat_call_id, messages_call_id, responses_call_id
-from toolsimlib.wire.lenient import mappings, string
+from toolsimlib.wire.json_fields import mappings, string
 from toolsimlib.wire.messages import request as messages
 from toolsimlib.wire.messages.errors import error_answer
 from toolsimlib.wire.messages.reader import MessagesReader
@@ -230,7 +230,7 @@ MESSAGES = Api(
     adopt=messages.adopt,
     compose=messages.compose,
     answer_form=messages.answer_form,
-    continued=messages.continued,
+    continued=chat.continued,
     called=messages.called,
     aside=messages.aside,
     reader=MessagesReader,

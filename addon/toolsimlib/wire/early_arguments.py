@@ -11,7 +11,7 @@ arguments are certain to begin with everything received so far, given all that b
 
 from __future__ import annotations
 
-from toolsimlib.wire.lenient import loaded
+from toolsimlib.wire.json_fields import loaded
 
 
 class EarlyArguments:

@@ -24,7 +24,7 @@ from typing import Any
 from toolsimlib.events import ToolKind
 from toolsimlib.plan import Tool
 from toolsimlib.wire.json_codec import parse_object
-from toolsimlib.wire.lenient import loaded, mapping, mappings, string
+from toolsimlib.wire.json_fields import loaded, mapping, mappings, string
 
 type Json = Mapping[str, Any]
 

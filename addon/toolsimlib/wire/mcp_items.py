@@ -21,7 +21,7 @@ from typing import Any
 from toolsimlib.conversation import Call, CallOutput, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.events import ClientEvent, HostedEnded, HostedProgress, HostedStarted, PassThrough
-from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.json_fields import array, mapping, mappings, string
 
 _MAX_WORDS = 2_000
 """Characters of an error that are passed on."""
@@ -104,8 +104,7 @@ def error_text(error: Any) -> str:
 
 def declared(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the MCP tools of a request, each with its path."""
-    tools = body.get("tools")
-    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+    for index, tool in enumerate(array(body.get("tools"))):
         if mapping(tool).get("type") == "mcp":
             yield f"tools[{index}]", tool
 
@@ -126,9 +125,8 @@ def decisions(body: Mapping[str, Any]) -> list[Decision]:
 
     Of several for one approval request the first counts: the call that it allows cannot be refused after that.
     """
-    items = body.get("input")
-    indexed = list(enumerate(items)) if isinstance(items, list) else []
-    mcp_items = [(index, item) for index, item in indexed if mapping(item).get("type") in NAMES]
+    items = enumerate(array(body.get("input")))
+    mcp_items = [(index, item) for index, item in items if mapping(item).get("type") in NAMES]
     over = {string(item.get("approval_request_id")) for _, item in mcp_items if item["type"] == "mcp_call"}
     asked = {string(item.get("id")): item for _, item in mcp_items if item["type"] == "mcp_approval_request"}
     found: list[Decision] = []
@@ -164,10 +162,9 @@ def as_functions(
     ``model_name``: returns the model's name for a server's tool; ``is_ours``: whether we call the server of a label;
     ``decided``: the outcome of each decision, by the id of its approval request.
     """
-    tools = body.get("tools")
     kept = [
         tool
-        for tool in (tools if isinstance(tools, list) else ())
+        for tool in array(body.get("tools"))
         if mapping(tool).get("type") != "mcp" or not is_ours(string(tool.get("server_label")))
     ]
     changed = {**body, "tools": [*kept, *functions]}

@@ -8,9 +8,18 @@ from typing import Any, Literal
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool, ToolChoice
-from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.json_fields import (
+    expect,
+    kind_of,
+    mapping,
+    mappings,
+    missing,
+    optional,
+    required,
+    string,
+    wrong_type,
+)
 from toolsimlib.wire.local_tools import LOCAL_TOOLS
-from toolsimlib.wire.strict import expect, kind_of, missing, optional, required, wrong_type
 from toolsimlib.wire.tools import model_name
 
 

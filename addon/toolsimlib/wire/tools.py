@@ -17,9 +17,8 @@ from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.lenient import mapping, string
+from toolsimlib.wire.json_fields import array, expect, mapping, missing, optional, required, string, wrong_type
 from toolsimlib.wire.local_tools import LOCAL_TOOLS, is_local, local_tool
-from toolsimlib.wire.strict import expect, missing, optional, required, wrong_type
 
 # The body's fields about client tools: read here, never forwarded. The model gets the manifest instead.
 CONSUMED = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
@@ -174,8 +173,7 @@ def _sources(body: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     for param in ("tools", "functions"):
         if body.get(param) is not None:
             yield param, body[param]
-    items = body.get("input")
-    for index, item in enumerate(items if isinstance(items, list) else ()):
+    for index, item in enumerate(array(body.get("input"))):
         if _is_source(item):
             yield f"input[{index}].tools", item["tools"]
 
@@ -187,9 +185,9 @@ def _is_source(item: object) -> bool:
 def _declaring(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of ``body`` that determine its tools; later items of the conversation make no difference."""
     parts = {key: body[key] for key in ("tools", "functions") if body.get(key) is not None}
-    items = body.get("input")
-    found = [index for index, item in enumerate(items if isinstance(items, list) else ()) if _is_source(item)]
-    if isinstance(items, list) and found:
+    items = array(body.get("input"))
+    found = [index for index, item in enumerate(items) if _is_source(item)]
+    if found:
         parts["input"] = [item if _is_source(item) else None for item in items[: found[-1] + 1]]
     return parts | ({"messages": None} if "messages" in body else {})
 

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import engine_grammar
 from toolsimlib.plan import Tool
-from toolsimlib.request import gbnf_rules
-from toolsimlib.request.gbnf import call_grammar
-from toolsimlib.request.gbnf_rules import TooLarge
+from toolsimlib.request import gbnf
+from toolsimlib.request.gbnf import TooLarge, call_grammar
 
 NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/a~1b"}, "v": {}}, "additionalProperties": False}
 CITY = {
@@ -242,6 +241,6 @@ def test_other_tags(tag: str) -> None:
 
 def test_a_catalogue_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """It raises, instead of producing a grammar that no server accepts."""
-    monkeypatch.setattr(gbnf_rules, "_MAX_RULES", 10)
+    monkeypatch.setattr(gbnf, "_MAX_RULES", 10)
     with pytest.raises(TooLarge):
         call_grammar(TOOLS, "tool_call", required=True, untagged=True, limit=1)

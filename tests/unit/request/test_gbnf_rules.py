@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import engine_grammar
-from toolsimlib.request import gbnf_rules
-from toolsimlib.request.gbnf_rules import Rules, TooLarge, literal, none_of
+from toolsimlib.request import gbnf
+from toolsimlib.request.gbnf import Rules, TooLarge, literal, none_of
 
 CHARS = st.sampled_from("ab\\\"'-]^[{}<>\t\n\r /é😀")
 
@@ -42,7 +42,7 @@ def test_rules_may_refer_to_one_another() -> None:
 
 def test_rules_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more raises."""
-    monkeypatch.setattr(gbnf_rules, "_MAX_RULES", 1)
+    monkeypatch.setattr(gbnf, "_MAX_RULES", 1)
     rules = Rules()
     rules.add('"x"')
     with pytest.raises(TooLarge):

@@ -44,7 +44,7 @@ from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import ApiError
 from toolsimlib.events import BackendEvent, Failed
 from toolsimlib.wire.dialect import RESPONSES
-from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.json_fields import mapping, mappings, string
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from toolsimlib.errors import ApiError
 from toolsimlib.wire.json_codec import parse_object
-from toolsimlib.wire.lenient import count, mapping, string
+from toolsimlib.wire.json_fields import count, mapping, string
 
 
 class RpcError(Exception):

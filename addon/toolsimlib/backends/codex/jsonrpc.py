@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolsimlib.wire.json_codec import dump, parse_object
-from toolsimlib.wire.lenient import mapping
+from toolsimlib.wire.json_fields import mapping
 
 # Far above any message that holds text; a line that never ends must not use up all memory.
 MAX_LINE_BYTES = 64 * 1024 * 1024

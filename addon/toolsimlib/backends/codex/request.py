@@ -14,7 +14,7 @@ from typing import Any
 
 from toolsimlib.conversation import ClientRequest, Image, Message, Part, Role, Text
 from toolsimlib.errors import BadRequest
-from toolsimlib.wire.lenient import string
+from toolsimlib.wire.json_fields import string
 from toolsimlib.wire.responses.request import model_settings
 
 _JSON_RULE = "Answer with one JSON object and nothing else, without a code fence."

@@ -46,7 +46,7 @@ from toolsimlib.backends.codex.errors import RpcError, Unavailable
 from toolsimlib.backends.codex.text_only import text_catalog
 from toolsimlib.errors import ApiError
 from toolsimlib.version import __version__
-from toolsimlib.wire.lenient import mapping, string
+from toolsimlib.wire.json_fields import mapping, string
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from toolsimlib.wire.json_codec import dump, parse_object
-from toolsimlib.wire.lenient import mappings
+from toolsimlib.wire.json_fields import mappings
 
 # Tokens, far above any model's window: otherwise Codex would replace a long history by its own summary.
 _NO_LIMIT = 1_000_000_000

@@ -37,7 +37,7 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.wire.lenient import count, mapping, string
+from toolsimlib.wire.json_fields import count, mapping, string
 
 MAX_SAMPLINGS = 3
 

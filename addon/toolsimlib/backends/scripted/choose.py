@@ -17,7 +17,7 @@ from typing import Any
 
 from toolsimlib.backends.scripted.words import shared, words
 from toolsimlib.plan import Tool
-from toolsimlib.wire.lenient import mapping
+from toolsimlib.wire.json_fields import mapping
 
 _NAME_SCORE = 3
 # A word of the name, or two others.

@@ -27,7 +27,7 @@ from toolsimlib.backends.scripted.choose import mask_quotes, quotes
 from toolsimlib.backends.scripted.words import STOP_WORDS, is_alike, words
 from toolsimlib.plan import Tool
 from toolsimlib.request.example import example_arguments
-from toolsimlib.wire.lenient import mapping, mappings
+from toolsimlib.wire.json_fields import mapping, mappings
 
 _FREE_TEXT = frozenset(
     {"body", "content", "description", "expression", "input", "keywords", "message", "name", "note", "prompt", "q"}

@@ -24,7 +24,7 @@ from toolsimlib.plan import Tool, ToolChoice
 from toolsimlib.request.manifest import Catalog, find_catalog, reminder
 from toolsimlib.request.record import is_error_record, read_call_record, read_output_record, sentinel_block
 from toolsimlib.wire.json_codec import value_line
-from toolsimlib.wire.lenient import mapping
+from toolsimlib.wire.json_fields import mapping
 
 DIRECTIONS = {
     "string": "arguments as a string of JSON instead of an object",

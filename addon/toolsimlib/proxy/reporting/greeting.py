@@ -22,7 +22,7 @@ from toolsimlib.proxy.reporting.turn_line import printable
 from toolsimlib.proxy.reporting.unreachable import reason
 from toolsimlib.proxy.route import METRICS, MODELS
 from toolsimlib.version import __version__
-from toolsimlib.wire.lenient import loaded, mappings, string
+from toolsimlib.wire.json_fields import loaded, mappings, string
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from mitmproxy.http import HTTPFlow, Message, Request
 from toolsimlib.proxy import route
 from toolsimlib.proxy.metadata import NOTE, REPORT
 from toolsimlib.proxy.mitmproxy12 import backup
-from toolsimlib.wire.lenient import mapping
+from toolsimlib.wire.json_fields import mapping
 
 NAME = "toolsim"
 PROMPT_NAME = "toolsim-prompt"

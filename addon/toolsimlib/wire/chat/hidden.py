@@ -13,7 +13,7 @@ from typing import Any
 from toolsimlib.conversation import Called
 from toolsimlib.wire.chat.request import called
 from toolsimlib.wire.json_codec import dump, parse_object
-from toolsimlib.wire.lenient import string
+from toolsimlib.wire.json_fields import array, mappings, string
 
 
 def conversations(messages: Sequence[Any], owner: str) -> Iterator[bytes]:
@@ -27,7 +27,7 @@ def conversations(messages: Sequence[Any], owner: str) -> Iterator[bytes]:
 
 def whole_key(body: Mapping[str, Any], owner: str) -> bytes:
     """Return the key of a request's conversation."""
-    *_, key = conversations(_messages(body), owner)
+    *_, key = conversations(array(body.get("messages")), owner)
     return key
 
 
@@ -53,9 +53,9 @@ def with_hidden(
 ) -> dict[str, Any]:
     """Return a request with the calls that ``find`` returns for each answer of the model.
 
-    ``called`` adds a turn of calls and outputs to a request of the client\'s API.
+    ``called`` adds a turn of calls and outputs to a request of the client's API.
     """
-    messages = _messages(body)
+    messages = array(body.get("messages"))
     restored: dict[str, Any] = {**body, "messages": []}
     for key, message in zip(conversations(messages, owner), messages, strict=False):
         is_from_model = isinstance(message, dict) and message.get("role") == "assistant"
@@ -81,22 +81,15 @@ def _words(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     if not isinstance(content, list):
         return string(content)
-    return "".join(string(part.get("text")) for part in content if isinstance(part, dict))
+    return "".join(string(part.get("text")) for part in mappings(content))
 
 
 def _calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    calls = message.get("tool_calls")
-    functions = [call.get("function") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    functions = [call.get("function") for call in mappings(message.get("tool_calls"))]
     for function in (*functions, message.get("function_call")):
         if isinstance(function, dict):
             yield string(function.get("name")), string(function.get("arguments"))
     # The Messages API has its calls among the blocks of the content.
-    content = message.get("content")
-    for block in content if isinstance(content, list) else ():
-        if isinstance(block, dict) and block.get("type") == "tool_use":
+    for block in mappings(message.get("content")):
+        if block.get("type") == "tool_use":
             yield string(block.get("name")), dump(block.get("input"))
-
-
-def _messages(body: Mapping[str, Any]) -> list[Any]:
-    messages = body.get("messages")
-    return messages if isinstance(messages, list) else []

@@ -21,11 +21,10 @@ from toolsimlib.conversation import (
 )
 from toolsimlib.errors import BadRequest
 from toolsimlib.events import ToolKind
-from toolsimlib.plan import AnswerForm
+from toolsimlib.plan import AnswerForm, ToolChoice
 from toolsimlib.wire.content import chat_content, parts_of, translate_item
 from toolsimlib.wire.ids import highest_number
-from toolsimlib.wire.lenient import mapping, string
-from toolsimlib.wire.strict import FEW_TOKENS, SHARED, expect, optional, required
+from toolsimlib.wire.json_fields import array, expect, mapping, optional, required, string
 from toolsimlib.wire.tool_choice import hosted_fields, read_choice
 from toolsimlib.wire.tools import CONSUMED, declares_tools, read_tools
 
@@ -41,6 +40,23 @@ _ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
 # Fields that most assistant messages of a long history lack.
 _RARE_FIELDS = frozenset({"refusal", "reasoning_content", "reasoning", "function_call"})
 
+SHARED = (
+    "model",
+    "temperature",
+    "top_p",
+    "metadata",
+    "user",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "stream",
+)
+"""The fields with the same name and meaning in both dialects."""
+
+FEW_TOKENS = 16
+"""The smallest token limit that the Responses API accepts."""
+
 # Responses fields that are translated, or whose absence changes nothing.
 _TRANSLATED = frozenset(
     {"input", "instructions", "max_output_tokens", "text", "reasoning", "store", "stream_options", "max_tool_calls"}
@@ -51,11 +67,10 @@ _STORED = ("previous_response_id", "conversation", "background", "prompt")
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
     """Return whether a request declares tools that the client runs, or carries a history of calls."""
-    messages = body.get("messages")
     history = any(
         isinstance(message, dict)
         and (message.get("role") in ("tool", "function") or message.get("tool_calls") or message.get("function_call"))
-        for message in (messages if isinstance(messages, list) else ())
+        for message in array(body.get("messages"))
     )
     return history or declares_tools(body)
 
@@ -77,7 +92,9 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     tools, hosted = read_tools(body)
     legacy = body.get("functions") is not None and body.get("tools") is None
     param: Literal["function_call", "tool_choice"] = "function_call" if legacy else "tool_choice"
-    choice, notes = read_choice(body.get(param), tools, hosted=bool(hosted), param=param)
+    choice, notes = ToolChoice(), list[str]()
+    if body.get(param) is not None:
+        choice, notes = read_choice(body[param], tools, hosted=bool(hosted), param=param)
     parallel = optional(body, "parallel_tool_calls", bool)
     optional(body, "stream", bool)
     optional(body, "stream_options", dict)
@@ -107,14 +124,12 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 
 def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
     """Return the request with one more turn: the model's ``words``, and the ``reply`` to them."""
-    messages = body.get("messages")
     turn = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
-    return {**body, "messages": [*(messages if isinstance(messages, list) else ()), *turn[not words :]]}
+    return {**body, "messages": [*array(body.get("messages")), *turn[not words :]]}
 
 
 def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
     """Return the request with one more turn: the model's ``words`` and its calls, and the outputs of the tools."""
-    messages = body.get("messages")
     tool_calls = [
         {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call, _ in calls
@@ -123,7 +138,7 @@ def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict
     outputs = [
         {"role": "tool", "tool_call_id": call.call_id, "content": chat_content(output.parts)} for call, output in calls
     ]
-    return {**body, "messages": [*(messages if isinstance(messages, list) else ()), turn, *outputs]}
+    return {**body, "messages": [*array(body.get("messages")), turn, *outputs]}
 
 
 def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from toolsimlib.wire.json_codec import dump, parse_object
-from toolsimlib.wire.lenient import mappings, seconds, string
+from toolsimlib.wire.json_fields import mappings, seconds, string
 
 
 def model_list(body: bytes) -> bytes:

@@ -35,7 +35,7 @@ from toolsimlib.events import (
 )
 from toolsimlib.wire.errors import no_answer, read_error
 from toolsimlib.wire.json_codec import Joiner, dump_as_read
-from toolsimlib.wire.lenient import count, mapping, mappings, string
+from toolsimlib.wire.json_fields import count, mapping, mappings, string
 from toolsimlib.wire.sse import ServerSentEvent
 
 _REASONS: Mapping[str, FinishReason] = {

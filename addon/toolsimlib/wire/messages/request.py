@@ -10,9 +10,9 @@ from toolsimlib.conversation import Called, ClientRequest, Demand, HostedItem, I
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.chat import request as chat
-from toolsimlib.wire.lenient import loaded, mapping, mappings, string
+from toolsimlib.wire.chat.request import FEW_TOKENS
+from toolsimlib.wire.json_fields import array, loaded, mapping, mappings, string
 from toolsimlib.wire.messages.to_chat import SAME, chat_request
-from toolsimlib.wire.strict import FEW_TOKENS
 
 # What a client's request holds about the conversation and its tools; the rest is how the model is to work.
 _CONVERSATION = frozenset({"messages", "system", "tools", "tool_choice"})
@@ -42,12 +42,6 @@ def answer_form(body: Mapping[str, Any]) -> AnswerForm:
     return AnswerForm(stream=body.get("stream") is True, model=string(body.get("model")), include_usage=True)
 
 
-def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
-    """Return the request with one more turn: the model's ``words``, and the ``reply`` to them."""
-    turn = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
-    return {**body, "messages": [*_messages(body), *turn[not words :]]}
-
-
 def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
     """Return the request with one more turn: the model's ``words`` and its calls, and the outputs of the tools."""
     said = [{"type": "text", "text": words}] if words else []
@@ -60,7 +54,7 @@ def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict
         for call, output in calls
     ]
     turn = [{"role": "assistant", "content": [*said, *uses]}, {"role": "user", "content": results}]
-    return {**body, "messages": [*_messages(body), *turn]}
+    return {**body, "messages": [*array(body.get("messages")), *turn]}
 
 
 def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
@@ -120,11 +114,6 @@ def compose(
     if config:
         body["output_config"] = config
     return body
-
-
-def _messages(body: Mapping[str, Any]) -> list[Any]:
-    messages = body.get("messages")
-    return messages if isinstance(messages, list) else []
 
 
 def _leading_instructions(messages: Sequence[Message]) -> int:

@@ -28,8 +28,7 @@ from typing import Any
 
 from toolsimlib.errors import BadRequest
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.lenient import mapping, mappings, string
-from toolsimlib.wire.strict import expect, optional, required, wrong_type
+from toolsimlib.wire.json_fields import expect, mapping, mappings, optional, required, string, wrong_type
 
 SAME = ("model", "max_tokens", "temperature", "top_p", "stream")
 """Fields with the same name and meaning in both APIs."""

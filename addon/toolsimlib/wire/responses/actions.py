@@ -20,11 +20,10 @@ from typing import Any, Literal
 
 from toolsimlib.errors import ApiError
 from toolsimlib.wire.json_codec import dump, parse_object
-from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.json_fields import mapping, mappings, optional, required, string
 from toolsimlib.wire.responses.compaction import ITEM, NO_SUMMARY, TRIGGER, remains
 from toolsimlib.wire.responses.history import input_items
 from toolsimlib.wire.responses.kept import kept_item
-from toolsimlib.wire.strict import optional, required
 
 Action = Literal["input_tokens", "compact"]
 ACTIONS: tuple[Action, ...] = ("input_tokens", "compact")

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.wire.errors import error_fields
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.lenient import mapping
+from toolsimlib.wire.json_fields import mapping
 from toolsimlib.wire.responses.shapes import failed
 from toolsimlib.wire.sse import encode
 

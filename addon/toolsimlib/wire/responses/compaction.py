@@ -38,7 +38,7 @@ from toolsimlib.events import (
     TextDelta,
 )
 from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.lenient import string
+from toolsimlib.wire.json_fields import string
 from toolsimlib.wire.responses.writer import ResponsesWriter
 
 ITEM = "compaction"

@@ -12,9 +12,8 @@ from toolsimlib.errors import BadRequest
 from toolsimlib.wire.content import parts_of, read_parts
 from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.lenient import mappings, string
+from toolsimlib.wire.json_fields import mappings, optional, required, string, wrong_type
 from toolsimlib.wire.local_tools import CALLS, OUTPUTS, is_local
-from toolsimlib.wire.strict import optional, required, wrong_type
 from toolsimlib.wire.tools import TOOL_ITEMS, model_name
 
 _ROLES: frozenset[Role] = frozenset({"system", "developer", "user", "assistant"})

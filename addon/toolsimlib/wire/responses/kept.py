@@ -24,12 +24,11 @@ from typing import Any
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.wire.errors import error_fields
 from toolsimlib.wire.json_codec import dump, parse_object
-from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.json_fields import expect, mapping, mappings, optional, string, wrong_type
 from toolsimlib.wire.responses.compaction import since_summary, wants_summary
 from toolsimlib.wire.responses.history import input_items, read_history
 from toolsimlib.wire.responses.shapes import failed
 from toolsimlib.wire.sse import encode
-from toolsimlib.wire.strict import expect, optional, wrong_type
 
 _MENTIONS = re.compile(rb'"(?:(?:previous_response_id|conversation|item_reference)"|background"\s*:\s*true)')
 _REFERRING = ("previous_response_id", "conversation")

@@ -62,7 +62,7 @@ from toolsimlib.events import (
 from toolsimlib.wire.early_arguments import EarlyArguments
 from toolsimlib.wire.errors import no_answer, read_error
 from toolsimlib.wire.json_codec import Joiner, whole_text
-from toolsimlib.wire.lenient import count, json_text, mapping, mappings, seconds, string
+from toolsimlib.wire.json_fields import count, json_text, mapping, mappings, seconds, string
 from toolsimlib.wire.responses.shapes import read_usage
 from toolsimlib.wire.sse import ServerSentEvent
 

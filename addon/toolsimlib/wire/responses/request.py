@@ -16,15 +16,14 @@ from toolsimlib.conversation import (
     Text,
 )
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.chat.request import flat_format
+from toolsimlib.plan import AnswerForm, ToolChoice
+from toolsimlib.wire.chat.request import FEW_TOKENS, SHARED, flat_format
 from toolsimlib.wire.content import responses_content, translate_item
-from toolsimlib.wire.lenient import mapping, string
+from toolsimlib.wire.json_fields import mapping, missing, optional, string
 from toolsimlib.wire.local_tools import CALLS, is_local
 from toolsimlib.wire.mcp_items import call_items
 from toolsimlib.wire.responses.compaction import summary_turn, wants_summary
 from toolsimlib.wire.responses.history import input_items, read_history
-from toolsimlib.wire.strict import FEW_TOKENS, SHARED, missing, optional
 from toolsimlib.wire.tool_choice import hosted_fields, read_choice
 from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, read_tools
 
@@ -66,7 +65,9 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         form = replace(answer_form(body), compacts=True)
         return replace(read_request(summary_turn(body)), form=form)
     tools, hosted = read_tools(body)
-    choice, notes = read_choice(body.get("tool_choice"), tools, hosted=bool(hosted), param="tool_choice")
+    choice, notes = ToolChoice(), list[str]()
+    if body.get("tool_choice") is not None:
+        choice, notes = read_choice(body["tool_choice"], tools, hosted=bool(hosted), param="tool_choice")
     parallel = optional(body, "parallel_tool_calls", bool)
     read = read_history(body.get("input"))
     optional(body, "stream", bool)

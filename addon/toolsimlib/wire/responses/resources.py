@@ -26,12 +26,11 @@ from urllib.parse import parse_qs
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.wire.json_codec import dump, parse_object
-from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.json_fields import mapping, mappings, optional, required, string
 from toolsimlib.wire.responses.actions import ACTIONS
 from toolsimlib.wire.responses.background import PENDING, is_in_background, response_now, with_response
 from toolsimlib.wire.responses.history import read_history
 from toolsimlib.wire.responses.kept import NotKept, items_of, kept_item
-from toolsimlib.wire.strict import optional, required
 
 Kind = Literal["response", "input_items", "cancel", "conversations", "conversation", "items", "item"]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from toolsimlib.errors import ApiError
 from toolsimlib.events import Usage
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.lenient import count, mapping
+from toolsimlib.wire.json_fields import count, mapping
 
 # The only code of a failed response after which no client retries: they should retry after a broken stream, but not
 # after a model broke the schema of a tool.

@@ -20,7 +20,7 @@ from toolsimlib.events import (
 )
 from toolsimlib.wire.chat import reader
 from toolsimlib.wire.chat.reader import ChatReader
-from toolsimlib.wire.lenient import loaded
+from toolsimlib.wire.json_fields import loaded
 from toolsimlib.wire.sse import ServerSentEvent
 
 

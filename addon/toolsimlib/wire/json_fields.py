@@ -1,11 +1,18 @@
-"""One field of a client's JSON, or the 400 that names the expected and the actual type, in OpenAI's own words."""
+"""One field of somebody else's JSON.
+
+*Strictly*, for a client's request: a value of the wrong type is a 400 that names the expected and the
+actual type, in OpenAI's own words. *Leniently*, for all else: such a value counts as absent.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from toolsimlib.errors import BadRequest
+from toolsimlib.wire.json_codec import dump_as_read
 
 _EXPECTED: Mapping[type, str] = {
     str: "a string",
@@ -14,23 +21,6 @@ _EXPECTED: Mapping[type, str] = {
     list: "an array",
     dict: "an object",
 }
-
-SHARED = (
-    "model",
-    "temperature",
-    "top_p",
-    "metadata",
-    "user",
-    "service_tier",
-    "safety_identifier",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "stream",
-)
-"""The fields with the same name and meaning in both dialects."""
-
-FEW_TOKENS = 16
-"""The smallest token limit that the Responses API accepts."""
 
 
 def kind_of(value: object) -> str:
@@ -95,3 +85,53 @@ def optional[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str =
 
 def _path(owner: str, key: str) -> str:
     return f"{owner}.{key}" if owner else key
+
+
+# -- leniently
+
+
+def string(value: object) -> str:
+    """Return a string, else ""."""
+    return value if isinstance(value, str) else ""
+
+
+def json_text(value: object) -> str:
+    """Return JSON text unchanged, an object (which some backends forget to encode) as JSON text, else ""."""
+    return dump_as_read(value) if isinstance(value, dict) else string(value)
+
+
+def loaded(text: str) -> Mapping[str, Any] | None:
+    """Return the object in a JSON text, None if it is not one."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def count(counts: Mapping[str, Any], key: str) -> int:
+    """Return a number of tokens, or an index, else 0."""
+    value = counts.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def seconds(value: object) -> int | None:
+    """Return a time in whole seconds, else None; Python's JSON also reads NaN and Infinity."""
+    if isinstance(value, float):
+        return int(value) if isfinite(value) else None
+    return value if isinstance(value, int) else None
+
+
+def array(value: object) -> list[Any]:
+    """Return an array, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def mappings(values: object) -> list[Mapping[str, Any]]:
+    """Return the objects of an array; anything else in it is ignored."""
+    return [value for value in array(values) if isinstance(value, dict)]
