@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from clients.cases import Stage, call
 from support.mitmdump import Mitmdump
 from support.programs import agent, codex
+from support.raw_backend import Answer, RawBackend
 from support.stub_model import Reply, StubModel
 from support.text_backend import Exchange, Turn, says
 
@@ -162,6 +164,23 @@ def test_a_search_of_the_web(stage: Stage, claude: Claude) -> None:
     )
     assert claude.ask("Search.")["result"] == "I cannot search here."
     assert "web_search_20250305" in shown(stage.backend.exchanges[-1])
+
+
+def test_the_context(tmp_path: Path) -> None:
+    """Each part of the prompt is counted by the backend, if that is a server which can."""
+
+    async def answers(answer: Answer) -> None:
+        can = answer.asked.path.startswith("/v1/messages/count_tokens")
+        counted = b'{"input_tokens":7000}' if can else b"{}"
+        await answer.whole(counted, 200 if can else 404, Content_Type="application/json")
+
+    with RawBackend() as backend, Mitmdump(backend.url, toolsim_engine="llama.cpp") as proxy:
+        backend.play(answers)
+        report = Claude(proxy.url, tmp_path).ask("/context")["result"]
+    total = re.search(r"Tokens:\*\* (\d+)k", report)
+    assert total is not None, report
+    assert int(total[1]) >= 7
+    assert int(total[1]) % 7 == 0
 
 
 async def test_a_loop_by_a_codex_login(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from toolsimlib.errors import ApiError
 from toolsimlib.proxy.decoding import decoded
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.jobs import Done, RequestJob
-from toolsimlib.wire.dialect import RESPONSES
-from toolsimlib.wire.responses.actions import Action, compaction, has_counted, turn_path
+from toolsimlib.wire.dialect import MESSAGES, RESPONSES
+from toolsimlib.wire.responses.actions import COUNTING_ENGINES, Action, compaction, count_answer, has_counted, turn_path
 
 _MAX_COUNT_BYTES = 64 * 1024
 
@@ -27,7 +27,13 @@ class OtherAction(Feature):
 
     @override
     def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
-        return replace(job, path=turn_path(job.path), action=self.action, kept=None)
+        job = replace(job, path=turn_path(job.path), action=self.action, kept=None)
+        policy = job.policy
+        if self.action != "input_tokens" or policy.backend == "responses" or policy.engine not in COUNTING_ENGINES:
+            return job
+        # Its turns are text over chat completions, and so is what it counts by the Messages API.
+        mode = "inject" if policy.mode == "auto" else policy.mode
+        return replace(job, policy=replace(policy, backend=MESSAGES.name, mode=mode))
 
     @override
     def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
@@ -35,7 +41,7 @@ class OtherAction(Feature):
         if done.rewritten is None or plan is None:
             return
         self._prepared = done.prepared
-        can_count = plan.backend == RESPONSES.name and exchange.backend.counts
+        can_count = plan.backend in (RESPONSES.name, MESSAGES.name) and exchange.backend.counts
         if self.action == "input_tokens" and not can_count and flow.response is None:
             flow.response = self._estimate()
 
@@ -61,6 +67,8 @@ class OtherAction(Feature):
             body = b""
         counted = has_counted(response.status_code, body)
         exchange.ours = counted is not None
+        if counted and exchange.plan.client != exchange.plan.backend:
+            response.content = count_answer(body)
         if counted is False:
             exchange.backend.counts = False
             flow.response = self._estimate()

@@ -30,6 +30,8 @@ from toolsimlib.wire.responses.resources import resource_of
 
 METRICS = "/toolsim/metrics"
 MODELS = "/models"
+HELLO = "/api/hello"
+"""What Claude Code asks for at its start, to find out whether there is a server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,8 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
             return Answer(error, headers=cors)
     if is_metrics:
         return Answer(page="metrics")
+    if we_are_the_server and request.method == "HEAD" and plain == HELLO:
+        return Answer()
     if is_stored:
         return Serve()
     if api_of_path(request.path) and request.headers.get("upgrade", "").lower() == "websocket":

@@ -33,12 +33,12 @@ _WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
 
 # The tokens that a chat template adds to a message.
 _PER_MESSAGE = 4
-_CONVERSATION = ("instructions", "messages", "input")
+_CONVERSATION = ("instructions", "system", "messages", "input")
 _DEMANDS = ("tools", "response_format", "text")
 
 
 def estimated_tokens(body: Mapping[str, Any]) -> int:
-    """Return an estimate of the tokens in a backend's request, in either API; images and files count as 0."""
+    """Return an estimate of the tokens in a backend's request, in any API; images and files count as 0."""
     texts = [text for key in _CONVERSATION for text in _texts(body.get(key))]
     texts += [dump(body[key]) for key in _DEMANDS if body.get(key)]
     messages = sum(len(value) for key in _CONVERSATION if isinstance(value := body.get(key), list))

@@ -67,6 +67,41 @@ def test_a_backend_that_is_asked(status: int, body: bytes, expected: dict[str, A
     assert exchange.backend.counts is (status != 404)
 
 
+@pytest.mark.parametrize(
+    ("api", "backend", "engine"),
+    [("messages", "messages", "unknown"), ("messages", "auto", "vllm"), ("responses", "chat", "llama.cpp")],
+)
+def test_a_count_by_the_messages_api(api: Any, backend: Any, engine: Any) -> None:
+    """Of a server that has it, even if its turns are chat completions: of all that a turn shows the model."""
+    flow = tflow.tflow()
+    flow.request.path = "/v1/messages/count_tokens?beta=true" if api == "messages" else "/v1/responses/input_tokens"
+    tool = {
+        "name": "get_weather",
+        "input_schema": {"type": "object"},
+        "parameters": {"type": "object"},
+        "type": "function",
+    }
+    asked = {"messages": [{"role": "user", "content": "Hello"}]} if api == "messages" else {"input": "Hello"}
+    flow.request.raw_content = json.dumps({"model": "m", "max_tokens": 9, "tools": [tool], **asked}).encode()
+    exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits())
+    other = OtherAction("input_tokens")
+    exchange.attach(other)
+    job = exchange.request_job(
+        flow, api, Policy(backend=backend, engine=engine, mode="auto" if engine != "unknown" else "inject")
+    )
+    assert job is not None
+    exchange.take_request(flow, run(job))
+    assert flow.response is None
+    assert flow.request.path.partition("?")[0] == "/v1/messages/count_tokens"
+    sent = json.loads(flow.request.raw_content or b"")
+    assert sent.keys() == {"model", "messages", "system"}
+    assert "get_weather" in sent["system"]
+    flow.response = Response.make(200, b'{"input_tokens":7}')
+    other.take_count(exchange, flow)
+    shape = {} if api == "messages" else {"object": "response.input_tokens"}
+    assert response_of(flow) == {**shape, "input_tokens": 7}
+
+
 def test_a_summary_takes_the_place_of_the_answer() -> None:
     """An error stays as it is, and an ordinary turn is unaffected."""
     exchange, other, _ = asked("compact", "chat")

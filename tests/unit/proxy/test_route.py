@@ -63,6 +63,8 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     "reverse: metrics": (of(REVERSE, method="GET", path="/toolsim/metrics?x=1"), PLAIN, Answer(page="metrics")),
     "reverse: metrics' head": (of(REVERSE, method="HEAD", path="/toolsim/metrics"), PLAIN, Answer(page="metrics")),
     "reverse: metrics take no POST": (of(REVERSE, path="/toolsim/metrics"), PLAIN, Pass()),
+    "reverse: Claude Code's first question": (of(REVERSE, method="HEAD", path="/api/hello"), PLAIN, Answer()),
+    "through: a site's page that it asks for": (of(THROUGH, method="HEAD", path="/api/hello"), SCRIPTED, Pass()),
     "reverse: another upstream": (REVERSE, TAKING_OVER, TAKEN_OVER),
     "reverse: another upstream for the API only": (of(REVERSE, path="/x"), TAKING_OVER, Pass()),
     "reverse: the built-in backend itself": (TO_BUILTIN, SCRIPTED, Pass(to_builtin=True)),
@@ -82,6 +84,11 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
         403,
     ),
     "actions": (of(REVERSE, path="/v1/responses/input_tokens?x=1"), PLAIN, Pass(action="input_tokens")),
+    "actions: of the Messages API, taken over": (
+        of(THROUGH, path="/v1/messages/count_tokens?beta=true"),
+        replace(TAKING_OVER, upstream=Upstream("http", "gpu", 80, "/v1")),
+        Forward(Upstream("http", "gpu", 80, "/v1"), "/v1/messages/count_tokens?beta=true", action="input_tokens"),
+    ),
     "actions: taken over": (
         of(THROUGH, path="/v1/responses/compact?x=1"),
         TAKING_OVER,

@@ -3,9 +3,9 @@
 Both depend on what the model sees: the history with its calls as text, and the catalogue of the tools. No backend could
 derive that from the client's own request.
 
-1. *A count* is of the request as its turn would be sent. We ask a backend with this API for it, with the fields that
-   the endpoint knows. Most have no such endpoint, and chat completions have none at all: then the count is an estimate,
-   and marked as such (``estimated``).
+1. *A count* is of the request as its turn would be sent. We ask a backend for it whose API has such an endpoint, with
+   the fields that the endpoint knows. Chat completions have none, but some of its servers have the one of the Messages
+   API (``COUNTING_ENGINES``). Everywhere else the count is an estimate, and marked as such (``estimated``).
 2. *Compacting* is a turn that asks for a summary (``compaction.py``). The answer holds the unchanged messages of
    everyone except the model, and the item with the summary in place of everything else.
 """
@@ -33,6 +33,10 @@ _COUNTED_FIELDS = frozenset(
     {"conversation", "input", "instructions", "model", "parallel_tool_calls", "personality", "previous_response_id"}
     | {"reasoning", "text", "tool_choice", "tools", "truncation"}
 )
+# The same for the Messages API.
+_COUNTED_OF_MESSAGES = frozenset({"messages", "model", "output_config", "system", "thinking", "tool_choice", "tools"})
+COUNTING_ENGINES = ("llama.cpp", "vllm")
+"""Servers of chat completions that count tokens by the Messages API, with the weights' own tokenizer."""
 # The fields of a compaction request that apply to the turn that makes the summary.
 _TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_key", "prompt_cache_retention")
 _NO_ENDPOINT = (404, 405, 501)
@@ -56,17 +60,27 @@ def turn_path(path: str) -> str:
 def action_path(path: str, action: Action) -> str:
     """Return the path of an action, given that of a turn."""
     plain, mark, query = path.partition("?")
-    return f"{plain.rstrip('/')}/{action}{mark}{query}"
+    plain = plain.rstrip("/")
+    name = "count_tokens" if plain.endswith("/v1/messages") else action
+    return f"{plain}/{name}{mark}{query}"
 
 
 def countable(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a turn's body as the endpoint that counts takes it."""
-    return {key: value for key, value in body.items() if key in _COUNTED_FIELDS}
+    fields = _COUNTED_OF_MESSAGES if "messages" in body else _COUNTED_FIELDS
+    return {key: value for key, value in body.items() if key in fields}
 
 
 def estimate(tokens: int) -> bytes:
     """Return the answer with an estimated count of tokens."""
     return dump({"object": "response.input_tokens", "input_tokens": tokens, "estimated": True}).encode()
+
+
+def count_answer(body: bytes) -> bytes:
+    """Return another API's answer with a count as this API's; clients of the others read it too."""
+    return dump(
+        {"object": "response.input_tokens", "input_tokens": (parse_object(body) or {}).get("input_tokens")}
+    ).encode()
 
 
 def has_counted(status: int, body: bytes) -> bool | None:
