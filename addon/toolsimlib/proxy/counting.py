@@ -29,7 +29,7 @@ class OtherAction(Feature):
     def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
         job = replace(job, path=turn_path(job.path), action=self.action, kept=None)
         policy = job.policy
-        if self.action != "input_tokens" or policy.backend == "responses" or policy.engine not in COUNTING_ENGINES:
+        if self.action != "input_tokens" or policy.backend == RESPONSES.name or policy.engine not in COUNTING_ENGINES:
             return job
         # Its turns are text over chat completions, and so is what it counts by the Messages API.
         mode = "inject" if policy.mode == "auto" else policy.mode
