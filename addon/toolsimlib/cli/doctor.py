@@ -18,7 +18,7 @@ from toolsimlib.cli.probe import Answer, Unreachable, ask
 from toolsimlib.cli.usage import DEFAULT_PORT
 from toolsimlib.command_line import UsageError
 from toolsimlib.proxy.address import is_loopback, parse_url
-from toolsimlib.proxy.reporting.turn_line import printable
+from toolsimlib.proxy.reporting.log_line import printable
 from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
 from toolsimlib.wire.json_fields import mapping, mappings, string
 

@@ -61,7 +61,7 @@ Ask = Callable[[Round], AsyncGenerator[RoundEvent]]
 """Asks one round. What it yields ends with ``Refused`` or ``RoundReport``; closing it early stops the model."""
 
 
-Keep = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
+StoreAnswer = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
 """Stores a whole answer; returns whether it is stored, or the error that replaces it."""
 
 
@@ -69,7 +69,7 @@ Keep = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
 class Job:
     """One client's request. ``ask``: asks its rounds. ``report``: filled as they go, for the client's own flow.
 
-    ``keep``: stores the answer before its end is emitted, None if it is not to be stored. ``hosted``: the MCP tools
+    ``store``: stores the answer before its end is emitted, None if it is not to be stored. ``hosted``: the MCP tools
     that are run for it.
     """
 
@@ -80,7 +80,7 @@ class Job:
     ask: Ask
     bounds: Bounds = Bounds()
     report: Report = field(default_factory=Report)
-    keep: Keep | None = None
+    store: StoreAnswer | None = None
     hosted: HostedCalls | None = None
 
 

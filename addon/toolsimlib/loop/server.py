@@ -110,8 +110,8 @@ class _Answers(AnsweringHandler):
             frames = writer.write(event)
             if stream and job.policy.sse_telemetry and isinstance(event, Ended | Failed):
                 frames.insert(-1, comment(dump(job.report.for_clients())))
-            if job.keep is not None and isinstance(event, Ended) and writer.body is not None:
-                outcome = await job.keep(writer.body)
+            if job.store is not None and isinstance(event, Ended) and writer.body is not None:
+                outcome = await job.store(writer.body)
                 frames = [with_outcome(b"".join(frames), outcome)] if stream else []
                 job.report.error = outcome.code if isinstance(outcome, ApiError) else job.report.error
             if frames:

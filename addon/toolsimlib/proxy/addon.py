@@ -84,14 +84,12 @@ class ToolSim:
             self._memory, self._rounds, self._servers, self._work.do, self._reports.add
         )
         self._remembering = Remembering(self._memory, self._work.do, self._background)
-        self._known = KnownBackends()
-        self._recogniser = Recogniser(self._known)
+        self._recogniser = Recogniser(KnownBackends())
         self._arrivals = Arrivals(
             self.exchanges,
             self._reports,
             self._doors,
             self._builtin,
-            self._known,
             self._recogniser,
             self._metrics_page,
         )
@@ -104,7 +102,13 @@ class ToolSim:
             self._background,
             by_hand,
         )
-        self.addons = [self._arrivals.connections, self._connect_timeout, self._doors, self._servers.approve, Heap()]
+        self.addons = [
+            self._arrivals.circle.connections,
+            self._connect_timeout,
+            self._doors,
+            self._servers.approve,
+            Heap(),
+        ]
         """Loaded with this one: their hooks are called too, each after ours."""
 
     # -- the life of the addon --

@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from mitmproxy.http import HTTPFlow, Response
-from mitmproxy.proxy.mode_specs import RegularMode, ReverseMode, UpstreamMode
+from mitmproxy.proxy.mode_specs import ReverseMode
 
 from toolsimlib.proxy import route
 from toolsimlib.proxy.access import Incoming
-from toolsimlib.proxy.address import is_listener, is_loopback
 from toolsimlib.proxy.builtin import BuiltinBackend
-from toolsimlib.proxy.circle import LOOP, VIA, Connections, Via
+from toolsimlib.proxy.circle import LOOP, Circle
 from toolsimlib.proxy.cors import cors_headers
 from toolsimlib.proxy.counting import OtherAction
 from toolsimlib.proxy.doors import Doors
 from toolsimlib.proxy.exchange import Exchange, Exchanges, Feature
-from toolsimlib.proxy.head import authorize, by_name, error_response
-from toolsimlib.proxy.in_shape import reshape, shape_of
-from toolsimlib.proxy.known import KnownBackends
+from toolsimlib.proxy.head import authorize, error_response
+from toolsimlib.proxy.in_shape import InShape, reshape
 from toolsimlib.proxy.memory import Remembered, partition_of
 from toolsimlib.proxy.metadata import PAGE, is_resent, is_stored
 from toolsimlib.proxy.options.settings import Settings
@@ -32,7 +30,7 @@ from toolsimlib.proxy.reporting.outcome import Outcome, Reports
 from toolsimlib.proxy.resend import Resent, forget
 from toolsimlib.proxy.rounds import round_of
 from toolsimlib.report import Report
-from toolsimlib.wire.dialect import Api, api_of_path
+from toolsimlib.wire.dialect import Api, api_of_headers, api_of_path
 from toolsimlib.wire.responses.resources import resource_of
 
 
@@ -45,20 +43,16 @@ class Arrivals:
         reports: Reports,
         doors: Doors,
         builtin: BuiltinBackend,
-        known: KnownBackends,
         recogniser: Recogniser,
         metrics_page: Callable[[], Response],
     ) -> None:
         self.settings = Settings()
         """The current ones."""
-        self.connections = Connections()
-        """An addon: mitmproxy calls its hooks."""
-        self._via = Via()
+        self.circle = Circle()
         self._exchanges = exchanges
         self._reports = reports
         self._doors = doors
         self._builtin = builtin
-        self._known = known
         self._recogniser = recogniser
         self._metrics_page = metrics_page
 
@@ -78,8 +72,8 @@ class Arrivals:
             self._open(flow, "", asked.report, asked)
             return None
         features: list[Feature] = [Resent(flow)] if is_replay else []
-        incoming = incoming_of(flow, reached_at=reached_at, has_proxy_key=self._doors.take_key(flow))
-        if self._is_circle(flow, incoming):
+        incoming = self._doors.incoming(flow, reached_at)
+        if self.circle.has_come_back(flow):
             flow.response = error_response(LOOP)
             return None
         # The key of the client may be exchanged for the backend's in what follows.
@@ -102,15 +96,12 @@ class Arrivals:
         origin = flow.request.headers.get("origin")
         return cors_headers(self.settings.origins, origin) if origin else {}
 
-    def _is_circle(self, flow: HTTPFlow, incoming: Incoming) -> bool:
-        # A flow that a person sends again has our own signature from its first run.
-        signed = not incoming.is_resent and self._via.has_passed(incoming.headers.get(VIA, ""), flow.client_conn)
-        return signed or self.connections.is_circle(flow.client_conn)
-
     def _answer(self, flow: HTTPFlow, answer: route.Answer) -> None:
         if answer.error is not None:
             flow.response = error_response(answer.error, answer.headers)
-            reshape(flow.response, api_of_path(flow.request.path))
+            api = api_of_path(flow.request.path)
+            if api is not None and api.shape is not None:
+                reshape(flow.response, api.shape)
         elif answer.page == "metrics":
             flow.response = self._metrics_page()
         else:
@@ -138,7 +129,7 @@ class Arrivals:
         if decision.to_builtin:
             self._builtin.admit(flow)
         elif is_named and flow.live:
-            request.headers[VIA] = self._via.signed(incoming.headers.get(VIA, ""), client)
+            self.circle.sign(flow)
         api = route.api_of(request.method, request.path, decision.action)
         is_for_us = is_named or decision.to_builtin or api is None or api.backend == api.name
         if not is_for_us or (api is None and not route.endpoint(request.path)):
@@ -146,7 +137,7 @@ class Arrivals:
             return None
         # Whatever ``stream_large_bodies`` says: the body has to be read.
         request.stream = False
-        exchange = self._carry(flow, api, decision, owner, features)
+        exchange = self._carry(flow, api, incoming, decision, owner, features)
         may_ask = api is not None and is_named and not decision.to_builtin and flow.live
         return self._recogniser.ask(exchange.backend) if may_ask and not exchange.backend.is_known else None
 
@@ -154,6 +145,7 @@ class Arrivals:
         self,
         flow: HTTPFlow,
         api: Api | None,
+        incoming: Incoming,
         decision: route.Forward | route.Pass,
         owner: str,
         features: list[Feature],
@@ -165,8 +157,10 @@ class Arrivals:
         report.client = api.name if api is not None else ""
         if asked is not None:
             features.append(asked)
-        if (shape := shape_of(api, by_name(flow.request.headers))) is not None:
-            features.append(shape)
+        # The path of a list of models is the same in all APIs.
+        client = api or api_of_headers(incoming.headers)
+        if client is not None and client.shape is not None:
+            features.append(InShape(client.shape))
         if decision.action is not None:
             features.append(OtherAction(decision.action))
         exchange = self._open(flow, owner, report, *features)
@@ -191,28 +185,9 @@ class Arrivals:
             owner=owner,
             cors=self.cors(flow),
             limits=self.settings.limits,
-            backend=self._known.at(request.scheme, request.host, request.port, route.prefix(request.path)),
+            backend=self._recogniser.known.at(request.scheme, request.host, request.port, route.prefix(request.path)),
         )
         for feature in (Outcome(self._reports), *features):
             exchange.attach(feature)
         self._exchanges.open(flow, exchange)
         return exchange
-
-
-def incoming_of(flow: HTTPFlow, *, reached_at: str = "", has_proxy_key: bool = False) -> Incoming:
-    """Return what decides where a flow goes."""
-    request, client = flow.request, flow.client_conn
-    return Incoming(
-        request.method,
-        request.host,
-        request.port,
-        request.path,
-        by_name(request.headers),
-        is_reverse=isinstance(client.proxy_mode, ReverseMode),
-        is_direct=is_listener(request.host, request.port, client.sockname),
-        is_forward=isinstance(client.proxy_mode, RegularMode | UpstreamMode),
-        has_proxy_key=has_proxy_key,
-        is_local=bool(client.peername) and is_loopback(str(client.peername[0])),
-        is_resent=is_resent(flow),
-        reached_at=reached_at,
-    )

@@ -42,7 +42,7 @@ class Attempt(Feature):
     def __init__(self, job: RequestJob) -> None:
         self._job = job
         """How the request was rewritten."""
-        self.again: RequestJob | None = None
+        self.second: RequestJob | None = None
         """How it is to be rewritten without what was refused; None: it is not to be sent again."""
 
     @override
@@ -58,7 +58,7 @@ class Attempt(Feature):
         return True
 
     def is_refused(self, exchange: Exchange, flow: HTTPFlow, *, can_resend: bool) -> bool:
-        """Inspect an error that has arrived whole; return whether to send the request ``again``.
+        """Inspect an error that has arrived whole; return whether to send the request a ``second`` time.
 
         ``can_resend``: whether that is possible.
         """
@@ -72,13 +72,13 @@ class Attempt(Feature):
             return False
         report = Report(client=self._job.dialect)
         report.warnings.extend(entry("REFUSED", feature) for feature in refused)
-        self.again = replace(self._job, report=report, refused=frozenset(backend.refused))
+        self.second = replace(self._job, report=report, refused=frozenset(backend.refused))
         return True
 
-    def take_again(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
-        """Send the request that was rewritten ``again``."""
-        self.again = None
-        exchange.take_again(flow, done)
+    def take_resent(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+        """Send the request that was rewritten a ``second`` time."""
+        self.second = None
+        exchange.take_resent(flow, done)
         if done.rewritten is not None and NOTE in flow.metadata:
             flow.metadata[NOTE]["options"] = policy_as_dict(done.rewritten.plan.policy)
 

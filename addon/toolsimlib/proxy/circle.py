@@ -22,17 +22,40 @@ from functools import lru_cache
 from hashlib import sha256
 
 from mitmproxy.connection import Client
+from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from toolsimlib.errors import ApiError
+from toolsimlib.proxy.metadata import is_resent
 
 LOOP = ApiError("The request has come back to the proxy that sent it.", code="loop_detected", status=508)
 
-VIA = "via"
+_VIA = "via"
 
 _Address = tuple[str, int]
 # Source and target address: no two open connections share both.
 _Ends = tuple[_Address, _Address]
+
+
+class Circle:
+    """Finds requests that have come back, and signs those that go out."""
+
+    def __init__(self) -> None:
+        self.connections = Connections()
+        """An addon: mitmproxy calls its hooks."""
+        self._via = Via()
+
+    def has_come_back(self, flow: HTTPFlow) -> bool:
+        """Return whether a request has passed its listener before."""
+        client = flow.client_conn
+        # A flow that a person sends again has our own signature from its first run.
+        is_signed = not is_resent(flow) and self._via.has_passed(flow.request.headers.get(_VIA, ""), client)
+        return is_signed or self.connections.is_circle(client)
+
+    def sign(self, flow: HTTPFlow) -> None:
+        """Write into a request for a backend which listener it came in on."""
+        headers = flow.request.headers
+        headers[_VIA] = self._via.signed(headers.get(_VIA, ""), flow.client_conn)
 
 
 class Connections:

@@ -1,4 +1,4 @@
-"""The two things about access that a flow does not show in ``requestheaders``.
+"""What ``access`` and ``route`` decide by: read off a flow, and two things that it does not show.
 
 *The Host header.* In reverse mode mitmproxy replaces it by the backend's before any hook sees the request, unless its
 option ``keep_host_header`` is set. But the name by which a client has reached us decides whether it is served
@@ -19,11 +19,13 @@ from mitmproxy import ctx
 from mitmproxy.connection import Client
 from mitmproxy.http import HTTPFlow
 from mitmproxy.net.http.url import hostport
-from mitmproxy.proxy.mode_specs import ReverseMode
+from mitmproxy.proxy.mode_specs import RegularMode, ReverseMode, UpstreamMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from toolsimlib.proxy.access import check_forward, is_proxy_key, own_names
-from toolsimlib.proxy.head import error_response
+from toolsimlib.proxy.access import Incoming, check_forward, is_proxy_key, own_names
+from toolsimlib.proxy.address import is_listener, is_loopback
+from toolsimlib.proxy.head import by_name, error_response
+from toolsimlib.proxy.metadata import is_resent
 from toolsimlib.proxy.options.settings import Settings
 
 _KEEP = "keep_host_header"
@@ -85,6 +87,24 @@ class Doors:
         if flow.live and isinstance(flow.client_conn.proxy_mode, ReverseMode) and self._replaces:
             request.host_header = hostport(request.scheme, request.host, request.port)
         return found
+
+    def incoming(self, flow: HTTPFlow, reached_at: str) -> Incoming:
+        """Return what decides where a flow goes; ``reached_at``: as returned by ``take_host``."""
+        request, client = flow.request, flow.client_conn
+        return Incoming(
+            request.method,
+            request.host,
+            request.port,
+            request.path,
+            by_name(request.headers),
+            is_reverse=isinstance(client.proxy_mode, ReverseMode),
+            is_direct=is_listener(request.host, request.port, client.sockname),
+            is_forward=isinstance(client.proxy_mode, RegularMode | UpstreamMode),
+            has_proxy_key=self.take_key(flow),
+            is_local=bool(client.peername) and is_loopback(str(client.peername[0])),
+            is_resent=is_resent(flow),
+            reached_at=reached_at,
+        )
 
     def take_key(self, flow: HTTPFlow) -> bool:
         """Return whether the client has shown the key to the forward proxy; the header goes no further."""

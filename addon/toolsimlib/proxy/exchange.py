@@ -193,7 +193,7 @@ class Exchange:
         for feature in self._features:
             feature.rewritten(self, flow, done)
 
-    def take_again(self, flow: HTTPFlow, done: Done) -> None:
+    def take_resent(self, flow: HTTPFlow, done: Done) -> None:
         """Turn the request into one without what its backend has refused; the error is forgotten."""
         self._take(done)
         if done.rewritten is None:

@@ -1,13 +1,12 @@
 """Answers in the shape of the client's API, where it is not the one in which they were made.
 
 Errors are written, by toolsim and by nearly every backend, in OpenAI's shape, and so are lists of models.
-A client of the Messages API decides by its own: Claude Code takes any other error for a feature that it
-has to do without, and tries again.
+A client of an API with a shape of its own (``Api.shape``) decides by that: Claude Code takes any other
+error for a feature that it has to do without, and tries again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import override
 
 from mitmproxy.http import HTTPFlow, Response
@@ -15,42 +14,30 @@ from mitmproxy.http import HTTPFlow, Response
 from toolsimlib.proxy import head
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.jobs import Done
-from toolsimlib.wire.dialect import MESSAGES, Api
-from toolsimlib.wire.messages.models import model_list
-
-KEY = "x-api-key"
-"""The header in which clients of the Messages API send their key."""
-_VERSION = "anthropic-version"
-# They mean nothing to a backend of another API.
-_OWN_HEADERS = (KEY.encode(), _VERSION.encode(), b"anthropic-beta", b"anthropic-dangerous-direct-browser-access")
+from toolsimlib.wire.dialect import OwnShape
 
 
-def shape_of(api: Api | None, headers: Mapping[str, str]) -> InShape | None:
-    """Return what an exchange needs, None if its answers are in the client's shape as they are.
-
-    ``api``: of the request, None for a list of models. ``headers``: the request's, by their lower-case names.
-    """
-    is_needed = api is MESSAGES if api is not None else _VERSION in headers
-    return InShape() if is_needed else None
-
-
-def reshape(response: Response, api: Api | None) -> None:
+def reshape(response: Response, shape: OwnShape) -> None:
     """Write an error in the shape of a client's API."""
-    if api is not None and api.error_answer is not None and response.status_code >= 400:
-        response.content = api.error_answer(response.status_code, response.get_content(strict=False) or b"")
+    if response.status_code >= 400:
+        response.content = shape.error_answer(response.status_code, response.get_content(strict=False) or b"")
         response.headers["content-type"] = "application/json"
 
 
 class InShape(Feature):
-    """Gives a client of the Messages API errors and lists of models in its shape, and a backend its own headers."""
+    """Gives a client errors and lists of models in the shape of its API, and a backend its own headers."""
+
+    def __init__(self, shape: OwnShape) -> None:
+        self._shape = shape
 
     @override
     def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
         if exchange.plan is None or exchange.plan.backend == exchange.plan.client:
             return
-        headers = flow.request.headers
-        key = headers.get(KEY)
-        head.change(headers, without=_OWN_HEADERS, given={})
+        shape, headers = self._shape, flow.request.headers
+        key = headers.get(shape.key_header)
+        names = (shape.key_header, shape.version_header, *shape.other_headers)
+        head.change(headers, without=[name.encode() for name in names], given={})
         if key and "authorization" not in headers:
             headers["authorization"] = f"Bearer {key}"
 
@@ -70,6 +57,6 @@ class InShape(Feature):
         if response is None or response.raw_content is None or response.stream:
             return
         if response.status_code >= 400:
-            reshape(response, MESSAGES)
+            reshape(response, self._shape)
         elif not exchange.is_turn:
-            response.content = model_list(response.get_content(strict=False) or b"")
+            response.content = self._shape.model_list(response.get_content(strict=False) or b"")

@@ -1,7 +1,7 @@
 """What the proxy remembers between requests: the edge between turns and the store.
 
     request ──▶ recall (what it refers to) ──▶ resolved body ──▶ rewritten as any other
-    answer  ──▶ keep ──▶ the client gets its end
+    answer  ──▶ store ──▶ the client gets its end
 
 1. A turn that refers to nothing never waits for the store before its answer, and is answered whatever the store does.
 2. A turn that refers to something gets a 503 while the store fails: without its context it would be a different
@@ -170,22 +170,22 @@ class Memory:
         values = {name: record.value for name, record in holders.items()}
         return Recalled(references, tuple(record.value for record in records), values)
 
-    async def keep(self, turn: Remembered, answer: bytes, names: Sequence[str]) -> ApiError | bool:
+    async def store(self, remembered: Remembered, answer: bytes, names: Sequence[str]) -> ApiError | bool:
         """Store a whole answer; return whether it is stored, or the error that the client gets instead.
 
         ``answer``: the Response object; ``names``: the ids of its items.
         """
-        own, references = turn.own or b"[]", turn.references
+        own, references = remembered.own or b"[]", remembered.references
         if self._store is None:
             # The store was switched off while the model answered.
             return LOST if references.conversation else False
         value = b'{"response":' + answer + b',"input":' + own + b"}"
-        record = Record(turn.kept.id, value, references.previous, (*turn.names, *names))
+        record = Record(remembered.kept.id, value, references.previous, (*remembered.names, *names))
         try:
             if references.conversation:
-                await self._add(turn.partition, references.conversation, record, own, answer)
+                await self._add(remembered.partition, references.conversation, record, own, answer)
             else:
-                await self._put(turn.partition, [record])
+                await self._put(remembered.partition, [record])
         except StoreError as problem:
             self._failed("write", problem)
             return LOST if references.conversation else False

@@ -44,7 +44,7 @@ class Recogniser:
         """The operator's, for the backend."""
         self.is_open = False
         """Whether the engine is to be found out."""
-        self._known = known
+        self.known = known
 
     def ask(self, backend: Backend) -> Awaitable[None] | None:
         """Ask a backend which server it is; return what the first request waits for."""
@@ -59,7 +59,7 @@ class Recogniser:
 
     def stop(self) -> None:
         """Stop asking."""
-        for task in self._known.tasks():
+        for task in self.known.tasks():
             task.cancel()
 
     def _ask(self, backend: Backend) -> asyncio.Task[None] | None:

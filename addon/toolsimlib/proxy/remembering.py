@@ -1,4 +1,4 @@
-"""Turns and the memory: what a flow needs before its request is rewritten, and before its answer is sent."""
+"""What a flow needs of the memory before its request is rewritten, and before its answer is sent."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Remembering:
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """Answer a request for something that is stored."""
-        turn, request, limit = exchange.find(Remembered), flow.request, exchange.limits.max_request_bytes
-        assert turn is not None
-        assert turn.resource is not None
+        remembered, request, limit = exchange.find(Remembered), flow.request, exchange.limits.max_request_bytes
+        assert remembered is not None
+        assert remembered.resource is not None
         try:
             body = decoded(request.raw_content or b"", request.headers.get("content-encoding", ""), limit)
         except TooLarge:
@@ -47,13 +47,13 @@ class Remembering:
         except ValueError as problem:
             flow.response = exchange.refuse(BadRequest(f"The request body cannot be decoded: {problem}").error)
             return
-        call = Call(turn.resource, request.method, request.path.partition("?")[2], body)
+        call = Call(remembered.resource, request.method, request.path.partition("?")[2], body)
         error = request_too_large(limit) if exchange.is_request_too_large else wrong_method(call)
         if error is None and await self._background.serve(flow, exchange, call):
             return
         if error is None:
             done = await self._memory.serve(
-                turn.partition, turn.resource.id, lambda value: self._do(PageJob(call, value, Report()))
+                remembered.partition, remembered.resource.id, lambda value: self._do(PageJob(call, value, Report()))
             )
             error = done.error
         if error is not None:
@@ -63,12 +63,12 @@ class Remembering:
 
     def take(self, flow: HTTPFlow, exchange: Exchange) -> bool:
         """Accept the body of a request; return whether it may refer to something: then await ``recall``."""
-        turn, request = exchange.find(Remembered), flow.request
-        if turn is None or exchange.is_request_too_large:
+        remembered, request = exchange.find(Remembered), flow.request
+        if remembered is None or exchange.is_request_too_large:
             return False
         encoding = request.headers.get("content-encoding", "").strip().lower()
-        turn.received, turn.encoding = request.raw_content or b"", encoding
-        return encoding not in ("", "identity") or mentions_kept(turn.received)
+        remembered.received, remembered.encoding = request.raw_content or b"", encoding
+        return encoding not in ("", "identity") or mentions_kept(remembered.received)
 
     async def recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """Read what a request refers to; answer it with an error if that fails, for whatever reason."""
@@ -80,16 +80,17 @@ class Remembering:
             flow.response = exchange.refuse(UNAVAILABLE)
 
     async def _recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        turn, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
-        assert turn is not None
-        job = ResolveJob(turn.encoding, turn.received, limit, Report())
+        remembered, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
+        assert remembered is not None
+        job = ResolveJob(remembered.encoding, remembered.received, limit, Report())
         done = await self._do(job)
-        turn.references, turn.in_background = done.references, done.in_background and exchange.action is None
-        if done.error is None and not turn.references:
+        remembered.references = done.references
+        remembered.in_background = done.in_background and exchange.action is None
+        if done.error is None and not remembered.references:
             return
         error, recalled = done.error, NOTHING
         if error is None:
-            match await self._memory.recall(turn.partition, turn.references, limit):
+            match await self._memory.recall(remembered.partition, remembered.references, limit):
                 case ApiError() as refused:
                     error = refused
                 case Recalled() as recalled:
@@ -101,18 +102,20 @@ class Remembering:
         if error is not None:
             flow.response = exchange.refuse(error)
             return
-        turn.body, turn.own, turn.names = done.body, done.own, done.names or ()
-        turn.kept = Kept(turn.kept.id, done.echo)
+        remembered.body, remembered.own, remembered.names = done.body, done.own, done.names or ()
+        remembered.kept = Kept(remembered.kept.id, done.echo)
 
     async def store_streamed(self, exchange: Exchange) -> None:
         """Store a streamed answer that is over except for its end, which then reports whether it was stored."""
-        answer, turn = exchange.streamed, exchange.find(Remembered)
+        answer, remembered = exchange.streamed, exchange.find(Remembered)
         names = output_names(answer.final) if answer is not None else None
-        if answer is None or turn is None or names is None:
+        if answer is None or remembered is None or names is None:
             return
         outcome: ApiError | bool = False
         try:
-            outcome = await self.store(turn, exchange.limits.max_request_bytes, dump(answer.final).encode(), names)
+            outcome = await self.store(
+                remembered, exchange.limits.max_request_bytes, dump(answer.final).encode(), names
+            )
         finally:
             answer.end = with_outcome(answer.end, outcome)
         if isinstance(outcome, ApiError):
@@ -120,28 +123,28 @@ class Remembering:
 
     async def store_whole(self, exchange: Exchange, done: Done) -> Done:
         """Store a whole answer; return it as it is then sent."""
-        turn = exchange.find(Remembered)
-        if turn is None or done.names is None or done.error is not None or done.status != 200:
+        remembered = exchange.find(Remembered)
+        if remembered is None or done.names is None or done.error is not None or done.status != 200:
             return done
-        outcome = await self.store(turn, exchange.limits.max_request_bytes, done.body, done.names)
+        outcome = await self.store(remembered, exchange.limits.max_request_bytes, done.body, done.names)
         if isinstance(outcome, ApiError):
             return replace(done, error=outcome)
         return replace(done, body=with_outcome(done.body, outcome, stream=False))
 
     def store_function(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
         """Return a function that stores an answer of the loop's runner, given the Response object."""
-        turn, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
-        assert turn is not None
+        remembered, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
+        assert remembered is not None
 
         async def store(final: Mapping[str, Any]) -> ApiError | bool:
             names = output_names(final)
-            return True if names is None else await self.store(turn, limit, dump(final).encode(), names)
+            return True if names is None else await self.store(remembered, limit, dump(final).encode(), names)
 
         return store
 
-    async def store(self, turn: Remembered, limit: int, answer: bytes, names: tuple[str, ...]) -> ApiError | bool:
+    async def store(self, remembered: Remembered, limit: int, answer: bytes, names: tuple[str, ...]) -> ApiError | bool:
         """Store an answer with the items of its request."""
-        if turn.own is None:
-            done = await self._do(ResolveJob(turn.encoding, turn.received, limit, Report(), NOTHING))
-            turn.own, turn.names = done.own or b"[]", done.names or ()
-        return await self._memory.keep(turn, answer, names)
+        if remembered.own is None:
+            done = await self._do(ResolveJob(remembered.encoding, remembered.received, limit, Report(), NOTHING))
+            remembered.own, remembered.names = done.own or b"[]", done.names or ()
+        return await self._memory.store(remembered, answer, names)

@@ -111,9 +111,9 @@ class Rewriting:
         if not (policy.asks_again or self.settings.mcp.is_used) or not flow.live or exchange.is_request_too_large:
             return False
         remembered, bounds = exchange.find(Remembered), self.settings.bounds
-        keep = self._remembering.store_function(exchange) if remembered is not None else None
+        store = self._remembering.store_function(exchange) if remembered is not None else None
         hosting = self._servers.hosting(self.settings.origins, flow, exchange.owner)
-        handed_over = self._rounds.take(flow, api, policy, bounds, exchange.report, hosting, remembered, keep)
+        handed_over = self._rounds.take(flow, api, policy, bounds, exchange.report, hosting, remembered, store)
         if handed_over is None:
             return False
         handed_over.take(exchange)
@@ -136,9 +136,9 @@ class Rewriting:
     def resend(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
         """Rewrite a request once more, without what its backend has refused; returns as ``request``."""
         attempt = exchange.find(Attempt)
-        if attempt is None or attempt.again is None:
+        if attempt is None or attempt.second is None:
             return None
-        return self._work.take(attempt.again, lambda done: attempt.take_again(exchange, flow, done))
+        return self._work.take(attempt.second, lambda done: attempt.take_resent(exchange, flow, done))
 
     def answer(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
         """Rewrite an answer that is whole, and end its exchange; returns as ``request``."""

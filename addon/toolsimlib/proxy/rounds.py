@@ -22,7 +22,7 @@ from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent, Ended, Failed
 from toolsimlib.loop.course import Bounds, Round, may_be_hosted, may_take_rounds
 from toolsimlib.loop.hosted_calls import HostedCalls, Hosting
-from toolsimlib.loop.runner import TOKEN, Job, Keep, Refused, RoundEvent, RoundReport, Stream
+from toolsimlib.loop.runner import TOKEN, Job, Refused, RoundEvent, RoundReport, StoreAnswer, Stream
 from toolsimlib.pages.topic import Topic, topic_of
 from toolsimlib.plan import AnswerForm, Plan, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
@@ -73,11 +73,11 @@ class Rounds:
         report: Report,
         hosting: Hosting | None = None,
         memory: Remembered | None = None,
-        keep: Keep | None = None,
+        store: StoreAnswer | None = None,
     ) -> HandedOver | None:
         """Send a request to the runner if its answer may take several rounds, and return how to take it back.
 
-        ``hosting``: the MCP servers that it may use. ``memory``: the memory's state of it; ``keep`` stores its answer.
+        ``hosting``: the MCP servers that it may use. ``memory``: the memory's state of it; ``store`` stores its answer.
         ``report``: the request's own, which gets a warning if the request is too large.
         """
         try:
@@ -111,8 +111,8 @@ class Rounds:
         origin = Origin(flow, body, document)
         report = Report(client=api.name)
         calls = HostedCalls(hosting, api, document, policy, report, flow.id) if hosting is not None else None
-        ask, keep = partial(self._ask, origin), keep if request.form.id else None
-        job = Job(api, document, request.form, policy, ask, bounds, report, keep, calls)
+        ask, store = partial(self._ask, origin), store if request.form.id else None
+        job = Job(api, document, request.form, policy, ask, bounds, report, store, calls)
         return HandedOver(flow, report, topic_of(request.items), self._serve(), job)
 
     def in_background(

@@ -31,6 +31,7 @@ from toolsimlib.wire.ids import chat_call_id, messages_call_id, responses_call_i
 from toolsimlib.wire.json_fields import mappings, string
 from toolsimlib.wire.messages import request as messages
 from toolsimlib.wire.messages.errors import error_answer
+from toolsimlib.wire.messages.models import model_list
 from toolsimlib.wire.messages.reader import MessagesReader
 from toolsimlib.wire.messages.writer import MessagesWriter
 from toolsimlib.wire.responses import request as responses
@@ -103,6 +104,22 @@ class HiddenCalls:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnShape:
+    """What an API spells in its own way besides requests and answers."""
+
+    error_answer: Callable[[int, bytes], bytes]
+    """The body of an error, by its status and its body in OpenAI's shape."""
+    model_list: Callable[[bytes], bytes]
+    """The body of a list of models, by that in OpenAI's shape."""
+    key_header: str
+    """The header in which clients send their key."""
+    version_header: str
+    """The header by which a client of this API is known where the path is none of its own."""
+    other_headers: tuple[str, ...]
+    """More headers that mean nothing to a backend of another API."""
+
+
+@dataclass(frozen=True, slots=True)
 class Api:
     """One API: what distinguishes it, and how its requests and answers are read and written."""
 
@@ -113,8 +130,8 @@ class Api:
     """What the paths of its requests end with, to be told from those of other servers."""
     backend: ApiName
     """The API of a backend of which the operator has not said what it speaks."""
-    error_answer: Callable[[int, bytes], bytes] | None
-    """The body of an error in this API's shape, by its status and its body in OpenAI's; None: that is its shape."""
+    shape: OwnShape | None
+    """How its errors, its list of models and its headers look; None: as in OpenAI's."""
     manifest_role: Literal["developer", "system"]
     """The role for instructions from outside the conversation."""
     text_follows_calls: bool
@@ -158,7 +175,7 @@ CHAT = Api(
     ending="/chat/completions",
     known_by="/chat/completions",
     backend="chat",
-    error_answer=None,
+    shape=None,
     # The role that every chat template knows; many servers do not know developer.
     manifest_role="system",
     text_follows_calls=False,
@@ -185,7 +202,7 @@ RESPONSES = Api(
     ending="/responses",
     known_by="/responses",
     backend="responses",
-    error_answer=None,
+    shape=None,
     manifest_role="developer",
     text_follows_calls=True,
     output_mode=attrgetter("responses_output_mode"),
@@ -213,7 +230,13 @@ MESSAGES = Api(
     known_by="/v1/messages",
     # Nearly every server speaks chat completions, hardly any this one.
     backend="chat",
-    error_answer=error_answer,
+    shape=OwnShape(
+        error_answer,
+        model_list,
+        key_header="x-api-key",
+        version_header="anthropic-version",
+        other_headers=("anthropic-beta", "anthropic-dangerous-direct-browser-access"),
+    ),
     manifest_role="system",
     # It has one, but Claude's own answers never put text there.
     text_follows_calls=False,
@@ -243,7 +266,7 @@ APIS: Mapping[ApiName, Api] = {api.name: api for api in (RESPONSES, CHAT, MESSAG
 def written_error(api: Api, error: ApiError) -> bytes:
     """Return the body of an error answer in an API's shape."""
     body = error_body(error)
-    return body if api.error_answer is None else api.error_answer(error.status, body)
+    return body if api.shape is None else api.shape.error_answer(error.status, body)
 
 
 @lru_cache(maxsize=64)
@@ -254,6 +277,11 @@ def api_of_path(path: str) -> Api | None:
     """
     plain = path.partition("?")[0].rstrip("/")
     return next((api for api in APIS.values() if plain.endswith(api.known_by)), None)
+
+
+def api_of_headers(headers: Mapping[str, str]) -> Api | None:
+    """Return the API that a request names in its headers (by their lower-case names), None if in none of them."""
+    return next((api for api in APIS.values() if api.shape and api.shape.version_header in headers), None)
 
 
 def api_of_request(body: Mapping[str, Any]) -> Api:

@@ -208,7 +208,7 @@ async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
     """A replaced store, and the last one at shutdown: none of their files stays open."""
     for name in "one", "two":
         addon.context.configure(addon, toolsim_store=f"sqlite:{tmp_path / name}")
-        assert await addon._memory.keep(Remembered("p", own=b"[]"), b"{}", []) is True
+        assert await addon._memory.store(Remembered("p", own=b"[]"), b"{}", []) is True
         assert (tmp_path / f"{name}-wal").exists()
     await addon.done()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]

@@ -58,9 +58,9 @@ class Asked:
         self.flow.response.raw_content = content
         if not self.attempt.is_refused(self.exchange, self.flow, can_resend=can_resend):
             return False
-        assert self.attempt.again is not None
-        self.attempt.take_again(self.exchange, self.flow, run(self.attempt.again))
-        assert self.attempt.again is None
+        assert self.attempt.second is not None
+        self.attempt.take_resent(self.exchange, self.flow, run(self.attempt.second))
+        assert self.attempt.second is None
         return True
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.connection import Server
-from mitmproxy.http import HTTPFlow
+from mitmproxy.http import Headers, HTTPFlow
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons, tflow
@@ -109,3 +109,27 @@ def test_a_tunnel_that_is_answered_already(doors: Any) -> None:
     doors.doors.settings = Settings(builtin="scripted")
     doors.doors.http_connect(flow)
     assert flow.response.status_code == 200
+
+
+def test_which_way_a_flow_came() -> None:
+    """To the listener itself, in reverse mode, or on its way to another host."""
+    flow = tflow.tflow()
+    flow.client_conn.sockname, flow.client_conn.peername = ("127.0.0.1", 8080), ("127.0.0.1", 1)
+    flow.client_conn.proxy_mode = ProxyMode.parse("regular")
+    seen = Doors().incoming(flow, "")
+    assert (seen.method, seen.host, seen.port, seen.path) == ("GET", "address", 22, "/path")
+    assert (seen.is_reverse, seen.is_direct, seen.is_local, seen.is_resent) == (False, False, True, False)
+    flow.request.host, flow.request.port = "localhost", 8080
+    assert Doors().incoming(flow, "").is_direct
+    flow.client_conn.proxy_mode = ProxyMode.parse("reverse:http://backend")
+    flow.is_replay = "request"
+    seen = Doors().incoming(flow, "")
+    assert (seen.is_reverse, seen.is_resent) == (True, True)
+
+
+def test_headers_are_those_of_the_request() -> None:
+    """Names are lower case, and fields of one name are joined."""
+    flow = tflow.tflow()
+    flow.request.headers = Headers([(b"Via", b"1.0 a"), (b"X-Odd", b"\xff"), (b"VIA", b"1.1 b, 1.1 c")])
+    assert Doors().incoming(flow, "").headers == {"via": "1.0 a, 1.1 b, 1.1 c", "x-odd": "\udcff"}
+    assert all(flow.request.headers[name] == value for name, value in Doors().incoming(flow, "").headers.items())

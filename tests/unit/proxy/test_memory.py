@@ -34,8 +34,8 @@ def turn(id: str, references: References | None = None) -> Remembered:
 async def test_what_was_stored_is_recalled() -> None:
     """By its id, together with what it continues, and by the ids of its items; other partitions do not see it."""
     made = memory()
-    assert await made.keep(turn("resp_1"), ANSWER, ["o1"]) is True
-    assert await made.keep(turn("resp_2", References("resp_1")), ANSWER, ["o2"]) is True
+    assert await made.store(turn("resp_1"), ANSWER, ["o1"]) is True
+    assert await made.store(turn("resp_2", References("resp_1")), ANSWER, ["o2"]) is True
     recalled = await made.recall("p", References("resp_2", items=("i1", "o2")), MANY)
     assert isinstance(recalled, Recalled)
     assert [len(items_of(json.loads(record))) for record in recalled.records] == [2, 2]
@@ -53,8 +53,8 @@ async def test_what_was_stored_is_recalled() -> None:
 async def test_a_conversation_whose_beginning_is_gone_is_not_found() -> None:
     """Half of what it continues would be another question: the error names the missing answer."""
     made = memory(Bounds(records=1))
-    await made.keep(turn("resp_1"), ANSWER, [])
-    await made.keep(turn("resp_2", References("resp_1")), ANSWER, [])
+    await made.store(turn("resp_1"), ANSWER, [])
+    await made.store(turn("resp_2", References("resp_1")), ANSWER, [])
     refused = await made.recall("p", References("resp_2"), MANY)
     assert isinstance(refused, ApiError)
     assert (refused.message, refused.status) == ("Previous response with id 'resp_1' not found.", 400)
@@ -64,7 +64,7 @@ async def test_a_conversation_whose_beginning_is_gone_is_not_found() -> None:
 async def test_too_much_is_a_413() -> None:
     """References to more than a request may contain are refused."""
     made = memory()
-    await made.keep(turn("resp_1"), ANSWER, [])
+    await made.store(turn("resp_1"), ANSWER, [])
     refused = await made.recall("p", References("resp_1"), 10)
     assert isinstance(refused, ApiError)
     assert refused.status == 413
@@ -85,7 +85,7 @@ async def test_an_answer_is_added_to_its_conversation() -> None:
         return await put(*arguments)
 
     store.put = disturbed  # type: ignore[method-assign]
-    assert await made.keep(turn("resp_1", References(conversation="conv_1")), ANSWER, ["o1"]) is True
+    assert await made.store(turn("resp_1", References(conversation="conv_1")), ANSWER, ["o1"]) is True
     recalled = await made.recall("p", References(conversation="conv_1", items=("o1",)), MANY)
     assert isinstance(recalled, Recalled)
     assert [item["id"] for item in items_of(json.loads(recalled.records[0]))] == ["i0", "i1", "o1"]
@@ -93,7 +93,7 @@ async def test_an_answer_is_added_to_its_conversation() -> None:
 
 async def test_an_answer_of_a_conversation_that_is_gone_is_lost() -> None:
     """It cannot be added, so LOST is returned for the client."""
-    assert await memory().keep(turn("resp_1", References(conversation="conv_1")), ANSWER, []) == LOST
+    assert await memory().store(turn("resp_1", References(conversation="conv_1")), ANSWER, []) == LOST
 
 
 class Broken:
@@ -115,11 +115,11 @@ async def test_a_store_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     for _ in "12":
         assert await made.recall("p", References("resp_1"), MANY) == UNAVAILABLE
         assert await made.recall("p", References(items=("o1",)), MANY) == UNAVAILABLE
-        assert await made.keep(turn("resp_1"), ANSWER, []) is False
-        assert await made.keep(turn("resp_1", References(conversation="conv_1")), ANSWER, []) == LOST
+        assert await made.store(turn("resp_1"), ANSWER, []) is False
+        assert await made.store(turn("resp_1", References(conversation="conv_1")), ANSWER, []) == LOST
     assert made.errors == {"read": 4, "write": 4}
     made._store = works
-    assert await made.keep(turn("resp_1"), ANSWER, []) is True
+    assert await made.store(turn("resp_1"), ANSWER, []) is True
     assert [record.getMessage() for record in caplog.records] == [
         "toolsim: the store cannot read: down",
         "toolsim: the store cannot write: down",
@@ -213,11 +213,11 @@ async def test_a_store_that_is_left_is_closed(tmp_path: Path) -> None:
     """Whether replaced or shut down: pending writes are finished, and no file stays open."""
     made, file = Memory(), tmp_path / "store"
     made.configure(Address("sqlite", str(file)))
-    kept = [asyncio.create_task(made.keep(turn(f"resp_{number}"), ANSWER, [])) for number in range(20)]
+    kept = [asyncio.create_task(made.store(turn(f"resp_{number}"), ANSWER, [])) for number in range(20)]
     await asyncio.sleep(0)
     made.configure(Address("sqlite", str(tmp_path / "other")))
     assert await asyncio.gather(*kept) == [True] * 20
-    await made.keep(turn("resp_20"), ANSWER, [])
+    await made.store(turn("resp_20"), ANSWER, [])
     await made.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "store"]
     made.configure(Address("sqlite", str(file)))
@@ -235,8 +235,8 @@ async def test_a_store_that_is_taken_away_under_a_turn() -> None:
     made = memory()
     made.configure(None)
     assert await made.recall("p", References("resp_1"), MANY) == UNAVAILABLE
-    assert await made.keep(turn("resp_1"), ANSWER, []) is False
-    assert await made.keep(turn("resp_1", References(conversation="conv_1")), ANSWER, []) == LOST
+    assert await made.store(turn("resp_1"), ANSWER, []) is False
+    assert await made.store(turn("resp_1", References(conversation="conv_1")), ANSWER, []) == LOST
     done = await made.serve("p", "resp_1", _never)
     assert done.error == UNAVAILABLE
     assert made.errors == {"read": 0, "write": 0}

@@ -135,7 +135,7 @@ async def test_the_job_of_an_answer_in_the_background(policy: Policy, tools: boo
     body = json.dumps(BODY if tools else {"model": "m", "messages": []}).encode()
     form = AnswerForm(stream=True, model="m")
     job = rounds.in_background(asked(body), CHAT, form, body, policy, Bounds(), None)
-    assert (job.bounds.rounds, job.keep, job.hosted) == (count, None, None)
+    assert (job.bounds.rounds, job.store, job.hosted) == (count, None, None)
     assert (job.form, job.report.client, job.report.model) == (form, "chat", "m")
     large = body + b" " * MAX_BODY_BYTES
     job = rounds.in_background(asked(large), CHAT, form, large, policy, Bounds(), None)

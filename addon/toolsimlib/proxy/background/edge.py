@@ -84,9 +84,9 @@ class BackgroundAnswers:
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> None:
         """Start an answer, and send its client the queued Response; or answer the flow with an error."""
-        turn, store = exchange.find(Remembered), self.settings.store
-        assert turn is not None
-        partition, most = turn.partition, store.background if store is not None else BACKGROUND
+        remembered, store = exchange.find(Remembered), self.settings.store
+        assert remembered is not None
+        partition, most = remembered.partition, store.background if store is not None else BACKGROUND
         if (refusal := self._places.refusal(partition, most)) is not None:
             flow.response = exchange.refuse(refusal)
             return
@@ -115,11 +115,13 @@ class BackgroundAnswers:
         self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy
     ) -> tuple[Run, bytes] | ApiError:
         """Store an answer as queued; return it and what its client gets, or the error."""
-        turn, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
+        remembered, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
         request, settings = flow.request, self.settings
-        assert turn is not None
-        data, encoding = (turn.received, turn.encoding) if turn.body is None else (turn.body, "")
-        made = await self._do(BackgroundJob(api.name, encoding, data, limit, turn.kept, Report()))
+        assert remembered is not None
+        data, encoding = remembered.received, remembered.encoding
+        if remembered.body is not None:
+            data, encoding = remembered.body, ""
+        made = await self._do(BackgroundJob(api.name, encoding, data, limit, remembered.kept, Report()))
         if made.error is not None:
             return made.error
         # Report an error in the request now, not as a failed answer.
@@ -127,12 +129,12 @@ class BackgroundAnswers:
         job = RequestJob(api.name, request.path, "", made.body, limit, once, mode, Report(), is_round=True)
         if (error := (await self._do(job)).error) is not None:
             return error
-        own, names = (turn.own, turn.names) if turn.own is not None else (made.own, made.names or ())
-        writer, references = ResponsesWriter(made.form), turn.references
+        own, names = (remembered.own, remembered.names) if remembered.own is not None else (made.own, made.names or ())
+        writer, references = ResponsesWriter(made.form), remembered.references
         response, frames = writer.queue()
         shown = dump(response).encode()
         value = value_of(shown, own, stream=made.form.stream)
-        lease = await self._ledger.open(turn.partition, turn.kept.id, value, references.previous, names)
+        lease = await self._ledger.open(remembered.partition, remembered.kept.id, value, references.previous, names)
         log = EventLog() if made.form.stream else None
         hosting = self._servers.hosting(settings.origins, flow, exchange.owner)
         answer = self._rounds.in_background(flow, api, made.form, made.body, policy, settings.bounds, hosting)
@@ -142,16 +144,16 @@ class BackgroundAnswers:
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange, call: Call) -> bool:
         """Answer a request about a background answer; return whether there is one."""
-        turn = exchange.find(Remembered)
-        assert turn is not None
+        remembered = exchange.find(Remembered)
+        assert remembered is not None
         if call.resource.kind not in ("response", "cancel"):
             return False
         reply: bytes | ApiError | bool
         try:
             if call.method == "GET" and wants_stream(call.query):
-                reply = await self._streamed(flow, exchange, turn.partition, call)
+                reply = await self._streamed(flow, exchange, remembered.partition, call)
             else:
-                reply = await self._current(turn.partition, call)
+                reply = await self._current(remembered.partition, call)
         except BadRequest as bad:
             reply = bad.error
         except StoreError:

@@ -18,7 +18,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from toolsimlib.proxy.address import is_loopback, url_host
 from toolsimlib.proxy.builtin import BuiltinBackend
 from toolsimlib.proxy.options.settings import Settings
-from toolsimlib.proxy.reporting.turn_line import printable
+from toolsimlib.proxy.reporting.log_line import printable
 from toolsimlib.proxy.reporting.unreachable import reason
 from toolsimlib.proxy.route import METRICS, MODELS
 from toolsimlib.version import __version__

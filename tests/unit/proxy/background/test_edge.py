@@ -148,7 +148,7 @@ async def test_one_more_than_allowed(house: House, monkeypatch: pytest.MonkeyPat
 
 async def test_what_is_none_of_these(house: House) -> None:
     """Others are served elsewhere: answers that had a client, other resources, and missing ones."""
-    await house.memory.keep(Remembered("p", kept=Kept("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', [])
+    await house.memory.store(Remembered("p", kept=Kept("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', [])
     await house.begin()
     for kind, method, id in (
         ("response", "GET", "resp_x"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from toolsimlib.proxy.reporting.turn_line import printable, turn_line
+from toolsimlib.proxy.reporting.log_line import log_line, printable
 from toolsimlib.report import Report
 
 CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}
@@ -68,19 +68,19 @@ CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}
 def test_line(fields: dict[str, Any], status: int | None, line: str) -> None:
     """Mark, model, API, outcome, time."""
     problem = "model 'llama3' not found" if status == 404 else ""
-    assert turn_line(Report(**CHAT | fields), status, 1.23, problem=problem) == line
+    assert log_line(Report(**CHAT | fields), status, 1.23, problem=problem) == line
 
 
 def test_a_request_that_passed_has_no_tools() -> None:
     """It is not ours, and the line gives the reason for having no calls."""
-    assert "· no tools ·" in turn_line(Report(**CHAT), 200, 0, is_ours=False)
+    assert "· no tools ·" in log_line(Report(**CHAT), 200, 0, is_ours=False)
 
 
 def test_names_cannot_write_to_the_terminal() -> None:
     """Whatever models and clients invent: one printable line, of bounded length."""
     wild = "\x1b[31m\nred\u2028\ud800\u202e" + "x" * 1000
     report = Report(client="chat", model=wild, calls=[wild] * 1000, warnings=[f"C:{wild}"] * 9, repairs=[f"R:{wild}"])
-    line = turn_line(report, 500, 0, problem=wild)
+    line = log_line(report, 500, 0, problem=wild)
     assert len(line) < 2000
     assert line.isprintable()
     line.encode()

@@ -23,7 +23,7 @@ _MAX_NAME_CHARS = 60
 _MAX_PROBLEM_CHARS = 200
 
 
-def turn_line(report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True) -> str:
+def log_line(report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True) -> str:
     """Return a finished turn in one line.
 
     ``status``: what the client got, None = nothing. ``problem``: the message of an error that was the whole answer.
