@@ -229,7 +229,7 @@ async def test_a_bug_promises_nothing(
     assert answer is not None
     list(answer.slices(b"data: %s\n\ndata: [DONE]\n\n" % json.dumps(text).encode()))
     assert b'"store":true' in answer.end.split(b"event: response.completed")[1]
-    monkeypatch.setattr(memory, "keep", broken)
+    monkeypatch.setattr(memory, "store", broken)
     with pytest.raises(RuntimeError):
         await remembering.store_streamed(exchange)
     assert b'"store":false' in answer.end.split(b"event: response.completed")[1]
