@@ -13,7 +13,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.stage import PATHS, Client, backend, cpu_seconds
+from bench.stage import PATHS, Client, backends, cpu_seconds
 from support.mitmdump import MITMDUMP, ROOT, Mitmdump
 
 STREAMS = ("prose-8000-4-1", "prose-16000-4-8")
@@ -24,7 +24,7 @@ _FIRST = 2
 def main(arguments: list[str]) -> int:
     old, rounds = Path(arguments[0]).resolve(), int(arguments[1]) if len(arguments) > 1 else 15
     with ExitStack() as stack:
-        url = stack.enter_context(backend())
+        url, _ = stack.enter_context(backends())
         sides = [
             stack.enter_context(
                 Mitmdump(

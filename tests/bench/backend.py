@@ -13,9 +13,13 @@ import asyncio
 import functools
 import json
 import re
+import ssl
+import tempfile
 import time
+from pathlib import Path
 
 from bench.texts import arguments, call, pieces, prose
+from mitmproxy.certs import CertStore
 from support.wire import ApiName, ChatAnswer, ResponsesAnswer, usage
 
 # Long enough for a proxy to consume the write before the next one, short compared to what the write costs there.
@@ -98,9 +102,17 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def main() -> None:
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 28, backlog=512)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
+    """Serve on two ports, which are printed: the second one speaks TLS, with a certificate that nobody trusts."""
+    with tempfile.TemporaryDirectory() as folder:
+        CertStore.from_store(Path(folder), "bench", 2048)
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(f"{folder}/bench-ca.pem")
+    servers = [
+        await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 28, backlog=512, ssl=context)
+        for context in (None, tls)
+    ]
+    print(*(server.sockets[0].getsockname()[1] for server in servers), flush=True)
+    await asyncio.gather(*(server.serve_forever() for server in servers))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ class Case:
     """One kind of stream. ``model``: see `backend.py`.
 
     ``processes``: how many pairs of new proxies are measured. Two processes of one kind differ, as long as they run, by
-    a tenth of the cost of a stream with eight events per write.
+    a tenth of the cost of a stream with eight events per write. ``tls``: to the backend; there every delta takes
+    the way through mitmproxy's layers.
     """
 
     model: str
@@ -31,29 +32,36 @@ class Case:
     quick: bool = False
     rounds: int = 5
     processes: int = 1
+    tls: bool = False
 
     @property
     def name(self) -> str:
         kind, size, step, per_write = self.model.split("-")
         way = f"{self.client} ← {self.backend}" if self.client != self.backend else self.client
         mode = f" {self.arguments}" if kind != "prose" else ""
-        return f"{kind} {int(size) / 1000:g} KB{mode}, {way}, {step} chars × {per_write} a write"
+        tls = ", TLS" if self.tls else ""
+        return f"{kind} {int(size) / 1000:g} KB{mode}, {way}{tls}, {step} chars × {per_write} a write"
+
+
+PROSE, PROSE_OVER_TLS, CALLS = 1.0, 1.3, 1.25
 
 
 def cases() -> Iterator[Case]:
     apis = ("chat", "responses")
     for client in apis:
         for backend in apis:
-            same = client == backend
-            yield Case("prose-8000-4-1", client, backend, 1.15 if same else 1.4, quick=same)
-            yield Case("prose-16000-4-8", client, backend, 1.25 if same else 1.4, quick=True, processes=5)
+            yield Case("prose-8000-4-1", client, backend, PROSE, quick=client == backend)
+            yield Case("prose-16000-4-8", client, backend, PROSE, quick=True, processes=5)
     for api in apis:
-        for arguments, goal in (("buffered", 1.25), ("incremental", 1.5)):
-            yield Case("call-2000-4-1", api, api, goal, arguments)
-            yield Case("call-80000-4-8", api, api, goal, arguments, quick=api == "chat")
-            yield Case("call-500000-4-8", api, api, goal, arguments, rounds=1)
-        yield Case("emitted-2000-4-1", api, api, 1.5, "incremental")
-        yield Case("emitted-80000-4-8", api, api, 1.5, "incremental", quick=api == "chat")
+        yield Case("prose-8000-4-1", api, api, PROSE_OVER_TLS, quick=api == "chat", tls=True)
+        yield Case("prose-16000-4-8", api, api, PROSE_OVER_TLS, tls=True)
+    for api in apis:
+        for arguments in ("buffered", "incremental"):
+            yield Case("call-2000-4-1", api, api, CALLS, arguments)
+            yield Case("call-80000-4-8", api, api, CALLS, arguments, quick=api == "chat")
+            yield Case("call-500000-4-8", api, api, CALLS, arguments, rounds=1)
+        yield Case("emitted-2000-4-1", api, api, CALLS, "incremental")
+        yield Case("emitted-80000-4-8", api, api, CALLS, "incremental", quick=api == "chat")
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
@@ -64,7 +72,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
         backend = "auto" if case.client == case.backend else case.backend
         pairs: list[tuple[float, float]] = []
         if case.processes == 1 or quick:
-            ours, bare = proxies.toolsim(backend, case.arguments), proxies.bare()
+            ours, bare = proxies.toolsim(backend, case.arguments, tls=case.tls), proxies.bare(tls=case.tls)
             pairs.append(costs(case, ours, bare, min(case.rounds, 3) if quick else case.rounds))
         else:
             for _ in range(case.processes):

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.stage import Client, backend
+from bench.stage import Client, backends
 from support.mitmdump import MITMDUMP, Mitmdump
 
 MODEL = "call-2000-4-1"
@@ -23,7 +23,7 @@ _SECONDS = 1.0  # Long enough for what follows an answer, too short for a tick o
 def entered(api: str = "chat", model: str = MODEL) -> list[str]:
     """Return the files, by their path in the package."""
     counter = Path(__file__).parent / "count_entered.py"
-    with TemporaryDirectory() as folder, backend() as url:
+    with TemporaryDirectory() as folder, backends() as (url, _):
         found = Path(folder) / "entered.json"
         environment = {"TOOLSIM_ENTERED": str(found)}
         with Mitmdump(url, command=MITMDUMP, arguments=["-s", str(counter)], environment=environment) as proxy:

@@ -63,35 +63,39 @@ def resident_megabytes(pid: int) -> float:
 
 
 @contextmanager
-def backend() -> Iterator[str]:
-    """Run the backend; yields its URL."""
+def backends() -> Iterator[tuple[str, str]]:
+    """Run the backend; yields its two URLs, of which the second one is over TLS."""
     process = subprocess.Popen([sys.executable, "-m", "bench.backend"], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        plain, tls = map(int, process.stdout.readline().split())
+        yield f"http://127.0.0.1:{plain}", f"https://127.0.0.1:{tls}"
     finally:
         process.terminate()
         process.wait(10)
 
 
 _BARE: dict[str, Any] = {"script": None, "stream_large_bodies": "1"}
+# The certificate of the backend over TLS is signed by itself.
+_TRUSTING: dict[str, Any] = {"ssl_insecure": True}
 
 
 class Proxies:
     """The proxies in front of one backend, each started on first use and left running until the end."""
 
-    def __init__(self, url: str, stack: ExitStack) -> None:
+    def __init__(self, url: str, url_over_tls: str, stack: ExitStack) -> None:
         self._url = url
+        self._url_over_tls = url_over_tls
         self._stack = stack
         self._running: dict[str, Mitmdump] = {}
 
-    def bare(self) -> Mitmdump:
-        """Return a mitmdump without the addon, set to stream."""
-        return self._get("bare", **_BARE)
+    def bare(self, *, tls: bool = False) -> Mitmdump:
+        """Return a mitmdump without the addon, set to stream; ``tls``: to the backend."""
+        return self._get("bare", tls, **_BARE)
 
-    def toolsim(self, backend: str = "auto", arguments: str = "buffered") -> Mitmdump:
+    def toolsim(self, backend: str = "auto", arguments: str = "buffered", *, tls: bool = False) -> Mitmdump:
         options = {"toolsim_backend": backend, "toolsim_stream_arguments": arguments}
-        return self._get(f"{backend} {arguments}", **options)
+        return self._get(f"{backend} {arguments}", tls, **options)
 
     def fresh(self, backend: str = "auto", **options: Any) -> Mitmdump:
         """Return a proxy that is not started yet, for a single measurement."""
@@ -101,13 +105,15 @@ class Proxies:
         """The same without the addon."""
         return Mitmdump(self._url, command=MITMDUMP, **_BARE)
 
-    def _get(self, name: str, **options: Any) -> Mitmdump:
+    def _get(self, name: str, tls: bool, **options: Any) -> Mitmdump:
+        url, more = (self._url_over_tls, _TRUSTING) if tls else (self._url, {})
+        name = f"{name} {url}"
         if name not in self._running:
-            self._running[name] = self._stack.enter_context(Mitmdump(self._url, command=MITMDUMP, **options))
+            self._running[name] = self._stack.enter_context(Mitmdump(url, command=MITMDUMP, **options, **more))
         return self._running[name]
 
 
 @contextmanager
 def proxies() -> Iterator[Proxies]:
     with ExitStack() as stack:
-        yield Proxies(stack.enter_context(backend()), stack)
+        yield Proxies(*stack.enter_context(backends()), stack)
