@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from support.bad_mcp_ways import FORGED
 from support.line import Line
 from support.mcp_servers import BAD, OFFICIAL, over_http
 from support.mitmdump import Mitmdump
+from support.processes import ESCAPING, is_running
 from support.text_backend import TextBackend, says
 
 NEVER = {"require_approval": "never"}
@@ -255,21 +257,28 @@ def test_no_secret_is_left_anywhere(
 
 @pytest.mark.slow
 def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
-    """Servers that run here end with the proxy, and no process is left."""
+    """Servers that run here end with the proxy, and no process is left, though one and a guardian were killed."""
     with Mitmdump(backend.url, toolsim_mcp_config=str(folder / "mcp.json")) as proxy:
         backend.play([says(block("bad__environment")), says("Well.")])
         client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k")
         client.responses.create(model="m", input="hi")
-        line = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(proxy.pid)]
-        listed = subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()
-        found = [int(process.split()[0]) for process in listed if re.search(r"(bad|official)_mcp\.py", process)]
-        assert len(found) == 3
-        os.kill(found[0], signal.SIGKILL)
+        guardians = servers_of(proxy.pid)
+        servers = [pid for guardian in guardians for pid in servers_of(guardian)]
+        assert len(guardians) == len(servers) == 3
+        os.kill(servers[0], signal.SIGKILL)
+        os.kill(guardians[1], signal.SIGKILL)
         backend.play([says(ADD), says("It is 3.")])
         assert kinds(client.responses.create(model="m", input="hi"))[-1] == "message"
-    for pid in found:
+    for pid in (*guardians, *servers):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def servers_of(parent: int) -> list[int]:
+    """Return the children of a process that run a server or guard one."""
+    line = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(parent)]
+    listed = subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [int(child.split()[0]) for child in listed if re.search(r"(bad|official)_mcp\.py", child)]
 
 
 @pytest.mark.slow
@@ -316,3 +325,32 @@ def test_tools_that_are_looked_up_before_they_are_run(backend: TextBackend, tmp_
     assert '"a": <integer' in found
     assert "calc__add" in done
     assert "find_tools" not in answer.to_json()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to another process than the first")
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda sign: sign.name)
+def test_children_that_escaped_end_with_the_proxy(sign: signal.Signals, backend: TextBackend, tmp_path: Path) -> None:
+    """A server, and its child in another session whose parent is gone, outlive no end of the proxy."""
+    pids = tmp_path / "pids"
+    program = (
+        "import os, subprocess, sys\n"
+        f"subprocess.run([sys.executable, '-c', {ESCAPING!r}])\n"
+        "print(os.getpid(), file=open(os.environ['PIDS'], 'a'), flush=True)\n"
+        f"os.execv(sys.executable, [sys.executable, *{OFFICIAL['args']!r}])\n"
+    )
+    server = {"command": sys.executable, "args": ["-c", program], "env": {"PIDS": str(pids)}, "timeout": SECONDS}
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"calc": server | NEVER}}))
+    with Mitmdump(backend.url, toolsim_backend="chat", toolsim_mcp_config=str(config)) as proxy:
+        with Line(proxy.url) as line:
+            backend.play([says(ADD), says("It is 3.")])
+            reply = line.post("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "1+2?"}]})
+            assert reply.json()["choices"][0]["message"]["content"] == "It is 3."
+        started = [int(pid) for pid in pids.read_text().split()]
+        assert [is_running(pid) for pid in started] == [True, True]
+        os.kill(proxy.pid, sign)
+        end = time.monotonic() + 20
+        while any(is_running(pid) for pid in started):
+            assert time.monotonic() < end, "a process lives on"
+            time.sleep(0.05)

@@ -2,18 +2,22 @@
 
 The package's own transport reads a line of any length into memory, again and again from its beginning. Here a server
 that writes a line of more than ``MAX_MESSAGE_BYTES``, or more than ``MAX_BETWEEN_BYTES`` since its last request, is
-killed. It gets its own session, so that its children are killed with it, and only the part of the environment that a
-program needs, and what the operator adds. Its standard error is kept for the log, without its secrets.
+killed. ``guardian`` is its parent, so that its children are killed with it. It gets only the part of the environment
+that a program needs, and what the operator adds. Its standard error is kept for the log, without its secrets.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
+import shutil
 import signal
-from collections.abc import AsyncGenerator, Callable
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Self
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -21,6 +25,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from toolsimlib.hosted import guardian
 from toolsimlib.hosted.servers import Server
 
 MAX_MESSAGE_BYTES = 1024 * 1024
@@ -88,22 +93,100 @@ class Lines:
             self._open.append(piece)
 
 
+class Process:
+    """A server's process and all that it starts; ``lifeline``: its guardian's, None on Windows."""
+
+    def __init__(self, process: asyncio.subprocess.Process, lifeline: int | None) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
+        self._process = process
+        self._has_guardian = lifeline is not None
+        # Closed by now or by the end of this proxy, in whatever way it ends.
+        self._lifeline = lifeline
+
+    @classmethod
+    async def start(cls, server: Server) -> Self:
+        """Start a server. Raises OSError."""
+        environment = get_default_environment() | dict(server.environment)
+        command, lifeline = list(server.command), None
+        ends: tuple[int, ...] = ()
+        if hasattr(os, "posix_spawnp"):
+            _check(command[0], server.folder, environment)
+            watched, lifeline = os.pipe()
+            ends = (watched,)
+            command = [sys.executable, "-I", "-S", guardian.__file__, str(watched), *command]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=environment,
+                cwd=server.folder or None,
+                start_new_session=True,
+                pass_fds=ends,
+                limit=_PIECE,
+            )
+        except BaseException:
+            if lifeline is not None:
+                os.close(lifeline)
+            raise
+        finally:
+            for end in ends:
+                os.close(end)
+        return cls(process, lifeline)
+
+    async def end(self) -> None:
+        """Stop it: by closing its input, by SIGTERM, by SIGKILL; and its children once it has exited."""
+        self.stdin.close()
+        if self._lifeline is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._lifeline, b".")
+        for stop in (None, self._terminate, self.kill):
+            if stop is not None:
+                stop()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), _END_SECONDS)
+                break
+        self.kill()
+        # If the guardian itself was killed, the server may have outlived it, and still hold its pipes.
+        self._signal(signal.SIGKILL)
+
+    def _terminate(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self._has_guardian:
+                os.killpg(self._process.pid, number)
+            else:
+                self._process.terminate()
+
+    def kill(self) -> None:
+        """Kill it and all that it started."""
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+        elif not self._has_guardian and self._process.returncode is None:
+            self._process.kill()
+
+
+def _check(program: str, folder: str, environment: Mapping[str, str]) -> None:
+    """Raise FileNotFoundError if there is no such program: the guardian could say it only to the log."""
+    path = os.path.join(folder, program) if os.path.dirname(program) else program
+    if shutil.which(path, path=environment.get("PATH")) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+
+
 @asynccontextmanager
 async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[str], None]) -> AsyncGenerator[Streams]:
     """Start a server, and stop it on leaving. Raises OSError.
 
     ``cut`` is called with the reason why it was cut off, ``log`` with the end of its standard error.
     """
-    process = await asyncio.create_subprocess_exec(
-        *server.command,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=get_default_environment() | dict(server.environment),
-        cwd=server.folder or None,
-        start_new_session=True,
-        limit=_PIECE,
-    )
+    process = await Process.start(server)
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     meter = Meter()
@@ -118,7 +201,7 @@ async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[
         # Nothing may keep the process alive, a cancelled task least of all.
         with anyio.CancelScope(shield=True):
             read.close()
-            await _end(process)
+            await process.end()
             # What it wrote until then is read to the end, unless a child that escaped still holds the pipe.
             await asyncio.wait(tasks, timeout=_DRAIN_SECONDS)
             for task in tasks:
@@ -128,10 +211,7 @@ async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[
                 stream.close()
 
 
-async def _listen(
-    process: asyncio.subprocess.Process, incoming: Incoming, meter: Meter, cut: Callable[[str], None]
-) -> None:
-    assert process.stdout is not None
+async def _listen(process: Process, incoming: Incoming, meter: Meter, cut: Callable[[str], None]) -> None:
     lines = Lines()
     with incoming, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         try:
@@ -142,7 +222,7 @@ async def _listen(
                     await incoming.send(_message(line))
         except Flood as flood:
             cut(str(flood))
-            _kill(process, signal.SIGKILL)
+            process.kill()
     # Nobody reads any more, but a full pipe would keep it from exiting.
     while await process.stdout.read(_PIECE):
         pass
@@ -156,8 +236,7 @@ def _message(line: bytes) -> SessionMessage | Exception:
         return ValueError("A line of the server's is no message of the protocol.")
 
 
-async def _speak(process: asyncio.subprocess.Process, outgoing: Outgoing, incoming: Incoming, meter: Meter) -> None:
-    assert process.stdin is not None
+async def _speak(process: Process, outgoing: Outgoing, incoming: Incoming, meter: Meter) -> None:
     try:
         async for request in outgoing:
             meter.asked()
@@ -168,32 +247,9 @@ async def _speak(process: asyncio.subprocess.Process, outgoing: Outgoing, incomi
         incoming.close()
 
 
-async def _last_words(process: asyncio.subprocess.Process, log: Callable[[str], None]) -> None:
-    assert process.stderr is not None
+async def _last_words(process: Process, log: Callable[[str], None]) -> None:
     words = b""
     while data := await process.stderr.read(_PIECE):
         words = (words + data)[-_KEPT_WORDS:]
     if words.strip():
         log(words.decode("utf-8", "replace"))
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Stop a process and its children: by closing its input, by SIGTERM, by SIGKILL."""
-    if process.stdin is not None:
-        process.stdin.close()
-    for sign in (None, signal.SIGTERM, signal.SIGKILL):
-        if sign is not None:
-            _kill(process, sign)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _END_SECONDS)
-            break
-    # Children may have outlived it, and still hold its pipes.
-    _kill(process, signal.SIGKILL)
-
-
-def _kill(process: asyncio.subprocess.Process, sign: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, sign)
-        elif process.returncode is None:
-            process.kill()
