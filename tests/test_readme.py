@@ -280,7 +280,8 @@ def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
     elif words[0] == "addon-path":
         assert parser().parse_args(words).command == words[0]
     else:
-        args = parser().parse_args(words)
+        # What follows -- is for the program that the command runs.
+        args = parser().parse_args(words[: words.index("--")] if "--" in words else words)
         check_settings(args.set, host=args.host)
 
 

@@ -7,16 +7,18 @@ import json
 import os
 import re
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clients.cases import Stage, call
 from support.mitmdump import Mitmdump
-from support.programs import agent, codex
+from support.programs import AGENTS, agent, codex
 from support.raw_backend import Answer, RawBackend
 from support.stub_model import Reply, StubModel
-from support.text_backend import Exchange, Turn, says
+from support.text_backend import Exchange, TextBackend, Turn, says
 
 # A run takes seconds; on a busy machine, starting the program alone takes half a minute.
 PATIENCE = 150.0
@@ -50,9 +52,13 @@ class Claude:
 
     def ask(self, question: str, *arguments: str) -> dict[str, Any]:
         """Return what the program reports of one question."""
+        return self.run([self._program], question, *arguments)
+
+    def run(self, command: Sequence[str], question: str, *arguments: str) -> dict[str, Any]:
+        """The same by another command, which gets the program's arguments."""
         allowed = ("--model", "text-model", "--output-format", "json", "--dangerously-skip-permissions")
         run = subprocess.run(
-            [self._program, "-p", question, *allowed, *arguments],
+            [*command, "-p", question, *allowed, *arguments],
             env=self.environment,
             cwd=self.work,
             stdin=subprocess.DEVNULL,
@@ -181,6 +187,19 @@ def test_the_context(tmp_path: Path) -> None:
     assert total is not None, report
     assert int(total[1]) >= 7
     assert int(total[1]) % 7 == 0
+
+
+def test_the_command_runs_it(text_backend: TextBackend, tmp_path: Path) -> None:
+    """``toolsim claude URL --run``: the proxy comes and goes with the program, and writes nothing into its output."""
+    text_backend.play([says("Hello.")])
+    claude = Claude("", tmp_path)
+    del claude.environment["ANTHROPIC_BASE_URL"]
+    claude.environment["PATH"] = f"{AGENTS / 'node_modules' / '.bin'}:{claude.environment['PATH']}"
+    command = [sys.executable, "-m", "toolsim", "claude", f"{text_backend.url}/v1", "--run", "--port", "0", "--"]
+    assert claude.run(command, "Hello?")["result"] == "Hello."
+    # One that fails: its exit code is the command's.
+    failed = subprocess.run([*command, "--no-such-flag"], env=claude.environment, capture_output=True, check=False)
+    assert failed.returncode == 1, failed.stderr
 
 
 async def test_a_loop_by_a_codex_login(tmp_path: Path) -> None:

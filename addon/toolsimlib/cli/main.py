@@ -47,6 +47,8 @@ def _run(words: list[str]) -> int:
     if words and words[0] in GUESTS:
         return int(importlib.import_module(GUESTS[words[0]]).main(words[1:]))
     made = parser()
+    # What follows is for the program that a command runs.
+    words, of_program = _split(words)
     args = made.parse_args(words)
     if args.command is None:
         made.print_help(sys.stderr)
@@ -62,6 +64,11 @@ def _run(words: list[str]) -> int:
         return 0
     if args.config is not None:
         args = made.parse_args(config.completed(words, args))
+    if args.command == "claude":
+        from toolsimlib.cli import claude
+
+        start = serve.Start(args.backend, args.host, args.port, args.web, tuple(args.set)) if args.backend else None
+        return claude.run(start, args.host, args.port, ("claude", *of_program) if args.run else ())
     if getattr(args, "backend", "") is None:
         made.commands[args.command].error("the following arguments are required: URL")
     start = serve.Start(_backend(args), args.host, args.port, args.web, tuple(args.set))
@@ -72,6 +79,11 @@ def _run(words: list[str]) -> int:
         # A replay would not have the stored answers that a recording refers to.
         start = serve.Start(start.backend, start.host, start.port, start.web, settings, remembers=False)
     return serve.run(start)
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    end = words.index("--") if "--" in words else len(words)
+    return words[:end], words[end + 1 :]
 
 
 def _backend(args: argparse.Namespace) -> str:
@@ -100,6 +112,20 @@ def parser() -> Parser:
         help="its base URL, http://127.0.0.1:11434/v1, or a model file, model.gguf",
     )
     codex = commands.add_parser("codex", help="serve your Codex login", description="Serve your Codex login.")
+    claude = commands.add_parser(
+        "claude",
+        help="run Claude Code over a backend, or print what it needs to know",
+        description="Run Claude Code over a backend, or print what it needs to know.",
+        epilog="With --run, what follows -- are arguments of Claude Code: toolsim claude URL --run -- --model NAME",
+    )
+    claude.add_argument(
+        "backend",
+        nargs="?",
+        metavar="URL",
+        type=usage.recorded_backend,
+        help="what to serve: a base URL, a model file or codex (default: nothing, for a toolsim that is running)",
+    )
+    claude.add_argument("--run", action="store_true", help="start Claude Code, and end when it does")
     demo = commands.add_parser(
         "demo",
         help="play one turn of each kind with a scripted model, and go on serving it",
@@ -118,7 +144,7 @@ def parser() -> Parser:
         type=usage.recorded_backend,
         help="the backend's base URL, a model file, codex or scripted",
     )
-    for command in (serve, codex, demo, record):
+    for command in (serve, codex, claude, demo, record):
         _add_listener(command)
 
     commands.add_parser("replay", help="replay recorded exchanges and compare", add_help=False)
