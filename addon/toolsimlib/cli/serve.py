@@ -50,7 +50,7 @@ def script() -> str:
     """Return the path of the addon, for ``-s``."""
     spec = importlib.util.find_spec("toolsim")
     if spec is None or spec.origin is None:
-        raise UsageError("toolsim's script is not installed beside its package: install it anew")
+        raise UsageError("toolsim's script is not installed beside its package: reinstall it")
     return spec.origin
 
 

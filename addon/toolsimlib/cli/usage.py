@@ -18,7 +18,7 @@ _ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|models)/?$")
 MODEL_SUFFIX = ".gguf"
 """The ending that identifies a model file."""
 DEFAULT_PORT = 8080
-"""Where toolsim listens unless told otherwise."""
+"""Where toolsim listens by default."""
 _OLLAMA_PORT = 11434
 _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 
@@ -101,7 +101,7 @@ def check_settings(given: Iterable[str], *, host: str) -> None:
 
 
 def check_known(manager: Options, given: Iterable[str]) -> None:
-    """Raise UsageError for the first name that is no addon's option, or for a value that its option refuses.
+    """Raise UsageError for the first name that is not an option of any addon, or for a value that its option refuses.
 
     ``manager``: mitmproxy's options, with those of its own addons. Ours are not among them yet.
     """

@@ -6,7 +6,7 @@ The file has the format that MCP clients share, and three more keys (``require_a
     {"mcpServers": {"files": {"command": "npx", "args": ["-y", "…"], "env": {"KEY": "${KEY}"}, "cwd": "/srv"},
                     "docs":  {"url": "https://…/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}, "type": "http"}}}
 
-1. ``${NAME}`` and ``${env:NAME}`` stand for variables of the proxy's environment, so that it need not contain secrets.
+1. ``${NAME}`` and ``${env:NAME}`` name variables of the proxy's environment, so that it need not contain secrets.
 2. Approval is the default: ``require_approval`` is ``always`` if it is missing, and for each tool that none of its
    filters names. For a server of the file, a request can demand approval for more tools, never for fewer.
 3. A request names a server of the file by its label, or one on an allowed host by its URL; a label of the file with

@@ -18,14 +18,14 @@ need it to the runner, and only those; all others go to the backend directly, an
 3. Rounds arrive as events (``ClientEvent``), not as bytes: one writer writes the events of all rounds, with one id, one
    event count and one numbering of items and calls (``merge.py``). The answer of a single round, as its flow shows it,
    ends where the model is asked again, with an error that says so.
-4. What was emitted stands. Only what was held back is asked for again (``response/retry.py``), and the rest of the
+4. What was emitted stays. Only what was held back is asked for again (``response/retry.py``), and the rest of the
    answer follows. A stream and a whole answer are the same, since both take this path.
 5. The model is shown its own words and a record of what was wrong (``words.py``), as a further turn of the
-   conversation: the record stands alone in the last message, where no text of the client and no tool output ever
-   stands, and its values are JSON on one line, so that nothing quoted in them can break out.
+   conversation: the record is alone in the last message, where no text of the client and no tool output ever
+   appears, and its values are JSON on one line, so that nothing quoted in them can break out.
 6. Everything is bounded: the number of rounds in all and for each reason, the time and the text (``course.py``). If no
    further round is allowed, or it fails before it emits anything, the answer ends at the fault, just as it would
-   without the runner. What the model would have written behind the fault was never read: it was stopped.
+   without the runner. What the model would have written after the fault was never read: it was stopped.
 7. A round may also be our own question, apart from the conversation: whether to emit a call that waits
    (``opinion.py``).
 """

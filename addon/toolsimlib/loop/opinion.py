@@ -8,7 +8,7 @@ conversation, it never does (addon/docs/figures.md).
    a question asked meanwhile would wait for the turn anyway.
 2. The question is about the tool, not about its arguments. So each tool is asked about once within an answer,
    however often it is called, and an earlier verdict counts in later rounds.
-3. Only a plain no refuses. The call stands if the question fails, is answered in any other way, takes more than
+3. Only a plain no refuses. The call counts if the question fails, is answered in any other way, takes more than
    ``PATIENCE_SECONDS``, or does not fit into the bounds.
 4. A refused call is not emitted. If the answer holds no other call, the model is asked once more, without tools, so
    that the client gets words; what it wrote after the call is dropped too, since it was about an output that does not
@@ -44,7 +44,7 @@ PATIENCE_SECONDS = 60.0
 """How long a question may take: it is short, and the client waits for a call that is ready."""
 
 NO_OPINION = "NO_OPINION"
-"""A warning: a question about a call was not answered by yes or no, so the call stands."""
+"""A warning: a question about a call was not answered by yes or no, so the call counts."""
 
 _MAX_REQUESTS = 3
 """How many of the user's messages are shown: "And in Paris?" means nothing by itself."""
@@ -187,7 +187,7 @@ class SecondOpinion:
         dropped[:] = [call for call in dropped if code_of(call) != SECOND_OPINION]
 
     async def _refused(self, call: CallStarted, pose: Pose) -> Tool | None:
-        """Return the tool of a call that is refused, None if it stands."""
+        """Return the tool of a call that is refused, None if it counts."""
         tool = self._tools.get((call.name, call.namespace))
         if tool is None or not self._request:
             return None

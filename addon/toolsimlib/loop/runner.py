@@ -194,7 +194,7 @@ class _Answering:
             body, policy, names = hosted.body, hosted.policy, hosted.tools
         self._opinion = _opinion(job)
         if self._opinion is not None:
-            # No call is announced before it is certain to stand.
+            # No call is announced before it is certain to be emitted.
             policy = replace(policy, stream_arguments="buffered")
         self._course = Course(job.api, body, policy, job.bounds, names)
         return self._course.first()
@@ -312,7 +312,7 @@ def _status(end: Failed | Refused) -> int:
 
 
 def _is_no_worse(end: Failed | Refused, last: Retry) -> bool:
-    """Return whether a further round's failure tells the client no less than the failure without that round."""
+    """Return whether the failure of a further round says at least as much as the failure without it."""
     return last.fault.reason == FIND_TOOLS or (_is_verdict(end) and isinstance(last.otherwise[-1], Failed))
 
 

@@ -23,7 +23,7 @@ def words_of(retry: Retry) -> str:
 
 
 def reply_to(retry: Retry, *, called: bool) -> str:
-    """Return our words to the model; ``called``: there are calls that stand."""
+    """Return our words to the model; ``called``: there are valid calls."""
     fault = retry.fault
     instruction = {CUT_OFF: _GO_ON, NO_CALL: _CALL}.get(fault.reason, _ANEW)
     record = error_record(fault.reason, fault.name, fault.expected)

@@ -157,7 +157,7 @@ class _Run:
         self._texts.append(text)
 
     def next_message(self) -> None:
-        """Keep the texts of two messages apart, as ``response`` does, unless something else stands between them."""
+        """Keep the texts of two messages apart, as ``response`` does, unless something else is between them."""
         if self._kind == "text":
             self._texts.append(EMPTY_LINE)
 

@@ -263,4 +263,4 @@ def _missing(page: Page, report: Mapping[str, Any], *, own: bool) -> None:
         number = count(missing, side)
         if number and not (own and side == "client"):
             page.gap()
-            page.line(f"⚠ {number:,} more bytes of {whose} went through and were not kept.", 0)
+            page.line(f"⚠ {number:,} more bytes of {whose} passed through and were not recorded.", 0)

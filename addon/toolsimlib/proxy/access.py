@@ -8,7 +8,7 @@ Rules, in this order:
    chooses a mode such as socks5 or transparent.
 2. *The key.* If one is set, nothing passes without it, whatever its path: a backend may accept spellings of its paths
    that we do not recognise. A client of the forward proxy shows it in ``Proxy-Authorization``.
-3. *Web pages*, if there is no key to keep them out. A page may send requests from any visitor's browser. So its origin
+3. *Web pages*, unless a key excludes them. A page may send requests from any visitor's browser. So its origin
    has to be listed, unless this very listener has served the page; and the name by which it has reached us has to be
    one that only we can have. A page at any other name has had it resolved to our address (DNS rebinding): for the
    browser we are then the page's own server, whose answers it may read.

@@ -31,8 +31,10 @@ logger = logging.getLogger(__name__)
 _MAX_ERROR_BYTES = 1024 * 1024
 _LOGGED_CHARACTERS = 300
 _WARNINGS: Mapping[BackendFeature, str] = {
-    "tools": "toolsim: the backend takes no tools for %s: from now on they are written into its text. It said: %s",
-    "constraint": "toolsim: the backend enforces no calls for %s: from now on they are asked for in words. It said: %s",
+    "tools": "toolsim: the backend does not accept tools for %s: from now on the prompt lists them. Its error: %s",
+    "constraint": (
+        "toolsim: the backend cannot enforce calls for %s: from now on the prompt asks for them. Its error: %s"
+    ),
 }
 
 

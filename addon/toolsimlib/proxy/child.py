@@ -31,7 +31,7 @@ def command(words: Iterable[str], settings: Iterable[str]) -> list[str]:
     """
     spec = importlib.util.find_spec("toolsim")
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("toolsim's script is not installed beside its package: install it anew")
+        raise ModuleNotFoundError("toolsim's script is not installed beside its package: reinstall it")
     line = [sys.executable, "-c", _PROGRAM, "-s", spec.origin, "--listen-host", "127.0.0.1", "--listen-port", "0"]
     return [*line, *words, *(word for setting in settings for word in ("--set", setting))]
 

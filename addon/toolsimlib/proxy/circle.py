@@ -5,7 +5,7 @@ that resolves to it. One such request would use up all file descriptors. There a
 
 1. *At once.* A connection that we open to our own listener arrives there with the address that it
    left with (``Connections``). We remember each one with the listeners that its request has passed,
-   and refuse a request that returns to one of them. Another listener of the same process is no loop.
+   and refuse a request that returns to one of them. Another listener of the same process is not a loop.
    We compare both ends: a client on this machine may have the very port of one of our connections to
    somewhere else, and a busy machine reuses each port many times.
 2. *By way of another proxy.* If two proxies name each other as their backend, each connection leads

@@ -130,7 +130,7 @@ class Exchange:
         self.recorder = BodyRecorder()
         """The answer on both sides, for people to inspect."""
         self.plan: Plan | None = None
-        """None until the request has been read, and for good if it passes unchanged.
+        """None until the request has been read, and always if it passes unchanged.
 
         Then we answer only if the backend never does.
         """

@@ -47,7 +47,7 @@ class InShape(Feature):
         assert response is not None
         if exchange.is_turn and response.status_code < 400:
             return False
-        # It has to be whole to be written anew.
+        # It has to be whole to be rewritten.
         response.stream = False
         return True
 

@@ -21,7 +21,7 @@ class BoundedBuffer:
         """Bytes that went through and were not stored."""
 
     def __repr__(self) -> str:
-        return f"BoundedBuffer({self._size} bytes kept, {self.missing} not)"
+        return f"BoundedBuffer({self._size} bytes stored, {self.missing} not)"
 
     def add(self, chunk: bytes) -> None:
         """Store one more chunk if there is room."""

@@ -269,7 +269,7 @@ class RoundFlow(Feature):
     listener: Listener | None = None
     """Who gets its events, None for a flow from a file."""
     is_aside: bool = False
-    """Whether it asks something about a call, and is no part of the conversation."""
+    """Whether it asks something about a call, and is not part of the conversation."""
 
     @override
     def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
@@ -354,6 +354,6 @@ def _refused(flow: HTTPFlow) -> Refused:
         kept = ("content-type", "retry-after", "www-authenticate")
         headers = {name: response.headers[name] for name in kept if name in response.headers}
         return Refused(response.status_code, headers, response.get_content(strict=False) or b"")
-    why = flow.error.msg if flow.error is not None else "it was too long to be kept"
+    why = flow.error.msg if flow.error is not None else "it was too long to store"
     error = ApiError(f"The backend gave no answer: {why}", code="backend_unavailable", status=502)
     return Refused(502, {"content-type": "application/json"}, error_body(error))

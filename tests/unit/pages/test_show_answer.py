@@ -104,7 +104,7 @@ def test_what_was_not_stored_is_reported():
     received, sent, report = exchange("Words.")
     with_missing = report | {"missing_bytes": {"client": 1234567, "backend": 89}}
     page = show_answer(sent, AnswerFacts(report=with_missing, received=received))
-    assert "⚠ 1,234,567 more bytes of what the client got went through and were not kept." in page
+    assert "⚠ 1,234,567 more bytes of what the client got passed through and were not recorded." in page
     assert "⚠ 89 more bytes of the backend's answer" in page
     empty = show_answer(b"", AnswerFacts(report=report | {"error": "aborted", "tool_cutoff": "2 calls"}))
     assert "No byte of it reached the client." in empty

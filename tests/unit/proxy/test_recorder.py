@@ -27,7 +27,7 @@ def test_a_buffer_keeps_whole_chunks():
         buffer.add(chunk)
     assert buffer.content() == b"abcd"
     assert buffer.missing == 4
-    assert repr(buffer) == "BoundedBuffer(4 bytes kept, 4 not)"
+    assert repr(buffer) == "BoundedBuffer(4 bytes stored, 4 not)"
 
 
 def test_both_sides_are_in_the_flow():

@@ -101,7 +101,7 @@ def _question(messages: Sequence[Message]) -> str:
 
 
 def _without_context(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines outside elements whose tags stand on their own lines: agents describe themselves in those."""
+    """Yield the lines outside elements whose tags are on their own lines: agents describe themselves in those."""
     ends = {found[1]: place for place, line in enumerate(lines) if (found := _CLOSING.fullmatch(line))}
     end = -1
     for place, line in enumerate(lines):

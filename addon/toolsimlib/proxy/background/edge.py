@@ -94,7 +94,7 @@ class BackgroundAnswers:
             try:
                 prepared = await self._prepare(flow, exchange, api, policy)
             except TooLarge as problem:
-                prepared = ApiError(f"The request cannot be kept: {problem}.", "invalid_request_error", status=413)
+                prepared = ApiError(f"The request cannot be stored: {problem}.", "invalid_request_error", status=413)
             except StoreError:
                 prepared = UNAVAILABLE
         if isinstance(prepared, ApiError):

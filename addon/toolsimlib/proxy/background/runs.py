@@ -37,7 +37,7 @@ from toolsimlib.wire.responses.writer import ResponsesWriter
 logger = logging.getLogger(__name__)
 
 _UNFINISHED = ApiError("The backend's answer has no end.", code="backend_truncated", status=502)
-_TOO_LARGE = ApiError("The answer is too large to be kept.", code="server_error", status=502)
+_TOO_LARGE = ApiError("The answer is too large to store.", code="server_error", status=502)
 _BUG = ApiError("toolsim failed to make the answer.", code="internal_error")
 STATUSES = ("completed", "incomplete", "failed", "cancelled")
 

@@ -19,5 +19,5 @@ class Heap:
         gc.freeze()
 
     def done(self) -> None:
-        """Let the collector visit everything again, so that a reloaded script leaves nothing behind."""
+        """Let the collector visit everything again, so that a reloaded script leaves no trace."""
         gc.unfreeze()

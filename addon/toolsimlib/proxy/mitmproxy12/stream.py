@@ -38,7 +38,7 @@ class OwnStream(HttpStream):
     exchanges: ClassVar = Exchanges()
     """What is in flight; as set when the class was installed."""
     ended = False
-    """Whether we have ended the answer: what the backend does then is no error."""
+    """Whether we have ended the answer: what the backend does then is not an error."""
 
     @property
     def exchange(self) -> Exchange | None:

@@ -17,8 +17,8 @@ from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream, parse_url
 from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.options.combinations import useless
+from toolsimlib.proxy.options.option import PRESETS, preset_value
 from toolsimlib.proxy.options.policy import policy_fields
-from toolsimlib.proxy.options.preset import PRESETS, preset_value
 from toolsimlib.proxy.options.reading import checked
 from toolsimlib.proxy.options.table import OPTIONS
 from toolsimlib.request.fields import read_fields

@@ -11,9 +11,8 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.optmanager import OptManager
 
 from toolsimlib.proxy.options.edge import EDGE_OPTIONS
-from toolsimlib.proxy.options.option import PREFIX, Option, Value
+from toolsimlib.proxy.options.option import PREFIX, PRESETS, Option, Value
 from toolsimlib.proxy.options.predecessor import from_environment
-from toolsimlib.proxy.options.preset import PRESETS
 from toolsimlib.request.forms import FORMS
 
 __all__ = ["OPTIONS", "PREFIX", "Option", "Value", "register"]

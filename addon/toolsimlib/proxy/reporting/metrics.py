@@ -46,8 +46,8 @@ _TALLIES: Mapping[str, tuple[str, Sequence[str]]] = {
     "parse_failures": ("Call blocks that stayed text, by reason.", _FAULTS),
     "strict_failures": ("Calls that violated a strict tool's schema, by reason.", _FAULTS),
     "repairs": ("Calls that were repaired, by what was wrong.", ()),
-    "warnings": ("What is worth a look, by kind.", _WARNINGS),
-    "dropped_calls": ("Calls that were kept from the client, by the reason.", ("OVER_LIMIT", "STRUCTURED_CALL")),
+    "warnings": ("Warnings, by kind.", _WARNINGS),
+    "dropped_calls": ("Calls withheld from the client, by reason.", ("OVER_LIMIT", "STRUCTURED_CALL")),
 }
 
 Labels = tuple[tuple[str, str], ...]

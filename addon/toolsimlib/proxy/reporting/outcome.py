@@ -26,7 +26,7 @@ class Reports:
         self.conversations = Conversations()
 
     def label(self, labels: frozenset[str]) -> None:
-        """Give all metrics these labels; with other labels, counting begins anew."""
+        """Give all metrics these labels; with other labels, counting starts over."""
         if labels != self.metrics.labels:
             self.metrics = Metrics(labels)
 
@@ -74,7 +74,7 @@ class Outcome(Feature):
         problem = exchange.problem() if status is not None and status >= 400 else ""
         self._reports.log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
         if not is_ours:
-            # The comment explains why there are no calls. There is no report: no recording depends on one.
+            # The comment explains why there are no calls. No report, since no recording depends on one.
             _comment(flow, summary.NO_TOOLS)
             return
         if exchange.find(RoundFlow) is None:

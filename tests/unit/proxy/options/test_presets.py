@@ -9,8 +9,7 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.options import Options
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.options.option import PREFIX
-from toolsimlib.proxy.options.preset import PRESETS
+from toolsimlib.proxy.options.option import PREFIX, PRESETS
 from toolsimlib.proxy.options.settings import parse
 from toolsimlib.proxy.options.table import OPTIONS, register
 
