@@ -163,9 +163,13 @@ async def test_secrets_are_in_no_message(caplog: pytest.LogCaptureFixture) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["stdio", "streamable-http", "sse"])
-async def test_the_official_servers(way: str) -> None:
+async def test_the_official_servers() -> None:
     """Over each transport: tools, calls, headers; a slow one fails alone, and over HTTP several are asked at once."""
+
+    async def over_the_web(url: str, way: str) -> None:
+        connection = Connection(server(url=url, type=way, headers={"X-Own": "mine"}), 10)
+        assert (await connection.call("header", {"name": "x-own"}, 100)).output == "mine"
+        await ask(connection)
 
     async def ask(connection: Connection) -> None:
         assert [tool.name for tool in await connection.tools()] == ["add", "slow", "header"]
@@ -176,13 +180,11 @@ async def test_the_official_servers(way: str) -> None:
         assert (await connection.call("add", {"a": 1, "b": 1}, 100)).output == "2"
         await connection.close()
 
-    if way == "stdio":
-        await ask(Connection(server(**OFFICIAL), 10))
-        return
-    with over_http(way) as url:
-        connection = Connection(server(url=url, type=way, headers={"X-Own": "mine"}), 10)
-        assert (await connection.call("header", {"name": "x-own"}, 100)).output == "mine"
-        await ask(connection)
+    ways = ("streamable-http", "sse")
+    with over_http(ways[0]) as http, over_http(ways[1]) as sse:
+        # Side by side, since each waits for the time of a request.
+        over_pipes = ask(Connection(server(**OFFICIAL), 10))
+        await asyncio.gather(over_pipes, *map(over_the_web, (http, sse), ways))
 
 
 @pytest.mark.slow
