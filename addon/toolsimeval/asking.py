@@ -1,8 +1,9 @@
 """What happens around each question of a run: sampling options, clocks, rate limits, and the record of it.
 
-A case sees an ordinary Send. Around it, in this order: the sampling profile's options are added; a question may take at
-most ``seconds``, however slowly its answer trickles in; a rate limit (429, or 503 with Retry-After) is waited out and
-does not count as the model's time; the question and its answer are recorded.
+A case sees an ordinary Send. Around it, in this order: the sampling profile's options are added, and a ``tool_choice``
+among them replaces the case's own in a question with tools; a question may take at most ``seconds`` (None: no limit),
+however slowly its answer trickles in; a rate limit (429, or 503 with Retry-After) is waited out and does not count as
+the model's time; the question and its answer are recorded.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ FIRST_WAIT_SECONDS = 1.0
 class Asking:
     """A Send for one run, with its record."""
 
-    def __init__(self, send: Send, options: Mapping[str, Any], seconds: float) -> None:
+    def __init__(self, send: Send, options: Mapping[str, Any], seconds: float | None) -> None:
         self._send = send
-        self._options = options
+        self._options = {name: value for name, value in options.items() if name != "tool_choice"}
+        self._tool_choice = options.get("tool_choice", "")
         self._seconds = seconds
         self._last: tuple[Message, ...] = ()
         self.steps: list[dict[str, Any]] = []
@@ -40,6 +42,8 @@ class Asking:
     async def __call__(self, request: Request) -> Answer:
         """Ask. Raises ProviderError."""
         request = replace(request, options={**self._options, **request.options})
+        if self._tool_choice and request.tools:
+            request = replace(request, tool_choice=self._tool_choice)
         step = self._note(request)
         started, waited = monotonic(), self.waited
         try:

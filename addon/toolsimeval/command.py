@@ -15,7 +15,7 @@ from pathlib import Path
 import openai
 from toolsimlib.command_line import UsageError
 
-from toolsimeval import compare, flags, join, journal, measure, report, settings
+from toolsimeval import catalogue, compare, flags, join, journal, measure, report, settings
 from toolsimeval.case import Run
 from toolsimeval.journal import Journal, NotAReport, Secrets
 from toolsimeval.markdown import rate_text
@@ -74,17 +74,23 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         if offline:
             url = await stack.enter_async_context(scripted_provider())
             args.models = MODEL
-        elif not args.models:
-            args.models = settings.default_models(url, await _served(url, key, args))
-        setup = settings.setup(args, offline=offline)
+        served = [] if offline or catalogue.are_ids(args.models) else await _served(url, key, args)
+        if not args.models:
+            args.models = settings.default_models(url, served)
+        setup = settings.setup(args, offline=offline, served=served)
         jobs = measure.plan(setup.cells, setup.cases, args.trials)
+        if not args.quiet:
+            print(f"{SCRIPTED}: no model is asked" if offline else f"asking {url}: {_models(setup)}", flush=True)
+            if gone := catalogue.missing(args.models, served) if served else []:
+                print(f"not asked, since the server no longer lists them: {', '.join(gone)}", flush=True)
         log = Journal(folder, Secrets([key]))
         stack.callback(log.close)
         saved = {name: value for name, value in vars(args).items() if name not in _UNSAVED}
         log.write(journal.SETTINGS, report.as_text(saved))
-        target = Target(
-            url, key or "none", args.client_timeout, args.open_timeout, args.read_timeout or args.client_timeout
-        )
+        read_timeout = args.client_timeout if args.read_timeout is None else args.read_timeout
+        # 0 is no limit.
+        seconds = [limit or None for limit in (args.client_timeout, args.open_timeout, read_timeout)]
+        target = Target(url, key or "none", *seconds)
         started = await stack.enter_async_context(proxies(url, flows=folder / "flows" if args.flows else None))
         ways = Ways(target, started)
         stack.push_async_callback(ways.close)
@@ -92,7 +98,8 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         runs = _in_order(jobs, log.runs)
         report.write(log, runs, planned=len(jobs), target=SCRIPTED if offline else url, settings=saved)
     broken_off = f"broken off, {len(runs)} of {len(jobs)} runs made: " if interrupted else ""
-    print(f"{broken_off}{rate_text(Rate.of(runs))} right; {folder / 'report.html'}")
+    whose = f"{SCRIPTED}, no model: " if offline else ""
+    print(f"{whose}{broken_off}{rate_text(Rate.of(runs))} right; {folder / 'report.html'}")
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_WRONG if offline and not all(run.ok for run in runs) else EXIT_RIGHT
@@ -107,7 +114,9 @@ async def _measure(jobs: Sequence[Job], ways: Ways, log: Journal, args: Namespac
         def done(job: Job, run: Run | None) -> None:
             progress(job, None if run is None else log.add(run))
 
-        work = asyncio.create_task(measure.measure(open_jobs, ways, args.client_timeout, done, parallel=args.jobs))
+        work = asyncio.create_task(
+            measure.measure(open_jobs, ways, args.client_timeout or None, done, parallel=args.jobs)
+        )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, work.cancel)
@@ -127,10 +136,16 @@ def _in_order(jobs: Sequence[Job], runs: Sequence[Run]) -> list[Run]:
     return sorted((run for run in runs if run.key in place), key=lambda run: place[run.key])
 
 
+def _models(setup: settings.Setup) -> str:
+    return ", ".join(dict.fromkeys(cell.model for cell, _ in setup.cells))
+
+
 async def _served(url: str, key: str, args: Namespace) -> list[str]:
-    timeout = openai.Timeout(args.open_timeout)
+    timeout = openai.Timeout(args.open_timeout or None)
     async with openai.AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0, timeout=timeout) as client:
         try:
             return [model.id for model in (await client.models.list()).data]
         except openai.APIError as error:
+            if args.models:
+                return []
             raise UsageError(f"name the models with --models: {url} cannot say which it has ({error})") from error

@@ -32,9 +32,9 @@ def positive(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Return a time above zero. Raises ValueError."""
-    if not 0 < (number := float(text)) < 1e6:
-        raise ValueError(f"expected seconds above zero, got {text}")
+    """Return a time; 0 is none. Raises ValueError."""
+    if not 0 <= (number := float(text)) < 1e6:
+        raise ValueError(f"expected seconds, or 0 for no limit, got {text}")
     return number
 
 
@@ -59,7 +59,7 @@ class Flag:
 FLAGS = (
     Flag(
         "base-url",
-        "URL of an OpenAI-shaped server; without it the scripted provider answers, offline",
+        "URL of an OpenAI-shaped server; without it OpenRouter if its key is set, else the scripted provider, offline",
         "",
         env="BASE_URL",
         metavar="URL",
@@ -67,7 +67,8 @@ FLAGS = (
     Flag("key-env", "environment variable that holds the server's API key", "", metavar="NAME"),
     Flag(
         "models",
-        "models: names at the server, or ids, base ids, providers and tags of the catalogue; ! excludes, * is all",
+        "models: names at the server, or ids, base ids, providers and tags of the catalogue; * matches anything, "
+        "! excludes, all is the whole catalogue",
         "",
         env="MODEL_FILTER",
         metavar="LIST",
@@ -134,8 +135,14 @@ FLAGS = (
         env="TOOL_USE_MODE",
     ),
     Flag(
+        "tool-choice",
+        "tool_choice of each question with tools: auto, required, none or a tool's name; the mode decides by default",
+        "",
+        metavar="CHOICE",
+    ),
+    Flag(
         "tool-failure-policy",
-        "scenarios: whether a failed call ends the run",
+        "scenarios: whether a failed call ends the run, in any mode",
         "tolerated",
         choices=("fatal", "tolerated"),
         env="TOOL_FAILURE_POLICY",
@@ -149,7 +156,11 @@ FLAGS = (
         metavar="N",
     ),
     Flag(
-        "allowlist", "scenarios: tools on offer, or all", "state_get,state_patch", env="TOOL_ALLOWLIST", metavar="LIST"
+        "allowlist",
+        "scenarios: tools on offer, by name or profile (default, read, propose, all)",
+        "default",
+        env="TOOL_ALLOWLIST",
+        metavar="LIST",
     ),
     Flag(
         "fix-empty-final",
@@ -175,11 +186,25 @@ FLAGS = (
         env="FALLBACK_MATRIX",
         metavar="BOOL",
     ),
-    Flag("client-timeout", "seconds that one question may take", 120.0, seconds, env="CLIENT_TIMEOUT", metavar="S"),
-    Flag("open-timeout", "seconds that a connection may take", 10.0, seconds, env="OPEN_TIMEOUT", metavar="S"),
+    Flag(
+        "client-timeout",
+        "seconds that one question may take, 0 = no limit",
+        120.0,
+        seconds,
+        env="CLIENT_TIMEOUT",
+        metavar="S",
+    ),
+    Flag(
+        "open-timeout",
+        "seconds that a connection may take, 0 = no limit",
+        10.0,
+        seconds,
+        env="OPEN_TIMEOUT",
+        metavar="S",
+    ),
     Flag(
         "read-timeout",
-        "seconds of silence before a question has failed; the client timeout by default",
+        "seconds of silence before a question has failed, 0 = no limit; the client timeout by default",
         None,
         seconds,
         env="READ_TIMEOUT",

@@ -60,8 +60,8 @@ Progress = Callable[[Job, Run | None], None]
 """Called when a run starts (None) and when it is over."""
 
 
-async def measure(jobs: Iterable[Job], ways: Ways, seconds: float, done: Progress, *, parallel: int = 1) -> None:
-    """Make all runs, ``parallel`` models at a time; a question may take ``seconds``."""
+async def measure(jobs: Iterable[Job], ways: Ways, seconds: float | None, done: Progress, *, parallel: int = 1) -> None:
+    """Make all runs, ``parallel`` models at a time; a question may take ``seconds`` (None: no limit)."""
     by_model: dict[str, list[Job]] = {}
     for job in jobs:
         by_model.setdefault(job.cell.model, []).append(job)
@@ -78,7 +78,7 @@ async def measure(jobs: Iterable[Job], ways: Ways, seconds: float, done: Progres
             group.create_task(work())
 
 
-async def run(job: Job, ways: Ways, seconds: float) -> Run:
+async def run(job: Job, ways: Ways, seconds: float | None) -> Run:
     """Make one run. Never raises, except when cancelled."""
     captures: Captures | None = None
     asking: Asking | None = None

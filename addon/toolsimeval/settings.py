@@ -22,12 +22,14 @@ from toolsimeval.profiles import Sampling
 from toolsimeval.runtime.loop import LoopSettings
 from toolsimeval.scenarios import ScenarioSettings
 from toolsimeval.ways import CONTENT_TAGS
+from toolsimeval.workspace import TOOL_PROFILES
 
 APIS = ("chat", "responses")
+OPENROUTER = "https://openrouter.ai/api/v1"
 RESERVED = frozenset(
-    {"model", "messages", "input", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options", "store"}
+    {"model", "messages", "input", "tools", "parallel_tool_calls", "stream", "stream_options", "store"}
 )
-"""Request fields that the evaluation itself sets."""
+"""Request fields that the evaluation itself sets; it also sets tool_choice, but lets that be overridden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,10 @@ class Setup:
     cases: Sequence[Case]
 
 
-def setup(args: Namespace, *, offline: bool) -> Setup:
-    """Return what is to be asked. Raises UsageError."""
-    models = catalogue.select(args.models)
+def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setup:
+    """Return what is to be asked; ``served``: the models that the server lists. Raises UsageError."""
+    gone = set(catalogue.missing(args.models, served)) if served else set()
+    models = [model for model in catalogue.select(args.models, served) if model.id not in gone]
     if not models:
         raise UsageError("no model is selected; name some with --models")
     try:
@@ -57,8 +60,10 @@ def setup(args: Namespace, *, offline: bool) -> Setup:
 
 def base_url(args: Namespace, environment: Mapping[str, str]) -> str:
     """Return the server's base URL, "" for the scripted provider. Raises UsageError."""
-    if args.offline or not args.base_url:
+    if args.offline:
         return ""
+    if not args.base_url:
+        return OPENROUTER if environment.get(f"{ENV}API_KEY") else ""
     prefix = environment.get(f"{ENV}API_PREFIX", "")
     url: str = args.base_url.rstrip("/")
     if prefix and args.base_url == environment.get(f"{ENV}BASE_URL"):
@@ -90,11 +95,12 @@ def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
 
 
 def default_models(url: str, served: Sequence[str]) -> str:
-    """Return the models to ask by default: OpenRouter's stable ones, or a server's only one."""
-    if (urlsplit(url).hostname or "").endswith("openrouter.ai"):
-        return DEFAULT_MODELS
+    """Return the models to ask by default: a server's only one, or the stable ones of OpenRouter or its like."""
     if len(served) == 1:
         return served[0]
+    stable = {model.id for model in catalogue.select(DEFAULT_MODELS)}
+    if (urlsplit(url).hostname or "").endswith("openrouter.ai") or stable & set(served):
+        return DEFAULT_MODELS
     there = f"the server has {', '.join(served[:20])}" if served else "the server names none"
     raise UsageError(f"name the models with --models; {there}")
 
@@ -106,7 +112,8 @@ def _cases(suite: str, args: Namespace, offline: bool) -> list[Case]:
 
 def scenario_settings(args: Namespace) -> ScenarioSettings:
     """Return what the flags set for all scenarios."""
-    allowed = None if args.allowlist.strip() == "all" else tuple(words(args.allowlist))
+    named = words(args.allowlist)
+    allowed = None if "all" in named else tuple(tool for word in named for tool in TOOL_PROFILES.get(word, (word,)))
     loop = LoopSettings(
         tool_use_mode=args.tool_use_mode,
         tool_failure_policy=args.tool_failure_policy,
@@ -180,7 +187,17 @@ def _fields(args: Namespace) -> _Fields:
     if any(provider.values()):
         overrides["provider"] = {name: value for name, value in provider.items() if value}
     overrides |= _object(args.request_overrides, "--request-overrides")
-    return _Fields(_object(args.llm_options, "--llm-options"), overrides)
+    defaults = _object(args.llm_options, "--llm-options")
+    if choice := args.tool_choice or overrides.get("tool_choice") or defaults.get("tool_choice"):
+        overrides["tool_choice"] = _choice(choice)
+    return _Fields(defaults, overrides)
+
+
+def _choice(choice: Any) -> str:
+    named = choice.get("function", choice).get("name") if isinstance(choice, dict) else choice
+    if isinstance(named, str):
+        return named
+    raise UsageError("tool_choice: expected auto, required, none, a tool's name or the API's object for one")
 
 
 def _object(text: str, flag: str) -> dict[str, Any]:

@@ -24,9 +24,10 @@ class Target:
 
     base_url: str
     api_key: str = "none"
-    client_seconds: float = 120.0
-    open_seconds: float = 10.0
-    read_seconds: float = 120.0
+    client_seconds: float | None = 120.0
+    open_seconds: float | None = 10.0
+    read_seconds: float | None = 120.0
+    """None is no limit."""
 
 
 class Ways:

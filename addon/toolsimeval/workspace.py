@@ -17,6 +17,12 @@ from toolsimeval.runtime.turn import Tool
 WORKSPACE_ID = "ws_main"
 
 DEFAULT_ALLOWLIST = ("state_get", "state_patch")
+TOOL_PROFILES: Mapping[str, tuple[str, ...]] = {
+    "default": DEFAULT_ALLOWLIST,
+    "read": ("state_get",),
+    "propose": (*DEFAULT_ALLOWLIST, "facts_propose"),
+}
+"""Sets of tools on offer, by name."""
 
 _ID = {"type": "string", "description": "Id of the workspace"}
 

@@ -30,6 +30,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.asked: dict[str, int] = {}
         self.keys: set[str] = set()
+        self.models = ["openai/gpt-4o-mini", "google/gemini-2.0-flash-001", "x/unknown"]
 
     @property
     def url(self) -> str:
@@ -41,6 +42,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+    def do_GET(self) -> None:
+        models = [{"id": id, "object": "model", "created": 0, "owned_by": "x"} for id in self.server.models]
+        self.answer(200, {"object": "list", "data": models})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -251,3 +256,21 @@ def test_the_same_seed_asks_the_same(server: Server, tmp_path: Path) -> None:
         cases.append([json.loads(line)["case"] for line in (folder(out) / "runs.jsonl").read_text().splitlines()])
     assert len(cases[0]) == 6
     assert cases[0] == cases[1] != cases[2]
+
+
+@pytest.mark.slow
+def test_the_predecessors_variables_alone(server: Server, tmp_path: Path) -> None:
+    """They ask the server: the default models that it lists, as often as is said, and the rest is named."""
+    asked = {"BASE_URL": server.url, "API_KEY": KEY, "TRIALS": "2", "SCENARIOS": "chat_only", "CLIENT_TIMEOUT": "0"}
+    variables = {f"OPENROUTER_{name}": value for name, value in asked.items()}
+    command = [*COMMAND, "--out", str(tmp_path), "--way", "native"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env={**environment(), **variables}, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    first, second, last = done.stdout.splitlines()
+    assert first == f"asking {server.url}: openai/gpt-4o-mini, google/gemini-2.0-flash-001"
+    assert second.startswith("not asked, since the server no longer lists them: openai/gpt-4.1-mini, ")
+    assert last.startswith("4/4 ")
+    assert server.asked == {"openai/gpt-4o-mini": 2, "google/gemini-2.0-flash-001": 2}
+    assert server.keys == {KEY}

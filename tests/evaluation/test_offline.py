@@ -23,6 +23,8 @@ def test_all_scenarios_are_right_by_both_apis_whole_and_streamed(tmp_path: Path)
     command = [*COMMAND, "--offline", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    for line in (done.stdout.splitlines()[0], done.stdout.splitlines()[-1]):
+        assert line.startswith("the scripted provider (offline)")
     [folder] = tmp_path.iterdir()
     report = json.loads((folder / "report.json").read_text())
     count = 4 * len(SCENARIOS)

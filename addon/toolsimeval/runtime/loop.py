@@ -6,12 +6,13 @@ It ends in one of these ways (``Outcome.stop``):
 |---|---|
 | ``answer`` | an answer without calls |
 | ``no_call`` | the same, in mode ``enforced``, when no tool was ever called |
-| ``tool_failed`` | a call failed and the failure policy is ``fatal`` |
+| ``tool_failed`` | a call failed, or came though no tools were on offer, and the failure policy is ``fatal`` |
 | ``max_turns`` | the model was still calling after ``max_turns`` questions |
 
 Modes: ``enforced`` asks for a call (``required``) until one was made; ``relaxed`` leaves it to the model, and asks
 without tools (up to ``fallback_retry_count`` times) if the provider refuses the request; ``disabled`` offers no tools
-and runs no calls.
+and runs no calls. ``fatal`` is the same in each: what fails is not tried in another way, so ``relaxed`` does not ask
+without tools either.
 
 A call's id is the only link from a result to its call, and models repeat ids: a call whose id is already in the
 conversation gets a new id in the history, so that results never mix.
@@ -105,6 +106,9 @@ class ToolLoopRunner:
                 continue
             # Calls from a model that was offered no tools are text.
             if not answer.calls or not tools:
+                if answer.calls and settings.tool_failure_policy == "fatal":
+                    stop = "tool_failed"
+                    break
                 stop = "no_call" if self._is_call_missing(conversation) else "answer"
                 break
             if not await self._run_calls(conversation):
@@ -125,7 +129,8 @@ class ToolLoopRunner:
         forced = bool(tools) and self._is_call_missing(conversation)
         messages = tuple(conversation.messages)
         request = Request(messages, tools, "required" if forced else "auto", settings.parallel, settings.options)
-        retries = settings.fallback_retry_count if settings.tool_use_mode == "relaxed" else 0
+        may_retry = settings.tool_use_mode == "relaxed" and settings.tool_failure_policy == "tolerated"
+        retries = settings.fallback_retry_count if may_retry else 0
         while True:
             self._trace({"step": "request", "messages": len(messages), "tools": [tool.name for tool in request.tools]})
             try:

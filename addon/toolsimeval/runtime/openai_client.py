@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -73,7 +73,7 @@ async def _chat(client: openai.AsyncOpenAI, model: str, request: Request, stream
     body: dict[str, Any] = {"model": model, "messages": list(request.messages)}
     if request.tools:
         body["tools"] = [{"type": "function", "function": _declared(tool)} for tool in request.tools]
-        body["tool_choice"] = request.tool_choice
+        body["tool_choice"] = _choice(request.tool_choice, lambda name: {"function": {"name": name}})
         if not request.parallel:
             body["parallel_tool_calls"] = False
     extra = dict(request.options)
@@ -83,6 +83,10 @@ async def _chat(client: openai.AsyncOpenAI, model: str, request: Request, stream
     body |= {"stream": True, "stream_options": {"include_usage": True}}
     async with await client.chat.completions.create(**body, extra_body=extra) as chunks:
         return await _streamed_chat(chunks)
+
+
+def _choice(choice: str, named: Callable[[str], dict[str, Any]]) -> str | dict[str, Any]:
+    return choice if choice in ("auto", "required", "none") else {"type": "function", **named(choice)}
 
 
 def _declared(tool: Tool) -> dict[str, Any]:
@@ -145,7 +149,7 @@ async def _responses(client: openai.AsyncOpenAI, model: str, request: Request, s
     if request.tools:
         # In this API strict is the default, unlike in chat completions.
         body["tools"] = [{"type": "function", **_declared(tool), "strict": tool.strict} for tool in request.tools]
-        body["tool_choice"] = request.tool_choice
+        body["tool_choice"] = _choice(request.tool_choice, lambda name: {"name": name})
         if not request.parallel:
             body["parallel_tool_calls"] = False
     extra = dict(request.options)

@@ -9,7 +9,8 @@ from typing import Any, Literal
 Message = dict[str, Any]
 """A chat completions message: ``role``, ``content``, and for tools ``tool_calls`` or ``tool_call_id``."""
 
-ToolChoice = Literal["auto", "required", "none"]
+ToolChoice = str
+"""``auto``, ``required``, ``none``, or the name of the tool that must be called."""
 Finish = Literal["stop", "tool_calls", "length", "content_filter", "unknown"]
 
 

@@ -112,3 +112,15 @@ def test_common_prefix() -> None:
     """Up to the first difference, or the end of the shorter one."""
     assert common_prefix([1, 2, 3], [1, 2, 4, 3]) == 2
     assert common_prefix([], [1]) == common_prefix([1], []) == 0
+
+
+async def test_a_tool_choice_replaces_the_cases_own() -> None:
+    """Only where tools are on offer; and a question without a limit of time is asked."""
+    model = Model(Answer("a"), Answer("b"))
+    ask = Asking(model, {"tool_choice": "echo", "seed": 1}, None)
+    await ask(Request((USER,), TOOLS, "auto"))
+    await ask(Request((USER,)))
+    assert [(request.tool_choice, request.options) for request in model.requests] == [
+        ("echo", {"seed": 1}),
+        ("auto", {"seed": 1}),
+    ]

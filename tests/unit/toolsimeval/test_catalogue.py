@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from toolsimeval.catalogue import CATALOGUE, Model, is_selected, select
+from toolsimeval.catalogue import CATALOGUE, Model, is_selected, missing, select
 
 
 def ids(words: str) -> list[str]:
@@ -27,6 +27,11 @@ def test_ids_are_unique() -> None:
         ("local,!qwen", ["llama3.2", "smollm2"]),
         ("mine,!mine", []),
         ("local,!qwen,qwen3:8b", ["llama3.2", "smollm2", "qwen3:8b"]),
+        ("google,!google/gemini-*,!google/gemma-3-27b-it:*", []),
+        ("free,!google/gemma-3-27b-it", ["google/gemma-3-27b-it:free", "meta-llama/llama-3.3-70b-instruct:free"]),
+        ("google/gemma-3-27b-it:*", ["google/gemma-3-27b-it", "google/gemma-3-27b-it:free"]),
+        ("unreliable", ["qwen-0.5b", "qwen-1.5b"]),
+        ("no/such-*", []),
     ],
 )
 def test_words_select(words: str, expected: list[str]) -> None:
@@ -36,7 +41,9 @@ def test_words_select(words: str, expected: list[str]) -> None:
 
 def test_everything_and_a_tag() -> None:
     """``*`` is the whole catalogue, a tag the models that have it."""
-    assert ids("*") == [model.id for model in CATALOGUE]
+    assert ids("*") == ids("all") == [model.id for model in CATALOGUE]
+    assert ids("!google/gemini-2.0-flash-001:*") == [id for id in ids("stable") if id != "google/gemini-2.0-flash-001"]
+    assert ids("all,!reliable") == [model.id for model in CATALOGUE if not model.tool_calling_reliable]
     assert ids("stable") == [model.id for model in CATALOGUE if "stable" in model.tags]
     assert not {"stable"} & {tag for model in select("*,!stable") for tag in model.tags}
 
@@ -46,3 +53,12 @@ def test_selection_by_word() -> None:
     model = Model("a/b", "b", "a", ("tools",))
     assert all(is_selected(model, (word,)) for word in ("a/b", "b", "a", "tools", "*"))
     assert not is_selected(model, ("c",))
+
+
+def test_what_the_server_lists() -> None:
+    """A pattern selects from it too; what it no longer lists is missing, unless it was named by its exact id."""
+    served = ["google/gemini-9", "google/gemini-2.5-pro", "x/y:free"]
+    assert [model.id for model in select("*:free", served)][-1] == "x/y:free"
+    assert [model.id for model in select("google/gemini-*", served)][-1] == "google/gemini-9"
+    assert missing("google", served) == [id for id in ids("google") if id != "google/gemini-2.5-pro"]
+    assert missing("google/gemini-2.5-flash,mine", served) == []

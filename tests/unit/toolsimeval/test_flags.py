@@ -51,6 +51,12 @@ def test_a_bad_variable_is_named(name: str, value: str) -> None:
         parser({f"OPENROUTER_{name}": value})
 
 
+def test_a_time_of_zero() -> None:
+    """It is no limit, and not an error."""
+    assert parser({"OPENROUTER_CLIENT_TIMEOUT": "0"}).parse_args(["--read-timeout", "0"]).read_timeout == 0
+    assert parser({"OPENROUTER_CLIENT_TIMEOUT": "0"}).parse_args([]).client_timeout == 0
+
+
 def test_verbosity() -> None:
     """VERBOSE is 0, 1 or 2; each -v is one more."""
     assert parser({"VERBOSE": "2"}).parse_args([]).verbose == 2

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 import pytest
 from toolsimeval.flags import parser
-from toolsimeval.settings import RESERVED, Setup, api_key, base_url, default_models, setup
+from toolsimeval.settings import RESERVED, Setup, api_key, base_url, default_models, scenario_settings, setup
 from toolsimlib.command_line import UsageError
 
 LIVE = ("--base-url", "http://127.0.0.1:1/v1", "--models", "a,b")
@@ -121,6 +121,8 @@ def test_what_makes_no_sense_is_refused_before_anything_is_asked(arguments: tupl
 def test_the_base_url() -> None:
     """The flag, or the predecessor's variable with its prefix; --offline overrides both."""
     assert base_url(args(), {}) == ""
+    assert base_url(args(), {"OPENROUTER_API_KEY": "k"}) == "https://openrouter.ai/api/v1"
+    assert base_url(args("--offline"), {"OPENROUTER_API_KEY": "k"}) == ""
     assert base_url(args("--base-url", "http://a/v1/"), {"OPENROUTER_API_PREFIX": "/x"}) == "http://a/v1"
     environment = {"OPENROUTER_BASE_URL": "https://openrouter.ai", "OPENROUTER_API_PREFIX": "/api/v1"}
     assert base_url(args(**environment), environment) == "https://openrouter.ai/api/v1"
@@ -158,3 +160,32 @@ def test_models_that_nobody_named() -> None:
     assert default_models("https://openrouter.ai/api/v1", ["x", "y"]) == "stable"
     with pytest.raises(UsageError, match="x, y"):
         default_models("http://a/v1", ["x", "y"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--tool-choice", "state_get"),
+        ("--request-overrides", '{"tool_choice": "state_get"}'),
+        ("--request-overrides", '{"tool_choice": {"type": "function", "function": {"name": "state_get"}}}'),
+        ("--llm-options", '{"tool_choice": {"type": "function", "name": "state_get"}}'),
+    ],
+)
+def test_a_tool_choice_of_ones_own(arguments: tuple[str, ...]) -> None:
+    """By a flag or among the fields, in either API's form."""
+    assert live(*arguments).cells[0][1]["tool_choice"] == "state_get"
+    with pytest.raises(UsageError, match="tool_choice"):
+        live("--request-overrides", '{"tool_choice": 1}')
+
+
+def test_tool_profiles() -> None:
+    """A word for several tools, beside tools by name."""
+    assert scenario_settings(args()).allowed == ("state_get", "state_patch")
+    assert scenario_settings(args("--allowlist", "read,facts_propose")).allowed == ("state_get", "facts_propose")
+    assert scenario_settings(args("--allowlist", "all")).allowed is None
+
+
+def test_models_that_the_server_no_longer_lists() -> None:
+    """Those of a word are left out."""
+    asked = setup(args(*LIVE[:2], "--models", "google,mine"), offline=False, served=["google/gemini-2.5-pro"])
+    assert [cell.model for cell, _ in asked.cells] == ["google/gemini-2.5-pro", "mine"]

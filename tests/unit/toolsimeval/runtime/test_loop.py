@@ -95,6 +95,17 @@ async def test_the_failure_policy(policy: str, stop: str) -> None:
     assert len(outcome.executions) == (1 if policy == "fatal" else 2)
 
 
+@pytest.mark.parametrize("mode", ["relaxed", "enforced", "disabled"])
+async def test_fatal_is_the_same_in_every_mode(mode: str) -> None:
+    """What fails is not tried in another way: a call though none is on offer, or tools that the provider refuses."""
+    unknown = Answer("", (Call("1", "fail", "{}"),), "tool_calls")
+    assert (await run(Model(unknown), tool_failure_policy="fatal", tool_use_mode=mode)).stop == "tool_failed"
+    refusing = Model(REFUSED, Answer("In words."))
+    with pytest.raises(ProviderError):
+        await run(refusing, tool_failure_policy="fatal", tool_use_mode=mode, fallback_retry_count=1)
+    assert len(refusing.requests) == 1
+
+
 async def test_enforced_asks_for_a_call_until_there_is_one() -> None:
     """A call is required at first and optional afterwards; an answer in words alone is no success."""
     model = Model(calls("{}"), Answer("Done."))

@@ -256,3 +256,23 @@ async def test_arguments_that_came_as_an_object() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "echo", "arguments": {"a": 1}}}
     answer = await send_by(says(completion(content=None, tool_calls=[call])))(REQUEST)
     assert answer.calls == (Call("1", "echo", '{"a": 1}'),)
+
+
+@pytest.mark.parametrize(
+    ("api", "expected"),
+    [
+        ("chat", {"type": "function", "function": {"name": "echo"}}),
+        ("responses", {"type": "function", "name": "echo"}),
+    ],
+)
+async def test_the_tool_that_must_be_called(api: Api, expected: dict[str, Any]) -> None:
+    """Each API has its own form for one tool's name."""
+    asked: list[Any] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(json.loads(request.content)["tool_choice"])
+        return httpx2.Response(500, json={})
+
+    with pytest.raises(ProviderError):
+        await send_by(answer, api)(Request(MESSAGES, (TOOL,), "echo"))
+    assert asked == [expected]
