@@ -7,8 +7,9 @@ builds no values: the form is parsed once, when it is complete.
    the ``+ - * /`` of a sum between two words. Strings are quoted by ``"`` or ``'``. A string, a bracket or a word
    begins only where a value or a key may stand. Anything else is not a form.
 2. An object that may be a call has only the keys of a call, a ``name`` on offer, and a ``type`` of calls. These are the
-   outermost object, the objects in an outermost array, and those under ``function`` and ``tool_calls``. Keys are
-   compared from their first character on, so that other JSON is released at once.
+   outermost object, the objects in an outermost array, and those under ``function`` and ``tool_calls``. Its arguments
+   may also stand beside the ``name``, under the tool's own parameters; or under the tool's name in place of all that
+   (``unwrap``). Keys are compared from their first character on, so that other JSON is released at once.
 3. An array that may hold calls holds only objects.
 4. In a fence, the closing mark ends a JSON form that lacks its last brackets.
 5. Gemma's braces hold any text, since its strings may have lost their quotes: only brackets outside quotes count.
@@ -19,7 +20,7 @@ builds no values: the form is parsed once, when it is complete.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -34,6 +35,8 @@ from toolsimlib.response.call_syntax import (
 from toolsimlib.response.gemma_braces import QUOTE, read_gemma
 from toolsimlib.response.named_json import read_braces
 from toolsimlib.response.same_call import REPEATED_CALL, LoopDetector
+from toolsimlib.response.toolbox import Toolbox
+from toolsimlib.response.unwrap import unwrap
 from toolsimlib.response.written import Written, read_json
 
 UNTAGGED_FENCED = "UNTAGGED_FENCED"
@@ -44,12 +47,10 @@ UNTAGGED_RECORD = "UNTAGGED_RECORD"
 Kind = Literal["json", "syntax", "record", "list", "strings", "braces", "gemma"]
 
 _KEYS = (
-    *("name", "arguments", "parameters", "args", "input", "type", "id", "call_id"),
+    *("name", "arguments", "parameters", "params", "args", "input", "type", "id", "call_id"),
     *("function", "custom", "tool_calls"),
 )
 """The keys of a call in any spelling."""
-
-_MAX_KEY = max(map(len, _KEYS))
 
 _TYPES = ("function", "tool_call", "function_call", "tool_use", "custom")
 """Values of ``type`` in a call; in a schema it is ``object``."""
@@ -80,14 +81,14 @@ _DEPTH_OF_KEYS: Mapping[Kind, int] = {"syntax": 1, "record": 1, "list": 2}
 
 
 class Form:
-    """One form. ``offers`` returns whether a name is a tool on offer; ``mark`` is the mark of the fence around it.
+    """One form. ``toolbox``: the tools on offer; ``mark``: the mark of the fence around it.
 
     ``repair``: whether slips may be mended.
     """
 
-    def __init__(self, kind: Kind, offers: Callable[[str], bool], mark: str = "", *, repair: bool = True) -> None:
+    def __init__(self, kind: Kind, toolbox: Toolbox, mark: str = "", *, repair: bool = True) -> None:
         self.kind, self._repair = kind, repair
-        self._offers = offers
+        self._toolbox = toolbox
         # Outside strings only calls in a programmer's syntax have escapes: in names and keys.
         self._word = _ESCAPED_WORD if kind in ("syntax", "list") and repair else _WORD
         self._fenced = bool(mark)
@@ -101,6 +102,7 @@ class Form:
         self._quote = ""  # What ends the open string.
         self._in_word = False
         self._key = ""  # The last key of a call (rule 2).
+        self._parameters: Collection[str] = ()  # Those of the tool that the open call names.
         self._role: Literal["key", "value"] | None = None  # The role of the open string or word in a call.
         self._token = ""  # That string or word, as far as it has been read.
         self._copied = 0  # How far the current text has been added to ``_text``.
@@ -132,7 +134,10 @@ class Form:
             case "json":
                 code = UNTAGGED_FENCED if self._fenced else UNTAGGED_BARE
                 if not self.is_loop:
-                    return read_json(text, closed=True, repair=self._repair), code
+                    calls = read_json(text, closed=True, repair=self._repair)
+                    if not self._repair:
+                        return calls, code
+                    return [part for call in calls for part in unwrap(call, self._toolbox.parameters)], code
                 calls = read_json(f"{text[: self._loop.first_end]}]", closed=True, repair=True)
                 return [*calls[:-1], replace(calls[-1], codes=(*calls[-1].codes, REPEATED_CALL))], code
             case "syntax" | "list" if self._repair and (plain := without_escapes(text)) != text:
@@ -306,7 +311,9 @@ class Form:
         if self.kind == "json":
             key = self._key if holds == _CALL else ""
             if char == "{" and (holds in (_OUTERMOST, _CALLS) or key in ("function", "custom")):
-                inner = _CALL
+                inner, self._parameters = _CALL, ()
+            elif char == "[" and self._names_tool(key):
+                return False
             elif char == "[" and (holds == _OUTERMOST or key == "tool_calls"):
                 inner = _CALLS
         self._stack.append((_PAIRS[char], inner))
@@ -330,9 +337,15 @@ class Form:
             return False
         if holds == _CALL and self._last in "{,":
             self._role = "key"
-        elif holds == _CALL and self._key in ("name", "type"):
+        elif holds == _CALL and self._names_tool(self._key):
+            return False
+        elif holds == _CALL and self._key in ("name", "function", "type") and self._key not in self._parameters:
             self._role = "value"
         return True
+
+    def _names_tool(self, key: str) -> bool:
+        """Return whether that key of a call is the name of a tool, and its value the arguments."""
+        return bool(key) and key not in _KEYS and key not in self._parameters
 
     def _grow(self, text: str) -> int:
         """Extend the open string or word; return how many of the characters a call allows there (rule 2).
@@ -344,19 +357,26 @@ class Form:
         length = len(self._token)
         self._token += text
         if self._role == "key":
-            ends = range(min(len(self._token), _MAX_KEY), length - 1, -1)
-            return next(end for end in ends if any(key.startswith(self._token[:end]) for key in _KEYS)) - length
+            ends = range(length + 1, len(self._token) + 1)
+            broken = next((end for end in ends if not self._may_be_key(self._token[:end])), len(self._token) + 1)
+            return broken - 1 - length
         return min(len(self._token), _MAX_NAME) - length
+
+    def _may_be_key(self, start: str) -> bool:
+        if any(key.startswith(start) for key in (*_KEYS, *self._parameters)):
+            return True
+        return self._repair and self._toolbox.has_prefix(start)
 
     def _end_token(self) -> bool:
         role, token = self._role, self._token
         self._role, self._token = None, ""
         if role == "key":
             self._key = token
-            return token in _KEYS
-        if role == "value":
-            return self._offers(token) if self._key == "name" else token in _TYPES
-        return True
+            return token in _KEYS or token in self._parameters or (self._repair and self._toolbox.offers(token))
+        if role == "value" and self._key != "type":
+            self._parameters = self._toolbox.parameters(token) or () if self._repair else ()
+            return self._toolbox.offers(token)
+        return role is None or token in _TYPES
 
 
 def end_of(pattern: re.Pattern[str], text: str, pos: int, stop: int | None = None) -> int:

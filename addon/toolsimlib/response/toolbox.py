@@ -17,7 +17,8 @@ the operator's lists exclude its name, however it is spelled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from toolsimlib.plan import Plan, Tool
@@ -44,6 +45,7 @@ class Toolbox:
     def __init__(self, plan: Plan) -> None:
         policy = plan.policy
         self._tools = {tool.name: tool for tool in plan.tools}
+        self._sorted = sorted(self._tools)
         self._masked = plan.masked | policy.tool_denylist
         self._repairs = policy.repair == "safe"
         self._passes_unknown = policy.unknown_tool == "call" and UNKNOWN_TOOL not in plan.asks
@@ -67,6 +69,17 @@ class Toolbox:
     def spellings(self) -> list[str]:
         """The names, and with repairs what their near spellings have in common, sorted."""
         return sorted({*self._tools, *(map(common_spelling, self._tools) if self._repairs else ())})
+
+    def has_prefix(self, start: str) -> bool:
+        """Return whether the name of a tool on offer begins with ``start``."""
+        place = bisect_left(self._sorted, start)
+        return place < len(self._sorted) and self._sorted[place].startswith(start)
+
+    def parameters(self, name: str) -> Collection[str] | None:
+        """Return the names of the parameters of the tool on offer that ``name`` means, None if it means none."""
+        tool = self.written(name).tool
+        declared = (tool.parameters or {}).get("properties") if tool is not None else None
+        return None if tool is None else tuple(declared) if isinstance(declared, Mapping) else ()
 
     def __getitem__(self, name: str) -> Tool:
         """Return the tool on offer that the model is shown under ``name``."""

@@ -8,7 +8,8 @@ bare or in a code fence. In addition to tagged blocks, these count:
            | "```" list "```" NEWLINE
     bare  := form+ NEWLINE                     nothing else on its lines; "," or ";" may stand between forms
     form  := object | array | syntax | record | list | braces
-    object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}]
+    object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}];
+                                               and see unwrap
     syntax := name(…)                          see call_syntax; in a code fence also printed or assigned: see statement
     list  := [name(…), …] | ["name(…)", …]
     braces := name{…}                          what is left of some models' own forms: see opening
@@ -69,7 +70,7 @@ class Untagged:
         self._at = Cursor()
         self._prose = Prose()
         self._held = HeldUnits()
-        self._form = Form("json", judge.toolbox.offers)  # The current form.
+        self._form = Form("json", judge.toolbox)  # The current form.
         self._mark = ""  # The opening mark of the open fence that may hold calls, "" outside one.
         self._statement: Statement | None = None  # The code around the calls in that fence, if it is a code fence.
         self._has_python = False  # Whether the run of units holds a statement of Python (rule 2).
@@ -286,7 +287,7 @@ class Untagged:
         elif opening == "syntax" or (opening and opening != "fence" and opening != "code" and start == pos):
             self._held.join_tail()
             self._extend_unit(start or pos)
-            self._form = Form(opening, self._judge.toolbox.offers, self._mark, repair=self._repair)
+            self._form = Form(opening, self._judge.toolbox, self._mark, repair=self._repair)
             self.state = self.state_form
         elif opening is None or self._held.is_open:
             return False

@@ -1,7 +1,8 @@
 """The calls written in the body of a block, as source text, before any tool is looked up.
 
     json := call | "[" call* "]" | call call…       commas, semicolons and whitespace may stand between calls
-    call := {"name": …, "arguments": …}             or "parameters", "args", "input" for "arguments"
+    call := {"name": …, "arguments": …}             or "parameters", "params", "args", "input" for "arguments"
+          | {"function": …, "arguments": …}         the name as a string
           | {"function": call} | {"custom": call}   OpenAI's own wrappers
           | {"tool_calls": [call, …]}
     xml  := <name>…</name> (<key>value</key>)*
@@ -34,7 +35,7 @@ MAX_CALLS = 64
 _MAX_MEMBERS = 256
 """Top-level members of a call: its name, its arguments, and a few that nobody asked for."""
 
-_ARGUMENTS_ALIASES = ("parameters", "args", "input")
+_ARGUMENTS_ALIASES = ("parameters", "params", "args", "input")
 """What models write instead of ``arguments``."""
 
 _WRAPPERS = ("function", "custom")
@@ -71,7 +72,7 @@ class Written:
     ``name`` None: it cannot be read. ``broken``: the rest cannot be read. ``aliased``: values under keys that models
     write instead of ``arguments``. ``elements``: the parameters of the XML form, raw, in order. ``codes`` name the
     repairs that left all values unchanged, ``mends`` those that changed text. ``values``: those of a call in a
-    programmer's syntax, each with its keyword or None. ``unknown``: the keys that no call has.
+    programmer's syntax, each with its keyword or None. ``unknown``: what stands under keys that no call has.
     """
 
     source: str
@@ -83,7 +84,7 @@ class Written:
     codes: tuple[str, ...] = ()
     mends: tuple[str, ...] = ()
     values: tuple[tuple[str | None, Json], ...] | None = None
-    unknown: tuple[str, ...] = ()
+    unknown: Mapping[str, Json] = field(default_factory=dict)
 
 
 class _NotJson(ValueError):
@@ -249,9 +250,9 @@ def _tool_calls(body: str) -> list[Written] | None:
     listed = got[0].get("tool_calls")
     if listed is None or not isinstance(listed.value, list) or not listed.value:
         return None
-    unknown = tuple(key for key in got[0] if key != "tool_calls" and key not in _CALL_KEYS)
+    unknown = {key: got[0][key] for key in got[0] if key != "tool_calls" and key not in _CALL_KEYS}
     calls = read_json(listed.source, closed=True, repair=True)
-    return [replace(call, codes=(FUNCTION_WRAPPER, *call.codes), unknown=unknown + call.unknown) for call in calls]
+    return [replace(call, codes=(FUNCTION_WRAPPER, *call.codes), unknown={**unknown, **call.unknown}) for call in calls]
 
 
 def _space_end(text: str, at: int) -> int:
@@ -284,23 +285,26 @@ def _next_call(body: str, at: int, *, closed: bool) -> tuple[Written | None, int
 
 def _call(source: str, members: dict[str, Json], *, repair: bool) -> Written:
     codes: tuple[str, ...] = ()
-    unknown: list[str] = []
+    unknown: dict[str, Json] = {}
+    named = "name"
     if repair and "name" not in members:
         for key in _WRAPPERS:
             inner = read_object(members[key].source, 0) if key in members else None
             if inner is not None:
-                unknown = [other for other in members if other not in _CALL_KEYS and other != key]
+                unknown = {other: members[other] for other in members if other not in _CALL_KEYS and other != key}
                 members, codes = inner[0], (FUNCTION_WRAPPER,)
                 break
-    unknown += [other for other in members if other not in _CALL_KEYS]
-    name = members["name"].value if "name" in members else None
+        else:
+            named = "function"
+    unknown |= {other: members[other] for other in members if other not in _CALL_KEYS and other != named}
+    name = members[named].value if named in members else None
     return Written(
         source,
         name if isinstance(name, str) and name.strip() else None,
         arguments=members.get("arguments"),
         aliased={key: members[key] for key in _ARGUMENTS_ALIASES if key in members},
         codes=codes,
-        unknown=tuple(unknown),
+        unknown=unknown,
     )
 
 

@@ -6,14 +6,26 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.answers import plan
+from toolsimlib.plan import Tool
 from toolsimlib.response.form import Form, Kind
+from toolsimlib.response.toolbox import Toolbox
+
+TOOLBOX = Toolbox(
+    plan(
+        "chat",
+        "chat",
+        True,
+        [Tool(name, name, parameters={"properties": {"a": {}, "type": {}}}) for name in ("f", "g")],
+    )
+)
 
 
 def read(
     text: str, kind: Kind = "json", mark: str = "", size: int = 0, *, repair: bool = True
 ) -> tuple[int, bool | None]:
     """Return where a form is decided, and how, for a text in pieces of ``size`` characters."""
-    form = Form(kind, {"f", "g"}.__contains__, mark, repair=repair)
+    form = Form(kind, TOOLBOX, mark, repair=repair)
     done, rest = 0, ""
     head = text.index("{") + 1 if kind in ("braces", "gemma") else 0  # The head is complete before a form is started.
     cuts = [cut for cut in range(0, len(text), size or len(text)) if not 0 < cut < head]
@@ -33,6 +45,9 @@ WHOLE: list[tuple[Kind, str]] = [
     ("json", "{'name': 'f', name: \"g\"}"),
     ("json", '{"tool_calls": [{"function": {"name": "f", "arguments": "\\"{"}}]}'),
     ("json", "{}"),
+    ("json", '{"name": "f", "a": [1], "type": "x"}'),
+    ("json", '{"function": "f", "params": {"a": 1}}'),
+    ("json", '[{"f": {"a": 1}}, {"g": {}, "f": {"a": "}"}}]'),
     ("syntax", "(a=1, b=[(2)])".replace("(2)", "2")),
     ("syntax", '("x)", \'y\\\')\', {"k": True})'),
     ("json", '{"name": "f", "arguments": {"a": 3 * 60, "b": 1 + 2 - 3}}'),
@@ -77,6 +92,15 @@ def test_whole_forms_end_where_they_end(kind: Kind, text: str, size: int) -> Non
         ("json", '{"arguments": {"a": "1" * 2}}', 24),
         ("json", '{"name": "f" * 2}', 13),
         ("json", '{"function": {"name": "h"', 24),
+        ("json", '{"function": "h", ', 15),
+        ("json", '{"name": "f", "b": 1}', 16),
+        ("json", '[{"name": "f", "a": 1}, {"a": 1}]', 27),
+        ("json", '{"a": 1, "name": "f"}', 3),
+        ("json", '{"fun": {}}', 5),
+        ("json", '{"f": [1]}', 6),
+        ("json", '{"f": "x"}', 6),
+        ("json", '{"f": 1}', 6),
+        ("json", '{"h": {}}', 2),
         ("json", '{"arguments": <', 14),
         ("syntax", "(a::int)", 3),
         ("list", "[f(1), 'x']", 8),
