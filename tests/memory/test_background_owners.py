@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -31,12 +30,6 @@ def proxy(backend: TextBackend, store: str, **options: Any) -> Mitmdump:
     return Mitmdump(backend.url, toolsim_backend="chat", toolsim_store=store, allow_crashes=True, **options)
 
 
-def kill(running: Mitmdump) -> None:
-    assert running._process is not None
-    running._process.send_signal(signal.SIGKILL)
-    running._process.wait()
-
-
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])
 def test_a_proxy_that_dies(kind: str, backend: TextBackend, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Its answers have failed once its lease has expired, and stay so; those that were finished are all there."""
@@ -47,7 +40,7 @@ def test_a_proxy_that_dies(kind: str, backend: TextBackend, tmp_path: Path, requ
         lost = start(client, input="Count", stream=True)
         id = next(lost).response.id
         until(lambda: client.responses.retrieve(id).status == "in_progress")
-        kill(first)
+        first.kill()
     with proxy(backend, store) as second, connect(second) as client:
         assert ended(client, done[0]).output_text == "Fine."
         assert events_of(client.responses.retrieve(done[0], stream=True))[-1]["type"] == "response.completed"

@@ -142,9 +142,7 @@ def test_conversations_survive(tmp_path: Path) -> None:
                 time.sleep(0.05)
 
         wait_for(0.2)
-        assert second._process is not None
-        second._process.kill()
-        second._process.wait()
+        second.kill()
         wait_for(0.4)
         second = proxy(1, backend)
         second.__enter__()

@@ -97,6 +97,12 @@ class Mitmdump:
         assert self._process.pid is not None
         return self._process.pid
 
+    def kill(self) -> None:
+        """Kill the process, as a crash or the lack of memory would."""
+        assert self._process is not None
+        self._process.kill()
+        assert self._exit_code(STOP_SECONDS) is not None
+
     def log(self) -> str:
         """Return all that mitmdump has logged so far."""
         return self._log.read_text(errors="replace") if self._final_log is None else self._final_log
@@ -166,8 +172,7 @@ class Mitmdump:
         assert self._process is not None
         self._process.terminate()
         if self._exit_code(STOP_SECONDS) is None:
-            self._process.kill()
-            self._exit_code(STOP_SECONDS)
+            self.kill()
         self._final_log = self.log()
         shutil.rmtree(self._folder, ignore_errors=True)
 
