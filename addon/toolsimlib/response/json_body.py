@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from toolsimlib.response.foreign_end import foreign_end
+from toolsimlib.response.tags import foreign_end
 
 Stop = Literal["more", "tag", "closed", "opened", "slip"]
 

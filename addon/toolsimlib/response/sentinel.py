@@ -41,10 +41,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from toolsimlib.response.call_forms import JSON, CallForm, reads_cleanly, row_at
-from toolsimlib.response.foreign_end import foreign_end
 from toolsimlib.response.json_body import JsonBody
 from toolsimlib.response.pieces import Block, Fragment, Oversize, TaggedPiece, characters_within, utf8_length
-from toolsimlib.response.tags import OpenValue, behind_fence, ends, held_from, tags
+from toolsimlib.response.tags import OpenValue, behind_fence, ends, foreign_end, held_from, tags
 from toolsimlib.response.thought import Thought
 from toolsimlib.response.unread import UnreadBlocks
 

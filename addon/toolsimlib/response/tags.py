@@ -18,6 +18,13 @@ _MAX_OPENING = 128
 _MAX_TAG = 300
 """Longer than any tag that opens a value."""
 
+_FOREIGN_NAMES = ("think", "function", "function_call", "tool", "tools", "tool_calls", "tool_use", "invoke")
+_FOREIGN_ENDS = tuple(f"</{name}>" for name in _FOREIGN_NAMES)
+_MAX_FOREIGN_SPACE = 16
+"""Characters of whitespace between a closing tag of another form and the right one."""
+
+MORE = -1
+
 
 @dataclass(frozen=True, slots=True)
 class Tags:
@@ -139,3 +146,31 @@ def behind_fence(text: str, at: int, *, final: bool) -> int | None:
         return None
     fence = _FENCE(text, at)
     return at if fence is None else fence.end()
+
+
+def foreign_end(text: str, at: int, closing: str, *, final: bool) -> int:
+    """Return where a closing tag of another form at ``at`` ends, including the right one after it.
+
+    Models that know several forms write them after complete JSON::
+
+        <tool_call>{…}</function>                 it closes the block
+        <tool_call>{…}</think> </tool_call>       the right tag after it belongs to the block too
+
+    0: there is none. MORE: undecided until more text arrives; never if the text is ``final``.
+    """
+    if not final and any(
+        end.startswith(text[at : at + len(end)]) and len(text) - at < len(end) for end in _FOREIGN_ENDS
+    ):
+        return MORE
+    foreign = next((end for end in _FOREIGN_ENDS if text.startswith(end, at)), "")
+    if not foreign or foreign == closing:
+        return 0
+    after = at + len(foreign)
+    behind = text[after : after + _MAX_FOREIGN_SPACE + len(closing)]
+    right = behind.lstrip(" \t\r\n")
+    space = len(behind) - len(right)
+    if space > _MAX_FOREIGN_SPACE:
+        return after
+    if right.startswith(closing):
+        return after + space + len(closing)
+    return MORE if not final and len(right) < len(closing) and closing.startswith(right) else after

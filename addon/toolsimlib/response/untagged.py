@@ -38,7 +38,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from toolsimlib.response.code_fence import Place
 from toolsimlib.response.cursor import Cursor
 from toolsimlib.response.explanation import MAX_SENTENCE, introduces_example
 from toolsimlib.response.form import Form
@@ -46,7 +45,7 @@ from toolsimlib.response.held_units import HeldUnits
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.opening import CODE, MARK, PYTHON, language_at, opening_at
 from toolsimlib.response.pieces import FenceMark, Fragment, Piece, TaggedPiece
-from toolsimlib.response.prose import Prose
+from toolsimlib.response.prose import Place, Prose
 from toolsimlib.response.quotation import Quotation
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.statement import Statement
@@ -351,7 +350,10 @@ class Untagged:
         """Return the end of the text before this place, whose last pieces are ``pieces``; "" behind a call."""
         before = self._before
         for piece in pieces:
-            before = f"{before}{piece}"[-MAX_SENTENCE:] if isinstance(piece, str) else ""
+            if isinstance(piece, str):
+                before = f"{before}{piece}"[-MAX_SENTENCE:]
+            elif not isinstance(piece, Fragment):  # A preview adds nothing to the text.
+                before = ""
         return before
 
     def _emit(self, text: str) -> None:

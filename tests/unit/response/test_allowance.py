@@ -1,8 +1,14 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.plan import AnswerForm, Plan, Policy
-from toolsimlib.response.allowance import Allowance
+from hypothesis import given
+from hypothesis import strategies as st
+from support.answers import plan, tool
+from toolsimlib.events import CallStarted, Closed, Finished, StructuredCall, TextDelta
+from toolsimlib.plan import AnswerForm, ApiName, Plan, Policy
+from toolsimlib.report import Report
+from toolsimlib.response.allowance import Allowance, Duplicates
+from toolsimlib.response.answer import Answer
 
 
 @pytest.mark.parametrize(
@@ -30,3 +36,58 @@ def test_a_call_in_both_kinds_is_one() -> None:
     kinds = (False, False, True)
     assert [once.repeats("f", "{}", structured=kind) for kind in kinds] == [False, False, True]
     assert [never.repeats("f", "{}", structured=kind) for kind in kinds] == [False, True, True]
+
+
+A, B = ("f", '{"a": 1, "b": [1.0]}'), ("f", '{"a": 2}')
+A_AGAIN = ("f", '{"b":[1],"a":1.0}')
+
+
+@given(st.lists(st.tuples(st.sampled_from([A, A_AGAIN, B]), st.booleans())))
+def test_as_many_calls_are_left_as_one_kind_made(calls: list[tuple[tuple[str, str], bool]]) -> None:
+    """In any order, each call remains as often as the kind that made it more often, compared by meaning."""
+    duplicates = Duplicates(all_duplicates=False)
+    left = [call for call, structured in calls if not duplicates.is_duplicate(*call, structured=structured)]
+    for same in ((A, A_AGAIN), (B,)):
+        made = [sum(call in same for call, structured in calls if structured is kind) for kind in (False, True)]
+        assert sum(call in same for call in left) == max(made)
+
+
+def test_calls_of_one_kind_may_repeat() -> None:
+    """A model may want the same thing twice, unless the operator drops duplicates."""
+    assert not any(Duplicates(all_duplicates=False).is_duplicate(*A, structured=kind) for kind in (False, True))
+    strict = Duplicates(all_duplicates=True)
+    assert [strict.is_duplicate(*call, structured=False) for call in (A, A_AGAIN, B)] == [False, True, False]
+
+
+@pytest.mark.parametrize("client", ["responses", "chat"])
+@pytest.mark.parametrize("text_first", [True, False])
+def test_a_call_sent_as_text_and_as_a_call_runs_once(client: ApiName, text_first: bool) -> None:
+    """The client gets it once, whichever form came first; the report has a warning about the other."""
+    report = Report()
+    answer = Answer(plan(client, "chat", True, [tool("f")]), report)
+    text = TextDelta('<tool_call>{"name":"f","arguments":{}}</tool_call>')
+    structured = StructuredCall("f", "{ }")
+    events = [text, structured] if text_first else [structured, text]
+    emitted = [sent for event in (*events, Finished("stop"), Closed()) for sent in answer.feed(event)]
+    assert sum(isinstance(event, CallStarted) for event in emitted) == 1
+    assert report.warnings == ["DUPLICATE_CALL:f"]
+
+
+def test_inputs_that_are_no_json_are_the_same_by_their_text() -> None:
+    """A custom tool's input is text: surrounding whitespace does not matter."""
+    duplicates = Duplicates(all_duplicates=False)
+    texts = (("sh", "ls -l\n"), False), (("sh", "ls -a"), True), (("sh", "ls -l"), True)
+    assert [duplicates.is_duplicate(*call, structured=kind) for call, kind in texts] == [False, False, True]
+
+
+def test_whether_a_call_in_text_waits_for_its_twin() -> None:
+    """From the first call in text until structured ones have repeated them all."""
+    duplicates = Duplicates(all_duplicates=False)
+    assert not duplicates.has_unpaired_text
+    for arguments in ("{}", '{"a":1}'):
+        duplicates.is_duplicate("f", arguments, structured=False)
+    assert duplicates.has_unpaired_text
+    assert duplicates.is_duplicate("f", "{}", structured=True)
+    assert duplicates.has_unpaired_text
+    assert duplicates.is_duplicate("f", '{"a": 1}', structured=True)
+    assert not duplicates.has_unpaired_text

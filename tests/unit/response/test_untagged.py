@@ -256,3 +256,11 @@ def test_states_show_in_repr() -> None:
         "between",
         *["code"] * 3,
     ]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_preview_is_not_what_introduces_an_example(size: int) -> None:
+    """The sentence before a call is the same whether or not a block in it, which is none, was previewed."""
+    text = f'An example of <tool_call>{{"name": "f" x:\n{CALL}'
+    cuts = range(size, len(text), size)
+    assert pieces(text, cuts) == pieces(text, cuts, fragments=True) == [text]
