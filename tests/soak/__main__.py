@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from soak import hostile
 from soak.run import Soak
 
 
@@ -14,7 +15,10 @@ def main() -> int:
     parser.add_argument("seconds", type=float)
     parser.add_argument("--streams", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hostile", action="store_true", help="one client alone, then beside a hostile one")
     given = parser.parse_args()
+    if given.hostile:
+        return beside_a_hostile_client(given.seconds)
     outcome = Soak(given.seconds, given.streams, given.seed).run()
     print(f"{outcome.total} exchanges: {dict(outcome.done)}; the proxy counted {outcome.counted}")
     print(f"slowest {outcome.slowest:.1f} s; memory grew by {outcome.growth:.1f} MiB:")
@@ -25,6 +29,18 @@ def main() -> int:
     )
     print(f"{len(outcome.wrong)} wrong")
     return 1 if outcome.wrong or outcome.counted != outcome.total else 0
+
+
+def beside_a_hostile_client(seconds: float) -> int:
+    """Print a client's times alone and beside a hostile one; return 1 if they are more than twice as long."""
+    alone, beside = hostile.compare(seconds)
+    ratio = beside.percentile(0.99) / alone.percentile(0.99)
+    print(f"alone:  {alone}")
+    print(f"beside: {beside}")
+    print(f"the hostile client: {dict(beside.hostile)}")
+    print("\n".join([*alone.wrong, *beside.wrong][:20]))
+    print(f"p99 beside is {ratio:.2f} times p99 alone (at most {hostile.MAX_RATIO:g})")
+    return 1 if alone.wrong or beside.wrong or ratio > hostile.MAX_RATIO else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,185 @@
+"""Two keys at one proxy with MCP, store and rounds on; one of them is hostile. How long does the other wait?
+
+The good client asks one small thing after another: an answer that is stored, one that continues it,
+and one with a call of a local MCP server. The hostile one sends bodies of 15 MB to be stored, asks
+for 1,100 calls that need an approval, names an MCP server with other headers each time, and reads
+nothing of endless streams. What the proxy shares fairly must not show in the good client's times.
+The hostile one and the backend are processes of their own, but the backend reads those 15 MB too,
+and all share the machine's cores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from support.line import Line
+from support.mcp_servers import OFFICIAL, over_http
+from support.mitmdump import Mitmdump
+from support.text_backend import Exchange, TextBackend, Turn, says
+
+GOOD, HOSTILE = "good-key", "hostile-key"
+MAX_RATIO = 2.0
+_MAX_CALLS = 1_100
+_PROCESSES = multiprocessing.get_context("spawn")
+
+
+@dataclass
+class Waits:
+    """Seconds of the good client's requests, and what came of the hostile one's."""
+
+    seconds: list[float] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    hostile: Counter[str] = field(default_factory=Counter)
+
+    def percentile(self, share: float) -> float:
+        """Return a percentile in seconds; infinite without any request."""
+        ordered = sorted(self.seconds)
+        return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else float("inf")
+
+    def __str__(self) -> str:
+        p50, p99 = (1000 * self.percentile(share) for share in (0.5, 0.99))
+        return f"{len(self.seconds)} requests, p50 {p50:.1f} ms, p99 {p99:.1f} ms, {len(self.wrong)} wrong"
+
+
+def compare(seconds: float) -> tuple[Waits, Waits]:
+    """Return the good client's times alone and beside the hostile one, each over this many seconds."""
+    with contextlib.ExitStack() as stack:
+        backend = stack.enter_context(_backend())
+        remote = stack.enter_context(over_http())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolsim-soak-")))
+        never = {"require_approval": "never"}
+        servers = {"calc": OFFICIAL | never, "shy": {"url": remote}}
+        (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+        options: dict[str, Any] = {
+            "toolsim_backend": "chat",
+            "toolsim_store": f"sqlite:{folder / 'answers'}",
+            "toolsim_mcp_config": str(folder / "mcp.json"),
+            "toolsim_mcp_hosts": remote.split("/")[2],
+            "flow_detail": 0,
+        }
+        proxy = stack.enter_context(Mitmdump(backend, **options))
+        # The servers start with the first requests, which is not what is measured.
+        _be_good(proxy.url, time.monotonic() + min(seconds, 5), Waits())
+        alone = Waits()
+        _be_good(proxy.url, time.monotonic() + seconds, alone)
+        beside = Waits()
+        end = time.monotonic() + seconds
+        ours, theirs = _PROCESSES.Pipe()
+        attacker = _PROCESSES.Process(target=_attack, args=(proxy.port, remote, seconds, theirs))
+        attacker.start()
+        _be_good(proxy.url, end, beside)
+        beside.hostile = ours.recv()
+        attacker.join()
+    return alone, beside
+
+
+@contextlib.contextmanager
+def _backend() -> Iterator[str]:
+    """Serve the backend in a process of its own; yield its URL."""
+    ours, theirs = _PROCESSES.Pipe()
+    process = _PROCESSES.Process(target=_serve, args=(theirs,))
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        ours.send(None)
+        process.join()
+
+
+def _serve(pipe: Connection) -> None:
+    with TextBackend(_answer) as backend:
+        pipe.send(backend.url)
+        pipe.recv()
+
+
+def _answer(exchange: Exchange) -> Turn:
+    text = " ".join(text for _, text in exchange.transcript)
+    if "APPROVE" in text:
+        return says('<tool_call>{"name":"shy__add","arguments":{"a":1,"b":2}}</tool_call>' * _MAX_CALLS)
+    if "ENDLESS" in text:
+        return Turn(("word " * 2_000,) * 500)
+    if "ADD" in text and not exchange.has_tool_output:
+        return says('<tool_call>{"name":"calc__add","arguments":{"a":1,"b":2}}</tool_call>')
+    return says("Well.")
+
+
+def _be_good(url: str, end: float, waits: Waits) -> None:
+    """One request after another, over one connection."""
+    key = {"Authorization": f"Bearer {GOOD}"}
+    with Line(url) as line:
+        while time.monotonic() < end:
+            previous = None
+            for question in ("Hello", "And then?", "ADD"):
+                body = {"model": "m", "input": question, "previous_response_id": previous}
+                start = time.monotonic()
+                reply = line.post("/v1/responses", body, **key)
+                waits.seconds.append(time.monotonic() - start)
+                answer = reply.json()
+                if reply.status != 200 or answer["output"][-1]["type"] != "message":
+                    waits.wrong.append(f"{question}: {reply.status} {reply.body[:300]!r}")
+                    break
+                previous = answer["id"]
+
+
+def _attack(port: int, remote: str, seconds: float, pipe: Connection) -> None:
+    """All attacks at once for this many seconds; send what came of them."""
+    done: Counter[str] = Counter()
+    end = time.monotonic() + seconds
+    attacks = [_store, _ask_for_approval, _change_headers, _read_nothing]
+    threads = [threading.Thread(target=_be_hostile, args=(attack, port, remote, end, done)) for attack in attacks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    pipe.send(done)
+
+
+def _be_hostile(attack: Any, port: int, remote: str, end: float, done: Counter[str]) -> None:
+    number = 0
+    while time.monotonic() < end:
+        number += 1
+        try:
+            done[f"{attack.__name__.lstrip('_')} {attack(port, remote, number)}"] += 1
+        except OSError as problem:
+            done[f"{attack.__name__.lstrip('_')} {type(problem).__name__}"] += 1
+            time.sleep(0.1)
+
+
+def _post(port: int, body: dict[str, Any]) -> int:
+    with Line(f"http://127.0.0.1:{port}") as line:
+        return line.post("/v1/responses", {"model": "m", **body}, Authorization=f"Bearer {HOSTILE}").status
+
+
+def _store(port: int, remote: str, number: int) -> int:
+    return _post(port, {"input": f"{number} " + "x" * 15_000_000})
+
+
+def _ask_for_approval(port: int, remote: str, number: int) -> int:
+    return _post(port, {"input": "APPROVE"})
+
+
+def _change_headers(port: int, remote: str, number: int) -> int:
+    server = {"type": "mcp", "server_label": "mine", "server_url": remote, "headers": {"X-Own": str(number)}}
+    return _post(port, {"input": "Hello", "tools": [server]})
+
+
+def _read_nothing(port: int, remote: str, number: int) -> str:
+    body = json.dumps({"model": "m", "input": "ENDLESS", "stream": True}).encode()
+    head = f"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {HOSTILE}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(head.encode() + body)
+        time.sleep(2)
+    return "left"
