@@ -16,7 +16,7 @@ from toolsimlib.wire.sse import SSEDecoder
 
 # Random ids. The patterns are exact: an id of any other shape is compared verbatim.
 RANDOM_IDS = re.compile(
-    r"(?P<kind>(?:resp|msg|rs)_)[0-9a-f]{48}|(?P<chat>chatcmpl-)[0-9a-f]{29}"
+    r"(?P<kind>(?:resp|msg|rs|req)_)(?:[0-9a-f]{48}|[0-9a-f]{24}(?![0-9a-f]))|(?P<chat>chatcmpl-)[0-9a-f]{29}"
     r"|(?P<uuid>)(?<![0-9a-f])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
 TIMES = frozenset({"created", "created_at", "completed_at"})
@@ -172,8 +172,11 @@ def _show(value: Any) -> str:
 
 
 def _message(message: Message, ids: dict[str, str]) -> dict[str, Any]:
+    # A recording has no key, and not whether it was a Bearer's: from x-api-key we make one.
     headers = sorted(
-        (key.lower(), message.headers[key]) for key in message.headers if key.lower() not in IGNORED_HEADERS
+        (key.lower(), message.headers[key].removeprefix("Bearer "))
+        for key in message.headers
+        if key.lower() not in IGNORED_HEADERS
     )
     kind = message.headers.get("content-type", "").partition(";")[0].strip().lower()
     content = message.get_content(strict=False) or b""

@@ -19,8 +19,11 @@ Edit = Callable[[str], str]
 _BOM = "\ufeff"
 
 # Strings that a stream sends piece by piece.
-_PIECES = frozenset({"delta", "content", "text", "arguments", "input", "refusal", "reasoning", "reasoning_content"})
-_PLACE = ("type", "item_id", "output_index", "content_index", "summary_index")
+_PIECES = frozenset(
+    {"delta", "content", "text", "arguments", "input", "refusal", "reasoning", "reasoning_content"}
+    | {"partial_json", "thinking"}
+)
+_PLACE = ("type", "item_id", "output_index", "content_index", "summary_index", "index")
 
 
 class Edited(str):

@@ -20,15 +20,17 @@ from pathlib import Path
 
 from bench.texts import arguments, call, pieces, prose
 from mitmproxy.certs import CertStore
-from support.wire import ApiName, ChatAnswer, ResponsesAnswer, usage
+from support.wire import ApiName, ChatAnswer, MessagesAnswer, ResponsesAnswer, usage
 
 # Long enough for a proxy to consume the write before the next one, short compared to what the write costs there.
 BETWEEN_WRITES = 0.0002
+_CALLED = {"chat": "tool_calls", "messages": "tool_use"}
 _MODEL = re.compile(rb'"model":\s?"(\w+)-(\d+)-(\d+)-(\d+)"')
 
 
-def answer_of(dialect: ApiName) -> ChatAnswer | ResponsesAnswer:
-    return (ChatAnswer if dialect == "chat" else ResponsesAnswer)(counts=usage(dialect, 3, 4))
+def answer_of(dialect: ApiName) -> ChatAnswer | ResponsesAnswer | MessagesAnswer:
+    kinds = {"chat": ChatAnswer, "responses": ResponsesAnswer, "messages": MessagesAnswer}
+    return kinds[dialect](counts=usage(dialect, 3, 4))
 
 
 def chunk(data: bytes) -> bytes:
@@ -42,7 +44,7 @@ def writes(dialect: ApiName, kind: str, size: int, step: int, per_write: int) ->
     if kind == "emitted":
         frames = [*answer.begin(), *answer.begin_call("write")]
         frames += [frame for piece in pieces(arguments(size), step) for frame in answer.add_arguments(piece)]
-        frames += [*answer.end_call(), *answer.end("tool_calls" if dialect == "chat" else "stop")]
+        frames += [*answer.end_call(), *answer.end(_CALLED.get(dialect, "stop"))]
     else:
         text = prose(size) if kind == "prose" else call(size)
         frames = [frame for piece in pieces(text, step) for frame in answer.add_text(piece)]
@@ -74,7 +76,8 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"(?i)content-length: (\d+)", head)
             body = await reader.readexactly(int(length[1]) if length else 0)
-            dialect: ApiName = "responses" if b"/responses" in head.partition(b"\r\n")[0] else "chat"
+            path = head.partition(b"\r\n")[0]
+            dialect: ApiName = next((api for api in ("responses", "messages") if f"/{api}".encode() in path), "chat")
             found = _MODEL.search(body)
             if found is None:  # A request that identifies the backend.
                 writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")

@@ -63,13 +63,20 @@ def cases() -> Iterator[Case]:
         yield Case("emitted-2000-4-1", api, api, CALLS, "incremental")
         yield Case("emitted-80000-4-8", api, api, CALLS, "incremental", quick=api == "chat")
 
+    # As Claude Code comes to nearly all backends; and to one of its own API.
+    for backend in ("chat", "messages"):
+        yield Case("prose-8000-4-1", "messages", backend, PROSE, quick=backend == "chat")
+        yield Case("prose-16000-4-8", "messages", backend, PROSE, processes=5)
+        yield Case("call-2000-4-1", "messages", backend, CALLS)
+        yield Case("call-80000-4-8", "messages", backend, CALLS, "incremental", quick=backend == "chat")
+
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
     """Yield a row for each case."""
     for case in cases():
         if quick and not case.quick:
             continue
-        backend = "auto" if case.client == case.backend else case.backend
+        backend = "auto" if case.client == case.backend != "messages" else case.backend
         pairs: list[tuple[float, float]] = []
         if case.processes == 1 or quick:
             ours, bare = proxies.toolsim(backend, case.arguments, tls=case.tls), proxies.bare(tls=case.tls)

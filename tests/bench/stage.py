@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from support.mitmdump import MITMDUMP, Mitmdump
 
-PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses"}
+PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 _PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}, "text": {"type": "string"}}}
 
 
@@ -27,6 +27,9 @@ def request_body(api: str, model: str, *, stream: bool = True) -> bytes:
             "messages": [{"role": "user", "content": "hi"}],
             "tools": [{"type": "function", "function": function}],
         }
+    elif api == "messages":
+        tool = {"name": "write", "input_schema": _PARAMETERS}
+        asked |= {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1_000_000, "tools": [tool]}
     else:
         asked |= {"input": "hi", "tools": [{"type": "function", **function}]}
     return json.dumps(asked).encode()

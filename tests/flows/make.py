@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import openai
-from clients import test_codex, test_openai_agents, test_openai_python, test_pydantic_ai
-from clients.cases import MODEL, TOOLS, call
+from clients import test_anthropic_python, test_codex, test_openai_agents, test_openai_python, test_pydantic_ai
+from clients.cases import MODEL, TOOLS, Stage, call
 from clients.node_worker import NodeClient
 from mitmproxy.http import HTTPFlow, Message
 from mitmproxy.io import read_flows_from_paths
@@ -69,6 +69,14 @@ def python(api: str, mode: str) -> Callable[[str], object]:
     def ask(url: str) -> object:
         with test_openai_python.connect(url) as client:
             return test_openai_python.run(client, api, mode, PROMPT)
+
+    return ask
+
+
+def claude(mode: str) -> Callable[[str], object]:
+    def ask(url: str) -> object:
+        with test_anthropic_python.connect(Stage(TextBackend(), url, "chat")) as client:
+            return test_anthropic_python.run(client, mode, PROMPT)
 
     return ask
 
@@ -138,6 +146,8 @@ CLIENTS = (
     Scenario("ai-sdk-responses-over-chat-stream", node("ai_sdk.mjs", "responses", "streamText"), backend="chat"),
     Scenario("ai-sdk-responses-whole", node("ai_sdk.mjs", "responses", "generateText"), keep=(1,)),
     Scenario("ai-sdk-chat-stream", node("ai_sdk.mjs", "chat", "streamText"), (TWO, WORDS)),
+    Scenario("anthropic-python-messages-over-chat-stream", claude("helper"), (TWO, WORDS), "chat", keep=(0, 1)),
+    Scenario("anthropic-python-messages-over-responses-whole", claude("create"), backend="responses"),
     Scenario("agents-responses-stream", agents("responses", "run_streamed"), keep=(1,)),
     Scenario("agents-chat-whole", agents("chat", "run"), (TWO, WORDS)),
     Scenario("pydantic-ai-responses-stream", pydantic_ai("responses", "stream")),

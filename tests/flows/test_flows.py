@@ -23,7 +23,16 @@ FLOWS = Path(__file__).parents[2] / "flows"
 FILES = sorted(FLOWS.glob("*.flow"))
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
-CLIENTS = ("openai-python", "openai-node", "langchain", "ai-sdk", "agents", "pydantic-ai", "codex-function")
+CLIENTS = (
+    "openai-python",
+    "anthropic-python",
+    "openai-node",
+    "langchain",
+    "ai-sdk",
+    "agents",
+    "pydantic-ai",
+    "codex-function",
+)
 STORIES = (
     "codex-app-server",
     "two-calls",
@@ -57,6 +66,8 @@ def test_the_folder_is_complete_and_small() -> None:
     for path in FILES:
         report = recorded(path)[1].metadata.get("toolsim", {})
         sides.add((report.get("client"), report.get("backend"), report.get("stream")))
+    assert ("messages", "chat", True) in sides
+    assert ("messages", "responses", False) in sides
     pairs = [(client, backend) for client in ("chat", "responses") for backend in ("chat", "responses")]
     assert {(*pair, stream) for pair in pairs for stream in (True, False)} - sides <= {("responses", "chat", False)}
     assert any(len(recorded(path)[1].metadata.get("toolsim", {}).get("calls", [])) == 2 for path in FILES)

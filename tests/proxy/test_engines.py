@@ -107,6 +107,11 @@ def test_an_enforced_form_that_is_accepted(backend: RawBackend, ask: Any) -> Non
         assert body["response_format"]["type"] == "json_schema"
         assert "<call_tool>" in json.dumps(body["messages"])
         assert "<tool_call>" not in json.dumps(body["messages"])
+        tool = {"name": "get_weather", "input_schema": ask()["tools"][0]["function"]["parameters"]}
+        asked = {"model": "qwen3:4b", "max_tokens": 9, "messages": ask()["messages"], "tools": [tool]}
+        message = line.post("/v1/messages", {**asked, "tool_choice": {"type": "any"}}).json()
+        assert message["content"][0]["input"] == {"city": "Bonn"}
+        assert json.loads(backend.asked[-1].body)["response_format"] == body["response_format"]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import openai
 import pytest
 from memory.test_background import ended
@@ -134,6 +135,25 @@ def test_a_chat_client_sees_a_plain_answer(stream: bool, client: openai.OpenAI, 
         text = answer.choices[0].message.content
     assert text == "Well.\nIt is 3."
     assert "output=3]" in str(backend.exchanges[1].transcript)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [True, False])
+def test_and_so_does_one_of_the_messages_api(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
+    """The hidden call is in the history of the next turn, as over chat completions."""
+    backend.play([says("Well.\n", ADD), says("It is 3.")])
+    messages: Any = [{"role": "user", "content": "1+2?"}]
+    with anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60) as client:
+        if stream:
+            with client.messages.stream(model="m", max_tokens=99, messages=messages) as events:
+                answer = events.get_final_message()
+        else:
+            answer = client.messages.create(model="m", max_tokens=99, messages=messages)
+        assert [block.to_dict() for block in answer.content] == [{"type": "text", "text": "Well.\nIt is 3."}]
+        backend.play([says("Yes.")])
+        messages += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": "Sure?"}]
+        client.messages.create(model="m", max_tokens=99, messages=messages)
+    assert "output=3]" in str(backend.exchanges[0].transcript)
 
 
 @pytest.mark.slow

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +14,10 @@ from proxy.conftest import CALL, WEATHER
 from support.line import Line
 from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, RawBackend
+from support.recording import context
 from support.text_backend import TextBackend, refuses, says
-from support.wire import MessagesAnswer, chat_whole, usage
+from support.wire import MessagesAnswer, chat_frame, chat_whole, usage
+from toolsimrec.replay import replay_file
 
 TOOL = {"name": "get_weather", "input_schema": WEATHER["function"]["parameters"]}  # type: ignore[index]
 BONN = {"type": "tool_use", "name": "get_weather", "input": {"city": "Bonn"}}
@@ -106,6 +111,42 @@ def test_a_backend_that_speaks_it(client: str, stream: bool, ask: Any) -> None:
     assert got["max_tokens"] > 0
     if is_messages:
         assert got["top_k"] == 3
+
+
+def test_all_around_an_answer(tmp_path: Path) -> None:
+    """Its turn ends early, its secrets are hidden in the recording, which replays; headers, log and metrics name it."""
+    call = CALL.replace("Bonn", "sk-proj-PLANTEDopenai0123456789")
+
+    async def talks_on(answer: Answer) -> None:
+        await answer.head(Content_Type="text/event-stream")
+        await answer.send(chat_frame("Let me look. "))
+        await answer.send(chat_frame(call))
+        for _ in range(200):
+            await answer.send(chat_frame(" and the weather is fine"))
+            await asyncio.sleep(0.05)
+        await answer.end()
+
+    options = {"toolsim_stop_after_tools": "on", "toolsim_capture": str(tmp_path), "toolsim_backend": "chat"}
+    with RawBackend() as backend, Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
+        backend.play(talks_on)
+        search = {"type": "web_search_20250305", "name": "web_search"}
+        beta = {"anthropic-beta": "never-heard-of-2030-01-01", "x-api-key": "planted-key-1234"}
+        reply = line.post("/v1/messages?beta=true", asked(stream=True, top_k=3, tools=[TOOL, search]), **beta)
+        assert backend.asked[0].gone.wait(5)
+        assert not {"anthropic-beta", "x-api-key"} & {name.lower() for name, _ in backend.asked[0].headers}
+        page = line.request("GET", "/toolsim/metrics").body.decode()
+    assert reply.body.rstrip().endswith(b'{"type":"message_stop"}')
+    assert b"the weather is fine" not in reply.body
+    assert reply.headers["x-toolsim-left-out"] == "web_search_20250305"
+    assert re.search(r'client="messages".*\} 1\b', page), page
+    (noted,) = [line for line in proxy.log().splitlines() if '"client":"messages"' in line.replace(" ", "")]
+    assert "top_k" in noted
+    (file,) = tmp_path.glob("*.flow")
+    assert b"PLANTED" not in file.read_bytes()
+    assert b"planted-key" not in file.read_bytes()
+    with context():
+        replayed = replay_file(file)
+    assert replayed.same, str(replayed)
 
 
 def test_what_only_anthropic_runs_is_refused(text_backend: TextBackend) -> None:

@@ -18,6 +18,7 @@ from support.answers import read
 from support.line import Line, arrivals
 from support.mitmdump import Mitmdump
 from support.text_backend import Exchange, Rule, TextBackend, Turn, refuses, says
+from support.wire import ApiName
 
 BONN = '<tool_call>{"name":"get_weather","arguments":{"city":"Bonn"}}</tool_call>'
 ALARM = '<tool_call>{"name":"set_alarm","arguments":{"hour":7}}</tool_call>'
@@ -32,7 +33,7 @@ TOOLS: list[dict[str, Any]] = [
     },
     {"name": "set_alarm", "description": "Wakes you.", "parameters": {"type": "object", "properties": {"hour": {}}}},
 ]
-APIS = {"chat/completions": "chat", "responses": "responses"}
+APIS: dict[str, ApiName] = {"chat/completions": "chat", "responses": "responses", "messages": "messages"}
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,9 @@ def body(api: str, *, stream: bool, **more: Any) -> dict[str, Any]:
     question = "What is the meaning of life?"
     if api == "responses":
         asked: dict[str, Any] = {"input": question, "tools": [{"type": "function", **tool} for tool in TOOLS]}
+    elif api == "messages":
+        tools = [{"input_schema": tool["parameters"], **tool} for tool in TOOLS]
+        asked = {"messages": [{"role": "user", "content": question}], "tools": tools, "max_tokens": 99}
     else:
         tools = [{"type": "function", "function": tool} for tool in TOOLS]
         asked = {"messages": [{"role": "user", "content": question}], "tools": tools}
@@ -121,7 +125,7 @@ def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBacke
         backend.play(rule, chunk_size=5)
         reply = line.post(f"/v1/{api}", body(api, stream=stream))
         assert reply.status == 200, reply.body
-        both.append(read("chat" if api != "responses" else "responses", stream, [reply.body]))
+        both.append(read(APIS[api], stream, [reply.body]))
         assert len(backend.exchanges) == rounds
         complete = [exchange for exchange in backend.exchanges if exchange.whole]
         assert both[-1].usage is not None
@@ -133,7 +137,7 @@ def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBacke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ["chat/completions", "responses"])
 def test_what_the_backend_is_asked(api: str, line: Line, backend: TextBackend) -> None:
     """The question is a separate, short request at temperature 0; after a no, just the conversation is sent again."""
     backend.play(WAYS["no"][0])
@@ -172,9 +176,19 @@ def test_when_no_opinion_is_needed_none_is_asked(api: str, line: Line, backend: 
                 {"type": "function_call_output", "call_id": "c1", "output": "done"},
             ]
         }
-    for more in ({"tool_choice": "required"}, history):
+    if api == "messages":
+        use = {"type": "tool_use", "id": "c1", "name": "set_alarm", "input": {}}
+        history = {
+            "messages": [
+                {"role": "user", "content": "hi"},
+                {"role": "assistant", "content": [use]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "done"}]},
+            ]
+        }
+    required: Any = {"type": "any"} if api == "messages" else "required"
+    for more in ({"tool_choice": required}, history):
         reply = line.post(f"/v1/{api}", body(api, stream=False, **more))
-        assert read("chat" if api != "responses" else "responses", False, [reply.body]).items == [GET_WEATHER]
+        assert read(APIS[api], False, [reply.body]).items == [GET_WEATHER]
     assert len(backend.exchanges) == 2
 
 

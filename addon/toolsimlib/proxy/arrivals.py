@@ -23,7 +23,7 @@ from toolsimlib.proxy.exchange import Exchange, Exchanges, Feature
 from toolsimlib.proxy.head import authorize, error_response
 from toolsimlib.proxy.in_shape import InShape, reshape
 from toolsimlib.proxy.memory import Remembered, partition_of
-from toolsimlib.proxy.metadata import PAGE, is_resent, is_stored
+from toolsimlib.proxy.metadata import PAGE, is_recorded, is_resent, is_stored
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.recognise import Recogniser
 from toolsimlib.proxy.reporting.outcome import Outcome, Reports
@@ -131,7 +131,8 @@ class Arrivals:
         elif is_named and flow.live:
             self.circle.sign(flow)
         api = route.api_of(request.method, request.path, decision.action)
-        is_for_us = is_named or decision.to_builtin or api is None or api.backend == api.name
+        is_ours = is_named or decision.to_builtin or is_recorded(flow)
+        is_for_us = is_ours or api is None or api.backend == api.name
         if not is_for_us or (api is None and not route.endpoint(request.path)):
             request.stream = True
             return None

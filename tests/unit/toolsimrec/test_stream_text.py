@@ -43,6 +43,15 @@ def test_texts_that_stream_side_by_side() -> None:
     seen.clear()
     edit_pieces(events, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
     assert seen == ["ac", "b"]
+    # The blocks of the Messages API.
+    inputs = [(0, "a"), (0, "b"), (1, "c")]
+    events = [
+        {"type": "content_block_delta", "index": at, "delta": {"type": "input_json_delta", "partial_json": text}}
+        for at, text in inputs
+    ]
+    seen.clear()
+    edit_pieces(events, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
+    assert seen == ["ab", "c"]
 
 
 def test_what_stays_the_same_stays_to_the_byte() -> None:
