@@ -70,7 +70,7 @@ def summary_turn(body: Mapping[str, Any]) -> dict[str, Any]:
     return {**turn, "tool_choice": "none", "input": [*body["input"][:-1], {"role": "user", "content": SUMMARY_PROMPT}]}
 
 
-def since_summary(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def since_summary[Item: Mapping[str, Any]](items: Sequence[Item]) -> list[Item]:
     """Return the items of a conversation without what its last summary replaces."""
     at = max((place for place, item in enumerate(items) if _summary(item) is not None), default=0)
     return [item for place, item in enumerate(items) if place >= at or remains(item)]
