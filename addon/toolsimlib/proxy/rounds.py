@@ -8,14 +8,12 @@ round is routed or checked again.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, override
 
 from mitmproxy import ctx
-from mitmproxy.connection import Client, ConnectionState, Server
 from mitmproxy.http import HTTPFlow, Request
 
 from toolsimlib.errors import ApiError, BadRequest
@@ -30,7 +28,7 @@ from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob
 from toolsimlib.proxy.memory import Remembered
 from toolsimlib.proxy.metadata import NOTE
-from toolsimlib.proxy.mitmproxy12.replayed import FlowHandler
+from toolsimlib.proxy.mitmproxy12.replayed import FlowHandler, own_flow
 from toolsimlib.proxy.reporting import summary
 from toolsimlib.report import Report, entry
 from toolsimlib.request.rewrite import as_kept, wants_kept
@@ -327,24 +325,11 @@ class Origin:
 
     def flow(self, round_: Round) -> HTTPFlow:
         """Return the flow of a round; one that repeats the client's request has the client's own bytes."""
-        now = time.time()
         request: Request = self._request.copy()
         for name in _DROPPED:
             request.headers.pop(name, None)
         request.content = self._body if round_.body is self._document else dump(round_.body).encode()
-        client = Client(
-            peername=self._client.peername,
-            sockname=self._client.sockname,
-            timestamp_start=now,
-            proxy_mode=self._client.proxy_mode,
-            state=ConnectionState.OPEN,
-        )
-        flow = HTTPFlow(client, Server(address=(request.host, request.port)), live=True)
-        # The client has sent its password for the proxy (``proxyauth``), which was removed; replays need none. Our
-        # first hook, which comes after that check, makes it a flow like any other.
-        flow.is_replay = "request"
-        flow.request = request
-        return flow
+        return own_flow(self._client, request)
 
 
 def _refused(flow: HTTPFlow) -> Refused:

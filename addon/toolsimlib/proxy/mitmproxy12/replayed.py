@@ -1,6 +1,6 @@
 """Runs a flow of ours through mitmproxy's HTTP layer, as a replayed request, and may break it off.
 
-Its layer for client connections is one that brings the request, and drops the bytes of the answer.
+Its layer for client connections is one that brings the request, and hands over the answer or drops it.
 
 Relies on these internals of mitmproxy 12.2:
 
@@ -16,17 +16,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, override
 
 from mitmproxy.addons.clientplayback import MockServer, ReplayHandler
-from mitmproxy.connection import ConnectionState
-from mitmproxy.http import HTTPFlow
+from mitmproxy.connection import Client, ConnectionState, Server
+from mitmproxy.http import HTTPFlow, Request, Response
 from mitmproxy.options import Options
+from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.events import ConnectionClosed, Event
 from mitmproxy.proxy.layer import CommandGenerator
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
-from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError
+from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
+    RequestProtocolError,
+    ResponseData,
+    ResponseEndOfMessage,
+    ResponseHeaders,
+    ResponseProtocolError,
+)
 
 # mitmproxy's own logger: log lines about a flow's connections appear with those of all others.
 _connections = logging.getLogger("mitmproxy.proxy.server")
@@ -35,16 +45,37 @@ LEAVE_SECONDS = 1.0
 """How long a flow may take to end once it is broken off, before it is cancelled."""
 
 
-class FlowHandler(ReplayHandler):
-    """Runs one flow. ``name``: begins the log lines about its connections."""
+Answered = Callable[[Response | bytes | None], None]
+"""Called with the head of an answer, with each part of its body, and with None at its end."""
 
-    def __init__(self, flow: HTTPFlow, options: Options, name: str) -> None:
+
+def own_flow(client: Client, request: Request) -> HTTPFlow:
+    """Return a flow for a request of ours, as if it came from ``client``, until our first hook."""
+    own = Client(
+        peername=client.peername,
+        sockname=client.sockname,
+        timestamp_start=time.time(),
+        proxy_mode=client.proxy_mode,
+        state=ConnectionState.OPEN,
+    )
+    flow = HTTPFlow(own, Server(address=(request.host, request.port)), live=True)
+    # The client has sent its password for the proxy (``proxyauth``), which was removed; replays need none. Our first
+    # hook, which comes after that check, makes it a flow like any other.
+    flow.is_replay = "request"
+    flow.request = request
+    return flow
+
+
+class FlowHandler(ReplayHandler):
+    """Runs one flow. ``name``: begins the log lines about its connections. ``answered``: gets its answer."""
+
+    def __init__(self, flow: HTTPFlow, options: Options, name: str, answered: Answered = lambda _: None) -> None:
         super().__init__(flow, options)
         self._name = name
         self.reading = asyncio.Event()
         """Cleared while the backend is not to be read, since what has come is not taken."""
         self.reading.set()
-        self.layer.connections[self.client] = _LeavingClient(flow, self.layer.context.fork())
+        self.layer.connections[self.client] = _OwnClient(flow, self.layer.context.fork(), answered)
 
     @override
     def log(self, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
@@ -80,12 +111,23 @@ class FlowHandler(ReplayHandler):
         self.done.set()
 
 
-class _LeavingClient(MockServer):
+class _OwnClient(MockServer):
     """The client's side of a flow, which may leave."""
+
+    def __init__(self, flow: HTTPFlow, context: Context, answered: Answered) -> None:
+        super().__init__(flow, context)
+        self._answered = answered
 
     @override
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
-        if isinstance(event, ConnectionClosed):
-            yield ReceiveHttp(RequestProtocolError(1, "The client has left.", ErrorCode.CLIENT_DISCONNECTED))
-        else:
-            yield from super()._handle_event(event)
+        match event:
+            case ConnectionClosed():
+                yield ReceiveHttp(RequestProtocolError(1, "The client has left.", ErrorCode.CLIENT_DISCONNECTED))
+            case ResponseHeaders(response=response):
+                self._answered(response)
+            case ResponseData(data=data):
+                self._answered(data)
+            case ResponseEndOfMessage() | ResponseProtocolError():
+                self._answered(None)
+            case _:
+                yield from super()._handle_event(event)

@@ -1,0 +1,52 @@
+"""Relays an upgraded connection, unread, between its client and a server of ours.
+
+mitmproxy's own layer for WebSockets collects each message before it passes it on, however large it is, and holds all of
+them for as long as it shows the connection. Ours are read by the server that answers them, which has limits; what
+people look at are the flows of the single requests.
+
+Relies on these internals of mitmproxy 12.2:
+
+1. ``HttpStream.flow_done`` creates the layer that follows a 101, and ``passthrough`` then hands it all further events.
+2. ``TCPLayer`` with ``ignore`` relays bytes without a flow of its own.
+3. ``websocket_end`` is the last hook of a flow with ``websocket``; without it nobody learns that it is over.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import override
+
+from mitmproxy.http import HTTPFlow
+from mitmproxy.proxy.commands import CloseConnection
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.events import ConnectionClosed, Event
+from mitmproxy.proxy.layer import CommandGenerator
+from mitmproxy.proxy.layers.tcp import TCPLayer
+from mitmproxy.proxy.layers.websocket import WebsocketEndHook
+
+ABNORMAL = 1006
+"""The code of a connection that ended without one."""
+
+
+class Relay(TCPLayer):
+    """Relays the bytes of ``upgraded`` until either side closes; then it closes both."""
+
+    def __init__(self, context: Context, upgraded: HTTPFlow) -> None:
+        super().__init__(context, ignore=True)
+        self._upgraded = upgraded
+
+    @override
+    def relay_messages(self, event: Event) -> CommandGenerator[None]:
+        if not isinstance(event, ConnectionClosed):
+            yield from super().relay_messages(event)
+            return
+        self._handle_event = self.done
+        for connection in (self.context.server, self.context.client):
+            yield CloseConnection(connection)
+        flow = self._upgraded
+        if (websocket := flow.websocket) is not None:
+            websocket.timestamp_end = time.time()
+            if websocket.close_code is None:
+                websocket.close_code, websocket.closed_by_client = ABNORMAL, event.connection is self.context.client
+            yield WebsocketEndHook(flow)
+        flow.live = False

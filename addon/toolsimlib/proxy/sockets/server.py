@@ -1,0 +1,157 @@
+"""The server that the upgraded connections lead to: frames, pings and close codes, by tornado."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from toolsimlib.proxy.sockets.connection import Connection
+from toolsimlib.proxy.sockets.edge import TOKEN, Post, Sockets, Upgrade
+
+PING_SECONDS = 30.0
+"""Between two pings. Proxies and routers forget connections that are silent."""
+SILENT_SECONDS = 600.0
+"""How long a client may answer no ping. One that is busy reads nothing for a while."""
+UNUSED_SECONDS = 3600.0
+"""How long a connection may be open without a request, as with OpenAI."""
+
+GOING_AWAY, UNSUPPORTED_DATA, POLICY = 1001, 1003, 1008
+
+
+class SocketServer:
+    """Serves the upgrades that it is told to expect, on 127.0.0.1:``port``, from ``start`` to ``stop``."""
+
+    def __init__(self, sockets: Sockets) -> None:
+        self.port = 0
+        self._sockets = sockets
+        self._expected: dict[str, Upgrade] = {}
+        self._open: set[_Handler] = set()
+        self._server: HTTPServer | None = None
+
+    def start(self) -> None:
+        """Bind a free port. Raises OSError if there is none."""
+        listening = bind_sockets(0, "127.0.0.1")
+        self.port = listening[0].getsockname()[1]
+        context = {"sockets": self._sockets, "expected": self._expected, "handlers": self._open}
+        # The addon logs each request already.
+        application = Application([(r"/.*", _Handler, context)], log_function=lambda _handler: None)
+        self._server = HTTPServer(application)
+        self._server.add_sockets(listening)
+
+    async def stop(self) -> None:
+        """Tell all clients, and close their connections."""
+        if self._server is None:
+            return
+        self._server.stop()
+        await asyncio.gather(*(handler.stop() for handler in list(self._open)), return_exceptions=True)
+        await self._server.close_all_connections()
+        self._server = None
+
+    def admit(self, upgrade: Upgrade) -> str:
+        """Return the token with which one upgrade is accepted."""
+        token = secrets.token_hex(16)
+        self._expected[token] = upgrade
+        return token
+
+    def forget(self, upgrade: Upgrade) -> None:
+        """Forget an upgrade that never came."""
+        for token in [token for token, expected in self._expected.items() if expected is upgrade]:
+            del self._expected[token]
+
+
+class _Handler(WebSocketHandler):
+    """One connection."""
+
+    def initialize(self, sockets: Sockets, expected: dict[str, Upgrade], handlers: set[_Handler]) -> None:
+        self._sockets = sockets
+        self._expected = expected
+        self._handlers = handlers
+        self._upgrade: Upgrade | None = None
+        self._connection: Connection | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._heard = self._used = time.monotonic()
+
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")
+
+    def prepare(self) -> None:
+        self._upgrade = self._expected.pop(self.request.headers.get(TOKEN, ""), None)
+        if self._upgrade is None:
+            self.set_status(403)
+            self.finish()
+
+    def check_origin(self, origin: str) -> bool:
+        # The upgrade has been checked like any other request (``access``).
+        return True
+
+    @property
+    def max_message_size(self) -> int:
+        return self._sockets.max_bytes
+
+    async def open(self, *_args: str, **_kwargs: str) -> None:
+        assert self._upgrade is not None
+        self.set_nodelay(True)
+        self._handlers.add(self)
+        self._sockets.opened(self._upgrade)
+        ask = partial(Post, self._upgrade)
+        self._connection = Connection(ask, self._send, self._sockets.max_bytes, self._sockets.has_store)
+        self._watch = asyncio.create_task(self._watched())
+
+    async def on_message(self, message: str | bytes) -> None:
+        self._heard = self._used = time.monotonic()
+        if isinstance(message, bytes):
+            self.close(UNSUPPORTED_DATA, "expected text messages")
+        elif self._connection is not None:
+            with suppress(ConnectionError):
+                await self._connection.receive(message)
+
+    def on_pong(self, data: bytes) -> None:
+        self._heard = time.monotonic()
+
+    def on_close(self) -> None:
+        self._handlers.discard(self)
+        if self._connection is None or self._upgrade is None:
+            return
+        connection, self._connection = self._connection, None
+        self._sockets.closed(self._upgrade, self.close_code, self.close_reason or "")
+        if self._watch is not None:
+            self._watch.cancel()
+        # In a task of its own: its answers are left, which takes a moment.
+        self._watch = asyncio.create_task(connection.stop(None))
+
+    async def stop(self) -> None:
+        """Tell the client that the proxy stops, and close."""
+        if self._connection is not None:
+            await self._connection.stop()
+        self.close(GOING_AWAY, "the proxy is stopping")
+
+    async def _send(self, messages: Sequence[str]) -> None:
+        try:
+            await asyncio.gather(*[self.write_message(message) for message in messages])
+        except WebSocketClosedError:
+            raise ConnectionError from None
+        self._used = time.monotonic()
+
+    async def _watched(self) -> None:
+        """Ping the client, and close a connection that is dead or that nobody uses."""
+        while True:
+            await asyncio.sleep(PING_SECONDS)
+            now = time.monotonic()
+            is_busy = self._connection is not None and self._connection.is_busy
+            if now - self._heard > SILENT_SECONDS:
+                self.close(POLICY, "no answer to pings")
+                return
+            if now - self._used > UNUSED_SECONDS and not is_busy:
+                self.close(GOING_AWAY, "unused for an hour")
+                return
+            with suppress(WebSocketClosedError):
+                self.ping()
