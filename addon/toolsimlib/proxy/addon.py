@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Collection, Iterable
+from dataclasses import replace
 from typing import ClassVar
 
 from mitmproxy import ctx
@@ -44,6 +45,7 @@ from toolsimlib.proxy.reporting.greeting import Greeting
 from toolsimlib.proxy.reporting.outcome import Reports
 from toolsimlib.proxy.rewriting import Rewriting
 from toolsimlib.proxy.rounds import Rounds
+from toolsimlib.proxy.sockets.edge import Sockets
 from toolsimlib.proxy.streamed import PAUSE_SECONDS, StreamedAnswer
 from toolsimlib.proxy.work import Work
 
@@ -84,6 +86,7 @@ class ToolSim:
             self._memory, self._rounds, self._servers, self._work.do, self._reports.add
         )
         self._remembering = Remembering(self._memory, self._work.do, self._background)
+        self._sockets = Sockets(lambda: self._memory.is_on)
         self._recogniser = Recogniser(KnownBackends())
         self._arrivals = Arrivals(
             self.exchanges,
@@ -91,6 +94,7 @@ class ToolSim:
             self._doors,
             self._builtin,
             self._recogniser,
+            self._sockets,
             self._metrics_page,
         )
         self._rewriting = Rewriting(
@@ -130,11 +134,12 @@ class ToolSim:
         updated = set(updated)
         if updated & {"termlog_verbosity", "rfile", table.PREFIX + "log"}:
             self._reports.log.configure(ctx.options.toolsim_log)
-        if not any(name.startswith(table.PREFIX) or name in ("mode", "listen_host") for name in updated):
+        if not any(name.startswith(table.PREFIX) or name in ("mode", "listen_host", "websocket") for name in updated):
             return
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
         hosts = [mode.listen_host(ctx.options.listen_host) for mode in modes]
         settings = with_names(parse(ctx.options, keepalive=self._keepalive), hosts)
+        settings = replace(settings, websocket=ctx.options.websocket)
         check_together(settings, hosts)
         self._settings, self._modes = settings, modes
         for part in (self._doors, self._arrivals, self._rewriting, self._background):
@@ -143,6 +148,7 @@ class ToolSim:
         self._recogniser.key = settings.upstream_key
         self._recogniser.is_open = settings.policy.engine == "auto"
         self._memory.configure(settings.store)
+        self._sockets.max_bytes = settings.limits.max_request_bytes
         self._servers.update(settings.mcp)
         self._reports.label(settings.metrics_labels)
         is_reverse = any(isinstance(mode, ReverseMode) for mode in modes)
@@ -168,9 +174,11 @@ class ToolSim:
         self._greeting.stop()
         self._recogniser.stop()
         self._work.stop()
-        return self._builtin.stop(self._stopped(self._rounds.stop()))
+        return self._builtin.stop(self._stopped(self._sockets.stop(), self._rounds.stop()))
 
-    async def _stopped(self, rounds: Awaitable[None] | None) -> None:
+    async def _stopped(self, sockets: Awaitable[None] | None, rounds: Awaitable[None] | None) -> None:
+        if sockets is not None:
+            await sockets
         await self._background.stop()
         if rounds is not None:
             await rounds
@@ -199,6 +207,7 @@ class ToolSim:
         """Decide how an answer reaches the client."""
         exchange, response = self.exchanges.of(flow), flow.response
         assert response is not None
+        self._sockets.answered(flow)
         if exchange is not None:
             if exchange.cors:
                 add_cors(response.headers, exchange.cors)
@@ -229,6 +238,7 @@ class ToolSim:
 
     def error(self, flow: HTTPFlow) -> None:
         """Forget an exchange that was aborted."""
+        self._sockets.answered(flow)
         self.exchanges.close(flow, None)
 
     def client_disconnected(self, client: Client) -> None:

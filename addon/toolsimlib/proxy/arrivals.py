@@ -8,6 +8,7 @@ toolsim carries gets an exchange, with the features that it needs.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ReverseMode
@@ -29,6 +30,7 @@ from toolsimlib.proxy.recognise import Recogniser
 from toolsimlib.proxy.reporting.outcome import Outcome, Reports
 from toolsimlib.proxy.resend import Resent, forget
 from toolsimlib.proxy.rounds import round_of
+from toolsimlib.proxy.sockets.edge import Sockets, upgrade_of
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import Api, api_of_headers, api_of_path
 from toolsimlib.wire.responses.resources import resource_of
@@ -44,6 +46,7 @@ class Arrivals:
         doors: Doors,
         builtin: BuiltinBackend,
         recogniser: Recogniser,
+        sockets: Sockets,
         metrics_page: Callable[[], Response],
     ) -> None:
         self.settings = Settings()
@@ -54,6 +57,7 @@ class Arrivals:
         self._doors = doors
         self._builtin = builtin
         self._recogniser = recogniser
+        self._sockets = sockets
         self._metrics_page = metrics_page
 
     def take(self, flow: HTTPFlow) -> Awaitable[None] | None:
@@ -61,6 +65,7 @@ class Arrivals:
 
         What is returned has to be awaited first: a backend is asked what it is.
         """
+        sent = flow.request.copy() if "upgrade" in flow.request.headers else flow.request
         reached_at = self._doors.take_host(flow)
         if flow.response is not None and not is_stored(flow):
             return None
@@ -71,8 +76,13 @@ class Arrivals:
             flow.request.stream = False
             self._open(flow, "", asked.report, asked)
             return None
+        upgrade = upgrade_of(flow) if is_replay and flow.live else None
+        if upgrade is not None:
+            flow.is_replay, is_replay = None, False
         features: list[Feature] = [Resent(flow)] if is_replay else []
         incoming = self._doors.incoming(flow, reached_at)
+        if upgrade is not None and upgrade.has_proxy_key:
+            incoming = replace(incoming, has_proxy_key=True)
         if self.circle.has_come_back(flow):
             flow.response = error_response(LOOP)
             return None
@@ -87,6 +97,10 @@ class Arrivals:
                 # It has a body that has to be read, and bounded: the exchange does that.
                 flow.request.stream = False
                 self._remember(flow, self._open(flow, owner, Report(), *features))
+            case route.Upgrade():
+                owner = partition_of(sent.headers.fields)
+                if (error := self._sockets.admit(flow, sent, owner, has_proxy_key=incoming.has_proxy_key)) is not None:
+                    flow.response = error_response(error, self.cors(flow))
             case decision:
                 return self._forward(flow, incoming, decision, owner, features)
         return None

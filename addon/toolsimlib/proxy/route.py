@@ -24,9 +24,12 @@ from toolsimlib.proxy.access import Incoming, check_forward, check_server, is_be
 from toolsimlib.proxy.address import LOOPBACK, Upstream, leads_here
 from toolsimlib.proxy.cors import cors_headers, preflight_headers
 from toolsimlib.proxy.options.settings import Settings
-from toolsimlib.wire.dialect import Api, api_of_path
+from toolsimlib.wire.dialect import RESPONSES, Api, api_of_path
 from toolsimlib.wire.responses.actions import Action, action_of, action_path, turn_path
 from toolsimlib.wire.responses.resources import resource_of
+
+USE_HTTP = ApiError("WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426)
+_USE_HTTP = {"upgrade": "HTTP/1.1", "connection": "upgrade"}
 
 METRICS = "/toolsim/metrics"
 MODELS = "/models"
@@ -72,7 +75,12 @@ class Serve:
     """Answer the request from the store."""
 
 
-Route = Pass | Forward | Answer | Serve
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """Answer the requests that come by this connection, a WebSocket, as requests of their own."""
+
+
+Route = Pass | Forward | Answer | Serve | Upgrade
 
 
 def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> Route:
@@ -114,9 +122,10 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
         return Answer()
     if is_stored:
         return Serve()
-    if api_of_path(request.path) and request.headers.get("upgrade", "").lower() == "websocket":
-        error = ApiError("WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426)
-        return Answer(error, headers=cors | {"upgrade": "HTTP/1.1", "connection": "upgrade"})
+    api = api_of_path(request.path)
+    if api is not None and request.headers.get("upgrade", "").lower() == "websocket":
+        is_served = api is RESPONSES and request.method == "GET" and settings.websocket
+        return Upgrade() if is_served else Answer(USE_HTTP, headers=cors | _USE_HTTP)
     if upstream is not None:
         if not upstream.port:
             error = ApiError("The backend is not up.", code="backend_unavailable", status=503, retry_after=1)

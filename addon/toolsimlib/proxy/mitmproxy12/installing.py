@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 OVERRIDDEN = (
     "_handle_event",
     "check_body_size",
+    "flow_done",
     "handle_protocol_error",
     "make_server_connection",
     "send_response",

@@ -13,7 +13,9 @@ Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 3. ``SendHttp(RequestProtocolError)`` stops the backend: HTTP/1 closes the connection, HTTP/2 resets
    the one stream. It must precede the end of the client's answer, or the client's next request might
    go down the dying connection.
-4. While a hook runs, the stream is paused and its events queue up; so they may still arrive after it
+4. ``flow_done`` creates the layer that follows an upgrade, and ``passthrough`` then hands it all
+   further events.
+5. While a hook runs, the stream is paused and its events queue up; so they may still arrive after it
    has ended. A hook runs in its own task: everything else that is ready runs before what follows it.
 
 A stream keeps its class until it ends: loading and unloading the addon only affects new ones.
@@ -24,12 +26,14 @@ from __future__ import annotations
 from typing import ClassVar, override
 
 from mitmproxy.http import Response
-from mitmproxy.proxy.events import Event
+from mitmproxy.proxy.events import Event, Start
 from mitmproxy.proxy.layer import CommandGenerator
 from mitmproxy.proxy.layers.http import HttpLayer, HttpStream, SendHttp
-from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError
+from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError, ResponseEndOfMessage
 
 from toolsimlib.proxy.exchange import Exchange, Exchanges
+from toolsimlib.proxy.metadata import SOCKET
+from toolsimlib.proxy.mitmproxy12.relay import Relay
 
 
 class OwnStream(HttpStream):
@@ -76,6 +80,17 @@ class OwnStream(HttpStream):
             # mitmproxy would send the body, which the client reads as the beginning of the next answer.
             self.flow.response.raw_content = b""
         yield from super().send_response(already_streamed)
+
+    @override
+    def flow_done(self) -> CommandGenerator[None]:
+        if SOCKET not in self.flow.metadata or self.flow.websocket is None:
+            yield from super().flow_done()
+            return
+        self.child_layer = Relay(self.context, self.flow)
+        self._handle_event = self.passthrough
+        yield from self.child_layer.handle_event(Start())
+        # Only now, since it lets the client's first bytes through.
+        yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
 
     @override
     def state_done(self, event: Event) -> CommandGenerator[None]:

@@ -86,6 +86,8 @@ class Settings:
     bounds: Bounds = Bounds()
     store: Address | None = None
     mcp: Mcp = Mcp()
+    websocket: bool = True
+    """Whether WebSocket connections are served: mitmproxy's own option of that name."""
 
     def needs_lazy_connections(self, is_reverse: bool) -> bool:
         """Return whether mitmproxy must not connect before it has read a request.

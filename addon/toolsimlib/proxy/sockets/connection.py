@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from toolsimlib.errors import ApiError, BadRequest
-from toolsimlib.wire.lenient import string
+from toolsimlib.wire.json_fields import string
 from toolsimlib.wire.responses.background import STOPPED
 from toolsimlib.wire.responses.socket import (
     MAX_LANES,

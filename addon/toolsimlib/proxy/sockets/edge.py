@@ -13,6 +13,7 @@ from mitmproxy.http import HTTPFlow, Request, Response
 
 from toolsimlib.errors import ApiError
 from toolsimlib.proxy.head import by_name
+from toolsimlib.proxy.metadata import SOCKET
 from toolsimlib.proxy.mitmproxy12.replayed import FlowHandler, own_flow
 from toolsimlib.proxy.sockets.connection import Head
 
@@ -89,6 +90,7 @@ class Sockets:
         upgrade = Upgrade(flow, sent, owner, has_proxy_key)
         request, server = flow.request, self._serve()
         self._upgrades[flow.id] = upgrade
+        flow.metadata[SOCKET] = True
         request.headers[TOKEN] = server.admit(upgrade)
         request.scheme, request.host, request.port = "http", "127.0.0.1", server.port
         return None
@@ -101,10 +103,6 @@ class Sockets:
                 self._server.forget(upgrade)
             request.scheme, request.host, request.port = sent.scheme, sent.host, sent.port
             request.headers = sent.headers.copy()
-
-    def is_ours(self, flow: HTTPFlow) -> bool:
-        """Return whether an upgrade leads to our server."""
-        return flow.id in self._upgrades
 
     def opened(self, upgrade: Upgrade) -> None:
         """Count a connection."""

@@ -27,7 +27,7 @@ from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import Ended, Opened, Usage
 from toolsimlib.wire.errors import read_error
 from toolsimlib.wire.json_codec import dump, parse_object, read_body
-from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.json_fields import mapping, mappings, optional, string
 from toolsimlib.wire.responses.background import CANCELLED
 from toolsimlib.wire.responses.compaction import TRIGGER, since_summary, wants_summary
 from toolsimlib.wire.responses.history import input_items
@@ -36,7 +36,6 @@ from toolsimlib.wire.responses.request import answer_form
 from toolsimlib.wire.responses.shapes import failed
 from toolsimlib.wire.responses.writer import ResponsesWriter
 from toolsimlib.wire.sse import SSEDecoder
-from toolsimlib.wire.strict import optional
 
 MAX_LANES = 32
 """Lanes of one connection with a name, as OpenAI limits them."""
