@@ -1,7 +1,7 @@
 """What the Open Responses suite requires of a server that keeps state, over HTTP, checked by the published schemas.
 
-Its cases of July 2026 keep state only over WebSockets, which we refuse: here each case uses independent requests, like
-the suite's own case of a reconnection. For the rest see ``tests/test_open_responses.py``.
+Its cases of July 2026 keep state only over WebSockets (``tests/proxy/test_websocket.py``): here each case uses
+independent requests, like the suite's own case of a reconnection. For the rest see ``tests/test_open_responses.py``.
 """
 
 from __future__ import annotations

@@ -107,22 +107,6 @@ def test_request_bodies_stream(backend: RawBackend) -> None:
         proxy.wait_for("Streaming request to 127.0.0.1")
 
 
-def test_websocket_upgrade_is_refused(backend: RawBackend, line: Line) -> None:
-    """An upgrade of /responses is a 426 in the API's shape, so that clients fall back to events."""
-    backend.play(echo_headers)
-    reply = line.request(
-        "GET",
-        "/v1/responses",
-        Connection="Upgrade",
-        Upgrade="websocket",
-        Sec_WebSocket_Version="13",
-        Sec_WebSocket_Key="eA==",
-    )
-    assert reply.status == 426
-    assert reply.json()["error"]["type"] == "invalid_request_error"
-    assert backend.asked == []
-
-
 def test_errors_pass_unchanged(backend: RawBackend, line: Line, ask: Any) -> None:
     """A backend's HTTP error reaches the client of a rewritten request unchanged."""
     body = json.dumps({"error": {"message": "slow down", "odd": [1.0]}}, indent=3).encode()

@@ -30,7 +30,8 @@ from toolsimlib.proxy.recognise import Recogniser
 from toolsimlib.proxy.reporting.outcome import Outcome, Reports
 from toolsimlib.proxy.resend import Resent, forget
 from toolsimlib.proxy.rounds import round_of
-from toolsimlib.proxy.sockets.edge import Sockets, upgrade_of
+from toolsimlib.proxy.sockets.edge import Sockets
+from toolsimlib.proxy.sockets.posts import upgrade_of
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import Api, api_of_headers, api_of_path
 from toolsimlib.wire.responses.resources import resource_of

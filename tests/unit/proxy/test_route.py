@@ -16,6 +16,7 @@ from toolsimlib.proxy.route import (
     Pass,
     Route,
     Serve,
+    Upgrade,
     api_of,
     decide,
     endpoint,
@@ -33,11 +34,13 @@ REVERSE = Incoming("POST", "backend", 80, CHAT, {}, is_reverse=True)
 DIRECT = Incoming("POST", "127.0.0.1", 8080, CHAT, {}, is_direct=True)
 THROUGH = Incoming("POST", "api.example", 443, CHAT, {})
 FORWARD = replace(THROUGH, is_forward=True)
+UPGRADE = {"upgrade": "WebSocket"}
 EVIL = {"origin": "https://evil.example"}
 TO_BUILTIN = Incoming("POST", "localhost", PORT, CHAT, {}, is_reverse=True)
 
 PLAIN = Settings()
 KEYED = Settings(api_key="k")
+NO_SOCKETS = Settings(websocket=False)
 UPSTREAM_KEY = Settings(upstream_key="u")
 TAKING_OVER = Settings(upstream=UPSTREAM)
 SCRIPTED = Settings(builtin="scripted", origins=Origins(("app://x",)))
@@ -237,7 +240,16 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
         TAKEN_OVER,
     ),
     "forward: sent again by a person": (of(FORWARD, is_resent=True), KEYED, Pass()),
-    "websocket": (of(REVERSE, path="/v1/responses", headers={"upgrade": "WebSocket"}), PLAIN, 426),
+    "websocket": (of(REVERSE, method="GET", path="/v1/responses", headers=UPGRADE), PLAIN, Upgrade()),
+    "websocket, posted": (of(REVERSE, path="/v1/responses", headers=UPGRADE), PLAIN, 426),
+    "websocket, switched off": (of(REVERSE, method="GET", path="/v1/responses", headers=UPGRADE), NO_SOCKETS, 426),
+    "websocket without the key": (of(REVERSE, method="GET", path="/v1/responses", headers=UPGRADE), KEYED, 401),
+    "websocket of a foreign page": (
+        of(REVERSE, method="GET", path="/v1/responses", headers=EVIL | UPGRADE),
+        PLAIN,
+        403,
+    ),
+    "websocket of another API": (of(REVERSE, method="GET", path="/v1/chat/completions", headers=UPGRADE), PLAIN, 426),
     "websocket of another kind": (of(REVERSE, path="/v1/realtime", headers={"upgrade": "websocket"}), PLAIN, Pass()),
 }
 

@@ -28,6 +28,12 @@ ABNORMAL = 1006
 """The code of a connection that ended without one."""
 
 
+def note_end(flow: HTTPFlow, code: int | None, reason: str) -> None:
+    """Note in the flow of a connection how its WebSocket ended; ``code``: None if it did not say."""
+    if flow.websocket is not None and code is not None:
+        flow.websocket.close_code, flow.websocket.close_reason = code, reason
+
+
 class Relay(TCPLayer):
     """Relays the bytes of ``upgraded`` until either side closes; then it closes both."""
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.wire.json_fields import string
 from toolsimlib.wire.responses.background import STOPPED
-from toolsimlib.wire.responses.socket import (
+from toolsimlib.wire.responses.websocket import (
     MAX_LANES,
     MAX_RUNNING,
     MAX_WAITING,

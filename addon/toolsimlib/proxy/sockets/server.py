@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -14,8 +15,9 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from toolsimlib.proxy.mitmproxy12.relay import note_end
 from toolsimlib.proxy.sockets.connection import Connection
-from toolsimlib.proxy.sockets.edge import TOKEN, Post, Sockets, Upgrade
+from toolsimlib.proxy.sockets.posts import TOKEN, Post, Upgrade
 
 PING_SECONDS = 30.0
 """Between two pings. Proxies and routers forget connections that are silent."""
@@ -28,12 +30,17 @@ GOING_AWAY, UNSUPPORTED_DATA, POLICY = 1001, 1003, 1008
 
 
 class SocketServer:
-    """Serves the upgrades that it is told to expect, on 127.0.0.1:``port``, from ``start`` to ``stop``."""
+    """Serves the upgrades that it is told to expect, on 127.0.0.1:``port``, from ``start`` to ``stop``.
 
-    def __init__(self, sockets: Sockets) -> None:
+    ``has_store``: whether the proxy stores answers now.
+    """
+
+    def __init__(self, has_store: Callable[[], bool]) -> None:
         self.port = 0
-        self._sockets = sockets
-        self._expected: dict[str, Upgrade] = {}
+        self.connections: Counter[str] = Counter()
+        """The number of open connections, by their owners."""
+        self.has_store = has_store
+        self._expected: dict[str, tuple[Upgrade, int]] = {}
         self._open: set[_Handler] = set()
         self._server: HTTPServer | None = None
 
@@ -41,9 +48,8 @@ class SocketServer:
         """Bind a free port. Raises OSError if there is none."""
         listening = bind_sockets(0, "127.0.0.1")
         self.port = listening[0].getsockname()[1]
-        context = {"sockets": self._sockets, "expected": self._expected, "handlers": self._open}
         # The addon logs each request already.
-        application = Application([(r"/.*", _Handler, context)], log_function=lambda _handler: None)
+        application = Application([(r"/.*", _Handler, {"server": self})], log_function=lambda _handler: None)
         self._server = HTTPServer(application)
         self._server.add_sockets(listening)
 
@@ -56,26 +62,41 @@ class SocketServer:
         await self._server.close_all_connections()
         self._server = None
 
-    def admit(self, upgrade: Upgrade) -> str:
-        """Return the token with which one upgrade is accepted."""
+    def admit(self, upgrade: Upgrade, max_bytes: int) -> str:
+        """Return the token with which one upgrade is accepted; ``max_bytes``: of a message, and of its memory."""
         token = secrets.token_hex(16)
-        self._expected[token] = upgrade
+        self._expected[token] = upgrade, max_bytes
         return token
+
+    def take(self, token: str) -> tuple[Upgrade, int] | None:
+        """Return what a token was given for, once."""
+        return self._expected.pop(token, None)
 
     def forget(self, upgrade: Upgrade) -> None:
         """Forget an upgrade that never came."""
-        for token in [token for token, expected in self._expected.items() if expected is upgrade]:
+        for token in [token for token, (expected, _) in self._expected.items() if expected is upgrade]:
             del self._expected[token]
+
+    def opened(self, handler: _Handler, owner: str) -> None:
+        """Enter a connection."""
+        self._open.add(handler)
+        self.connections[owner] += 1
+
+    def closed(self, handler: _Handler, owner: str) -> None:
+        """Forget a connection."""
+        self._open.discard(handler)
+        self.connections[owner] -= 1
+        if not self.connections[owner]:
+            del self.connections[owner]
 
 
 class _Handler(WebSocketHandler):
     """One connection."""
 
-    def initialize(self, sockets: Sockets, expected: dict[str, Upgrade], handlers: set[_Handler]) -> None:
-        self._sockets = sockets
-        self._expected = expected
-        self._handlers = handlers
+    def initialize(self, server: SocketServer) -> None:
+        self._server = server
         self._upgrade: Upgrade | None = None
+        self._max_bytes = 0
         self._connection: Connection | None = None
         self._watch: asyncio.Task[None] | None = None
         self._heard = self._used = time.monotonic()
@@ -84,10 +105,12 @@ class _Handler(WebSocketHandler):
         self.clear_header("Server")
 
     def prepare(self) -> None:
-        self._upgrade = self._expected.pop(self.request.headers.get(TOKEN, ""), None)
-        if self._upgrade is None:
+        taken = self._server.take(self.request.headers.get(TOKEN, ""))
+        if taken is None:
             self.set_status(403)
             self.finish()
+        else:
+            self._upgrade, self._max_bytes = taken
 
     def check_origin(self, origin: str) -> bool:
         # The upgrade has been checked like any other request (``access``).
@@ -95,15 +118,15 @@ class _Handler(WebSocketHandler):
 
     @property
     def max_message_size(self) -> int:
-        return self._sockets.max_bytes
+        # What is too large as a request is refused as one; this only bounds the memory that it takes until then.
+        return 2 * self._max_bytes
 
     async def open(self, *_args: str, **_kwargs: str) -> None:
         assert self._upgrade is not None
         self.set_nodelay(True)
-        self._handlers.add(self)
-        self._sockets.opened(self._upgrade)
+        self._server.opened(self, self._upgrade.owner)
         ask = partial(Post, self._upgrade)
-        self._connection = Connection(ask, self._send, self._sockets.max_bytes, self._sockets.has_store)
+        self._connection = Connection(ask, self._send, self._max_bytes, self._server.has_store)
         self._watch = asyncio.create_task(self._watched())
 
     async def on_message(self, message: str | bytes) -> None:
@@ -118,11 +141,11 @@ class _Handler(WebSocketHandler):
         self._heard = time.monotonic()
 
     def on_close(self) -> None:
-        self._handlers.discard(self)
         if self._connection is None or self._upgrade is None:
             return
         connection, self._connection = self._connection, None
-        self._sockets.closed(self._upgrade, self.close_code, self.close_reason or "")
+        self._server.closed(self, self._upgrade.owner)
+        note_end(self._upgrade.flow, self.close_code, self.close_reason or "")
         if self._watch is not None:
             self._watch.cancel()
         # In a task of its own: its answers are left, which takes a moment.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from toolsimlib.proxy.sockets.connection import Connection, Head
 from toolsimlib.wire.responses.background import STOPPED
-from toolsimlib.wire.responses.socket import MAX_LANES, MAX_RUNNING, MAX_WAITING
+from toolsimlib.wire.responses.websocket import MAX_LANES, MAX_RUNNING, MAX_WAITING
 
 
 class Post:

@@ -1,7 +1,8 @@
 """WebSocket mode of the Responses API, without the socket: messages in, requests out; answers in, messages out.
 
 1. A ``response.create`` has the body of a POST, and its answer is that of the POST, streamed: one message for each
-   event, and no ``[DONE]``. An HTTP error is an ``error`` message with its status.
+   event, and no ``[DONE]``. An HTTP error is an ``error`` message with its status. An ``error`` event before
+   ``response.failed`` is left out: clients take either for the end, and the other one for the answer to what follows.
 2. A connection remembers what it has answered, as the conversation up to there. A request that continues it becomes
    one that contains it: it needs no store, and ``store: false`` is respected. What the proxy's own store holds is
    left to that, so that nothing is stored twice.
@@ -264,7 +265,7 @@ class Answer:
         self._headers: dict[str, str] = {}
         self._is_stream = True
         self._whole = bytearray()
-        self._has_error = False
+        self._error = ""  # A message that is held back, since the end of the answer may say the same.
         self.response: Mapping[str, Any] | None = None
         """The Response, as it was when the answer began or ended."""
         self.is_over = False
@@ -283,12 +284,12 @@ class Answer:
     def feed(self, data: bytes) -> list[str]:
         """Return the messages that ``data`` completes; ``b""`` is the end of the answer."""
         if self._is_stream:
-            messages = [message for sse in self._decoder.feed(data) if (message := self._event(sse.data))]
+            messages = [message for sse in self._decoder.feed(data) for message in self._event(sse.data)]
         else:
             self._whole += data
             messages = [self._document(bytes(self._whole))] if not data else []
         if not data and not self.is_over:
-            messages += [] if self._has_error else [error_message(TRUNCATED, self._lane)]
+            messages.append(self._error or error_message(TRUNCATED, self._lane))
             self.is_over = self.has_failed = True
         return messages
 
@@ -300,20 +301,24 @@ class Answer:
         response = failed(self.response, CANCELLED) | {"status": "cancelled", "store": False}
         return _in_lane(dump({"type": "response.failed", "response": response, "sequence_number": 0}), self._lane)
 
-    def _event(self, data: str) -> str:
-        """Return the message of an event, "" for what is none."""
+    def _event(self, data: str) -> list[str]:
+        """Return the messages of an event."""
         event = None if self.is_over else parse_object(data.encode("utf-8", "replace"))
         if event is None:
-            return ""
+            return []
         kind = event.get("type")
-        self._has_error = self._has_error or kind == "error"
         if isinstance(event.get("response"), dict):
             self.response = event["response"]
             self.is_over = kind in _ENDS
             self.has_failed = kind == "response.failed"
             if self.turn.previous:
                 data = _CONTINUES_NOTHING.sub(f'"previous_response_id":{dump(self.turn.previous)}', data, count=1)
-        return _in_lane(data, self._lane)
+        before, self._error = [self._error] if self._error and not self.has_failed else [], ""
+        message = _in_lane(data, self._lane)
+        if kind == "error":
+            self._error = message
+            return before
+        return [*before, message]
 
     def _document(self, body: bytes) -> str:
         """Return the message of an answer that is no stream: an error, or a Response after all."""

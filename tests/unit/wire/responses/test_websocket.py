@@ -16,7 +16,7 @@ from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import Ended, Failed, Opened, TextDelta
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.responses.request import echo
-from toolsimlib.wire.responses.socket import (
+from toolsimlib.wire.responses.websocket import (
     TRUNCATED,
     Answer,
     BadMessage,
@@ -89,11 +89,14 @@ def test_any_bytes(data: bytes) -> None:
     assert answer.has_failed
 
 
-def test_a_failed_stream_ends_as_it_does_over_http() -> None:
-    """With both events; nothing is added."""
-    answer, messages = answered(stream_of(error=ApiError("Out.", code="backend_error")))
-    assert [message["type"] for message in messages[-2:]] == ["error", "response.failed"]
+def test_a_failed_stream_ends_once() -> None:
+    """Clients take either of HTTP's two last events for the end; an error that nothing follows is the end as well."""
+    data = stream_of(error=ApiError("Out.", code="backend_error"))
+    answer, messages = answered(data)
+    assert [message["type"] for message in messages[-2:]] == ["response.output_item.done", "response.failed"]
     assert answer.has_failed
+    answer, messages = answered(data[: data.index(b"event: response.failed")])
+    assert (messages[-1]["type"], messages[-1]["message"], answer.has_failed) == ("error", "Out.", True)
 
 
 def test_an_http_error_has_its_status() -> None:

@@ -1,0 +1,376 @@
+"""WebSocket connections through real processes: the Open Responses suite's cases, the door, the limits, the ends.
+
+The client is the library ``websockets``, or a bare socket where the frames themselves are the subject.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+from support.line import Line
+from support.mitmdump import Mitmdump
+from support.open_responses import check_event, check_response, types
+from support.text_backend import TextBackend, Turn, refuses, says
+
+websockets = pytest.importorskip("websockets.sync.client", reason="needs the extra [clients]: run `make setup`")
+from websockets.exceptions import ConnectionClosed, InvalidStatus  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {"city": {}}}}
+CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}</tool_call>'
+ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
+SECONDS = 20
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[TextBackend]:
+    with TextBackend() as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module", params=["chat", "responses"])
+def proxy(request: pytest.FixtureRequest, backend: TextBackend) -> Iterator[Mitmdump]:
+    with Mitmdump(backend.url, toolsim_backend=request.param, toolsim_max_body_bytes=200_000) as proxy:
+        yield proxy
+
+
+class Client:
+    """A client of one connection, which checks every message against the published schemas."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def send(self, **fields: Any) -> None:
+        self.connection.send(json.dumps({"type": "response.create", "model": "m", "store": False, **fields}))
+
+    def message(self) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(self.connection.recv(timeout=SECONDS))
+        if message["type"] == "error" and "status" in message:
+            types.WebSocketErrorEvent.model_validate(message)
+        elif message["type"] != "response.steer.failed":
+            check_event({key: value for key, value in message.items() if key != "stream_id"})
+        return message
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the messages up to the end of an answer."""
+        got = [self.message()]
+        while got[-1]["type"] not in ENDS:
+            got.append(self.message())
+        return got
+
+    def final(self) -> dict[str, Any]:
+        last = self.events()[-1]
+        assert last["type"] == "response.completed", last
+        check_response(last["response"])
+        return dict(last["response"])
+
+    def ask(self, text: Any, **fields: Any) -> dict[str, Any]:
+        self.send(input=text, **fields)
+        return self.final()
+
+    def error(self) -> dict[str, Any]:
+        last = self.events()[-1]
+        assert last["type"] == "error", last
+        return dict(last["error"])
+
+
+@contextmanager
+def connected(proxy: Mitmdump, path: str = "/v1/responses", **headers: str) -> Iterator[Client]:
+    given = {"authorization": "Bearer k", **headers}
+    url = proxy.url.replace("http", "ws") + path
+    with websockets.connect(url, additional_headers=given, max_size=None) as connection:
+        yield Client(connection)
+
+
+@pytest.fixture
+def client(proxy: Mitmdump) -> Iterator[Client]:
+    with connected(proxy) as client:
+        yield client
+
+
+def shown(backend: TextBackend) -> str:
+    return "\n".join(text for _, text in backend.exchanges[-1].transcript)
+
+
+def words(response: dict[str, Any]) -> str:
+    return "".join(part["text"] for item in response["output"] for part in item.get("content", ()))
+
+
+# -- the suite's cases, by its names
+
+
+def test_websocket_response_and_sequential_responses(client: Client, backend: TextBackend) -> None:
+    """Each request is answered in its turn, with the events of HTTP."""
+    backend.play([says("Fir", "st."), says("Second.")])
+    client.send(input=[{"type": "message", "role": "user", "content": "Count."}])
+    client.send(input="Again.")
+    events = client.events()
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert words(events[-1]["response"]) == "First."
+    assert words(client.final()) == "Second."
+    assert [len(exchange.transcript) for exchange in backend.exchanges] == [1, 1]
+
+
+def test_websocket_continuation(client: Client, backend: TextBackend) -> None:
+    """The second answer sees the first, and names it; also after a call, whose output it gets."""
+    backend.play([says("OK.", CALL), says("Cobalt."), says("Done.")])
+    first = client.ask("Remember cobalt.", tools=[TOOL])
+    output = {"type": "function_call_output", "call_id": first["output"][1]["call_id"], "output": "18"}
+    second = client.ask([output], previous_response_id=first["id"], tools=[TOOL])
+    assert (second["previous_response_id"], words(second)) == (first["id"], "Cobalt.")
+    places = [shown(backend).index(text) for text in ("Remember cobalt.", "OK.", "18")]
+    assert places == sorted(places)
+    client.ask("And?", previous_response_id=second["id"])
+    assert "Cobalt." in shown(backend)
+
+
+def test_websocket_reconnect_store_false_recovery(proxy: Mitmdump, backend: TextBackend) -> None:
+    """What was not stored is gone with its connection; a new chain works."""
+    backend.play([says("OK."), says("Recovered.")])
+    with connected(proxy) as client:
+        first = client.ask("Remember copper.")
+    with connected(proxy) as client:
+        client.send(input="Word?", previous_response_id=first["id"])
+        assert client.error()["code"] == "previous_response_not_found"
+        assert words(client.ask("Start anew.")) == "Recovered."
+
+
+def test_websocket_failed_continuation_evicts_cache(client: Client, backend: TextBackend) -> None:
+    """An output without its call fails, and then the response is not found; so it is after an error of the backend."""
+    backend.play([says("OK."), says("OK."), refuses(500, "Out.")])
+    for wrong in ([{"type": "function_call_output", "call_id": "call_missing", "output": "x"}], "Go on."):
+        first = client.ask("Remember ember.")
+        client.send(input=wrong, previous_response_id=first["id"])
+        assert client.error()
+        client.send(input="Stale?", previous_response_id=first["id"])
+        assert client.error()["code"] == "previous_response_not_found"
+
+
+def test_websocket_compact_new_chain(client: Client, proxy: Mitmdump, backend: TextBackend) -> None:
+    """The output of the endpoint for compacting begins a conversation here."""
+    backend.play([says("The word is slate."), says("Slate.")])
+    with Line(proxy.url) as line:
+        items = [{"type": "message", "role": "user", "content": "Remember slate."}]
+        compacted = line.post("/v1/responses/compact", {"model": "m", "input": items}).json()
+    answer = client.ask([*compacted["output"], {"type": "message", "role": "user", "content": "Word?"}])
+    assert "The word is slate." in shown(backend)
+    assert answer["previous_response_id"] is None
+
+
+# -- what else a connection does
+
+
+def test_lanes_and_cancelling(client: Client, backend: TextBackend) -> None:
+    """One lane streams while another is cancelled, which stops its model; the messages say whose they are."""
+    slow = says(*["word "] * 200, pause=0.05)
+    backend.play(lambda exchange: slow if "slow" in str(exchange.transcript) else says("Fast."))
+    client.send(input="slow", stream_id="a")
+    created = client.message()
+    client.send(input="fast", stream_id="b")
+    while (message := client.message())["type"] != "response.completed":
+        assert message["stream_id"] in ("a", "b")
+    assert (message["stream_id"], words(message["response"])) == ("b", "Fast.")
+    client.connection.send(json.dumps({"type": "response.cancel", "response_id": created["response"]["id"]}))
+    last = client.events()[-1]
+    assert (last["stream_id"], last["response"]["status"]) == ("a", "cancelled")
+    [asked] = [exchange for exchange in backend.exchanges if "slow" in str(exchange.transcript)]
+    assert asked.over.wait(SECONDS)
+    assert not asked.whole
+    assert words(client.ask("fast", stream_id="a")) == "Fast."
+
+
+def test_what_is_refused_in_words(client: Client, backend: TextBackend) -> None:
+    """Steering, the background, other messages; the connection goes on."""
+    backend.play([says("OK.")])
+    client.connection.send(json.dumps({"type": "response.steer", "previous_response_id": "r", "input": "x"}))
+    assert client.message()["error"]["code"] == "steering_not_supported"
+    client.send(input="x", background=True)
+    assert client.error()["param"] == "background"
+    for wrong in ("[", '{"type":"session.update"}', '{"type":"response.create","tools":5}'):
+        client.connection.send(wrong)
+        assert client.error()["type"] == "invalid_request_error"
+    assert words(client.ask("x")) == "OK."
+
+
+def test_the_end_of_a_client_stops_the_model(proxy: Mitmdump, backend: TextBackend) -> None:
+    """With a close frame or without."""
+    for is_rude in (False, True):
+        backend.play([says(*["word "] * 500, pause=0.05)])
+        with connected(proxy) as client:
+            client.send(input="x")
+            client.message()
+            if is_rude:
+                client.connection.socket.shutdown(socket.SHUT_RDWR)
+        assert backend.exchanges[-1].over.wait(SECONDS)
+        assert not backend.exchanges[-1].whole
+
+
+def test_a_dying_backend_is_an_error(client: Client, backend: TextBackend) -> None:
+    """In the middle of an answer, as over HTTP; and the next request is answered."""
+    backend.play([says("Half", ending="eof"), says("OK.")])
+    client.send(input="x", tools=[TOOL])
+    assert client.events()[-1]["type"] == "response.failed"
+    assert words(client.ask("x")) == "OK."
+
+
+def test_limits(proxy: Mitmdump, backend: TextBackend) -> None:
+    """What is too large or not text costs a request or its connection; so does a flood, and nobody else notices."""
+    backend.play(lambda _: says("OK."))
+    with connected(proxy) as other:
+        with connected(proxy) as client:
+            client.send(input="x" * 300_000)
+            assert client.error()["code"] == "request_too_large"
+            client.connection.send(b"x")
+            with pytest.raises(ConnectionClosed, match="1003"):
+                client.message()
+        with connected(proxy) as client:
+            client.connection.send("x" * 500_000)
+            with pytest.raises(ConnectionClosed):
+                client.message()
+        with connected(proxy) as client:
+            for _ in range(300):
+                client.send(input="x")
+            ends = [client.events()[-1] for _ in range(300)]
+            refused = [end["error"]["code"] for end in ends if end["type"] == "error"]
+            assert set(refused) == {"rate_limit_exceeded"}
+            assert 0 < len(refused) < 300
+        assert words(other.ask("x")) == "OK."
+
+
+def frame(payload: bytes, first: int = 0x81) -> bytes:
+    """Return one frame of a client."""
+    size = len(payload)
+    head = bytes([first, 0x80 | size]) if size < 126 else bytes([first, 0xFE]) + struct.pack(">H", size)
+    return head + b"\0\0\0\0" + payload
+
+
+@contextmanager
+def raw(proxy: Mitmdump) -> Iterator[socket.socket]:
+    """Open a connection and leave its frames to the caller."""
+    with closing(socket.create_connection(("127.0.0.1", proxy.port), SECONDS)) as connection:
+        head = (
+            f"GET /v1/responses HTTP/1.1\r\nHost: 127.0.0.1:{proxy.port}\r\nConnection: Upgrade\r\n"
+            "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+        connection.sendall(head.encode())
+        received = b""
+        while not received.endswith(b"\r\n\r\n"):
+            received += connection.recv(1)
+        assert received.startswith(b"HTTP/1.1 101"), received
+        yield connection
+
+
+def test_cuts_at_every_frame_and_bad_bytes(proxy: Mitmdump, backend: TextBackend) -> None:
+    """A request in pieces is whole for its backend; half a frame, a bad one and random bytes cost their connection."""
+    backend.play(lambda _: says("OK."))
+    text = json.dumps({"type": "response.create", "model": "m", "store": False, "input": "Grüße 🌞"}).encode()
+    with raw(proxy) as connection:
+        for place, at in enumerate(text):
+            last = place == len(text) - 1
+            connection.sendall(frame(bytes([at]), (0x80 if last else 0) | (1 if not place else 0)))
+        assert b"response.created" in connection.recv(65536)
+    assert backend.exchanges[-1].transcript[-1][1] == "Grüße 🌞"
+    whole = frame(text)
+    for at in (1, 3, 7, 20, len(whole) - 1):
+        with raw(proxy) as connection:
+            connection.sendall(whole[:at])
+    for bad in (frame(b"\xff\xfe"), frame(b"x", 0xF1), b"\x83\x80\0\0\0\0", bytes(range(256)) * 4):
+        with raw(proxy) as connection:
+            connection.sendall(bad)
+            connection.settimeout(SECONDS)
+            while connection.recv(65536):
+                pass
+    with connected(proxy) as client:
+        assert words(client.ask("x")) == "OK."
+
+
+def test_nothing_is_crossed(proxy: Mitmdump, backend: TextBackend) -> None:
+    """Two connections with marked texts and two lanes each, many turns: each answer and each memory is its own."""
+
+    def echo(exchange: Any) -> Turn:
+        return says("<", exchange.transcript[-1][1], ">")
+
+    backend.play(echo)
+    wrong: list[str] = []
+
+    def talk(name: str) -> None:
+        with connected(proxy, authorization=f"Bearer {name}") as client:
+            previous: dict[str, str] = {}
+            for turn in range(15):
+                for lane in "ab":
+                    more = {"previous_response_id": previous[lane]} if turn % 5 else {}
+                    client.send(input=f"{name}-{lane}-{turn}", stream_id=lane, **more)
+                for _ in "ab":
+                    got, texts = "", {}
+                    while got != "response.completed":
+                        message = client.message()
+                        got, lane = message["type"], message["stream_id"]
+                        texts[lane] = texts.get(lane, "") + message.get("delta", "")
+                    previous[lane] = message["response"]["id"]
+                    if words(message["response"]) != f"<{name}-{lane}-{turn}>":
+                        wrong.append(words(message["response"]))
+
+    threads = [threading.Thread(target=talk, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    for exchange in backend.exchanges:
+        own = exchange.transcript[-1][1].rpartition("-")[0]
+        assert all(own in text for _, text in exchange.transcript), exchange.transcript
+        assert len(exchange.transcript) == 2 * (int(exchange.transcript[-1][1].rpartition("-")[2]) % 5) + 1
+
+
+def test_the_door(backend: TextBackend) -> None:
+    """The key is asked for at the upgrade, and each request is still checked; a page of a foreign origin stays out."""
+    backend.play(lambda _: says("OK."))
+    with Mitmdump(backend.url, toolsim_backend="chat", toolsim_api_key="secret") as proxy:
+        with pytest.raises(InvalidStatus) as raised, connected(proxy):
+            pass
+        assert raised.value.response.status_code == 401
+        assert json.loads(raised.value.response.body)["error"]["code"] == "invalid_api_key"
+        with connected(proxy, authorization="Bearer secret") as client:
+            assert words(client.ask("x")) == "OK."
+        assert "authorization" not in backend.exchanges[-1].headers
+    with Mitmdump(backend.url, arguments=("--set", "websocket=false"), toolsim_backend="chat") as proxy:
+        with pytest.raises(InvalidStatus) as raised, connected(proxy):
+            pass
+        assert raised.value.response.status_code == 426
+
+
+def test_foreign_pages_stay_out(proxy: Mitmdump) -> None:
+    """As for any other request."""
+    with pytest.raises(InvalidStatus) as raised, connected(proxy, origin="https://evil.example"):
+        pass
+    assert raised.value.response.status_code == 403
+    with connected(proxy, origin="app://obsidian.md"):
+        pass
+
+
+def test_a_stored_answer_is_continued_over_http(backend: TextBackend) -> None:
+    """With a store, a client that loses its connection goes on where it was; and nothing is stored twice."""
+    with Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory") as proxy:
+        backend.play([says("OK."), says("Cobalt."), says("Cobalt."), says("No.")])
+        with connected(proxy) as client:
+            first = client.ask("Remember cobalt.", store=True)
+            second = client.ask("Word?", store=True, previous_response_id=first["id"])
+        with Line(proxy.url) as line:
+            headers = {"Authorization": "Bearer k"}
+            body = {"model": "m", "input": "Again?", "previous_response_id": second["id"]}
+            assert line.post("/v1/responses", body, **headers).json()["previous_response_id"] == second["id"]
+            assert [text for _, text in backend.exchanges[-1].transcript][::2] == [
+                "Remember cobalt.",
+                "Word?",
+                "Again?",
+            ]
+            items = line.request("GET", f"/v1/responses/{second['id']}/input_items", **headers).json()["data"]
+            assert len(items) == 1
