@@ -127,7 +127,8 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
     word = name[0].removesuffix("\\").replace(ESCAPED, "_")
     is_escaped = len(word) < len(name[0])
     near = common_spelling(_NUMBER.sub("", word[:_MAX_NAME]))
-    spellings = (word, near, near.removeprefix(common_spelling(_MODULE)))
+    # In these forms a hyphen is a minus, unless it is a tool's own.
+    spellings = (word,) if "-" in word else (word, near, near.removeprefix(common_spelling(_MODULE)))
     found = [(spelling, names[place]) for spelling in spellings if (place := bisect_left(names, spelling)) < len(names)]
     if name.end() == len(text) and not final:
         return "more" if _MODULE.startswith(word) or any(of.startswith(spelling) for spelling, of in found) else None
