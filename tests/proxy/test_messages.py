@@ -174,7 +174,7 @@ def test_a_backends_error(text_backend: TextBackend) -> None:
 
 
 def test_a_whole_answer_without_tools(text_backend: TextBackend) -> None:
-    """A request that has nothing to do with tools is translated all the same."""
+    """A request that has nothing to do with tools is translated all the same, and so is one to stream it."""
 
     async def answers(answer: Answer) -> None:
         await answer.whole(chat_whole("Hello."), Content_Type="application/json")
@@ -183,3 +183,7 @@ def test_a_whole_answer_without_tools(text_backend: TextBackend) -> None:
         backend.play(answers)
         assert blocks(line.post("/v1/messages", asked(tools=[])).body) == [{"type": "text", "text": "Hello."}]
         assert backend.asked[0].path == "/v1/chat/completions"
+        streamed = line.post("/v1/messages", asked(stream=True))
+        assert streamed.headers["content-type"].startswith("text/event-stream")
+        assert b'"text":"Hello."' in streamed.body
+        assert b"event: message_stop" in streamed.body

@@ -222,6 +222,19 @@ def test_a_responses_stream_that_breaks_off_after_a_call_fails(backend: ApiName)
     assert read("responses", True, chunks).error == "backend_truncated"
 
 
+def test_a_messages_client_of_a_backend_that_dies_at_any_byte() -> None:
+    """It gets the whole answer or one error, at the end; without an error each block that has started is stopped."""
+    kind, body = backend_answer("chat", True, ["Hm. ", *(CALL[at : at + 9] for at in range(0, len(CALL), 9))])
+    for end in range(len(body) + 1):
+        rewriter = ResponseRewriter(plan("messages", "chat", True, [WEATHER]), Report(), content_type=kind)
+        frames = b"".join(rewriter.feed(body[:end]) + rewriter.feed(b"")).decode()
+        kinds = [line.removeprefix("event: ") for line in frames.splitlines() if line.startswith("event: ")]
+        assert kinds[-1] in ("message_stop", "error")
+        assert kinds.count("message_stop") + kinds.count("error") == 1
+        if kinds[-1] == "message_stop":
+            assert kinds.count("content_block_start") == kinds.count("content_block_stop")
+
+
 def test_chat_without_done_is_whole_if_it_has_finished() -> None:
     """Many chat servers omit ``[DONE]``; a finish reason is enough."""
     kind, body = backend_answer("chat", True, [CALL])

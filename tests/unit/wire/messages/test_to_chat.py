@@ -156,6 +156,20 @@ def test_what_only_anthropic_has_is_noted() -> None:
     assert "metadata" not in request.body
 
 
+def test_marks_of_the_cache_move_nothing() -> None:
+    """Claude Code moves its marks from block to block with every turn: a prompt begins as the one before it did."""
+
+    def shown(**more: Any) -> Any:
+        history = [
+            {"role": "user", "content": [{"type": "text", "text": "x", **more}]},
+            {"role": "assistant", "content": [{**use(1), **more}]},
+            {"role": "user", "content": [{**result(1, [{"type": "text", "text": "18", **more}]), **more}]},
+        ]
+        return chat_request(asked(history, system=[{"type": "text", "text": "Be kind.", **more}], tools=[TOOL | more]))
+
+    assert shown(cache_control={"type": "ephemeral"}) == shown()
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -172,6 +186,10 @@ def test_what_only_anthropic_has_is_noted() -> None:
             "'messages[0].content[0].tool_use_id'",
         ),
         ({"tools": [{"description": "x"}]}, "Missing required parameter: 'tools[0].name'."),
+        # What clients of the other APIs send.
+        ({"messages": None, "input": "Hello"}, "Missing required parameter: 'messages'."),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "Missing required parameter: 'tools[0].name'."),
+        ({"tool_choice": "auto"}, "Invalid type for 'tool_choice'"),
         ({"tool_choice": {"type": "maybe"}}, "Invalid value for 'tool_choice.type'"),
         ({"tool_choice": {"type": "any"}}, "no tool is declared"),
         ({"mcp_servers": [{"type": "url"}]}, "'mcp_servers' is not served here"),
