@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from clients.cases import Stage, call, transcript
 from support import programs
-from support.text_backend import Turn, refuses, says
+from support.mitmdump import Mitmdump
+from support.text_backend import TextBackend, Turn, refuses, says
 
 HERE = Path(__file__).parent
 CODEX = programs.codex()
@@ -62,6 +63,7 @@ class Printed:
 
     items: list[dict[str, Any]] = field(default_factory=list)
     failure: str | None = None
+    log: str = ""
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [item for item in self.items if item["type"] == kind]
@@ -93,6 +95,7 @@ class Codex:
                 "CODEX_HOME": str(self.home),
                 "TOOLSIM_TEST_KEY": "none",
                 "CODEX_API_KEY": "none",
+                "RUST_LOG": "codex_core=warn",
             },
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -100,7 +103,7 @@ class Codex:
             timeout=PATIENCE,
             check=False,
         )
-        printed = Printed()
+        printed = Printed(log=done.stderr)
         for line in done.stdout.splitlines():
             match json.loads(line):
                 case {"type": "item.completed", "item": item}:
@@ -218,6 +221,20 @@ def test_failing_turn(stage: Stage, codex: Codex, turn: Turn, message: str) -> N
     assert printed.failure is None
     assert printed.words == ["One file."]
     assert len(printed.of("command_execution")) == 1
+
+
+@pytest.mark.parametrize("is_refused", [False, True], ids=["websocket", "websocket_refused"])
+def test_one_line(text_backend: TextBackend, codex: Codex, is_refused: bool) -> None:
+    """Set up by one line, Codex takes toolsim for OpenAI: its loop runs over a WebSocket connection, or over HTTP."""
+    arguments = ("--set", "websocket=false") if is_refused else ()
+    with Mitmdump(text_backend.url, toolsim_backend="chat", arguments=arguments) as proxy:
+        stage = Stage(text_backend, f"{proxy.url}/v1", "chat")
+        play(stage, says("I look.\n", call("exec_command", LIST)), says(call("exec_command", READ)), says("Paris."))
+        printed = codex.run(stage.base_url, "gpt-5.5", ONE_LINE)
+    assert [item["aggregated_output"] for item in printed.of("command_execution")] == ["notes.txt\n", "Paris\n"]
+    assert printed.words[-1] == "Paris."
+    assert ("falling back to HTTP" in printed.log) is is_refused
+    compare_backend(stage, 3, "notes.txt", "Paris")
 
 
 NO_SUMMARY = says("I go on.\n", call("exec_command", LIST))

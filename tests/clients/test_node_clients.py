@@ -50,6 +50,13 @@ def test_tool_loop(stage: Stage, clients: dict[str, NodeClient], script: str, ap
 
 
 @every_case
+def test_tool_loop_over_a_websocket(stage: Stage, clients: dict[str, NodeClient], case: Case) -> None:
+    """openai-node's own connection completes the case, and sends only what is new."""
+    stage.prepare(case)
+    stage.compare(case, clients["openai.mjs"].run(stage.base_url, "responses", "websocket", case.prompts, case.strict))
+
+
+@every_case
 @over_chat
 @every(OVER_MESSAGES)
 def test_tool_loop_over_messages(

@@ -16,9 +16,11 @@ from agents import (
     FunctionTool,
     OpenAIChatCompletionsModel,
     OpenAIResponsesModel,
+    OpenAIResponsesWSModel,
     RunConfig,
     Runner,
 )
+from agents.models.openai_responses import ResponsesWebSocketError
 from agents.tool_context import ToolContext
 from clients.cases import (
     MODEL,
@@ -29,12 +31,17 @@ from clients.cases import (
     Stage,
     both_apis,
     every_case,
+    over_chat,
     over_its_own_api,
     run_tool,
 )
 
 every_mode = pytest.mark.parametrize("mode", ["run", "run_streamed"])
-MODELS = {"responses": OpenAIResponsesModel, "chat": OpenAIChatCompletionsModel}
+MODELS = {
+    "responses": OpenAIResponsesModel,
+    "chat": OpenAIChatCompletionsModel,
+    "websocket": OpenAIResponsesWSModel,
+}
 
 
 def tools(strict: bool) -> list[FunctionTool]:
@@ -52,7 +59,8 @@ def tools(strict: bool) -> list[FunctionTool]:
 async def run(base_url: str, api: str, mode: str, prompts: list[str], strict: bool = False) -> list[Outcome]:
     outcomes = []
     async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, timeout=10) as client:
-        agent = Agent[Any](name="Tester", tools=list(tools(strict)), model=MODELS[api](MODEL, client))
+        model = MODELS[api](MODEL, client)
+        agent = Agent[Any](name="Tester", tools=list(tools(strict)), model=model)
         for prompt in prompts:
             outcome = Outcome()
             outcomes.append(outcome)
@@ -65,8 +73,9 @@ async def run(base_url: str, api: str, mode: str, prompts: list[str], strict: bo
                     async for _ in result.stream_events():
                         pass
                 outcome.text = result.final_output
-            except (AgentsException, openai.OpenAIError) as error:
+            except (AgentsException, openai.OpenAIError, ResponsesWebSocketError) as error:
                 outcome.error = str(error)
+        await model.close()
     return outcomes
 
 
@@ -77,6 +86,14 @@ async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
     """The client completes the case through the proxy."""
     stage.prepare(case)
     stage.compare(case, await run(stage.base_url, api, mode, case.prompts, case.strict))
+
+
+@every_case
+@over_chat
+async def test_tool_loop_over_a_websocket(stage: Stage, case: Case) -> None:
+    """The same over the SDK's own WebSocket connection."""
+    stage.prepare(case)
+    stage.compare(case, await run(stage.base_url, "websocket", "run_streamed", case.prompts, case.strict))
 
 
 @every_mode

@@ -175,6 +175,36 @@ def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
         stage.run_case(case, lambda prompt: run(client, api, mode, prompt, case.strict))
 
 
+def websocket_loop(client: openai.OpenAI, prompt: str, strict: bool) -> Outcome:
+    """Converse over one connection, which remembers what has been said; ``store`` is false."""
+    outcome, items, previous = Outcome(), list[Any]([{"role": "user", "content": prompt}]), Json()
+    with client.responses.connect() as connection:
+        while True:
+            request: Json = {"model": MODEL, "input": items, "tools": responses_tools(strict), "store": False}
+            connection.response.create(**request, **previous)
+            event: Any = next(event for event in connection if event.type in ENDS)
+            if event.type != "response.completed":
+                error = event.error if event.type == "error" else event.response.error
+                return Outcome(error=error.message)
+            calls = [item for item in event.response.output if item.type == "function_call"]
+            if not calls:
+                outcome.text = event.response.output_text
+                return outcome
+            answers = [(made.call_id, note(outcome, made.call_id, made.name, made.arguments)) for made in calls]
+            items = [{"type": "function_call_output", "call_id": id, "output": answer} for id, answer in answers]
+            previous = {"previous_response_id": event.response.id}
+
+
+ENDS = ("response.completed", "response.failed", "response.incomplete", "error")
+
+
+@every_case
+def test_tool_loop_over_a_websocket(stage: Stage, case: Case) -> None:
+    """The SDK's own connection completes the case, and sends only what is new."""
+    with connect(stage.base_url) as client:
+        stage.run_case(case, lambda prompt: websocket_loop(client, prompt, case.strict))
+
+
 @every_mode
 def test_custom_tool(stage: Stage, mode: str) -> None:
     """The input of a custom tool arrives unchanged, in its own kind of item and events."""

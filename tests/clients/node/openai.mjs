@@ -1,11 +1,14 @@
-// openai-node: create, stream: true, and the .stream() helpers of both APIs; and answers that are made in the background.
+// openai-node: create, stream: true, and the .stream() helpers of both APIs; answers that are made in the background; and
+// its own WebSocket connections.
 
 import assert from "node:assert/strict";
 import OpenAI, { OpenAIError } from "openai";
+import { ResponsesWS } from "openai/resources/responses/ws";
 import { serve } from "./loop.mjs";
 
 function connect({ baseURL, api, mode, model, tools, strict }) {
   const client = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0, timeout: 10_000 });
+  if (mode === "websocket") return (prompt, outcome) => websocketLoop(client, { model, tools, strict }, prompt, outcome);
   const turn = { responses: responsesTurn, chat: chatTurn }[api];
   const loop = { responses: responsesLoop, chat: chatLoop }[api];
   return (prompt, outcome) => loop((items) => turn(client, mode, { model, items, tools, strict }), prompt, outcome);
@@ -67,6 +70,33 @@ async function responsesLoop(ask, prompt, outcome) {
     if (calls.length) continue;
     outcome.text = output.flatMap((item) => item.content ?? []).map((part) => part.text).join("");
     return;
+  }
+}
+
+/** Converse over one connection, which remembers what has been said. */
+async function websocketLoop(client, { model, tools, strict }, prompt, outcome) {
+  const connection = new ResponsesWS(client);
+  const request = { model, store: false, tools: tools.map((tool) => ({ type: "function", strict, ...tool })) };
+  try {
+    connection.send({ type: "response.create", ...request, input: prompt });
+    for await (const { type, message, error } of connection) {
+      if (type === "error") throw error;
+      if (type !== "message" || !/^response.(completed|failed)$/.test(message.type)) continue;
+      const { id, output, error: failure } = message.response;
+      if (failure) throw new OpenAIError(failure.message);
+      const calls = output.filter((item) => item.type === "function_call");
+      const input = calls.map(({ name, arguments: text, call_id }) => {
+        return { type: "function_call_output", call_id, output: outcome.run(name, JSON.parse(text), call_id) };
+      });
+      if (calls.length) connection.send({ type: "response.create", ...request, input, previous_response_id: id });
+      else {
+        outcome.text = output.flatMap((item) => item.content ?? []).map((part) => part.text).join("");
+        return;
+      }
+    }
+    assert.fail("the connection was closed");
+  } finally {
+    connection.close();
   }
 }
 

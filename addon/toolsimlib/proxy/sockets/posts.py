@@ -39,6 +39,8 @@ class Upgrade:
         for name in list(request.headers):
             if name.lower() in _DROPPED or name.lower().startswith(_PREFIX):
                 request.headers.pop(name, None)
+        if request.headers.get("openai-beta", "").startswith("responses_websockets"):
+            del request.headers["openai-beta"]
         request.method = "POST"
         request.headers["content-type"] = "application/json"
         request.headers["accept"] = "text/event-stream"
