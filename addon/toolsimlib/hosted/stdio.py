@@ -62,35 +62,9 @@ class Meter:
         self._bytes += size
         self._messages += messages
         if self._messages > MAX_BETWEEN_MESSAGES:
-            raise Flood(f"it said more than {MAX_BETWEEN_MESSAGES} things between two questions")
+            raise Flood(f"it sent more than {MAX_BETWEEN_MESSAGES:,} messages between two requests")
         if self._bytes > MAX_BETWEEN_BYTES:
-            raise Flood(f"it said more than {MAX_BETWEEN_BYTES} bytes between two questions")
-
-
-class Lines:
-    """Cuts a byte stream into lines, in linear time. Raises Flood for one that is too long."""
-
-    def __init__(self) -> None:
-        self._open: list[bytes] = []
-        self._size = 0
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that are complete now."""
-        *whole, rest = data.split(b"\n")
-        lines = []
-        for end in whole:
-            self._take(end)
-            lines.append(b"".join(self._open))
-            self._open, self._size = [], 0
-        self._take(rest)
-        return [line for line in lines if line.strip()]
-
-    def _take(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size > MAX_MESSAGE_BYTES:
-            raise Flood(f"a message of it has more than {MAX_MESSAGE_BYTES} bytes")
-        if piece:
-            self._open.append(piece)
+            raise Flood(f"it sent more than {MAX_BETWEEN_BYTES:,} bytes between two requests")
 
 
 class Process:
@@ -127,7 +101,7 @@ class Process:
                 cwd=server.folder or None,
                 start_new_session=True,
                 pass_fds=ends,
-                limit=_PIECE,
+                limit=MAX_MESSAGE_BYTES,
             )
         except BaseException:
             if lifeline is not None:
@@ -212,12 +186,11 @@ async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[
 
 
 async def _listen(process: Process, incoming: Incoming, meter: Meter, cut: Callable[[str], None]) -> None:
-    lines = Lines()
     with incoming, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         try:
-            while data := await process.stdout.read(_PIECE):
-                meter.add(len(data))
-                for line in lines.feed(data):
+            while line := await _line(process.stdout):
+                meter.add(len(line))
+                if line.strip():
                     meter.add(0, 1)
                     await incoming.send(_message(line))
         except Flood as flood:
@@ -228,12 +201,22 @@ async def _listen(process: Process, incoming: Incoming, meter: Meter, cut: Calla
         pass
 
 
+async def _line(stdout: asyncio.StreamReader) -> bytes:
+    """Return the next line with its end; b"" if no whole one follows. Raises Flood for one that is too long."""
+    try:
+        return await stdout.readuntil(b"\n")
+    except asyncio.IncompleteReadError:
+        return b""
+    except asyncio.LimitOverrunError:
+        raise Flood(f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes") from None
+
+
 def _message(line: bytes) -> SessionMessage | Exception:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError:
         # The validator's own words repeat the line.
-        return ValueError("A line of the server's is no message of the protocol.")
+        return ValueError("The server sent a line that is not a protocol message.")
 
 
 async def _speak(process: Process, outgoing: Outgoing, incoming: Incoming, meter: Meter) -> None:

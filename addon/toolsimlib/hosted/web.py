@@ -31,14 +31,14 @@ class Bounded(httpx2.AsyncBaseTransport):
     @override
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if _origin(request.url) != self._origin:
-            raise httpx2.ConnectError("the server leads to another host")
+            raise httpx2.ConnectError("the server points to another host")
         if request.method == "POST":
             self._meter.asked()
         response = await self._inner.handle_async_request(request)
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             await response.aclose()
-            raise httpx2.ReadError(f"the server's answer is compressed ({encoding[:20]}), though it was asked for none")
+            raise httpx2.ReadError(f"the server's answer is compressed ({encoding[:20]}), although that was refused")
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _Counted(response.stream, self._meter, 0 if is_stream else MAX_MESSAGE_BYTES)
@@ -65,7 +65,7 @@ class _Counted(httpx2.AsyncByteStream):
             except Flood as flood:
                 raise httpx2.ReadError(str(flood)) from flood
             if 0 < self._limit < size:
-                raise httpx2.ReadError(f"a message of it has more than {self._limit} bytes")
+                raise httpx2.ReadError(f"it sent a message of more than {self._limit:,} bytes")
             yield data
 
     @override

@@ -16,14 +16,14 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from toolsimlib.store.record import MAX_CHAIN, Bounds, Conflict, Record, Size, StoreError, check, too_long
-from toolsimlib.store.thread import OneThread
 
 SECONDS = 2.0
 """How long one operation may take, its wait included."""
@@ -222,27 +222,36 @@ class _Connection:
     def __init__(self, path: Path | None, name: str) -> None:
         self._path = path
         self._place = "memory" if path is None else str(path)
-        self._thread = OneThread(f"toolsim-store-{name}")
+        self._thread = ThreadPoolExecutor(1, f"toolsim-store-{name}")
         self._base: sqlite3.Connection | None = None
+        # Calls that are not done yet, whether or not anybody still awaits them.
+        self._waiting = 0
         self._is_left = False
 
     async def run[T](self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``work`` returns. Raises StoreError."""
-        if self._thread.waiting >= _MAX_WAITING:
+        if self._waiting >= _MAX_WAITING:
             raise StoreError("the store is too slow: too many are waiting for it")
-        future = self._thread.do(lambda: self._run(work))
-        timer = asyncio.get_running_loop().call_later(SECONDS, _too_late, future)
-        try:
-            return await future
-        finally:
-            timer.cancel()
+        self._waiting += 1
+        future = asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+        future.add_done_callback(self._over)
+        # This cancels nothing: what was begun is completed, whether or not anybody still waits for it.
+        done, _ = await asyncio.wait([future], timeout=SECONDS)
+        if not done:
+            raise StoreError(f"the store took more than {SECONDS:g} s")
+        return future.result()
 
     async def close(self) -> None:
         """Close after all queued work. What has not started in time never will: it would delay the process's exit."""
-        if self._thread.is_started:
-            await asyncio.wait([self._thread.do(self._close)], timeout=SECONDS)
-            self._thread.stop()
+        loop = asyncio.get_running_loop()
+        await asyncio.wait([loop.run_in_executor(self._thread, self._close)], timeout=SECONDS)
         self._is_left = True
+        self._thread.shutdown(wait=False)
+
+    def _over(self, future: asyncio.Future[Any]) -> None:
+        self._waiting -= 1
+        # Asked for, so that asyncio does not log an error that nobody waited for.
+        future.exception()
 
     def _run[T](self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._is_left:
@@ -278,15 +287,8 @@ class _Connection:
     def _close(self) -> None:
         base, self._base = self._base, None
         if base is not None:
-            try:
+            with suppress(sqlite3.Error):
                 base.close()
-            except sqlite3.Error:
-                return
-
-
-def _too_late(future: asyncio.Future[Any]) -> None:
-    if not future.done():
-        future.set_exception(StoreError(f"the store took more than {SECONDS:g} s"))
 
 
 def _connections(path: Path | None) -> tuple[_Connection, _Connection]:

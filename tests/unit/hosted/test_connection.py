@@ -59,8 +59,8 @@ async def test_a_server_is_asked(bad: Connection) -> None:
     [
         (SECONDS, "hang", "no answer within 3 seconds"),
         (PATIENT, "die", "Connection closed"),
-        (PATIENT, "flood", "a message of it has more than 1048576 bytes"),
-        (PATIENT, "chatter", "more than 2000 things"),
+        (PATIENT, "flood", "it sent a message of more than 1,048,576 bytes"),
+        (PATIENT, "chatter", "more than 2,000 messages"),
         (SECONDS, "garbage", "no answer within 3 seconds"),
         (PATIENT, "wrong", ""),
         (SECONDS, "deep", ""),

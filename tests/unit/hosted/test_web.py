@@ -38,7 +38,7 @@ async def read(answers: Answers, url: str = URL, method: str = "POST") -> int:
 async def test_an_answer_is_bounded() -> None:
     """A document to the size of a message, a stream to what may be sent between two requests."""
     assert await read(Answers(2, content_type="application/json")) == 2 * len(PIECE)
-    with pytest.raises(httpx2.ReadError, match="a message of it has more than"):
+    with pytest.raises(httpx2.ReadError, match="it sent a message of more than"):
         await read(Answers(MAX_MESSAGE_BYTES // len(PIECE) + 1, content_type="application/json"))
     assert await read(Answers(MAX_BETWEEN_BYTES // len(PIECE), content_type="text/event-stream"))
     with pytest.raises(httpx2.ReadError, match="between two questions"):

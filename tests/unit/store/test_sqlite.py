@@ -100,7 +100,7 @@ async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pyte
     assert [type(result) for result in results] == [StoreError] * 4
     assert "too many" in str(results[-1])
     done.set()
-    while store._writer._thread.waiting:
+    while store._writer._waiting:
         await asyncio.sleep(0.01)
     monkeypatch.setattr(sqlite, "SECONDS", 60)
     await store.put("p", [Record("z", b"1")])
