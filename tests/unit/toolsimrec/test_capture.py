@@ -18,7 +18,7 @@ from mitmproxy.io import read_flows_from_paths
 from mitmproxy.test import tflow
 from support.recording import CALL, chat_answer, chat_stream, context, exchange, question, recording
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.metadata import NOTE, REPORT, is_stored, policy_for
+from toolsimlib.proxy.metadata import NOTE, REPORT, is_recorded, is_stored, recorded_policy
 from toolsimlib.proxy.recorder import BoundedBuffer
 from toolsimrec.capture import Capture, both_sides, write
 from toolsimrec.commands import Commands
@@ -184,8 +184,8 @@ def test_options_in_force(mitm: Any, tmp_path: Path) -> None:
     assert flow.metadata[NOTE]["options"] == {"sentinel": "act", "tool_denylist": ["a", "b"]}
     backend, _ = read(tmp_path / files(tmp_path)[0])
     recorded = Policy(sentinel="act", tool_denylist=frozenset({"a", "b"}))
-    assert policy_for(backend, Policy(repair="off"), (), is_builtin=False) == recorded
-    by_hand = policy_for(backend, Policy(sentinel="mine"), ["sentinel"], is_builtin=False)
+    assert recorded_policy(backend, Policy(repair="off"), ()) == recorded
+    by_hand = recorded_policy(backend, Policy(sentinel="mine"), ["sentinel"])
     assert by_hand == Policy(sentinel="mine", tool_denylist=frozenset({"a", "b"}))
 
 
@@ -193,14 +193,15 @@ def test_options_of_another_version_are_ignored() -> None:
     """Unknown options, and values of another type, have no effect."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": {"gone": 1, "sentinel": 5, "history": "sentinel"}}
-    assert policy_for(flow, Policy(), (), is_builtin=False) == Policy(history="sentinel")
+    assert is_recorded(flow)
+    assert recorded_policy(flow, Policy(), ()) == Policy(history="sentinel")
 
 
 def test_a_live_exchange_has_current_options() -> None:
     """Options noted on the first run have no effect when the flow is sent again."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"options": {"history": "sentinel"}, "refused": False}
-    assert policy_for(flow, Policy(), (), is_builtin=False) == Policy()
+    assert not is_recorded(flow)
 
 
 def test_off_by_default(tmp_path: Path) -> None:
