@@ -3,7 +3,6 @@
 
 import assert from "node:assert/strict";
 import OpenAI, { OpenAIError } from "openai";
-import { ResponsesWS } from "openai/resources/responses/ws";
 import { serve } from "./loop.mjs";
 
 function connect({ baseURL, api, mode, model, tools, strict }) {
@@ -75,6 +74,7 @@ async function responsesLoop(ask, prompt, outcome) {
 
 /** Converse over one connection, which remembers what has been said. */
 async function websocketLoop(client, { model, tools, strict }, prompt, outcome) {
+  const { ResponsesWS } = await import("openai/resources/responses/ws");
   const connection = new ResponsesWS(client);
   const request = { model, store: false, tools: tools.map((tool) => ({ type: "function", strict, ...tool })) };
   try {
