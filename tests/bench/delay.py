@@ -15,19 +15,22 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import operator
 import re
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from bench.stage import PATHS, Client, Proxies, request_body
+from bench.stage import PATHS, TOOLS, Client, Proxies, request_body
 from bench.table import Row
 from bench.texts import prose
+from websockets.sync.client import connect
 
 RATE = 50
+TURNS = 20
 FIRST = b'"' + prose(4).encode()
 _WRITTEN = re.compile(rb'"content":\s?"(\d{6,}) "')
 
@@ -36,6 +39,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
     """Yield the rows of the first text, then those of 1, 50 and 200 streams."""
     bare, ours = proxies.bare(), proxies.toolsim()
     yield from first_text(bare.url, ours.url, 60 if quick else 300)
+    yield turns_over_a_websocket(ours.url, 5 if quick else 20)
     for streams in (1, 50) if quick else (1, 50, 200):
         runs = [asyncio.run(side_by_side(url, streams, 3 if quick else 6)) for url in (bare.url, ours.url) * 2]
         of_bare, of_ours = (Delays(*map(operator.add, runs[at], runs[at + 2])) for at in (0, 1))
@@ -66,6 +70,33 @@ def first_text(bare: str, ours: str, rounds: int) -> Iterator[Row]:
                 answer.read()
         reference, toolsim = map(statistics.median, times)
         yield Row("delay", f"first text, {api}", toolsim - reference, "ms more", 1.5, toolsim, reference)
+
+
+def turns_over_a_websocket(url: str, rounds: int) -> Row:
+    """Return what a turn of a conversation takes over a connection that remembers it, and over HTTP."""
+    times: list[list[float]] = [[], []]
+    for _ in range(rounds):
+        client, items = Client(url), list[Any]()
+        with connect(url.replace("http", "ws") + PATHS["responses"]) as connection:
+            previous: dict[str, str] = {}
+            for _turn in range(TURNS):
+                asked = {"model": "prose-10-4-1", "store": False, "tools": TOOLS}
+                items.append({"role": "user", "content": "Go on."})
+                start = time.perf_counter()
+                received = client.post(PATHS["responses"], {**asked, "stream": True, "input": items})
+                times[0].append(1000 * (time.perf_counter() - start))
+                items += json.loads(received.rpartition(b"event: response.completed\ndata: ")[2].split(b"\n")[0])[
+                    "response"
+                ]["output"]
+                start = time.perf_counter()
+                connection.send(json.dumps({"type": "response.create", **asked, "input": items[-2:-1], **previous}))
+                while (event := json.loads(connection.recv()))["type"] != "response.completed":
+                    pass
+                times[1].append(1000 * (time.perf_counter() - start))
+                previous = {"previous_response_id": event["response"]["id"]}
+    http, websocket = map(statistics.median, times)
+    name = f"a turn over a WebSocket, against HTTP, {TURNS} in a row"
+    return Row("delay", name, websocket - http, "ms more", None, websocket, http)
 
 
 class Delays(NamedTuple):

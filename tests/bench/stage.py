@@ -17,6 +17,8 @@ from support.mitmdump import MITMDUMP, Mitmdump
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 _PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}, "text": {"type": "string"}}}
 
+TOOLS = [{"type": "function", "name": "write", "parameters": _PARAMETERS}]
+
 
 def request_body(api: str, model: str, *, stream: bool = True) -> bytes:
     """Return a request with one tool, so that the addon has work to do."""
@@ -31,7 +33,7 @@ def request_body(api: str, model: str, *, stream: bool = True) -> bytes:
         tool = {"name": "write", "input_schema": _PARAMETERS}
         asked |= {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1_000_000, "tools": [tool]}
     else:
-        asked |= {"input": "hi", "tools": [{"type": "function", **function}]}
+        asked |= {"input": "hi", "tools": TOOLS}
     return json.dumps(asked).encode()
 
 
@@ -45,6 +47,11 @@ class Client:
         body = request_body(api, model, stream=stream)
         self._connection.request("POST", PATHS[api], body, {"content-type": "application/json"})
         return self._connection.getresponse()
+
+    def post(self, path: str, body: dict[str, Any]) -> bytes:
+        """Return the whole body of the answer to any request."""
+        self._connection.request("POST", path, json.dumps(body).encode(), {"content-type": "application/json"})
+        return self._connection.getresponse().read()
 
     def ask(self, api: str, model: str, *, stream: bool = True) -> bytes:
         """Return the whole body of an answer."""

@@ -6,11 +6,13 @@ The client is the library ``websockets``, or a bare socket where the frames them
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from support.mitmdump import Mitmdump
 from support.open_responses import check_event, check_response, types
 from support.recording import context
 from support.text_backend import TextBackend, Turn, refuses, says
+from toolsimlib.proxy.sockets.edge import MAX_CONNECTIONS
 from toolsimrec.replay import replay_file
 
 websockets = pytest.importorskip("websockets.sync.client", reason="needs the extra [clients]: run `make setup`")
@@ -252,6 +255,37 @@ def test_limits(proxy: Mitmdump, backend: TextBackend) -> None:
             assert set(refused) == {"rate_limit_exceeded"}
             assert 0 < len(refused) < 300
         assert words(other.ask("x")) == "OK."
+
+
+def test_connections_of_one_key(proxy: Mitmdump, backend: TextBackend) -> None:
+    """One more than the limit is refused; another key's is not, and a closed one makes room."""
+    backend.play(lambda _: says("OK."))
+    with ExitStack() as stack:
+        clients = [stack.enter_context(connected(proxy, authorization="Bearer many")) for _ in range(MAX_CONNECTIONS)]
+        with pytest.raises(InvalidStatus) as raised, connected(proxy, authorization="Bearer many"):
+            pass
+        assert raised.value.response.status_code == 429
+        with connected(proxy) as other:
+            assert words(other.ask("x")) == "OK."
+        assert words(clients[-1].ask("x")) == "OK."
+        clients[0].connection.close()
+        with connected(proxy, authorization="Bearer many") as client:
+            assert words(client.ask("x")) == "OK."
+
+
+def test_a_proxy_that_stops_says_so(backend: TextBackend) -> None:
+    """In the middle of an answer, and to a client that waits for none; the model is stopped."""
+    backend.play([says(*["word "] * 500, pause=0.05)])
+    with Mitmdump(backend.url, toolsim_backend="chat") as proxy, connected(proxy) as idle, connected(proxy) as client:
+        client.send(input="x")
+        client.message()
+        os.kill(proxy.pid, signal.SIGTERM)
+        last = client.events()[-1]
+        assert last["error"]["message"] == "The proxy was stopped before the response was complete."
+        for each in (client, idle):
+            with pytest.raises(ConnectionClosed, match="1001"):
+                each.message()
+        assert backend.exchanges[-1].over.wait(SECONDS)
 
 
 def frame(payload: bytes, first: int = 0x81) -> bytes:

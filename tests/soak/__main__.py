@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from soak import hostile
+from soak import hostile, sockets
 from soak.run import Soak
 
 
@@ -16,7 +16,12 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hostile", action="store_true", help="one client alone, then beside a hostile one")
+    parser.add_argument("--sockets", type=int, help="so many WebSocket connections instead")
     given = parser.parse_args()
+    if given.sockets:
+        found = sockets.run(given.seconds, given.sockets, given.seed)
+        print("\n".join([str(found), *found.wrong[:20]]))
+        return 1 if found.wrong else 0
     if given.hostile:
         return beside_a_hostile_client(given.seconds)
     outcome = Soak(given.seconds, given.streams, given.seed).run()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,7 +41,7 @@ class Head:
 class Asked(Protocol):
     """A request on its way: its answer, as it comes, to which it continues by itself unless it is left."""
 
-    def parts(self) -> AsyncIterator[Head | bytes]:
+    def parts(self) -> AsyncGenerator[Head | bytes]:
         """Yield the head of the answer, if there is one, and its body."""
 
     async def leave(self) -> None:
@@ -162,14 +162,15 @@ class Connection:
         self._running[message.lane] = answer, task
         asked, is_over = self._ask(turn.body), False
         try:
-            async for part in asked.parts():
-                if isinstance(part, Head):
-                    answer.begin(part.status, part.content_type, part.headers)
-                else:
-                    await self._deliver(answer, part)
-                if answer.is_over:
-                    is_over = True
-                    return
+            async with aclosing(asked.parts()) as parts:
+                async for part in parts:
+                    if isinstance(part, Head):
+                        answer.begin(part.status, part.content_type, part.headers)
+                    else:
+                        await self._deliver(answer, part)
+                    if answer.is_over:
+                        is_over = True
+                        return
             is_over = True
             await self._deliver(answer, b"")
         except asyncio.CancelledError:

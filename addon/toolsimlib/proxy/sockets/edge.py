@@ -42,7 +42,7 @@ class Sockets:
         ``sent``: the request as it came; ``owner``: that of its key.
         """
         server = self._serve()
-        if server.connections[owner] >= MAX_CONNECTIONS:
+        if server.count(owner) >= MAX_CONNECTIONS:
             return TOO_MANY
         upgrade = self._upgrades[flow.id] = Upgrade(flow, sent, owner, has_proxy_key)
         flow.metadata[SOCKET] = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from mitmproxy import ctx
@@ -69,8 +69,8 @@ class Post:
         self._task.add_done_callback(lambda _: self._parts.put_nowait(None))
         self._task.add_done_callback(lambda _: _POSTS.pop(flow.id, None))
 
-    async def parts(self) -> AsyncIterator[Head | bytes]:
-        """Yield the answer as it comes. Without a limit once nobody takes it: then there is only its end left."""
+    async def parts(self) -> AsyncGenerator[Head | bytes]:
+        """Yield the answer as it comes. It may be closed at the answer's end: the rest, the flow does by itself."""
         try:
             while (part := await self._parts.get()) is not None:
                 if self._parts.empty():

@@ -25,6 +25,8 @@ SILENT_SECONDS = 600.0
 """How long a client may answer no ping. One that is busy reads nothing for a while."""
 UNUSED_SECONDS = 3600.0
 """How long a connection may be open without a request, as with OpenAI."""
+STOP_SECONDS = 2.0
+"""How long a client may take to read that the proxy stops."""
 
 GOING_AWAY, UNSUPPORTED_DATA, POLICY = 1001, 1003, 1008
 
@@ -37,8 +39,7 @@ class SocketServer:
 
     def __init__(self, has_store: Callable[[], bool]) -> None:
         self.port = 0
-        self.connections: Counter[str] = Counter()
-        """The number of open connections, by their owners."""
+        self._counts: Counter[str] = Counter()  # Open connections, by their owners.
         self.has_store = has_store
         self._expected: dict[str, tuple[Upgrade, int]] = {}
         self._open: set[_Handler] = set()
@@ -62,6 +63,10 @@ class SocketServer:
         await self._server.close_all_connections()
         self._server = None
 
+    def count(self, owner: str) -> int:
+        """Return how many connections an owner has, those that are being opened included."""
+        return self._counts[owner] + sum(upgrade.owner == owner for upgrade, _ in self._expected.values())
+
     def admit(self, upgrade: Upgrade, max_bytes: int) -> str:
         """Return the token with which one upgrade is accepted; ``max_bytes``: of a message, and of its memory."""
         token = secrets.token_hex(16)
@@ -80,14 +85,14 @@ class SocketServer:
     def opened(self, handler: _Handler, owner: str) -> None:
         """Enter a connection."""
         self._open.add(handler)
-        self.connections[owner] += 1
+        self._counts[owner] += 1
 
     def closed(self, handler: _Handler, owner: str) -> None:
         """Forget a connection."""
         self._open.discard(handler)
-        self.connections[owner] -= 1
-        if not self.connections[owner]:
-            del self.connections[owner]
+        self._counts[owner] -= 1
+        if not self._counts[owner]:
+            del self._counts[owner]
 
 
 class _Handler(WebSocketHandler):
@@ -152,9 +157,11 @@ class _Handler(WebSocketHandler):
         self._watch = asyncio.create_task(connection.stop(None))
 
     async def stop(self) -> None:
-        """Tell the client that the proxy stops, and close."""
-        if self._connection is not None:
-            await self._connection.stop()
+        """Tell the client that the proxy stops, unless it reads nothing, and close."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                if self._connection is not None:
+                    await self._connection.stop()
         self.close(GOING_AWAY, "the proxy is stopping")
 
     async def _send(self, messages: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ class Post:
         self.has_left = False
         self._parts: asyncio.Queue[Head | bytes | None] = asyncio.Queue()
 
-    async def parts(self) -> AsyncIterator[Head | bytes]:
+    async def parts(self) -> AsyncGenerator[Head | bytes]:
         while (part := await self._parts.get()) is not None:
             yield part
 
