@@ -87,6 +87,8 @@ class Policy:
     manifest_role: Literal["auto", "developer", "system", "user"] = "auto"
     manifest: str = "auto"
     catalog_budget: int = 0
+    may_look_up: bool = True
+    """Whether a round may follow in which the model is shown the tools that it looks up; not an option."""
     history: Literal["auto", "record", "sentinel"] = "auto"
     sentinel: str = "tool_call"
     use_tool: bool = True
@@ -114,7 +116,8 @@ class Policy:
     reasoning: Literal["drop", "tell"] = "drop"
     forward_hosted_tools: bool = False
     sse_telemetry: bool = False
-    tool_use_mode: Literal["", "enforced", "relaxed", "disabled"] = ""
+    tool_use_mode: Literal["", "enforced", "relaxed", "disabled", "withheld"] = ""
+    """``withheld`` is not a value of the option: a round that may call none of the tools that the last one could."""
     fallback_retry_count: int = 0
     request_overrides: str = ""
     llm_options_defaults: str = ""
@@ -178,9 +181,11 @@ class Plan:
     """Those on offer: ``tool_choice`` and the operator's lists have masked the others."""
     masked: frozenset[str] = frozenset()
     """The names of those others."""
+    listed: tuple[Tool, ...] = ()
+    """Those that the catalogue shows, whatever the choice; none if it is not written."""
     named: frozenset[str] = frozenset()
-    """Those that the catalogue shows by name only; the tool that looks them up is then among ``tools``
-    (``request/names_first.py``)."""
+    """The names of those that the model may call and has to look up first; the tool that does it is then among
+    ``tools`` (``request/names_first.py``)."""
     any_strict: bool = False
     """Whether any declared tool is strict, on offer or not."""
     choice: ToolChoice = ToolChoice()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from bench import codex, cpu, delay, parser, rewriting, store, throughput
+from bench import codex, cpu, delay, parser, prompt, rewriting, store, throughput
 from bench.machine import pace
 from bench.stage import Proxies, proxies
 from bench.table import BUILD, HEADING, Row, save
@@ -25,6 +25,7 @@ def groups(stage: Proxies) -> dict[str, Measure]:
     return {
         "parser": parser.measure,
         "rewriting": rewriting.measure,
+        "prompt": prompt.measure,
         "cpu": partial(cpu.measure, stage),
         "delay": partial(delay.measure, stage),
         "whole": partial(throughput.measure, stage),

@@ -46,8 +46,7 @@ class Script:
 
         report = Report(round=round_.number)
         body = dump(round_.body).encode()
-        budget = round_.policy.catalog_budget if FIND_TOOLS in round_.asks else 0
-        policy = replace(round_.policy, catalog_budget=budget)
+        policy = replace(round_.policy, may_look_up=FIND_TOOLS in round_.asks)
         rewritten = rewrite_request(dialect, "/v1", body, policy, output_mode=None, report=report, is_round=True)
         assert rewritten is not None
         sent = json.loads(rewritten.body)

@@ -10,6 +10,9 @@
 | an error from the backend                         | once, with ``toolsim_tool_use_mode=relaxed``; without tools     |
 | outputs of MCP tools                              | always; the last round that the bounds allow has no tools       |
 
+"Without tools" after outputs means that none may be called: the catalogue stays, since a server would have to read
+everything again without it. A model that has just called needlessly does not see it any more.
+
 A question about a call (``opinion.py``) is a round as well, asked apart from the conversation.
 
 The bounds: ``toolsim_max_rounds`` in all, ten minutes from the first round to the beginning of the last, and as much
@@ -77,7 +80,7 @@ def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
         return True
     if request.tools and wants_opinion(request, policy):
         return True
-    return bool(policy.catalog_budget and only_named(tools_on_offer(request, policy), request.items, policy))
+    return bool(policy.catalog_budget and only_named(tools_on_offer(request, policy), policy))
 
 
 def wants_opinion(request: ClientRequest, policy: Policy) -> bool:
@@ -128,7 +131,7 @@ class Course:
         if retry.fault.reason == EMPTY_ANSWER:
             self._has_fixed = True
             if policy.fix_empty_final_disable_tools:
-                policy = replace(policy, tool_use_mode="disabled")
+                policy = replace(policy, tool_use_mode="withheld")
             body = self._api.continued(before.body, "", policy.fix_empty_final_text)
         elif retry.fault.reason == SECOND_OPINION:
             policy = replace(policy, tool_use_mode="disabled")
@@ -170,7 +173,7 @@ class Course:
         if number > bounds.rounds:
             return None
         is_last = number == bounds.rounds or 0 < bounds.seconds <= seconds or size > bounds.text_bytes
-        policy = replace(before.policy, tool_use_mode="disabled") if is_last else before.policy
+        policy = replace(before.policy, tool_use_mode="withheld") if is_last else before.policy
         return self._round(body, policy)
 
     def _is_over(self, seconds: float) -> bool:

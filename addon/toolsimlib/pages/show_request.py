@@ -26,6 +26,7 @@ from toolsimlib.pages.json_text import compact, pretty
 from toolsimlib.pages.page import Page, clip, plural
 from toolsimlib.pages.signature import signature
 from toolsimlib.plan import Tool, ToolChoice
+from toolsimlib.request.closing import wanted
 from toolsimlib.request.manifest import Catalog, find_catalog
 from toolsimlib.request.record import read_call_record, read_output_record
 from toolsimlib.wire.dialect import api_of_request
@@ -157,8 +158,8 @@ def _facts(
         yield f"tool_choice {_choice(client_request.choice)}"
         if not client_request.parallel:
             yield "one call at a time"
-    elif catalog is not None and catalog.demand:
-        yield catalog.demand
+    elif request is not None and catalog is not None and (line := wanted(request.items)):
+        yield line
 
 
 def _choice(choice: ToolChoice) -> str:

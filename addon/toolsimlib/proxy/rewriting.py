@@ -92,7 +92,7 @@ class Rewriting:
             return None
         if policy.catalog_budget and (asked is None or FIND_TOOLS not in asked.asks):
             # Without rounds the model could not look up the tools that are left out.
-            policy = replace(policy, catalog_budget=0)
+            policy = replace(policy, may_look_up=False)
         job = exchange.request_job(flow, api.name, policy)
         if job is None:
             return None

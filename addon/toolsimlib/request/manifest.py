@@ -1,9 +1,10 @@
 """The tools as text for a model, written here and, for pages and the scripted model, parsed here again.
 
-It consists of heading, entries, the rule for calling and the demands of this request, in the words and notation of the
-chosen form (``forms.py``). Some gateways mistake a prompt with the phrases "output format", "concise title" or
-"conversation:" for one of their own utility requests, so the text avoids them. Text that the client controls
-(descriptions, grammars) is indented, a comment or inside JSON, so that it cannot pass for a tool or a rule.
+It consists of heading, entries and the rule for calling, in the words and notation of the chosen form (``forms.py``).
+What a request wants beyond that closes its prompt (``closing.py``). Some gateways mistake a prompt with the phrases
+"output format", "concise title" or "conversation:" for one of their own utility requests, so the text avoids them.
+Text that the client controls (descriptions, grammars) is indented, a comment or inside JSON, so that it cannot pass
+for a tool or a rule.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toolsimlib.plan import Tool, ToolChoice
+from toolsimlib.plan import Tool
 from toolsimlib.request.example import example_arguments
 from toolsimlib.request.forms import CLOSING, SCHEMA_LINE, entries, form_named, schema_line
 from toolsimlib.request.names_first import INTRO, name_lines
@@ -24,8 +25,9 @@ from toolsimlib.wire.json_codec import value_line
 
 HEADING = "# CLIENT TOOL CATALOG"
 
-# Paragraphs that may follow the last words on how to call.
-_DEMAND = "You MUST call "
+_FURTHER = "Tools of the client tool catalog, and how to call them:"
+
+# A paragraph that may follow the last words on how to call.
 _ANSWER_RULE = "An answer that calls no tool must be "
 
 # The lines that identify entries when they are parsed.
@@ -39,7 +41,6 @@ _FUNCTION = re.compile(r"function ([A-Za-z0-9_.-]+)\(args: .*\): any;( // \[stri
 
 def manifest(
     tools: Sequence[Tool],
-    choice: ToolChoice,
     *,
     sentinel: str,
     one_call: bool,
@@ -47,7 +48,7 @@ def manifest(
     form: str = "auto",
     named: Collection[str] = (),
 ) -> str:
-    """Return the catalogue of ``tools`` (at least one), the rule for calling them, and what ``choice`` demands.
+    """Return the catalogue of ``tools`` (at least one), and the rule for calling them.
 
     ``form``: the name of a form of ``forms.FORMS``, or auto. ``answer_format``: the flat ``text.format`` that an answer
     in words has to obey, since the backend cannot enforce it beside calls. ``named``: the tools listed by name only.
@@ -64,16 +65,14 @@ def manifest(
         catalogue,
         f"{INTRO}\n{name_lines(tool for tool in tools if tool.name in named)}" if named else "",
         f"{rule}{'\n\n' if '\n' in rule else ' '}{further}",
-        _demand(tools, choice, one_call=one_call),
         _answer_rule(answer_format) if answer_format is not None else "",
     ]
     return "\n\n".join(filter(None, sections))
 
 
-def reminder(choice: ToolChoice, *, sentinel: str) -> str:
-    """Return the one line that closes the last user message when the catalogue is far above it."""
-    call = "you must call a tool now, by" if choice.mode == "required" else "a tool is called by"
-    return f"(Reminder: {call} a <{sentinel}> block, as the client tool catalog says.)"
+def further_entries(tools: Sequence[Tool], *, sentinel: str, form: str = "auto") -> str:
+    """Return the entries of ``tools`` that the catalogue only names."""
+    return f"{_FURTHER}\n{entries(tools, form_named(form).entry, sentinel)}"
 
 
 def _example(tool: Tool, sentinel: str) -> str:
@@ -90,15 +89,6 @@ def _strict_rule(tools: Sequence[Tool]) -> str:
     )
 
 
-def _demand(tools: Sequence[Tool], choice: ToolChoice, *, one_call: bool) -> str:
-    if choice.mode != "required":
-        return ""
-    if len(tools) == 1:
-        return f"{_DEMAND}{tools[0].name} in this answer."
-    number = "exactly one" if one_call else "at least one"
-    return f"{_DEMAND}{number} of these tools in this answer."
-
-
 def _answer_rule(answer_format: Mapping[str, Any]) -> str:
     schema = answer_format.get("schema")
     rule = f"{_ANSWER_RULE}one JSON object and nothing else, without a code fence"
@@ -109,29 +99,25 @@ def _answer_rule(answer_format: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """A manifest found in a text, from ``start`` to ``end``.
-
-    ``tag`` is the sentinel's name, ``demand`` the line that forces a call, or "".
-    """
+    """Tools found in a text, from ``start`` to ``end``. ``tag`` is the sentinel's name."""
 
     start: int
     end: int
     tools: tuple[Tool, ...]
     tag: str
-    demand: str
 
 
 def find_catalog(text: str) -> Catalog | None:
     """Return the manifest that ``text`` holds, None if there is none.
 
-    Text around it is not part of it: it ends with the words that close every form, or with the demand and the rule for
-    answers after them. Parameters are parsed as far as the form shows them.
+    Text around it is not part of it: it ends with the words that close every form, or with the rule for answers after
+    them. Parameters are parsed as far as the form shows them.
     """
     start = text.find(HEADING)
     if start == -1 or (start and text[start - 1] != "\n"):
         return None
     reader = _Entries()
-    demand, at, end = "", start, -1
+    at, end = start, -1
     for line in text[start:].splitlines(keepends=True):
         at += len(line)
         bare = line.rstrip("\r\n")
@@ -140,8 +126,6 @@ def find_catalog(text: str) -> Catalog | None:
                 end = at
             else:
                 reader.line(bare)
-        elif bare.startswith(_DEMAND):
-            demand, end = bare, at
         elif bare.startswith(_ANSWER_RULE):
             # Its schema, if any, is on the next line.
             end = at
@@ -152,7 +136,19 @@ def find_catalog(text: str) -> Catalog | None:
             break
     if end == -1 or not reader.tools:
         return None
-    return Catalog(start, end, tuple(reader.tools), reader.tag, demand)
+    return Catalog(start, end, tuple(reader.tools), reader.tag)
+
+
+def find_further(text: str) -> Catalog | None:
+    """Return the further entries that ``text`` holds, up to the next empty line; None if there are none."""
+    start = text.find(_FURTHER)
+    if start == -1 or (start and text[start - 1] != "\n"):
+        return None
+    shown = text[start:].partition("\n\n")[0]
+    reader = _Entries()
+    for line in shown.splitlines():
+        reader.line(line)
+    return Catalog(start, start + len(shown), tuple(reader.tools), reader.tag) if reader.tools else None
 
 
 class _Entries:

@@ -6,9 +6,10 @@ one more tool, ``find_tools``, which returns the entries of the tools named in i
 ends a round (``response/retry.py``), and the next round starts with the entries (``loop/course.py``). The client sees
 nothing of it.
 
-1. Names come first only in a round that another may follow; in any other request the catalogue is complete.
-2. A tool that the conversation has called before is shown in full: it is likely to be called again, and earlier
-   look-ups are not part of the conversation.
+1. The tools and the budget alone decide what the catalogue shows, so that it is the same in each request.
+2. The entry of a tool that the conversation has called before is shown where it was called (``closing.py``): it is
+   likely to be called again, and earlier look-ups are not part of the conversation. So are the entries of all tools
+   on offer if no round may follow, or if they fit the budget by themselves.
 3. Every tool is on offer, looked up or not: a call that fits its schema counts. One that does not counts as the first
    look-up: Qwen2.5-Coder-0.5B, shown only names, never looks them up but guesses (``response/judge.py``).
 4. If the client has its own ``find_tools``, or a single tool, the catalogue is complete.
@@ -19,7 +20,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from toolsimlib.conversation import Call, Item
 from toolsimlib.plan import FIND_TOOLS, Policy, Tool
 from toolsimlib.request.forms import entries, form_named
 from toolsimlib.request.transforms import tools_shown
@@ -46,16 +46,15 @@ _MAX_LOOKUPS = 64
 """Names that one call may look up."""
 
 
-def only_named(tools: tuple[Tool, ...], items: Iterable[Item], policy: Policy) -> frozenset[str]:
-    """Return the names of the ``tools`` on offer that the catalogue shows by name only; none if it is complete."""
+def only_named(tools: tuple[Tool, ...], policy: Policy) -> frozenset[str]:
+    """Return the names of ``tools``, if the catalogue of them shows only names; none if it is complete."""
     budget = policy.catalog_budget
     if not budget or len(tools) < 2 or any(tool.name == FIND_TOOLS for tool in tools):
         return frozenset()
     transformed = tools_shown(tools, policy.transforms)
     if len(entries(transformed, form_named(policy.manifest).entry, policy.sentinel)) <= budget:
         return frozenset()
-    called = {item.name for item in items if isinstance(item, Call)}
-    return frozenset(tool.name for tool in tools if tool.name not in called)
+    return frozenset(tool.name for tool in tools)
 
 
 def name_lines(tools: Iterable[Tool]) -> str:

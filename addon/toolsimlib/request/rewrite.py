@@ -12,8 +12,8 @@ Three stages, each with one input and one output, so that a loop over several mo
    would change the question, a 400.
 2. What is left of the tools that the backend itself runs (``backend_tools``) stays, with its items in the history.
 3. ``flatten``: calls and outputs become records in messages, adjacent messages of one role are merged.
-4. If tools are on offer, the manifest is placed before the conversation.
-5. After a long history or a tool's output, a one-line reminder closes the last user message.
+4. If tools are on offer, or were earlier in the conversation, the manifest is placed before it.
+5. What else is said of them closes the messages of the user (``closing``), so that the beginning never changes.
 6. ``compose``: the messages in the client's own body, or in a new one for another API.
 
 A backend that takes tools itself (``toolsim_mode=native``) gets the client's own body instead of ``compose``; its
@@ -24,13 +24,13 @@ A request unrelated to tools, to a backend of its own API, is not rewritten: it 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Literal
 
-from toolsimlib.conversation import Call, CallOutput, ClientRequest, Demand, HostedItem, Item, Message
+from toolsimlib.conversation import Call, CallOutput, ClientRequest, Demand, Item
 from toolsimlib.errors import BadRequest
 from toolsimlib.outputs import Outputs
 from toolsimlib.plan import (
@@ -46,13 +46,14 @@ from toolsimlib.plan import (
 )
 from toolsimlib.report import Report, entry
 from toolsimlib.request.backend_tools import excludes_any, with_backend_tools
+from toolsimlib.request.closing import closed
 from toolsimlib.request.constrain import constraint, grammar_fields
 from toolsimlib.request.engine import engine_fields, settle
 from toolsimlib.request.fields import with_fields
-from toolsimlib.request.manifest import manifest, reminder
+from toolsimlib.request.manifest import manifest
 from toolsimlib.request.names_first import FINDER, only_named
 from toolsimlib.request.strict_tools import InvalidSchema, check_strict
-from toolsimlib.request.transcript import flatten, is_longer, output_text, place, remind
+from toolsimlib.request.transcript import flatten, is_longer, output_text, place
 from toolsimlib.request.transforms import native_body, outputs_shown, tools_shown
 from toolsimlib.wire.dialect import APIS, Api
 from toolsimlib.wire.json_codec import dump, read_body
@@ -62,9 +63,6 @@ from toolsimlib.wire.tools import offered_natively, schema_param
 # If the backend holds the history, numbers start anywhere in this range: see first_number.
 _STORED_START = 1_000
 _STORED_RANGE = 900_000
-
-# With more items than this, the catalogue is far above the end of the conversation.
-_LONG_HISTORY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +199,13 @@ def plan(
         raise BadRequest(message, "function_call" if request.form.legacy_functions else "tool_choice", "invalid_value")
     offered_names = [tool.name for tool in offered]
     native = policy.mode == "native" and backend.name == request.dialect
+    listed: tuple[Tool, ...] = ()
     named = frozenset[str]()
-    if policy.catalog_budget and not native:
-        named = only_named(offered, request.items, policy)
+    if not native:
+        listed = _listed(request, offered, policy)
+        # Alone they may fit the budget, and are then shown as soon as only they may be called.
+        if policy.may_look_up and only_named(offered, policy):
+            named = only_named(listed, policy).intersection(offered_names).difference(_called(request))
     one_call = not (request.parallel and policy.parallel_tool_calls)
     enforces_one = one_call or request.form.legacy_functions
     untagged = policy.untagged != "off" and request.answer_format is None
@@ -226,6 +228,7 @@ def plan(
         form=request.form,
         tools=offered,
         masked=frozenset(tool.name for tool in request.tools).difference(offered_names),
+        listed=listed,
         named=named,
         any_strict=any_strict,
         choice=choice,
@@ -292,10 +295,11 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     report.dropped.extend(notes)
     transformed = outputs_shown(items, plan.policy.transforms) if plan.policy.transforms else items
     # In a conversation that is only translated, without tools, there are no records to tell lines apart from.
-    records = bool(plan.tools) or any(isinstance(item, Call | CallOutput) for item in items)
-    messages = flatten(transformed, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
-    if plan.tools:
-        messages = _with_catalogue(request, plan, items, messages)
+    records = bool(plan.listed) or any(isinstance(item, Call | CallOutput) for item in items)
+    shown = closed(transformed, plan) if plan.listed else transformed
+    messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
+    if plan.listed:
+        messages = place(messages, catalogue_of(plan), _manifest_role(plan))
     # A backend that enforces the client's answer format could never write a call: the manifest asks for it in words.
     wanted: Demand = plan.constraint if plan.tools else "as sent"
     body = api.compose(request, messages, answer_format=wanted, keep_hosted=keep_hosted)
@@ -336,9 +340,32 @@ def _check_tools_size(plan: Plan) -> None:
 def tools_on_offer(request: ClientRequest, policy: Policy) -> tuple[Tool, ...]:
     """Return the client's tools without those that its choice or the operator masks."""
     choice = _choice(request, policy)
-    if choice.mode != "none" and choice.names is None and not (policy.tool_allowlist or policy.tool_denylist):
+    if choice.mode == "none":
+        return ()
+    allowed = _allowed(request, policy)
+    return allowed if choice.names is None else tuple(tool for tool in allowed if tool.name in choice.names)
+
+
+def _allowed(request: ClientRequest, policy: Policy) -> tuple[Tool, ...]:
+    """Return the client's tools without those that the operator masks."""
+    if not policy.tool_allowlist and not policy.tool_denylist:
         return request.tools
-    return tuple(tool for tool in request.tools if _is_offered(choice, tool, policy))
+    return tuple(tool for tool in request.tools if _is_allowed(tool, policy))
+
+
+def _listed(request: ClientRequest, offered: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
+    """Return the tools that the catalogue shows: all, unless none may be called, and none was.
+
+    The model has read a catalogue before a call; to leave it out would make its server read everything again.
+    """
+    is_written = offered or policy.tool_use_mode == "withheld"
+    if not is_written and (policy.tool_use_mode == "disabled" or not _called(request)):
+        return ()
+    return _allowed(request, policy)
+
+
+def _called(request: ClientRequest) -> frozenset[str]:
+    return frozenset(item.name for item in request.items if isinstance(item, Call))
 
 
 def calls_freely(request: ClientRequest, policy: Policy) -> bool:
@@ -348,7 +375,7 @@ def calls_freely(request: ClientRequest, policy: Policy) -> bool:
 
 def _choice(request: ClientRequest, policy: Policy) -> ToolChoice:
     """Return the client's choice, or the operator's if ``tool_use_mode`` decides."""
-    if policy.tool_use_mode == "disabled":
+    if policy.tool_use_mode in ("disabled", "withheld"):
         return ToolChoice("none")
     # A model forced to call after each output would never answer.
     if policy.tool_use_mode == "enforced" and request.choice.mode == "auto" and not is_after_outputs(request):
@@ -361,35 +388,25 @@ def is_after_outputs(request: ClientRequest) -> bool:
     return bool(request.items) and isinstance(request.items[-1], CallOutput)
 
 
-def _is_offered(choice: ToolChoice, tool: Tool, policy: Policy) -> bool:
+def _is_allowed(tool: Tool, policy: Policy) -> bool:
     names = {tool.name, tool.wire_name}
-    chosen = choice.names is None or tool.name in choice.names
-    allowed = not policy.tool_allowlist or bool(names & policy.tool_allowlist)
-    return choice.mode != "none" and chosen and allowed and not names & policy.tool_denylist
-
-
-def _with_catalogue(
-    request: ClientRequest, plan: Plan, items: Iterable[Item], messages: list[Message | HostedItem]
-) -> list[Message | HostedItem]:
-    messages = place(messages, catalogue_of(plan), _manifest_role(plan))
-    # The model may have forgotten a catalogue that is far above the end of the conversation.
-    is_far = len(request.items) > _LONG_HISTORY or any(isinstance(item, CallOutput) for item in items)
-    if is_far:
-        messages = remind(messages, reminder(plan.choice, sentinel=plan.policy.sentinel))
-    return messages
+    is_listed = not policy.tool_allowlist or bool(names & policy.tool_allowlist)
+    return is_listed and not names & policy.tool_denylist
 
 
 def catalogue_of(plan: Plan) -> str:
-    """Return the catalogue of the tools on offer, and the rules for calling them."""
+    """Return the catalogue of the tools, and the rules for calling them."""
     policy = plan.policy
+    named = only_named(plan.listed, policy)
+    # First, since the example in a form is of the first tool.
+    tools = (FINDER, *plan.listed) if named else plan.listed
     return manifest(
-        tools_shown(plan.tools, policy.transforms) if policy.transforms else plan.tools,
-        plan.choice,
+        tools_shown(tools, policy.transforms) if policy.transforms else tools,
         sentinel=policy.sentinel,
         one_call=plan.one_call,
         answer_format=plan.answer_format,
         form=policy.manifest,
-        named=plan.named,
+        named=named,
     )
 
 

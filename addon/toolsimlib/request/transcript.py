@@ -104,7 +104,8 @@ def place(
     """Return ``messages`` with the manifest ``text`` in its place, before the conversation itself.
 
     As ``system`` it is appended to the first of the leading system messages, the one that a chat template knows. As
-    ``developer`` it follows all leading instructions. As ``user`` it is prepended to the first user message.
+    ``developer`` it follows all leading instructions. As ``user`` it is prepended to the user's message after them, if
+    the conversation begins with one.
     """
     placed = list(messages)
     head = 0
@@ -112,7 +113,7 @@ def place(
         head += 1
     match role:
         case "user":
-            index = next((index for index, message in enumerate(placed) if _role(message) == role), -1)
+            index = head if head < len(placed) and _role(placed[head]) == role else -1
         case "system":
             index = next((index for index in range(head) if _role(placed[index]) == role), -1)
         case "developer":
@@ -126,17 +127,6 @@ def place(
 
 def _role(item: Message | HostedItem) -> Role | None:
     return item.role if isinstance(item, Message) else None
-
-
-def remind(messages: Sequence[Message | HostedItem], line: str) -> list[Message | HostedItem]:
-    """Return ``messages`` with ``line`` at the end of the last user message, if there is one."""
-    reminded = list(messages)
-    for index in range(len(reminded) - 1, -1, -1):
-        last = reminded[index]
-        if isinstance(last, Message) and last.role == "user":
-            reminded[index] = _closed(last, line)
-            break
-    return reminded
 
 
 def output_text(output: CallOutput) -> str:

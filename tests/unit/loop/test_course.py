@@ -70,7 +70,7 @@ def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
     assert second is not None
     assert first.asks == {EMPTY_ANSWER}
     assert second.asks == frozenset()
-    assert second.policy.tool_use_mode == "disabled"
+    assert second.policy.tool_use_mode == "withheld"
     assert second.body["messages"][1:] == [{"role": "user", "content": "Say it."}]
     policy = Policy(retry=1, fix_empty_final=True, fix_empty_final_disable_tools=False)
     _, second, third = run(Course(CHAT, BODY, policy, Bounds()), retry(EMPTY_ANSWER, ""), retry())

@@ -69,11 +69,12 @@ def test_a_call_of_what_was_looked_up_may_be_asked_about(client: ApiName) -> Non
 
 
 def test_it_is_all_shown_to_a_model_that_only_looks_up() -> None:
-    """After three look-ups the catalogue is whole, and the finder is a tool that nobody offers."""
+    """After three look-ups all entries close the prompt, and the finder is a tool that nobody offers."""
     tools = [{"type": "function", "function": {"name": "add", "parameters": NUMBER}}, ECHO]
     seen, script, job = play(FIND, FIND, FIND, "Hm. " + FIND, tools=tools)
     assert seen.items == [["text", "Hm. " + FIND]]
-    assert [('"a": <number>' in str(asked[0])) for asked in script.asked] == [False, False, False, True]
+    assert not any('"a": <number>' in str(asked[0]) for asked in script.asked)
+    assert '"a": <number>' in str(script.asked[3][-1]).partition("Go on now")[2]
     assert "UNKNOWN_TOOL:find_tools" in job.report.parse_failures
 
 

@@ -137,7 +137,7 @@ def test_required_means_a_call() -> None:
 
 
 def test_an_empty_answer_after_an_output() -> None:
-    """The model is asked once more, in the operator's words and without tools."""
+    """The model is asked once more, in the operator's words, and may call nothing."""
     call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [
         {"role": "user", "content": "hi"},
@@ -148,8 +148,9 @@ def test_an_empty_answer_after_an_output() -> None:
     seen, script, _ = play("", "It is 18.", client="chat", policy=policy, messages=messages)
     assert seen.items == [["text", "It is 18."]]
     assert "CLIENT TOOL CATALOG" in str(script.asked[0])
-    assert "CLIENT TOOL CATALOG" not in str(script.asked[1])
-    assert str(script.asked[1][-1]["content"]).endswith("Say it.")
+    assert script.asked[1][:-1] == script.asked[0][:-1]
+    _, _, asked = str(script.asked[1][-1]["content"]).partition("Say it.")
+    assert asked.endswith("You may call no tool in this answer: answer in words.")
     assert play("", "", client="chat", policy=policy, messages=messages)[0].items == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from toolsimlib.plan import Tool, ToolChoice
+from toolsimlib.plan import Tool
 from toolsimlib.request.forms import DEFAULT, FORMS, compact_schema, form_named, schema_line, typescript
 from toolsimlib.request.manifest import find_catalog, manifest
 from toolsimlib.wire.json_codec import value_line
@@ -29,7 +29,7 @@ TOOLS = (WEATHER, PAY, PATCH)
 
 
 def write(form: str, tools: tuple[Tool, ...] = TOOLS, *, one_call: bool = False) -> str:
-    return manifest(tools, ToolChoice(), sentinel="acme_call", one_call=one_call, answer_format=None, form=form)
+    return manifest(tools, sentinel="acme_call", one_call=one_call, answer_format=None, form=form)
 
 
 @pytest.mark.parametrize("form", FORMS)

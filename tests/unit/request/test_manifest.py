@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.plan import Tool, ToolChoice
+from toolsimlib.plan import Tool
 from toolsimlib.request.forms import CLOSING, FORMS
-from toolsimlib.request.manifest import HEADING, find_catalog, manifest, reminder
+from toolsimlib.request.manifest import HEADING, find_catalog, find_further, further_entries, manifest
 
 WEATHER = Tool(
     "get_weather",
@@ -18,8 +18,8 @@ STRICT = Tool("pay", "pay", parameters={"type": "object", "properties": {}}, str
 PATCH = Tool("apply_patch", "apply_patch", kind="custom", grammar="lark:\nstart: line+\nline: /.+/")
 
 
-def write(*tools, choice=None, sentinel="tool_call", one_call=False, answer_format=None):
-    return manifest(tools, choice or ToolChoice(), sentinel=sentinel, one_call=one_call, answer_format=answer_format)
+def write(*tools, sentinel="tool_call", one_call=False, answer_format=None):
+    return manifest(tools, sentinel=sentinel, one_call=one_call, answer_format=answer_format)
 
 
 def test_strict_tools_must_conform():
@@ -29,34 +29,11 @@ def test_strict_tools_must_conform():
     assert "MUST conform" not in write(WEATHER)
 
 
-@pytest.mark.parametrize(
-    ("tools", "choice", "one_call", "demand"),
-    [
-        ((WEATHER, TIME), ToolChoice(), False, None),
-        ((WEATHER, TIME), ToolChoice("auto", frozenset({"get_weather", "get_time"})), True, None),
-        ((WEATHER, TIME), ToolChoice("required"), False, "You MUST call at least one of these tools"),
-        ((WEATHER, TIME), ToolChoice("required"), True, "You MUST call exactly one of these tools"),
-        ((TIME,), ToolChoice("required", frozenset({"get_time"})), False, "You MUST call get_time"),
-    ],
-)
-def test_demand(tools, choice, one_call, demand):
-    """The manifest states the demand of tool_choice; auto demands nothing."""
-    text = write(*tools, choice=choice, one_call=one_call)
-    assert (demand in text) if demand else ("You MUST call" not in text)
-
-
 def test_answer_format():
     """Structured output, which the backend cannot enforce beside calls, is requested in words."""
     wanted = {"type": "json_schema", "name": "x", "schema": {"type": "object", "title": "X"}}
     assert write(WEATHER, answer_format=wanted).endswith('to this schema:\n{"type":"object"}')
     assert "must be one JSON object and nothing else" in write(WEATHER, answer_format={"type": "json_object"})
-
-
-def test_reminder_is_one_line():
-    """The reminder is one line and names the tag."""
-    assert len(reminder(ToolChoice("required"), sentinel="acme").splitlines()) == 1
-    assert "<acme>" in reminder(ToolChoice(), sentinel="acme")
-    assert "must call" in reminder(ToolChoice("required"), sentinel="acme")
 
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -65,15 +42,12 @@ PAY = Tool("bank__pay", "pay", namespace="bank", strict=True)
 FORMAT = {"type": "json_schema", "schema": {"type": "object"}}
 
 
-@pytest.mark.parametrize("choice", [ToolChoice(), ToolChoice("required")], ids=["auto", "required"])
 @pytest.mark.parametrize("answer_format", [None, FORMAT, {"type": "json_object"}], ids=["text", "schema", "object"])
 @pytest.mark.parametrize("around", [("", ""), ("You are terse.\n\n", "\n\nWhat now?")], ids=["alone", "amid"])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_manifest_is_read_back(form, choice, answer_format, around):
-    """A manifest is found as a whole, anywhere in a text, with its tools, its tag and its demand."""
-    text = manifest(
-        (FORGING, PAY, PATCH), choice, sentinel="my_call", one_call=True, answer_format=answer_format, form=form
-    )
+def test_a_manifest_is_read_back(form, answer_format, around):
+    """A manifest is found as a whole, anywhere in a text, with its tools and its tag."""
+    text = manifest((FORGING, PAY, PATCH), sentinel="my_call", one_call=True, answer_format=answer_format, form=form)
     before, after = around
     found = find_catalog(before + text + after)
     assert found is not None
@@ -86,7 +60,11 @@ def test_a_manifest_is_read_back(form, choice, answer_format, around):
     assert found.tools[0].parameters == (None if form == "typescript" else CITY)
     assert found.tools[0].description.startswith("Weather.")
     assert found.tag == "my_call"
-    assert found.demand == ("You MUST call exactly one of these tools in this answer." if choice.mode != "auto" else "")
+    more = further_entries(found.tools, sentinel="my_call", form=form)
+    again = find_further(f"{text}\n\n{more}\n\nMore.")
+    assert again is not None
+    assert again.end == len(f"{text}\n\n{more}")
+    assert [tool.name for tool in again.tools] == [tool.name for tool in found.tools]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +88,6 @@ def test_what_is_no_manifest(text):
                 "function f(args: {}): any;",
                 "",
                 CLOSING,
-                "You MUST call a",
                 "x",
             ]
         )

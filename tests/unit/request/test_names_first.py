@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from toolsimlib.conversation import Call, Message
-from toolsimlib.plan import Policy, Tool, ToolChoice
+from toolsimlib.plan import Policy, Tool
 from toolsimlib.report import Report
 from toolsimlib.request.forms import FORMS
 from toolsimlib.request.manifest import find_catalog, manifest
@@ -27,18 +26,12 @@ BUDGET = Policy(catalog_budget=500)
 
 def test_names_come_first_beyond_the_budget() -> None:
     """Not without a budget, not below it, not for one tool, and not if the client has a tool of the finder's name."""
-    assert only_named(TOOLS, (), BUDGET) == {tool.name for tool in TOOLS}
-    assert only_named(TOOLS, (), Policy()) == frozenset()
-    assert only_named(TOOLS, (), Policy(catalog_budget=100_000)) == frozenset()
-    assert only_named(TOOLS[:2], (), BUDGET) == frozenset()
-    assert only_named((tool("a", "long " * 200),), (), BUDGET) == frozenset()
-    assert only_named((*TOOLS, tool("find_tools")), (), BUDGET) == frozenset()
-
-
-def test_what_was_called_before_is_shown_whole() -> None:
-    """Earlier look-ups are not part of the conversation, but its calls are."""
-    items = (Message("user", ()), Call("call_001", "tool_3", "{}"))
-    assert only_named(TOOLS, items, BUDGET) == {tool.name for tool in TOOLS} - {"tool_3"}
+    assert only_named(TOOLS, BUDGET) == {tool.name for tool in TOOLS}
+    assert only_named(TOOLS, Policy()) == frozenset()
+    assert only_named(TOOLS, Policy(catalog_budget=100_000)) == frozenset()
+    assert only_named(TOOLS[:2], BUDGET) == frozenset()
+    assert only_named((tool("a", "long " * 200),), BUDGET) == frozenset()
+    assert only_named((*TOOLS, tool("find_tools")), BUDGET) == frozenset()
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -47,9 +40,7 @@ def test_the_catalogue(form: str) -> None:
     long = tool("tool_x", "First line, " + "x" * 200 + "\n- tool_y: forged")
     tools = (FINDER, *TOOLS, long)
     named = frozenset(tool.name for tool in tools) - {FINDER.name, "tool_3"}
-    text = manifest(
-        tools, ToolChoice(), sentinel="tool_call", one_call=False, answer_format=None, form=form, named=named
-    )
+    text = manifest(tools, sentinel="tool_call", one_call=False, answer_format=None, form=form, named=named)
     lines = text.splitlines()
     assert "- tool_7: Does it." in lines
     assert not any(line.startswith("- tool_3:") for line in lines)

@@ -8,7 +8,7 @@ from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Message
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
 from toolsimlib.request.record import error_record
-from toolsimlib.request.transcript import flatten, place, remind
+from toolsimlib.request.transcript import flatten, place
 
 
 def say(role, *texts, name=None):
@@ -223,7 +223,7 @@ USER, ASSISTANT = say("user", "u"), say("assistant", "a")
         ("developer", [USER, DEVELOPER], [say("developer", "M"), USER, DEVELOPER]),
         ("developer", [], [say("developer", "M")]),
         ("user", [SYSTEM, USER], [SYSTEM, say("user", "M\n\nu")]),
-        ("user", [ASSISTANT, USER], [ASSISTANT, say("user", "M\n\nu")]),
+        ("user", [ASSISTANT, USER], [say("user", "M"), ASSISTANT, USER]),
         ("user", [SYSTEM, ASSISTANT], [SYSTEM, say("user", "M"), ASSISTANT]),
         ("user", [Message("user", (Image("x"),))], [Message("user", (Text("M"), Image("x")))]),
         ("system", [say("system", "")], [say("system", "M")]),
@@ -234,30 +234,15 @@ def test_place(role, messages, placed):
     assert place(messages, "M", role) == placed
 
 
-@pytest.mark.parametrize(
-    ("messages", "reminded"),
-    [
-        ([USER, ASSISTANT], [say("user", "u\n\nR"), ASSISTANT]),
-        ([USER, ASSISTANT, say("user", "v")], [USER, ASSISTANT, say("user", "v\n\nR")]),
-        ([Message("user", (Image("x"),))], [Message("user", (Image("x"), Text("R")))]),
-        ([SYSTEM], [SYSTEM]),
-    ],
-)
-def test_remind(messages, reminded):
-    """The reminder closes the last user message, wherever that is."""
-    assert remind(messages, "R") == reminded
-
-
 @pytest.mark.parametrize("role", ["user", "system", "developer"])
 def test_a_hosted_item_is_a_wall(role):
-    """Messages next to it are not joined, and neither manifest nor reminder is written into it."""
+    """Messages next to it are not joined, and the manifest is not written into it."""
     hosted = HostedItem({"type": "mcp_call"})
     kept = flatten([hosted, USER, hosted, USER], Policy(), Report(), keep_hosted=True)
     assert kept == [hosted, USER, hosted, USER]
     placed = place(kept, "M", role)
     assert [item for item in placed if item == hosted] == [hosted, hosted]
-    assert placed.index(hosted) == (0 if role == "user" else 1)
-    assert remind([USER, hosted], "R") == [say("user", "u\n\nR"), hosted]
+    assert placed.index(hosted) == 1
 
 
 def test_thoughts_are_shown_or_dropped():

@@ -21,7 +21,8 @@ from toolsimlib.backends.scripted.choose import choose
 from toolsimlib.backends.scripted.fill import fill, unanswered
 from toolsimlib.conversation import ClientRequest, Message, Text
 from toolsimlib.plan import Tool, ToolChoice
-from toolsimlib.request.manifest import Catalog, find_catalog, reminder
+from toolsimlib.request.closing import is_closing, read_choice, wanted
+from toolsimlib.request.manifest import Catalog, find_catalog, find_further
 from toolsimlib.request.record import is_error_record, read_call_record, read_output_record, sentinel_block
 from toolsimlib.wire.json_codec import value_line
 from toolsimlib.wire.json_fields import mapping
@@ -71,19 +72,31 @@ def say(messages: Sequence[Message]) -> str:
     question = _question(messages)
     question = _DIRECTION.sub("", question).strip()[:MAX_QUESTION_CHARS]
     catalog = next(filter(None, (find_catalog(message.text) for message in messages)), None)
-    if catalog is None or not catalog.tools:
+    choice = read_choice(wanted(messages)) or ToolChoice()
+    tools = _tools(messages, catalog, choice) if catalog is not None else ()
+    if catalog is None or not tools:
         return f"Hello! I was offered no tool, so all I can do is to say so. {_SIGNATURE}"
-    parts = choose(question, catalog.tools, forced=bool(catalog.demand))
+    is_forced = choice.mode == "required"
+    parts = choose(question, tools, forced=is_forced)
     if not parts:
-        names = ", ".join(tool.name for tool in catalog.tools)
+        names = ", ".join(tool.name for tool in tools)
         return f"Hello! I call a tool when you ask for it by the words of its name ({names}). {_SIGNATURE}"
     for tool, part in parts:
-        if not catalog.demand and (name := unanswered(tool, part)):
+        if not is_forced and (name := unanswered(tool, part)):
             return f"I would call {tool.name}, but what is the {name}? {_SIGNATURE}"
     calls = [(tool, arguments) for tool, part in parts for arguments in fill(tool, part)]
     names = " and ".join(dict.fromkeys(tool.name for tool, _ in calls))
     blocks = [_block(tool, arguments, catalog, played) for tool, arguments in calls]
     return f"Let me ask {names}.\n" + "\n".join(blocks)
+
+
+def _tools(messages: Sequence[Message], catalog: Catalog, choice: ToolChoice) -> tuple[Tool, ...]:
+    """Return the tools that may be called: those of the catalogue, and of the entries after it."""
+    if choice.mode == "none":
+        return ()
+    further = filter(None, (find_further(message.text) for message in messages if message.role == "user"))
+    tools = {tool.name: tool for found in (catalog, *further) for tool in found.tools}
+    return tuple(tool for name, tool in tools.items() if choice.names is None or name in choice.names)
 
 
 def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
@@ -112,18 +125,15 @@ def _without_context(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _words_of(text: str) -> str:
-    if catalog := find_catalog(text):
-        text = text[: catalog.start] + text[catalog.end :]
+    for find in (find_catalog, find_further):
+        if found := find(text):
+            text = text[: found.start] + text[found.end :]
     return "\n".join(line for line in _without_context(text.splitlines()) if not _is_ours(line))
 
 
 def _is_ours(line: str) -> bool:
-    """Return whether toolsim wrote a line: a record or the reminder."""
-    if read_call_record(line) or read_output_record(line):
-        return True
-    tag = re.search(r"<([^<>\s]+)>", line)
-    modes = (ToolChoice(), ToolChoice("required"))
-    return tag is not None and any(line == reminder(choice, sentinel=tag[1]) for choice in modes)
+    """Return whether toolsim wrote a line: a record, or one that closes a prompt."""
+    return bool(read_call_record(line) or read_output_record(line)) or is_closing(line)
 
 
 def _outputs(messages: Sequence[Message]) -> list[str]:

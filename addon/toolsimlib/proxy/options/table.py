@@ -64,8 +64,8 @@ OPTIONS = (
         "catalog_budget",
         0,
         "Size in characters above which the catalogue of tools starts with names only: one line per tool, and the "
-        "model looks up those that it needs with find_tools, which is answered within the same answer. Tools that "
-        "the conversation has called are shown in full. 0 = always the whole catalogue.",
+        "model looks up those that it needs with find_tools, which is answered within the same answer. Those that "
+        "the conversation has called are shown again where it called them. 0 = always the whole catalogue.",
     ),
     Option(
         "manifest_role",

@@ -66,7 +66,7 @@ def summary_turn(body: Mapping[str, Any]) -> dict[str, Any]:
 
     The tools stay, so that their calls are recognised; but none is offered, and no form of the answer is demanded.
     """
-    turn = {key: value for key, value in body.items() if key not in ("text", "parallel_tool_calls")}
+    turn = {key: value for key, value in body.items() if key != "text"}
     return {**turn, "tool_choice": "none", "input": [*body["input"][:-1], {"role": "user", "content": SUMMARY_PROMPT}]}
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from toolsimlib.backends.scripted.script import DIRECTIONS, direction, messages_of, say
 from toolsimlib.conversation import Message, Text
-from toolsimlib.plan import Tool, ToolChoice
-from toolsimlib.request.manifest import manifest, reminder
+from toolsimlib.plan import Tool
+from toolsimlib.request.manifest import further_entries, manifest
 from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -24,9 +24,16 @@ def message(role: Any, text: str) -> Message:
     return Message(role, (Text(text),))
 
 
-def shown(*, tag: str = "tool_call", choice: ToolChoice | None = None, tools: list[Tool] = TOOLS) -> Message:
-    text = manifest(tools, choice or ToolChoice(), sentinel=tag, one_call=False, answer_format=None)
+REMINDER = "(Reminder: a tool is called by a <tool_call> block, as the client tool catalog says.)"
+
+
+def shown(*, tag: str = "tool_call", tools: list[Tool] = TOOLS) -> Message:
+    text = manifest(tools, sentinel=tag, one_call=False, answer_format=None)
     return message("developer", f"Be kind.\n\n{text}")
+
+
+def forced(question: str, what: str = "a tool") -> Message:
+    return message("user", f"{question}\n\nYou MUST call {what} in this answer.")
 
 
 def calls(text: str, tag: str = "tool_call") -> list[tuple[str, Any]]:
@@ -52,15 +59,30 @@ def test_small_talk_calls_nothing(question: str) -> None:
 
 def test_a_question_that_names_nothing_is_asked_back() -> None:
     """The model asks for the missing value instead of inventing one, unless a call is forced."""
-    question = message("user", "What is the weather like?")
-    assert "what is the city?" in say([shown(), question])
-    assert calls(say([shown(choice=ToolChoice("required")), question])) == [("get_weather", {"city": "city"})]
+    question = "What is the weather like?"
+    assert "what is the city?" in say([shown(), message("user", question)])
+    assert calls(say([shown(), forced(question)])) == [("get_weather", {"city": "city"})]
 
 
 def test_a_forced_call_is_made() -> None:
-    """A forced call is made even for small talk."""
-    [(name, _)] = calls(say([shown(choice=ToolChoice("required"), tools=TOOLS[1:]), message("user", "Hello")]))
-    assert name == "get_weather"
+    """A forced call is made even for small talk, and of one of the tools that are wanted."""
+    for what in ("get_weather", "one of get_weather, get_time"):
+        [(name, _)] = calls(say([shown(), forced("Hello", what)]))
+        assert name == "get_weather"
+
+
+def test_what_may_not_be_called_is_not() -> None:
+    """No tool at all, or none but some; an earlier question's limit is over."""
+    none = message("user", "Send 'hi'\n\nYou may call no tool in this answer: answer in words.")
+    other = message("user", "Send 'hi'\n\nYou may call no tool but get_weather in this answer.")
+    assert calls(say([shown(), none])) == calls(say([shown(), other])) == []
+    assert calls(say([shown(), none, message("assistant", "No."), message("user", "Send 'hi'")]))
+
+
+def test_further_entries_are_tools_too() -> None:
+    """Those that the catalogue only names, and shows later; their words are no part of the question."""
+    later = message("user", f"Weather in Bonn?\n\n{further_entries(TOOLS[1:], sentinel='tool_call')}\n\n{REMINDER}")
+    assert calls(say([shown(tools=TOOLS[:1]), later])) == [("get_weather", {"city": "Bonn"})]
 
 
 def test_it_answers_in_words_once_the_outputs_have_come() -> None:
@@ -72,8 +94,7 @@ def test_it_answers_in_words_once_the_outputs_have_come() -> None:
         message(
             "user",
             '[function_call_output call_id=fc_001 output={"t":3}]\n'
-            '[function_call_output name=g arguments={"of":"a b"} nth=2 output="light rain"]\n\n'
-            + reminder(ToolChoice(), sentinel="tool_call"),
+            '[function_call_output name=g arguments={"of":"a b"} nth=2 output="light rain"]\n\n' + REMINDER,
         ),
     ]
     text = say(conversation)
@@ -92,9 +113,8 @@ def test_a_quoted_output_cannot_become_a_call() -> None:
 
 def test_what_toolsim_added_to_a_question_is_no_part_of_it() -> None:
     """The words of a manifest in a user message and of the reminder choose nothing and fill nothing."""
-    text = manifest(TOOLS, ToolChoice(), sentinel="tool_call", one_call=False, answer_format=None)
-    added = reminder(ToolChoice("required"), sentinel="tool_call")
-    question = message("user", f"{text}\n\nSend 'hi'\n\n{added}")
+    text = manifest(TOOLS, sentinel="tool_call", one_call=False, answer_format=None)
+    question = forced(f"{text}\n\nSend 'hi'\n\n{REMINDER}")
     assert calls(say([question])) == [("send", {"text": "hi"})]
 
 

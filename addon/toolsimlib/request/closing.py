@@ -1,0 +1,152 @@
+"""What is said of the tools at the end of a prompt, so that its beginning never changes.
+
+Servers cache what they have read of a prompt, from its beginning on; on a CPU, 10,000 tokens take minutes. So the
+catalogue at the beginning depends on nothing but the client's tools and the operator's options. Whatever else there is
+to say closes what the client's side said last:
+
+1. the entries of tools that the catalogue only names (``names_first``), once they have been called;
+2. after a long history or a tool's output, a reminder of the catalogue;
+3. what this request alone wants: a call, none, or only some of the tools.
+
+We remember nothing between requests, but a prompt has ended wherever an item of the model follows one of the client's
+side. What depends on the items up to there (1 and 2, and a demand that the operator's ``tool_use_mode`` makes) is
+written there again in each later request. What only this request wants (3) is not: the next prompt differs from there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from toolsimlib.conversation import Call, CallOutput, Item, Message, Text
+from toolsimlib.plan import FIND_TOOLS, Plan, Tool, ToolChoice
+from toolsimlib.request.manifest import further_entries
+from toolsimlib.request.names_first import only_named
+from toolsimlib.request.transforms import tools_shown
+
+# With more items than this, the catalogue is far above the end of the conversation.
+_LONG_HISTORY = 8
+
+_REMINDER = "(Reminder: a tool is called by a <{tag}> block, as the client tool catalog says.)"
+_READ_REMINDER = re.compile(re.escape(_REMINDER).replace(r"\{tag\}", r"[^<>\s]+"))
+_NO_CALL = "You may call no tool in this answer: answer in words."
+_READ_WANT = re.compile(r"You (?:MUST call (?:a tool|(?:one of )?(.+))|may call no tool but (.+)) in this answer\.")
+
+
+class _Prompt(NamedTuple):
+    """A prompt that ended somewhere in a conversation."""
+
+    last: int
+    """The index of the user's last message, or of the last output."""
+    end: int
+    """The number of its items."""
+
+
+def closed(items: Sequence[Item], plan: Plan) -> list[Item]:
+    """Return a conversation with the lines that close each of its prompts, as messages of the user."""
+    prompts = _prompts(items)
+    lines = _Lines(plan)
+    if not prompts:
+        # Nobody has spoken: the backend holds the conversation, or there are instructions alone.
+        said = lines.of_request()
+        return [*items, Message("user", (Text("\n\n".join(said)),))] if said else list(items)
+    after: dict[int, str] = {}
+    start = 0
+    for prompt in prompts:
+        said = lines.of_history(items[start : prompt.end], prompt.end)
+        said += lines.of_request() if prompt is prompts[-1] else lines.of_operator(items[prompt.end - 1])
+        after[prompt.last] = "\n\n".join(said)
+        start = prompt.end
+    shown: list[Item] = []
+    for index, item in enumerate(items):
+        shown.append(item)
+        if text := after.get(index):
+            # With the name of a participant it is another one's message.
+            shown.append(Message("user", (Text(text),), item.name if isinstance(item, Message) else None))
+    return shown
+
+
+def _prompts(items: Sequence[Item]) -> list[_Prompt]:
+    prompts: list[_Prompt] = []
+    last: int | None = None
+    for index, item in enumerate(items):
+        if isinstance(item, CallOutput) or (isinstance(item, Message) and item.role == "user"):
+            last = index
+        elif last is not None and not (isinstance(item, Message) and item.role != "assistant"):
+            prompts.append(_Prompt(last, index))
+            last = None
+    return prompts if last is None else [*prompts, _Prompt(last, len(items))]
+
+
+class _Lines:
+    """The lines of one conversation's prompts, from the first to the last."""
+
+    def __init__(self, plan: Plan) -> None:
+        policy = plan.policy
+        self._plan = plan
+        self._reminder = _REMINDER.format(tag=policy.sentinel)
+        self._is_far = False
+        named = only_named(plan.listed, policy)
+        self._named = {tool.name: tool for tool in tools_shown(plan.listed, policy.transforms) if tool.name in named}
+
+    def of_history(self, items: Sequence[Item], count: int) -> list[str]:
+        """Return what follows from the items since the last prompt, and from the ``count`` of all items."""
+        called = dict.fromkeys(item.name for item in items if isinstance(item, Call)) if self._named else ()
+        self._is_far = self._is_far or count > _LONG_HISTORY or any(isinstance(item, CallOutput) for item in items)
+        said = self._entries([self._named.pop(name) for name in called if name in self._named])
+        return [*said, self._reminder] if self._is_far else said
+
+    def of_operator(self, last: Item) -> list[str]:
+        """Return what the operator wanted of an earlier prompt, which ended with the item ``last``."""
+        is_enforced = self._plan.policy.tool_use_mode == "enforced" and not isinstance(last, CallOutput)
+        return [self._demand(())] if is_enforced else []
+
+    def of_request(self) -> list[str]:
+        """Return what is wanted of this request's prompt, the last one."""
+        plan = self._plan
+        offered = [tool.name for tool in plan.tools if tool.name != FIND_TOOLS]
+        if not plan.tools:
+            return [_NO_CALL]
+        # What the model cannot look up any more.
+        said = [] if plan.named else self._entries([self._named[name] for name in offered if name in self._named])
+        some = offered if len(offered) < len(plan.listed) else []
+        if plan.choice.mode == "required":
+            return [*said, self._demand(some)]
+        return [*said, f"You may call no tool but {', '.join(some)} in this answer."] if some else said
+
+    def _entries(self, tools: Sequence[Tool]) -> list[str]:
+        policy = self._plan.policy
+        return [further_entries(tools, sentinel=policy.sentinel, form=policy.manifest)] if tools else []
+
+    def _demand(self, some: Sequence[str]) -> str:
+        """Return the demand for a call, of one of ``some`` tools or of any."""
+        names = some or [tool.name for tool in self._plan.listed]
+        if len(names) == 1:
+            return f"You MUST call {names[0]} in this answer."
+        # "At least one" makes a small model invent further calls (addon/docs/figures.md).
+        return f"You MUST call {f'one of {", ".join(some)}' if some else 'a tool'} in this answer."
+
+
+def is_closing(line: str) -> bool:
+    """Return whether a line is the reminder, or says what a request wants."""
+    return _READ_REMINDER.fullmatch(line) is not None or read_choice(line) is not None
+
+
+def wanted(items: Iterable[Item]) -> str:
+    """Return the line at the end of a prompt that says what call is wanted, "" if there is none."""
+    texts = [item.text for item in items if isinstance(item, Message) and item.role == "user"]
+    last = texts[-1].rstrip().rpartition("\n")[2] if texts else ""
+    return last if read_choice(last) is not None else ""
+
+
+def read_choice(line: str) -> ToolChoice | None:
+    """Return the choice that a line states, None for any other line."""
+    if line == _NO_CALL:
+        return ToolChoice("none")
+    found = _READ_WANT.fullmatch(line)
+    if found is None:
+        return None
+    wanted_names, only = found.groups()
+    names = wanted_names or only
+    return ToolChoice("auto" if only else "required", frozenset(names.split(", ")) if names else None)

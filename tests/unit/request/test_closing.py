@@ -1,0 +1,213 @@
+"""The head never moves: whatever is set, a prompt begins with the one before it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Text
+from toolsimlib.plan import ApiName, Plan, Policy, Tool, ToolChoice
+from toolsimlib.report import Report
+from toolsimlib.request.closing import closed, is_closing, read_choice, wanted
+from toolsimlib.request.forms import FORMS
+from toolsimlib.request.rewrite import rewrite_request
+from toolsimlib.request.transforms import NAMES
+
+PATHS: dict[ApiName, str] = {"chat": "/v1/chat/completions", "responses": "/v1/responses"}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "description": "Where"}}, "required": ["city"]}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a model answers with: words, and calls of tools by number."""
+
+    words: str
+    calls: tuple[int, ...] = ()
+
+
+def prompts_of(steps: list[Step], api: ApiName, tool_count: int) -> list[list[dict[str, Any]]]:
+    """Return the conversation of each request: the user speaks, or a client answers the calls, before each step."""
+    items: list[dict[str, Any]] = [{"role": "system", "content": "Be good."}]
+    requests = []
+    pending: list[str] = []
+    for number, step in enumerate(steps):
+        items += [output(api, call_id, f"out {number}" * 30) for call_id in reversed(pending)]
+        if not pending:
+            items.append({"role": "user", "content": f"question {number}"})
+        requests.append(list(items))
+        pending = [f"call_{number:03}{place}" for place in range(len(step.calls))]
+        items += answer(api, step, dict(zip(pending, (call % tool_count for call in step.calls), strict=True)))
+    return requests
+
+
+def output(api: ApiName, call_id: str, text: str) -> dict[str, Any]:
+    if api == "chat":
+        return {"role": "tool", "tool_call_id": call_id, "content": text}
+    return {"type": "function_call_output", "call_id": call_id, "output": text}
+
+
+def answer(api: ApiName, step: Step, calls: dict[str, int]) -> list[dict[str, Any]]:
+    called = {call_id: {"name": f"tool_{number}", "arguments": '{"city": "Oslo"}'} for call_id, number in calls.items()}
+    if api == "chat":
+        tool_calls = [{"id": call_id, "type": "function", "function": call} for call_id, call in called.items()]
+        more = {"tool_calls": tool_calls} if tool_calls else {}
+        return [{"role": "assistant", "content": step.words or None if more else step.words, **more}]
+    said = [{"role": "assistant", "content": step.words}] if step.words or not calls else []
+    return [*said, *({"type": "function_call", "call_id": call_id, **call} for call_id, call in called.items())]
+
+
+def prompt(api: ApiName, items: list[dict[str, Any]], tool_count: int, policy: Policy, choice: Any) -> str:
+    """Return all that a model reads, each message after its role."""
+    functions = [{"name": f"tool_{number}", "parameters": SCHEMA} for number in range(tool_count)]
+    if api == "chat":
+        tools: list[Any] = [{"type": "function", "function": function} for function in functions]
+        body = {"model": "m", "messages": items, "tools": tools}
+        if isinstance(choice, str) and choice.startswith("tool_"):
+            choice = {"type": "function", "function": {"name": choice}}
+        elif isinstance(choice, list):
+            choice = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": tools[: len(choice)]}}
+    else:
+        tools = [{"type": "function", **function} for function in functions]
+        body = {"model": "m", "input": items, "tools": tools}
+        if isinstance(choice, str) and choice.startswith("tool_"):
+            choice = {"type": "function", "name": choice}
+        elif isinstance(choice, list):
+            allowed = [{"type": "function", "name": name} for name in choice]
+            choice = {"type": "allowed_tools", "mode": "auto", "tools": allowed}
+    body["tool_choice"] = choice
+    written = rewrite_request(api, PATHS[api], json.dumps(body).encode(), policy, output_mode=None, report=Report())
+    sent = body if written is None else json.loads(written.body)
+    messages = [{"role": "system", "content": sent.get("instructions", "")}, *(sent.get("messages") or sent["input"])]
+    return "".join(f"\0{message['role']}\0{text_of(message['content'])}" for message in messages)
+
+
+def text_of(content: Any) -> str:
+    return content if isinstance(content, str) else "\0".join(part["text"] for part in content)
+
+
+POLICIES = st.builds(
+    Policy,
+    backend=st.sampled_from(["auto", "chat", "responses"]),
+    manifest=st.sampled_from(["auto", *FORMS]),
+    manifest_role=st.sampled_from(["auto", "developer", "system", "user"]),
+    catalog_budget=st.sampled_from([0, 100, 600]),
+    history=st.sampled_from(["auto", "record", "sentinel"]),
+    sentinel=st.sampled_from(["tool_call", "x"]),
+    parallel_tool_calls=st.booleans(),
+    tool_allowlist=st.sampled_from([frozenset[str](), frozenset({"tool_0", "tool_1"})]),
+    tool_denylist=st.sampled_from([frozenset[str](), frozenset({"tool_2"})]),
+    max_tool_output_bytes=st.sampled_from([100, 200_000]),
+    tool_use_mode=st.sampled_from(["", "enforced", "relaxed", "disabled"]),
+    engine=st.sampled_from(["unknown", "llama.cpp"]),
+    constrain=st.sampled_from(["off", "auto", "gbnf"]),
+    transforms=st.sets(st.sampled_from(NAMES)).map(frozenset),
+    reasoning=st.sampled_from(["drop", "tell"]),
+)
+STEPS = st.lists(
+    st.builds(Step, st.sampled_from(["", "Well."]), st.lists(st.integers(0, 30), max_size=3).map(tuple)),
+    min_size=2,
+    max_size=10,
+)
+CHOICES = st.sampled_from(["auto", "required", "none", "tool_0", ["tool_0"]])
+
+
+@given(STEPS, st.sampled_from(list(PATHS)), st.integers(1, 31), POLICIES, st.data())
+def test_a_prompt_begins_with_the_one_before(
+    steps: list[Step], api: ApiName, tool_count: int, policy: Policy, data: st.DataObject
+) -> None:
+    """With all of it, except for the lines that close it because of its request alone: its choice, or its round."""
+    last = plain = ""
+    for items in prompts_of(steps, api, tool_count):
+        choice = data.draw(CHOICES)
+        if choice == "none" and not any("tool_calls" in item or "call_id" in item for item in items):
+            choice = "auto"  # Tools that were never called are not shown.
+        written = prompt(api, items, tool_count, replace(policy, may_look_up=data.draw(st.booleans())), choice)
+        assert written.startswith(plain)
+        last, plain = written, prompt(api, items, tool_count, policy, "auto")
+        assert last.startswith(plain if policy.tool_use_mode != "enforced" else plain.rpartition("\n\n")[0])
+
+
+def tool(name: str) -> Tool:
+    return Tool(name, name, description="Does it.", parameters=SCHEMA)
+
+
+F, G, H = tool("f"), tool("g"), tool("h")
+REMINDER = "(Reminder: a tool is called by a <tool_call> block, as the client tool catalog says.)"
+USER, ASSISTANT = Message("user", (Text("hi"),)), Message("assistant", (Text("Well."),))
+NAMED, DEVELOPER = Message("user", (Text("hi"),), "Ann"), Message("developer", (Text("Be brief."),))
+CALL, OUTPUT = Call("c", "f", "{}"), CallOutput("c", (Text("1"),))
+HOSTED = HostedItem({"type": "web_search_call"})
+
+
+def lines(*items: Item, tools: tuple[Tool, ...] = (F, G), offered: tuple[Tool, ...] | None = None, **more: Any) -> Any:
+    """Return what follows each item, "" for nothing."""
+    plan = Plan("chat", "chat", tools=tools if offered is None else offered, listed=tools, **more)
+    after: list[str] = []
+    for item in closed(items, plan):
+        if item in items:
+            after.append("")
+        else:
+            assert isinstance(item, Message)
+            after[-1] = item.text
+    return after
+
+
+def test_where_a_prompt_ended_it_ended_with_the_same_lines() -> None:
+    """After a long history or an output a reminder closes each prompt, whatever the model did next."""
+    assert lines(USER) == [""]
+    assert lines(USER, CALL, OUTPUT) == ["", "", REMINDER]
+    assert lines(USER, CALL, OUTPUT, DEVELOPER, ASSISTANT, USER) == ["", "", REMINDER, "", "", REMINDER]
+    assert lines(USER, HOSTED, OUTPUT, ASSISTANT) == ["", "", REMINDER, ""]
+    assert lines(*[USER, ASSISTANT] * 4, USER) == [*[""] * 8, REMINDER]
+    assert lines(DEVELOPER, ASSISTANT) == ["", ""]
+    assert lines(DEVELOPER, choice=ToolChoice("required")) == ["You MUST call a tool in this answer."]
+
+
+def test_a_line_is_said_by_the_participant_who_spoke_last() -> None:
+    """Otherwise it would be a message of its own."""
+    assert [item.name for item in closed([*[NAMED] * 9], Plan("chat", "chat", tools=(F,), listed=(F,)))] == ["Ann"] * 10
+
+
+@pytest.mark.parametrize(
+    ("choice", "offered", "line"),
+    [
+        (ToolChoice(), (F, G, H), ""),
+        (ToolChoice("none"), (), "You may call no tool in this answer: answer in words."),
+        (ToolChoice("auto", frozenset("fg")), (F, G), "You may call no tool but f, g in this answer."),
+        (ToolChoice("required"), (F, G, H), "You MUST call a tool in this answer."),
+        (ToolChoice("required", frozenset("fg")), (F, G), "You MUST call one of f, g in this answer."),
+        (ToolChoice("required", frozenset("f")), (F,), "You MUST call f in this answer."),
+    ],
+)
+def test_what_a_request_wants(choice: ToolChoice, offered: tuple[Tool, ...], line: str) -> None:
+    """It is said at the end alone, and read back."""
+    said = lines(USER, ASSISTANT, USER, tools=(F, G, H), offered=offered, choice=choice)
+    assert said == ["", "", line]
+    prompt = Message("user", (Text(f"hi\n\n{line}"),))
+    assert wanted([USER, prompt, ASSISTANT]) == line
+    assert read_choice(line) == (choice if line else None)
+    assert is_closing(line) is bool(line)
+    assert is_closing(REMINDER)
+
+
+def test_what_the_operator_wants_is_wanted_of_each_question() -> None:
+    """``tool_use_mode=enforced`` demands a call except after an output, now and then."""
+    policy = Policy(tool_use_mode="enforced")
+    said = lines(USER, CALL, OUTPUT, ASSISTANT, USER, policy=policy, choice=ToolChoice("required"))
+    demand = "You MUST call a tool in this answer."
+    assert said == [demand, "", REMINDER, "", f"{REMINDER}\n\n{demand}"]
+
+
+def test_entries_follow_the_first_call() -> None:
+    """Of tools that the catalogue names; at the end, all those that may be called and cannot be looked up."""
+    policy = Policy(catalog_budget=10)
+    shown = lines(USER, CALL, OUTPUT, ASSISTANT, USER, CALL, OUTPUT, policy=policy, named=frozenset("g"))
+    assert ['"name": "f"' in each for each in shown] == [False, False, True, False, False, False, False]
+    assert "Tools of the client tool catalog" not in "".join(shown[3:])
+    [*_, last] = lines(USER, CALL, OUTPUT, ASSISTANT, USER, policy=policy)
+    assert '"name": "g"' in last
+    assert '"name": "f"' not in last
