@@ -55,17 +55,17 @@ Send = Callable[[Sequence[str]], Awaitable[None]]
 
 
 class Connection:
-    """Answers the requests of one client. ``max_bytes``: of what it waits with, and of what it remembers.
+    """Answers the requests of one client. ``max_bytes``: of the requests that wait.
 
-    ``has_store``: whether the proxy stores answers now.
+    ``recent``: what it remembers. ``has_store``: whether the proxy stores answers now.
     """
 
-    def __init__(self, ask: Ask, send: Send, max_bytes: int, has_store: Callable[[], bool]) -> None:
+    def __init__(self, ask: Ask, send: Send, recent: Recent, max_bytes: int, has_store: Callable[[], bool]) -> None:
         self._ask = ask
         self._send = send
         self._max_bytes = max_bytes
         self._has_store = has_store
-        self._recent = Recent(max_bytes)
+        self._recent = recent
         self._lanes: dict[str, asyncio.Lock] = {"": asyncio.Lock()}
         self._slots = asyncio.Semaphore(MAX_RUNNING)
         self._waiting = 0  # Requests,
@@ -102,6 +102,7 @@ class Connection:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._recent.clear()
 
     def _begin(self, message: Message) -> None:
         if self._is_stopping:

@@ -31,7 +31,7 @@ class Sockets:
 
     def __init__(self, has_store: Callable[[], bool]) -> None:
         self.max_bytes = 32 * 1024 * 1024
-        """The size limit of a request, and of what a connection remembers."""
+        """The size limit of a request."""
         self._has_store = has_store
         self._server: SocketServer | None = None
         self._upgrades: dict[str, Upgrade] = {}  # By flow id, until they are answered.

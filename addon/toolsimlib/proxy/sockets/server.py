@@ -18,6 +18,8 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from toolsimlib.proxy.mitmproxy12.relay import note_end
 from toolsimlib.proxy.sockets.connection import Connection
 from toolsimlib.proxy.sockets.posts import TOKEN, Post, Upgrade
+from toolsimlib.shares import Shares
+from toolsimlib.wire.responses.websocket import Context, Recent
 
 PING_SECONDS = 30.0
 """Between two pings. Proxies and routers forget connections that are silent."""
@@ -25,6 +27,8 @@ SILENT_SECONDS = 600.0
 """How long a client may answer no ping. One that is busy reads nothing for a while."""
 UNUSED_SECONDS = 3600.0
 """How long a connection may be open without a request, as with OpenAI."""
+MEMORY_COUNT, MEMORY_BYTES = 10_000, 256 * 1024 * 1024
+"""Of the conversations that all connections remember together."""
 STOP_SECONDS = 2.0
 """How long a client may take to read that the proxy stops."""
 
@@ -41,6 +45,8 @@ class SocketServer:
         self.port = 0
         self._counts: Counter[str] = Counter()  # Open connections, by their owners.
         self.has_store = has_store
+        self.memory = Shares[Context](MEMORY_COUNT, MEMORY_BYTES)
+        """The conversations of all connections."""
         self._expected: dict[str, tuple[Upgrade, int]] = {}
         self._open: set[_Handler] = set()
         self._server: HTTPServer | None = None
@@ -68,7 +74,7 @@ class SocketServer:
         return self._counts[owner] + sum(upgrade.owner == owner for upgrade, _ in self._expected.values())
 
     def admit(self, upgrade: Upgrade, max_bytes: int) -> str:
-        """Return the token with which one upgrade is accepted; ``max_bytes``: of a message, and of its memory."""
+        """Return the token with which one upgrade is accepted; ``max_bytes``: of a request."""
         token = secrets.token_hex(16)
         self._expected[token] = upgrade, max_bytes
         return token
@@ -131,7 +137,8 @@ class _Handler(WebSocketHandler):
         self.set_nodelay(True)
         self._server.opened(self, self._upgrade.owner)
         ask = partial(Post, self._upgrade)
-        self._connection = Connection(ask, self._send, self._max_bytes, self._server.has_store)
+        recent = Recent(self._server.memory, self._upgrade.owner)
+        self._connection = Connection(ask, self._send, recent, self._max_bytes, self._server.has_store)
         self._watch = asyncio.create_task(self._watched())
 
     async def on_message(self, message: str | bytes) -> None:

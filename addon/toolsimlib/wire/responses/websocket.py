@@ -19,13 +19,14 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import Ended, Opened, Usage
+from toolsimlib.shares import Shares
 from toolsimlib.wire.errors import read_error
 from toolsimlib.wire.json_codec import dump, parse_object, read_body
 from toolsimlib.wire.json_fields import mapping, mappings, optional, string
@@ -42,6 +43,8 @@ MAX_LANES = 32
 """Lanes of one connection with a name, as OpenAI limits them."""
 MAX_RUNNING = 16
 """Answers of one connection that are made side by side, likewise."""
+MAX_LANE_NAME = 256
+"""Characters of a ``stream_id``, which each message repeats."""
 MAX_WAITING = 64
 """Requests of one connection that wait for their turn."""
 
@@ -103,6 +106,12 @@ def read_message(text: str) -> Message:
     lane = document.get("stream_id")
     try:
         lane = optional(document, "stream_id", str) or ""
+        if len(lane) > MAX_LANE_NAME:
+            lane, message = (
+                "",
+                f"Invalid 'stream_id': expected at most {MAX_LANE_NAME} characters, but got {len(lane)}.",
+            )
+            raise BadRequest(message, "stream_id", "string_above_max_length")
         kind = string(document.get("type"))
         body = {key: value for key, value in document.items() if key not in ("type", "stream_id", "generate")}
         match kind:
@@ -149,18 +158,18 @@ def _in_lane(message: str, lane: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Context:
+class Context:
     """A conversation: its items as JSON, separated by commas, and the ids of the calls in it."""
 
     items: bytes = b""
     calls: frozenset[str] = frozenset()
 
-    def then(self, items: Iterable[Mapping[str, Any]]) -> _Context:
+    def then(self, items: Iterable[Mapping[str, Any]]) -> Context:
         """Return the conversation with more items."""
         added = list(items)
         written = [dump(item).encode() for item in added]
         calls = [string(item.get("call_id")) for item in added if string(item.get("type")).endswith("_call")]
-        return _Context(b",".join([self.items, *written] if self.items else written), self.calls.union(calls))
+        return Context(b",".join([self.items, *written] if self.items else written), self.calls.union(calls))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,17 +178,18 @@ class Turn:
 
     body: bytes
     previous: str = ""
-    context: _Context | None = None
+    context: Context | None = None
     """The whole conversation up to its answer, None if we do not know it."""
 
 
 class Recent:
-    """What one connection remembers: at most ``max_bytes`` of conversations, the oldest go first."""
+    """What one connection remembers. ``places``: what all of them remember, in shares; ``owner``: of its share."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._contexts: OrderedDict[str, _Context] = OrderedDict()
-        self._size = 0
+    def __init__(self, places: Shares[Context], owner: str) -> None:
+        self._places = places
+        self._owner = owner
+        self._prefix = secrets.token_bytes(16)
+        self._names: set[str] = set()  # Of the responses, of which others may have pushed out some.
 
     def turn(self, body: dict[str, Any], *, has_store: bool) -> Turn:
         """Return the request for a message. Raises BadRequest.
@@ -193,12 +203,12 @@ class Recent:
         trigger = [{"type": TRIGGER}] if wants_summary(body) else []
         own = input_items(body)[: -1 if trigger else None]
         if previous is None:
-            return Turn(dump(body).encode(), "", None if body.get("conversation") else _Context().then(own))
-        if not isinstance(previous, str) or previous not in self._contexts:
+            return Turn(dump(body).encode(), "", None if body.get("conversation") else Context().then(own))
+        before = self._find(previous) if isinstance(previous, str) else None
+        if before is None:
             if isinstance(previous, str) and body.get("store") is False and not has_store:
                 raise _Missing(not_found(References(previous), previous))
             return Turn(dump(body).encode())
-        before = self._contexts[previous]
         context = before.then(own)
         if missing := [call_id for call_id in _answered(own) if call_id not in context.calls]:
             message = f"No tool call found for function call output with call_id {missing[0][:64]}."
@@ -220,18 +230,27 @@ class Recent:
         context = turn.context.then(output)
         if any(item.get("type") == "compaction" for item in output):
             items = mappings(mapping(parse_object(b'{"items":[' + context.items + b"]}")).get("items"))
-            context = _Context().then(since_summary(items))
+            context = Context().then(since_summary(items))
         name = string(response.get("id"))
-        self.forget(name)
-        self._contexts[name] = context
-        self._size += len(context.items)
-        while self._size > self._max_bytes:
-            self.forget(next(iter(self._contexts)))
+        self._names.add(name)
+        self._places.put(self._key(name), context, self._owner, len(context.items))
 
     def forget(self, name: str) -> None:
         """Forget a response."""
-        if (context := self._contexts.pop(name, None)) is not None:
-            self._size -= len(context.items)
+        if name in self._names:
+            self._names.discard(name)
+            self._places.pop(self._key(name))
+
+    def clear(self) -> None:
+        """Forget all of them: the connection is closed."""
+        for name in list(self._names):
+            self.forget(name)
+
+    def _find(self, name: str) -> Context | None:
+        return self._places.get(self._key(name)) if name in self._names else None
+
+    def _key(self, name: str) -> bytes:
+        return self._prefix + name.encode("utf-8", "replace")
 
 
 class _Missing(BadRequest):

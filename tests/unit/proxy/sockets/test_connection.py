@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from toolsimlib.proxy.sockets.connection import Connection, Head
+from toolsimlib.shares import Shares
 from toolsimlib.wire.responses.background import STOPPED
-from toolsimlib.wire.responses.websocket import MAX_LANES, MAX_RUNNING, MAX_WAITING
+from toolsimlib.wire.responses.websocket import MAX_LANES, MAX_RUNNING, MAX_WAITING, Context, Recent
 
 
 class Post:
@@ -49,7 +50,9 @@ class Stage:
         self.posts: list[Post] = []
         self.got: list[dict[str, Any]] = []
         self.is_gone = False
-        self.connection = Connection(self.ask, self.send, max_bytes, lambda: False)
+        self.memory = Shares[Context](100, 100_000)
+        recent = Recent(self.memory, "owner")
+        self.connection = Connection(self.ask, self.send, recent, max_bytes, lambda: False)
 
     def ask(self, body: bytes) -> Post:
         self.posts.append(Post(body))

@@ -15,11 +15,13 @@ from support.open_responses import types
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import Ended, Failed, Opened, TextDelta
 from toolsimlib.plan import AnswerForm
+from toolsimlib.shares import Shares
 from toolsimlib.wire.responses.request import echo
 from toolsimlib.wire.responses.websocket import (
     TRUNCATED,
     Answer,
     BadMessage,
+    Context,
     Recent,
     Turn,
     error_message,
@@ -135,6 +137,8 @@ def test_a_whole_response_is_a_terminal_event() -> None:
         ('{"type":"session.update","stream_id":"a"}', "type", "a"),
         ('{"type":5}', "type", ""),
         (create(stream_id=5), "stream_id", ""),
+        (create(stream_id="x" * 257), "stream_id", ""),
+        ("[" * 100_000, None, ""),
         (create(background=True, stream_id="a"), "background", "a"),
         (create(generate="no"), "generate", ""),
     ],
@@ -163,9 +167,13 @@ def test_steering_is_refused_in_words() -> None:
     assert (read.error.code, read.steer.input, read.stream_id) == ("steering_not_supported", "Stop.", "a")
 
 
+def remember(max_bytes: int) -> Recent:
+    return Recent(Shares(1000, max_bytes), "owner")
+
+
 def remembering(output: list[dict[str, Any]], recent: Recent | None = None, **body: Any) -> tuple[Recent, str, Answer]:
     """Return a connection that has answered one request, and the id of the answer."""
-    recent = recent or Recent(10_000)
+    recent = recent or remember(10_000)
     turn = recent.turn({"model": "m", **body}, has_store=False)
     answer = Answer(turn, "")
     answer.begin(200, "application/json", {})
@@ -196,7 +204,7 @@ def test_a_continuation_contains_what_it_continues() -> None:
 
 def test_what_is_not_remembered() -> None:
     """Unknown ids are the proxy's to find, unless nothing can have stored them; other bad input is reported later."""
-    recent = Recent(1000)
+    recent = remember(1000)
     assert asked(recent, input="x", previous_response_id="r")["previous_response_id"] == "r"
     with pytest.raises(BadRequest) as raised:
         asked(recent, input="x", previous_response_id="r", store=False)
@@ -218,7 +226,7 @@ def test_an_output_without_its_call() -> None:
 
 def test_a_stored_answer_is_left_to_the_store() -> None:
     """And a failed continuation makes the connection forget."""
-    recent = Recent(1000)
+    recent = remember(1000)
     turn = recent.turn({"model": "m", "input": "x"}, has_store=True)
     answer = Answer(turn, "")
     answer.response = {"id": "r", "status": "completed", "store": True, "output": []}
@@ -245,7 +253,7 @@ def test_a_compacted_conversation_goes_on_from_its_summary() -> None:
 
 def test_memory_is_bounded() -> None:
     """The oldest conversations go first; one that is too large is not remembered at all."""
-    recent, names = Recent(300), []
+    recent, names = remember(300), []
     for number in range(5):
         recent, name, _ = remembering([HELLO], recent, input="x" * (50 + number))
         names.append(name)
@@ -256,6 +264,28 @@ def test_memory_is_bounded() -> None:
     assert 1 <= len(known) < 5
     recent, name, _ = remembering([HELLO], recent, input="x" * 400)
     assert asked(recent, input="y", previous_response_id=name)["previous_response_id"] == name
+
+
+def test_connections_share_the_memory() -> None:
+    """None sees what another one remembers, and one that remembers much makes room of its own."""
+    places = Shares[Context](1000, 1000)
+    small, name, _ = remembering([HELLO], Recent(places, "small"), input="x")
+    large = Recent(places, "large")
+    for number in range(5):
+        large, other, _ = remembering([HELLO], large, input="y" * (200 + number))
+    assert len(asked(small, input="z", previous_response_id=name)["input"]) == 3
+    assert asked(small, input="z", previous_response_id=other)["previous_response_id"] == other
+    assert len(asked(large, input="z", previous_response_id=other)["input"]) == 3
+    large.clear()
+    assert asked(large, input="z", previous_response_id=other)["previous_response_id"] == other
+
+
+@given(st.text())
+def test_any_message(text: str) -> None:
+    """Whatever is sent, the answer to it is JSON."""
+    with pytest.raises(BadMessage) as raised:
+        read_message(text)
+    json.loads(error_message(raised.value.error, raised.value.lane))
 
 
 def test_a_warm_up() -> None:
