@@ -48,7 +48,7 @@ def blocks(language: str) -> list[str]:
 
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Backend": ("backend", "upstream", "engine", "upstream_key", "codex_command", "model", "backend_port"),
+    "Backend": ("backend", "upstream", "engine", "upstream_key", "codex_command", "model"),
     "What the model is shown": (
         "preset",
         "manifest",
@@ -84,7 +84,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "MCP servers": ("mcp_config", "mcp_hosts", "mcp_approval"),
     "Access": ("api_key", "cors_origins"),
     "Logs, metrics, recordings": ("log", "metrics_labels", "sse_telemetry", "capture"),
-    "Limits": ("max_body_bytes", "max_tool_bytes", "connect_timeout", "idle_timeout"),
+    "Limits": ("max_body_bytes", "max_tool_bytes", "connect_timeout", "idle_timeout", "drain_timeout"),
 }
 """The sections of the page of options, by the names of the options."""
 

@@ -12,7 +12,6 @@ import pytest
 from proxy.conftest import CALL, WEATHER
 from support.line import Line
 from support.mitmdump import Mitmdump
-from support.ports import free_port
 from support.raw_backend import Answer, RawBackend, stream_of
 from support.wire import chat_whole
 
@@ -48,16 +47,6 @@ def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitm
         assert line.request("GET", "/v1/models").json()["data"]
 
 
-def test_explicit_reverse_mode_to_the_loopback(ask: Any) -> None:
-    """A reverse mode to the scripted backend's port works in the same way."""
-    port = free_port()
-    target = f"http://127.0.0.1:{port}"
-    with Mitmdump(target, toolsim_backend="scripted", toolsim_backend_port=port) as proxy, Line(proxy.url) as line:
-        question = [{"role": "user", "content": QUESTION}]
-        assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True, messages=question)).body
-        assert b'"function_call"' in line.post("/v1/responses", {"input": QUESTION, "tools": [RESPONSES_TOOL]}).body
-
-
 @pytest.mark.parametrize("path", ["/", "/v1/embeddings", "/favicon.ico"])
 def test_other_paths_of_the_listener(path: str, scripted: Mitmdump) -> None:
     """A request to the proxy itself that is not for an API gets a short 404 in the API's shape."""
@@ -73,18 +62,6 @@ def test_proxy_without_a_backend(ask: Any) -> None:
         reply = line.post("/v1/chat/completions", ask())
         assert reply.status == 404
         assert "toolsim_backend" in reply.json()["error"]["message"]
-
-
-def test_port_that_is_taken() -> None:
-    """If a port cannot be bound, the start fails with a line that says so."""
-    import socket
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        proxy = Mitmdump(toolsim_backend="scripted", toolsim_backend_port=taken.getsockname()[1])
-        assert proxy.exit_code() == 1
-    assert "cannot serve its scripted backend" in proxy.log()
 
 
 # -- toolsim_upstream --

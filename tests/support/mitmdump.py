@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -72,6 +73,8 @@ class Mitmdump:
             self._arguments += ["-s", str(script)]
             # The greeting for people asks the backend for its models, which the tests do not expect.
             options.setdefault("toolsim_log", "json")
+            # A test that ends in the middle of an answer does not wait for it.
+            options.setdefault("toolsim_drain_timeout", 0)
         for name, value in options.items():
             values = [value] if isinstance(value, str | int) else value
             for item in values:
@@ -96,6 +99,16 @@ class Mitmdump:
         assert self._process is not None
         assert self._process.pid is not None
         return self._process.pid
+
+    def signal(self, number: int = signal.SIGTERM) -> None:
+        """Send a signal, by default the one that asks it to end."""
+        os.kill(self.pid, number)
+
+    def ended(self, seconds: float = STOP_SECONDS) -> int:
+        """Wait until the process has ended, and return its exit code."""
+        code = self._exit_code(seconds)
+        assert code is not None, f"mitmdump did not end:\n{self.log()}"
+        return code
 
     def kill(self) -> None:
         """Kill the process, as a crash or the lack of memory would."""

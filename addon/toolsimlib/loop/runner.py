@@ -92,8 +92,13 @@ def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
     return _Answering(job).events()
 
 
-async def with_keepalives[Event](events: AsyncGenerator[Event], seconds: float) -> AsyncGenerator[Event | KeepAlive]:
-    """Yield ``events``, and a keep-alive whenever none has come for so many ``seconds``."""
+async def with_keepalives[Event](
+    events: AsyncGenerator[Event], seconds: float, ending: asyncio.Future[ApiError] | None = None
+) -> AsyncGenerator[Event | KeepAlive | Failed]:
+    """Yield ``events``, and a keep-alive whenever none has come for so many ``seconds``.
+
+    ``ending``: once it is done, they end with its error.
+    """
 
     async def following() -> Event | None:
         return await anext(events, None)
@@ -102,7 +107,11 @@ async def with_keepalives[Event](events: AsyncGenerator[Event], seconds: float) 
         pending = asyncio.create_task(following())
         try:
             while True:
-                await asyncio.wait({pending}, timeout=seconds)
+                awaited: set[asyncio.Future[Any]] = {pending} if ending is None else {pending, ending}
+                await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                if ending is not None and ending.done():
+                    yield Failed(ending.result())
+                    return
                 if not pending.done():
                     yield KeepAlive()
                     continue

@@ -33,6 +33,7 @@ class RunnerServer:
         self._keepalive = keepalive
         self._jobs: dict[str, Job | Stream] = {}
         self._listener = Listener()
+        self._ending: asyncio.Future[ApiError]
 
     @property
     def port(self) -> int:
@@ -41,8 +42,15 @@ class RunnerServer:
 
     def start(self) -> None:
         """Bind a free port. Raises OSError if there is none."""
+        self._ending = asyncio.get_running_loop().create_future()
         context = {"jobs": self._jobs, "running": self._listener.running, "keepalive": self._keepalive}
+        context["ending"] = self._ending
         self._listener.start([(r"/.*", _Answers, context)])
+
+    def end(self, error: ApiError) -> None:
+        """End all jobs, those to come included; each client gets this error."""
+        if not self._ending.done():
+            self._ending.set_result(error)
 
     async def stop(self) -> None:
         """Refuse new requests, and stop those that run."""
@@ -60,10 +68,17 @@ class RunnerServer:
 
 
 class _Answers(AnsweringHandler):
-    def initialize(self, jobs: dict[str, Job | Stream], running: set[asyncio.Task[None]], keepalive: float) -> None:
+    def initialize(
+        self,
+        jobs: dict[str, Job | Stream],
+        running: set[asyncio.Task[None]],
+        keepalive: float,
+        ending: asyncio.Future[ApiError],
+    ) -> None:
         self.jobs = jobs
         self.running = running
         self.keepalive = keepalive
+        self.ending = ending
 
     def set_default_headers(self) -> None:
         self.clear_header("Server")
@@ -76,7 +91,7 @@ class _Answers(AnsweringHandler):
             return
         try:
             if isinstance(job, Job):
-                async with aclosing(with_keepalives(answer(job), self.keepalive)) as events:
+                async with aclosing(with_keepalives(answer(job), self.keepalive, self.ending)) as events:
                     await self._write(job, events)
                 return
             async with aclosing(job()) as frames:
@@ -107,6 +122,10 @@ class _Answers(AnsweringHandler):
             if isinstance(event, KeepAlive) and not has_begun:
                 # Until the first round is answered, the status is undecided.
                 continue
+            if isinstance(event, Failed) and self.ending.done() and not has_begun:
+                # Without a head there is still a status to tell it by.
+                self.refuse(self.ending.result())
+                return
             frames = writer.write(event)
             if stream and job.policy.sse_telemetry and isinstance(event, Ended | Failed):
                 frames.insert(-1, comment(dump(job.report.for_clients())))

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from mitmproxy import ctx
@@ -22,12 +22,14 @@ from mitmproxy.exceptions import OptionsError
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
+from toolsimlib.errors import ApiError
 from toolsimlib.proxy import route, startup
 from toolsimlib.proxy.arrivals import Arrivals
 from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together
 from toolsimlib.proxy.cors import add_cors
 from toolsimlib.proxy.doors import Doors, with_names
+from toolsimlib.proxy.drain import Drain
 from toolsimlib.proxy.exchange import Exchanges
 from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.mcp_servers import Servers
@@ -38,6 +40,7 @@ from toolsimlib.proxy.mitmproxy12.connect import ConnectTimeout
 from toolsimlib.proxy.mitmproxy12.heap import Heap
 from toolsimlib.proxy.options import table
 from toolsimlib.proxy.options.settings import Settings, parse
+from toolsimlib.proxy.readiness import Readiness
 from toolsimlib.proxy.recognise import Recogniser
 from toolsimlib.proxy.remembering import Remembering
 from toolsimlib.proxy.reporting import metrics
@@ -53,6 +56,23 @@ logger = logging.getLogger(__name__)
 
 # Long enough to be rare, short enough for clients that give up after 30 s without an event.
 KEEPALIVE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Answers that are not exchanges, as the end of the proxy sees them."""
+
+    background: BackgroundAnswers
+    rounds: Rounds
+
+    def count(self) -> int:
+        """Return how many answers no client waits for."""
+        return self.background.count()
+
+    async def end(self, error: ApiError) -> None:
+        """End all."""
+        self.rounds.end(error)
+        await self.background.stop()
 
 
 class ToolSim:
@@ -86,6 +106,8 @@ class ToolSim:
             self._memory, self._rounds, self._servers, self._work.do, self._reports.add
         )
         self._remembering = Remembering(self._memory, self._work.do, self._background)
+        self._drain = Drain(self.exchanges, Others(self._background, self._rounds))
+        self._readiness = Readiness(self._builtin, self._memory, self._drain)
         self._sockets = Sockets(lambda: self._memory.is_on)
         self._recogniser = Recogniser(KnownBackends())
         self._arrivals = Arrivals(
@@ -95,7 +117,7 @@ class ToolSim:
             self._builtin,
             self._recogniser,
             self._sockets,
-            self._metrics_page,
+            {"metrics": self._metrics_page, "health": self._readiness.health, "ready": self._readiness.ready},
         )
         self._rewriting = Rewriting(
             self.exchanges,
@@ -112,6 +134,7 @@ class ToolSim:
             self._doors,
             self._servers.approve,
             Heap(),
+            self._drain,
         ]
         """Loaded with this one: their hooks are called too, each after ours."""
 
@@ -142,8 +165,9 @@ class ToolSim:
         settings = replace(settings, websocket=ctx.options.websocket)
         check_together(settings, hosts)
         self._settings, self._modes = settings, modes
-        for part in (self._doors, self._arrivals, self._rewriting, self._background):
+        for part in (self._doors, self._arrivals, self._rewriting, self._background, self._readiness):
             part.settings = settings
+        self._drain.seconds = settings.drain_timeout
         self._connect_timeout.seconds = settings.limits.connect_timeout
         self._recogniser.key = settings.upstream_key
         self._recogniser.is_open = settings.policy.engine == "auto"
@@ -245,7 +269,7 @@ class ToolSim:
         """Clean up after a disconnected client, in case no other hook fired."""
         self.exchanges.close_of(client)
 
-    def _metrics_page(self) -> Response:
-        more = [*self._memory.families(), *self._background.families()]
+    def _metrics_page(self, _flow: HTTPFlow) -> Response:
+        more = [*self._memory.families(), *self._background.families(), *self._drain.families()]
         text = self._reports.metrics.text(self.exchanges.turns(), more)
         return Response.make(200, text, {"content-type": metrics.CONTENT_TYPE})

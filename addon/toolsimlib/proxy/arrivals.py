@@ -7,7 +7,7 @@ toolsim carries gets an exchange, with the features that it needs.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from mitmproxy.http import HTTPFlow, Response
@@ -36,6 +36,9 @@ from toolsimlib.report import Report
 from toolsimlib.wire.dialect import Api, api_of_headers, api_of_path
 from toolsimlib.wire.responses.resources import resource_of
 
+MakePage = Callable[[HTTPFlow], Response | Awaitable[Response]]
+"""Makes the answer of a page of our own."""
+
 
 class Arrivals:
     """Receives the heads of requests."""
@@ -48,7 +51,7 @@ class Arrivals:
         builtin: BuiltinBackend,
         recogniser: Recogniser,
         sockets: Sockets,
-        metrics_page: Callable[[], Response],
+        pages: Mapping[str, MakePage],
     ) -> None:
         self.settings = Settings()
         """The current ones."""
@@ -59,12 +62,12 @@ class Arrivals:
         self._builtin = builtin
         self._recogniser = recogniser
         self._sockets = sockets
-        self._metrics_page = metrics_page
+        self._pages = pages
 
     def take(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Route a request, and let it through as it arrives unless its body has to be read.
 
-        What is returned has to be awaited first: a backend is asked what it is.
+        What is returned has to be awaited first: a backend is asked what it is, or a page is made.
         """
         sent = flow.request.copy() if "upgrade" in flow.request.headers else flow.request
         reached_at = self._doors.take_host(flow)
@@ -93,7 +96,7 @@ class Arrivals:
         builtin_port = self._builtin.port if self.settings.builtin is not None else None
         match route.decide(incoming, self.settings, builtin_port):
             case route.Answer() as answer:
-                self._answer(flow, answer)
+                return self._answer(flow, answer)
             case route.Serve():
                 # It has a body that has to be read, and bounded: the exchange does that.
                 flow.request.stream = False
@@ -111,18 +114,21 @@ class Arrivals:
         origin = flow.request.headers.get("origin")
         return cors_headers(self.settings.origins, origin) if origin else {}
 
-    def _answer(self, flow: HTTPFlow, answer: route.Answer) -> None:
+    def _answer(self, flow: HTTPFlow, answer: route.Answer) -> Awaitable[None] | None:
         if answer.error is not None:
             flow.response = error_response(answer.error, answer.headers)
             api = api_of_path(flow.request.path)
             if api is not None and api.shape is not None:
                 reshape(flow.response, api.shape)
-        elif answer.page == "metrics":
-            flow.response = self._metrics_page()
+        elif answer.page:
+            flow.metadata[PAGE] = answer.page
+            made = self._pages[answer.page](flow)
+            if not isinstance(made, Response):
+                return _respond(flow, made)
+            flow.response = made
         else:
             flow.response = Response.make(200, headers=dict(answer.headers))
-        if answer.page:
-            flow.metadata[PAGE] = answer.page
+        return None
 
     def _forward(
         self,
@@ -207,3 +213,7 @@ class Arrivals:
             exchange.attach(feature)
         self._exchanges.open(flow, exchange)
         return exchange
+
+
+async def _respond(flow: HTTPFlow, made: Awaitable[Response]) -> None:
+    flow.response = await made

@@ -15,7 +15,7 @@ from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.errors import ApiError
-from toolsimlib.proxy.address import LOOPBACK, is_loopback, leads_here
+from toolsimlib.proxy.address import LOOPBACK, is_loopback
 from toolsimlib.proxy.options.settings import Settings
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class BuiltinBackend:
             return
         from toolsimlib.backends.loopback import Loopback
 
-        loopback = Loopback(_make_backend(settings), settings.backend_port)
+        loopback = Loopback(_make_backend(settings))
         try:
             await loopback.start()
         except OSError as problem:
@@ -75,7 +75,7 @@ class BuiltinBackend:
 
     def _log_place(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:
         """Log where the backend listens, or that the proxy's listeners lead elsewhere."""
-        elsewhere = [mode.data for mode in modes if isinstance(mode, ReverseMode) and not self.is_at(*mode.address)]
+        elsewhere = [mode.data for mode in modes if isinstance(mode, ReverseMode)]
         if modes and len(elsewhere) == len(modes):
             logger.warning(
                 "toolsim: the %s backend gets no requests, since mode reverse sends them to %s: leave one of them out",
@@ -87,8 +87,7 @@ class BuiltinBackend:
             message = "toolsim: requests to this listener, under /v1, go to the codex backend on %s:%s"
             logger.info(message, LOOPBACK, self.port)
         else:
-            message = "toolsim: the %s backend answers on this listener, under /v1 (a mode reverse finds it on %s:%s)"
-            logger.info(message, settings.builtin, LOOPBACK, self.port)
+            logger.info("toolsim: the %s backend answers on this listener, under /v1", settings.builtin)
 
     async def _stop(self, first: Coroutine[Any, Any, None] | None = None) -> None:
         if first is not None:
@@ -113,10 +112,6 @@ class BuiltinBackend:
 
             flow.request.headers[TOKEN] = self._loopback.token
 
-    def is_at(self, host: str, port: int) -> bool:
-        """Return whether an address is that of the backend."""
-        return port == self.port and leads_here(host)
-
 
 def check_together(settings: Settings, hosts: Iterable[str]) -> None:
     """Raise OptionsError for settings that are valid one by one but not together.
@@ -135,12 +130,7 @@ def check_together(settings: Settings, hosts: Iterable[str]) -> None:
 
 
 def _config(settings: Settings) -> tuple[object, ...]:
-    return (
-        settings.builtin,
-        settings.backend_port,
-        settings.codex_command,
-        settings.model,
-    )
+    return settings.builtin, settings.codex_command, settings.model
 
 
 def _make_backend(settings: Settings) -> TextBackend:

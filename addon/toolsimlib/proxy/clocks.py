@@ -5,6 +5,8 @@
 3. *The client's silence* counts from when it last received anything: ``keepalive``, since a client receives nothing
    while a call is held back.
 
+And they stop when the proxy does (``end``): then everybody is overdue.
+
 mitmproxy's streams have no timers: ``next_tick`` returns when to check the latter two again. A stream that is over
 stays in memory until its next tick, with everything it holds, so ticks are frequent.
 """
@@ -28,6 +30,8 @@ class Clocks:
         self._is_connected = False
         self._started_at = self._last_input_at = self._last_output_at = time.monotonic()
         self._answered_at: float | None = None
+        self.ended_by: ApiError | None = None
+        """Why the time is over, whatever the clocks say; None while it is not."""
 
     def backend_active(self) -> None:
         """Count the backend's silence from now on."""
@@ -56,6 +60,10 @@ class Clocks:
         """Return the time since the start."""
         return time.monotonic() - self._started_at
 
+    def end(self, error: ApiError) -> None:
+        """Let the time be over; ``error`` is what the client gets."""
+        self.ended_by = error
+
     def next_tick(self) -> float:
         """Return the seconds until the backend may be overdue, or the client needs a keep-alive."""
         now = time.monotonic()
@@ -67,16 +75,20 @@ class Clocks:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the backend has been silent for too long."""
-        return 0 < self._limits.idle_timeout <= time.monotonic() - self._last_input_at
+        """Whether the backend has been silent for too long, or the proxy ends."""
+        return self.ended_by is not None or 0 < self._limits.idle_timeout <= time.monotonic() - self._last_input_at
 
-    def silent(self) -> ApiError:
-        """Return the error for a backend that is overdue."""
+    def overdue(self) -> ApiError:
+        """Return the error for an answer that is overdue."""
+        if self.ended_by is not None:
+            return self.ended_by
         message = f"The backend sent no data for {self._limits.idle_timeout:g} s."
         return ApiError(message, code="backend_timeout", status=504)
 
     def unreachable(self, message: str) -> ApiError:
         """Return the error for a backend that could not be reached, in time or at all, or that went away."""
+        if self.ended_by is not None:
+            return self.ended_by
         if not self._is_connected and 0 < self._limits.connect_timeout <= time.monotonic() - self._last_input_at:
             text = f"The backend could not be reached within {self._limits.connect_timeout:g} s."
             return ApiError(text, code="backend_timeout", status=504)

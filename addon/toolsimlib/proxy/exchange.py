@@ -317,11 +317,11 @@ class Exchange:
             feature.sent(self, flow)
 
     def overdue(self) -> Response | None:
-        """Return the error response for a backend that has been silent for too long; None while there is time."""
+        """Return the error response for an answer that is overdue; None while there is time."""
         if not self.clocks.is_overdue:
             self.clocks.client_served()
             return None
-        return self.refuse(self.clocks.silent())
+        return self.refuse(self.clocks.overdue())
 
     def close(self, flow: HTTPFlow | None, status: int | None) -> None:
         """Finish an exchange that is over; ``flow``: None if it is gone.
@@ -332,6 +332,8 @@ class Exchange:
         """
         if flow is not None and flow.response is not None and callable(flow.response.stream):
             flow.response.stream = True
+        if status is None and (ended_by := self.clocks.ended_by) is not None:
+            self.report.error = self.report.error or ended_by.code
         if self.is_turn and self.report.error in ("backend_unavailable", "backend_timeout"):
             self.backend.doubt()
         for feature in reversed(self._features):
@@ -355,6 +357,8 @@ class Exchanges:
     """The exchanges in flight, by their flows: from the head of a request to the end of its answer."""
 
     def __init__(self) -> None:
+        self.ended_by: ApiError | None = None
+        """Why all of them end; None while the proxy goes on."""
         self._open: dict[str, Exchange] = {}
 
     def __len__(self) -> int:
@@ -363,6 +367,8 @@ class Exchanges:
     def open(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """Begin an exchange."""
         self._open[flow.id] = exchange
+        if self.ended_by is not None:
+            exchange.clocks.end(self.ended_by)
 
     def of(self, flow: HTTPFlow) -> Exchange | None:
         """Return the exchange of a flow, None if toolsim has nothing to do with it."""
@@ -380,6 +386,16 @@ class Exchanges:
                 del self._open[flow_id]
                 exchange.close(None, None)
 
+    def end(self, error: ApiError) -> None:
+        """Let the time of all be over, also of those to come: each ends with this error when it looks at its clocks."""
+        self.ended_by = error
+        for exchange in self._open.values():
+            exchange.clocks.end(error)
+
+    def answers(self) -> int:
+        """Return how many of them clients wait for: all but the rounds of an answer."""
+        return sum(not exchange.report.part_of for exchange in self._open.values())
+
     def turns(self) -> int:
         """Return how many of them ask a model."""
         return sum(exchange.is_turn for exchange in self._open.values())
@@ -387,3 +403,4 @@ class Exchanges:
     def forget(self) -> None:
         """Drop all, without an end."""
         self._open.clear()
+        self.ended_by = None

@@ -147,6 +147,11 @@ class Rounds:
         """Answer a flow with our own stream, and return how to take it back."""
         return HandedOver(flow, Report(), None, self._serve(), stream)
 
+    def end(self, error: ApiError) -> None:
+        """End all answers that are made in rounds, with this error."""
+        if self._server is not None:
+            self._server.end(error)
+
     def stop(self) -> Coroutine[Any, Any, None] | None:
         """Return the coroutine that stops the server, None if there is none."""
         server, self._server = self._server, None

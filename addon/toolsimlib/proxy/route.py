@@ -31,7 +31,20 @@ from toolsimlib.wire.responses.resources import resource_of
 USE_HTTP = ApiError("WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426)
 _USE_HTTP = {"upgrade": "HTTP/1.1", "connection": "upgrade"}
 
+Page = Literal["", "metrics", "health", "ready"]
+"""A page of our own; "" = none."""
 METRICS = "/toolsim/metrics"
+PAGES: Mapping[str, Page] = {
+    METRICS: "metrics",
+    "/toolsim/health": "health",
+    "/toolsim/ready": "ready",
+}
+WITHOUT_KEY = ("health", "ready")
+"""Pages for those who have no key, such as load balancers.
+
+With a key set they are for everybody: nothing in them is secret, and no other rule applies to a
+listener with a key (``access``, rule 3).
+"""
 MODELS = "/models"
 HELLO = "/api/hello"
 """What Claude Code asks for at its start, to find out whether there is a server."""
@@ -66,7 +79,7 @@ class Answer:
     """Answer the request here: with an error, or with ``page``. ``headers`` are added."""
 
     error: ApiError | None = None
-    page: Literal["", "metrics"] = ""
+    page: Page = ""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -92,12 +105,12 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
     action = named if request.method == "POST" else None
     path = turn_path(request.path) if named else request.path
     ending = endpoint(path)
-    is_metrics = we_are_the_server and plain == METRICS and request.method in ("GET", "HEAD")
+    page = PAGES.get(plain, "") if we_are_the_server and request.method in ("GET", "HEAD") else ""
     upstream = _other_target(request, ending, settings, builtin_port)
     host, port = (upstream.host, upstream.port) if upstream else (request.host, request.port)
     to_builtin = port == builtin_port and leads_here(host)
     is_stored = settings.store is not None and takes_over and resource_of(request.path) is not None
-    concerns_us = bool(is_metrics or is_stored or upstream or to_builtin or (ending and we_are_the_server))
+    concerns_us = bool(page or is_stored or upstream or to_builtin or (ending and we_are_the_server))
     is_guarded = concerns_us or we_are_the_server
     authorization = _authorization(request, settings, to_builtin=to_builtin) if is_guarded else None
     origin = request.headers.get("origin")
@@ -114,10 +127,10 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
             return Answer(headers=allowed)
         of_builtin = to_builtin or (is_stored and settings.builtin is not None)
         error = check_server(request, settings, is_through=not we_are_the_server, to_builtin=of_builtin)
-        if error is not None:
+        if error is not None and not (page in WITHOUT_KEY and settings.api_key):
             return Answer(error, headers=cors)
-    if is_metrics:
-        return Answer(page="metrics")
+    if page:
+        return Answer(page=page)
     if we_are_the_server and request.method == "HEAD" and plain == HELLO:
         return Answer()
     if is_stored:

@@ -8,7 +8,7 @@ that has logged an error.
 
     toolsim_idle_timeout: got '5m', expected a whole number, 0 or more
     toolsim_bakend: no such option; did you mean toolsim_backend?
-    toolsim_codex_port: this option is gone: write toolsim_backend_port
+    toolsim_use_tool: this option is gone: write toolsim_untagged=no_use_tool instead of false
 
 Nothing of this is needed while the proxy runs: mitmproxy refuses what ``set`` or mitmweb gets wrong, and keeps the old
 value.

@@ -103,7 +103,7 @@ class StreamedAnswer:
         return self._sent([end])
 
     def tick(self) -> list[bytes]:
-        """Return a keep-alive, or the end of the answer when the backend's silence is too long."""
+        """Return a keep-alive, or the end of the answer when it is overdue."""
         try:
             if self.finished:
                 # The client has everything, but the backend does not hang up.
@@ -111,7 +111,7 @@ class StreamedAnswer:
                 return []
             if self._clocks.is_overdue:
                 self.cut = True
-                return self._recorder.pass_on(self._rewriter.fail(self._clocks.silent()))
+                return self._recorder.pass_on(self._rewriter.fail(self._clocks.overdue()))
             if not self._clocks.is_quiet:
                 return []
             self._clocks.client_served()

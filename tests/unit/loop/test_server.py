@@ -160,6 +160,19 @@ async def test_stopping_ends_what_runs(server: RunnerServer) -> None:
     assert round_.stopped.is_set()
 
 
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_ending_says_why(server: RunnerServer, has_begun: bool) -> None:
+    """A job that is under way ends with an error: as the status if there is no head yet, else as the API's event."""
+    round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL")) if has_begun else Round1(TextDelta("STALL"))
+    asked = asyncio.create_task(post(server, job(round_)))
+    await asyncio.wait_for(round_.stalls.wait(), 5)
+    server.end(ApiError("It is late.", code="late", status=503, retry_after=1))
+    answer = await asyncio.wait_for(asked, 5)
+    assert (answer.status_code, answer.headers.get("retry-after")) == ((200, None) if has_begun else (503, "1"))
+    assert "It is late." in answer.text
+    assert round_.stopped.is_set()
+
+
 async def test_keepalives_lose_nothing() -> None:
     """Events come in order, with signs of life between slow ones; closing it closes what it reads."""
     closed: list[bool] = []

@@ -12,7 +12,6 @@ import pytest
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow
-from support.ports import free_port
 from toolsimlib.backends.loopback import TOKEN, Loopback
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together
 from toolsimlib.proxy.options.settings import Settings
@@ -59,10 +58,9 @@ async def test_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytes
         (
             "scripted",
             "regular",
-            "the scripted backend answers on this listener, under /v1 (a mode reverse finds it on 127.0.0.1:{port})",
+            "the scripted backend answers on this listener, under /v1",
         ),
         ("codex", "regular", "requests to this listener, under /v1, go to the codex backend on 127.0.0.1:{port}"),
-        ("scripted", "reverse:http://127.0.0.1:{port}", "the scripted backend answers on this listener"),
         (
             "scripted",
             "reverse:http://127.0.0.1:1",
@@ -72,21 +70,18 @@ async def test_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytes
 )
 async def test_the_log_says_who_answers(backend: Any, mode: str, line: str, caplog: pytest.LogCaptureFixture) -> None:
     """It does not claim that a backend answers if it gets no requests, or if it is a Codex that may be missing."""
-    port = free_port()
     caplog.set_level(logging.INFO)
-    settings = Settings(builtin=backend, backend_port=port, codex_command=("no-such-codex",))
     builtin = BuiltinBackend()
-    await builtin.start(settings, [ProxyMode.parse(mode.format(port=port))])
+    await builtin.start(Settings(builtin=backend, codex_command=("no-such-codex",)), [ProxyMode.parse(mode)])
+    port = builtin.port
     await builtin.stop()
     [logged] = [text for record in caplog.records if (text := record.getMessage()).startswith("toolsim: ")]
     assert logged.startswith(f"toolsim: {line.format(port=port)}")
 
 
 async def test_admission(builtin: BuiltinBackend) -> None:
-    """It answers requests that were admitted, under any address of its own, and no others."""
+    """It answers requests that were admitted, and no others."""
     assert builtin.port is not None
-    assert builtin.is_at("127.1", builtin.port)
-    assert not builtin.is_at("127.0.0.1", builtin.port + 1)
     async with httpx.AsyncClient(trust_env=False) as client:
         url = f"http://127.0.0.1:{builtin.port}/v1/models"
         assert (await client.get(url)).status_code == 403

@@ -16,7 +16,7 @@ def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clocks.unreachable("gone").message == "The backend could not be reached within 5 s."
     clocks.connected()
     assert clocks.unreachable("gone").message == "The backend gave no answer: gone"
-    assert clocks.silent().message == "The backend sent no data for 12 s."
+    assert clocks.overdue().message == "The backend sent no data for 12 s."
     now += 5
     assert (clocks.is_quiet, clocks.next_tick()) == (True, 0.01)
     clocks.client_served()

@@ -50,7 +50,6 @@ BACKENDS = "expected one of auto, responses, chat, messages, codex, local, scrip
         ("toolsim_idle_timeout", "toolsim_idle_timeout: got '', expected a whole number, 0 or more"),
         ("toolsim_tool_block_max=two", "toolsim_tool_block_max: got 'two', expected a whole number, 0 or more"),
         ("toolsim_tool_block_max=1.5", "toolsim_tool_block_max: got '1.5', expected a whole number, 0 or more"),
-        ("toolsim_backend_port=99999", "toolsim_backend_port: got 99999, expected a port number from 0 to 65535"),
         ("toolsim_sse_telemetry=maybe", "toolsim_sse_telemetry: got 'maybe', expected true or false"),
         ("toolsim_sse_telemetry=False", "toolsim_sse_telemetry: got 'False', expected true or false"),
         ("toolsim_backend=ollama", f"toolsim_backend: got 'ollama', {BACKENDS}"),

@@ -78,6 +78,10 @@ class BackgroundAnswers:
         """Return the metrics; none without a store."""
         return self._runs.families() if self._memory.is_on else []
 
+    def count(self) -> int:
+        """Return how many answers are in progress."""
+        return len(self._runs)
+
     async def stop(self) -> None:
         """End all answers that are in progress."""
         await self._runs.stop()

@@ -102,6 +102,9 @@ class Runs:
         """Return the partitions of all answers in progress."""
         return [run.lease.partition for run in self._runs.values()]
 
+    def __len__(self) -> int:
+        return len(self._runs)
+
     def families(self) -> list[Family]:
         """Return the metrics."""
         running = Family("background_answers", "Answers that are being made in the background.", "gauge")

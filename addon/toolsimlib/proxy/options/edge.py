@@ -33,11 +33,6 @@ EDGE_OPTIONS = (
     ),
     Option("codex_command", "codex app-server", "Command line that starts the Codex app-server."),
     Option(
-        "backend_port",
-        0,
-        "Port on 127.0.0.1 of the built-in backend, for an explicit reverse mode to it; 0 = any free port.",
-    ),
-    Option(
         "capture",
         "",
         "Folder in which each finished exchange is recorded as one .flow file, without secrets; empty = none.",
@@ -71,5 +66,11 @@ EDGE_OPTIONS = (
         "idle_timeout",
         300,
         "Seconds of silence from the backend after which an answer fails; 0 = wait forever.",
+    ),
+    Option(
+        "drain_timeout",
+        25,
+        "Seconds that SIGTERM and SIGINT (Ctrl-C) leave to answers that are under way; then they end with "
+        "an error, and the proxy ends. A second signal ends it at once; 0 = so does the first.",
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _CONSTANT = "its value is fixed now"
+_PORT = "toolsim_backend takes any free port, and answers on the listener"
 _STORE = "it is a part of toolsim_store, as in toolsim_store=memory?{}"
 
 GONE: Mapping[str, str] = {
@@ -25,8 +26,9 @@ GONE: Mapping[str, str] = {
     "max_request_bytes": "write toolsim_max_body_bytes, which is for requests and answers",
     "max_answer_bytes": "write toolsim_max_body_bytes, which is for requests and answers",
     "max_event_bytes": _CONSTANT,
-    "codex_port": "write toolsim_backend_port",
-    "scripted_port": "write toolsim_backend_port",
+    "backend_port": _PORT,
+    "codex_port": _PORT,
+    "scripted_port": _PORT,
     "scripted_delay": _CONSTANT,
     "store_max_answers": _STORE.format("answers=100000"),
     "store_max_bytes": _STORE.format("bytes=268435456"),

@@ -74,8 +74,6 @@ class Settings:
     api_key: str = ""
     upstream_key: str = ""
     codex_command: tuple[str, ...] = ("codex", "app-server")
-    backend_port: int = 0
-    """The port of the built-in backend; 0 = any free one."""
     model: Path | None = None
     capture: str = ""
     metrics_labels: frozenset[str] = frozenset()
@@ -86,6 +84,8 @@ class Settings:
     bounds: Bounds = Bounds()
     store: Address | None = None
     mcp: Mcp = Mcp()
+    drain_timeout: int = 0
+    """Seconds that answers may take once the proxy is to end."""
     websocket: bool = True
     """Whether WebSocket connections are served: mitmproxy's own option of that name."""
 
@@ -117,7 +117,7 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
     builtin = backend if backend in ("codex", "local", "scripted") else None
     policy = policy_fields(parsed) | {"backend": "auto" if builtin else backend}
     largest = parsed["max_body_bytes"]
-    edge = ("upstream", "api_key", "upstream_key", "codex_command", "backend_port", "model", "store", "capture")
+    edge = ("upstream", "api_key", "upstream_key", "codex_command", "drain_timeout", "model", "store", "capture")
     return Settings(
         policy=Policy(**policy),
         builtin=builtin,
@@ -186,12 +186,6 @@ def _delimiter(value: str) -> str:
     return value.replace("\\n", "\n").replace("\\t", "\t")
 
 
-def _port(value: int) -> int:
-    if value > 65535:
-        raise ValueError(f"got {value}, expected a port number from 0 to 65535")
-    return value
-
-
 def _command(value: str) -> tuple[str, ...]:
     words = tuple(shlex.split(value))
     if not words:
@@ -241,7 +235,6 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "mcp_config": _mcp_config,
     "mcp_hosts": _hosts,
     "tool_block_delimiter": _delimiter,
-    "backend_port": _port,
     "codex_command": _command,
     "retry": _retry,
     "request_overrides": _fields,

@@ -1,0 +1,225 @@
+"""SIGTERM and SIGINT: what is under way is finished, or its client learns why not."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mitmproxy.http import HTTPFlow
+from mitmproxy.io import read_flows_from_paths
+from support.line import Line, Reply
+from support.mitmdump import Mitmdump
+from support.text_backend import Exchange, TextBackend, Turn, says
+from websockets.sync.client import connect
+
+SCHEMA = {"type": "object", "properties": {"days": {"type": "integer"}}, "required": ["days"]}
+CALL = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
+BAD = CALL.replace(":3", " 3")
+FUNCTION = {"name": "forecast", "parameters": SCHEMA}
+CHAT_TOOL = {"type": "function", "function": FUNCTION}
+RESPONSES_TOOL = {"type": "function", "strict": False, **FUNCTION}
+MESSAGES_TOOL = {"name": "forecast", "input_schema": SCHEMA}
+
+Body = dict[str, Any]
+# Of each API: the path, and the request with these words.
+APIS: dict[str, tuple[str, Callable[[str], Body]]] = {
+    "chat": (
+        "/v1/chat/completions",
+        lambda words: {"model": "m", "messages": [{"role": "user", "content": words}], "tools": [CHAT_TOOL]},
+    ),
+    "responses": ("/v1/responses", lambda words: {"model": "m", "input": words, "tools": [RESPONSES_TOOL]}),
+    "messages": (
+        "/v1/messages",
+        lambda words: {
+            "model": "m",
+            "max_tokens": 100,
+            "messages": [{"role": "user", "content": words}],
+            "tools": [MESSAGES_TOOL],
+        },
+    ),
+}
+ENDS = {"chat": b"data: [DONE]\n\n", "responses": b"event: response.completed\n", "messages": b"event: message_stop\n"}
+FAILURES = {
+    "chat": b'"code":"proxy_stopped"',
+    "responses": b"event: response.failed\n",
+    "messages": b"event: error\n",
+}
+WHY = b"The proxy was stopped before the answer was complete."
+
+
+def model(exchange: Exchange) -> Turn:
+    """Answer slowly, or never, as the first words say; the second round of "rounds" is a good call."""
+    words = next(text for role, text in exchange.transcript if role == "user")
+    if "hang" in words:
+        return says("Let me ", "see", ending="hang")
+    if "rounds" in words and "MALFORMED_JSON" not in str(exchange.transcript):
+        return says("", "", BAD, pause=0.5)
+    return says("Let ", "me ", "see. ", CALL, pause=0.5)
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[TextBackend]:
+    with TextBackend(model) as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(16) as pool:
+        yield pool
+
+
+def started(proxy: Mitmdump, backend: TextBackend, number: int) -> None:
+    """Wait until the backend has got so many requests."""
+    end = time.monotonic() + 20
+    while len(backend.exchanges) < number:
+        assert time.monotonic() < end, proxy.log()
+        time.sleep(0.02)
+
+
+def asked(pool: ThreadPoolExecutor, proxy: Mitmdump, api: str, words: str, **more: Any) -> Future[Reply]:
+    """Ask in a thread, on a connection of its own."""
+    path, body = APIS[api]
+
+    def ask() -> Reply:
+        with Line(proxy.url) as line:
+            return line.post(path, body(words) | more)
+
+    return pool.submit(ask)
+
+
+def by_socket(proxy: Mitmdump, words: str) -> list[str]:
+    """Ask by WebSocket, and return the types of the events and the close code."""
+    with connect(f"ws://127.0.0.1:{proxy.port}/v1/responses") as socket:
+        socket.send(json.dumps({"type": "response.create", **APIS["responses"][1](words)}))
+        return [str(json.loads(message)["type"]) for message in socket]
+
+
+def test_what_is_under_way_is_finished(backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path) -> None:
+    """Streams of each API, a whole answer, one by WebSocket, one in the background: all get to their ends.
+
+    Meanwhile nobody can connect, a connection that exists is served once more, and the pages say how it is.
+    """
+    backend.play(model)
+    store, written = tmp_path / "store.sqlite", tmp_path / "flows"
+    with Mitmdump(
+        backend.url,
+        toolsim_backend="chat",
+        toolsim_drain_timeout=30,
+        toolsim_store=f"sqlite:{store}",
+        arguments=["-w", str(written)],
+    ) as proxy:
+        with Line(proxy.url) as line, Line(proxy.url) as monitor:
+            assert monitor.request("GET", "/toolsim/health").json() == {"status": "ok"}
+            streams = {api: asked(pool, proxy, api, "slowly", stream=True) for api in APIS}
+            whole = asked(pool, proxy, "chat", "slowly")
+            messages = pool.submit(by_socket, proxy, "slowly")
+            path, body = APIS["responses"]
+            queued = line.post(path, body("slowly") | {"background": True}).json()
+            started(proxy, backend, 6)
+            proxy.signal()
+            proxy.wait_for("toolsim: stopping; 6 exchanges open, for at most 30 s")
+            proxy.wait_for(r"at \S+ stopped")
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", proxy.port))
+            # Asked after the signal: the listener did not wait for it.
+            assert monitor.request("GET", "/toolsim/ready").status == 503
+            page = monitor.request("GET", "/toolsim/ready")
+            assert page.json() == {"ready": False, "backend": "reachable", "store": "reachable", "draining": True}
+            assert b"\ntoolsim_draining 1\n" in monitor.request("GET", "/toolsim/metrics").body
+            assert monitor.request("GET", "/toolsim/health").status == 200
+            last = line.request("GET", f"/v1/responses/{queued['id']}")
+            assert (last.json()["status"], last.headers["connection"]) == ("in_progress", "close")
+        for api, answer in streams.items():
+            assert ENDS[api] in answer.result().body
+            assert b"forecast" in answer.result().body
+        assert whole.result().json()["choices"][0]["finish_reason"] == "tool_calls"
+        # What is asked while the proxy ends is the last thing on its connection.
+        assert whole.result().headers["connection"] == "close"
+        assert messages.result()[-1] == "response.completed"
+        assert proxy.ended() == 0
+        assert re.search(r"toolsim: stopped after \d\.\d s", proxy.log())
+        assert "proxy_stopped" not in proxy.log()
+    flows = [flow for flow in read_flows_from_paths([str(written)]) if isinstance(flow, HTTPFlow)]
+    finished = [flow for flow in flows if flow.metadata.get("toolsim", {}).get("calls") == ["forecast"]]
+    assert len(finished) == 6
+    with Mitmdump(backend.url, toolsim_store=f"sqlite:{store}") as proxy, Line(proxy.url) as line:
+        assert line.request("GET", f"/v1/responses/{queued['id']}").json()["status"] == "completed"
+
+
+def test_what_takes_too_long_ends_with_an_error(backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path) -> None:
+    """The event of each API for a stream, 503 for a whole answer; the log blames nobody else."""
+    backend.play(model)
+    store = f"sqlite:{tmp_path / 'store.sqlite'}"
+    with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=1, toolsim_store=store) as proxy:
+        streams = {api: asked(pool, proxy, api, "hang", stream=True) for api in APIS}
+        whole = {api: asked(pool, proxy, api, "hang") for api in APIS}
+        messages = pool.submit(by_socket, proxy, "hang")
+        with Line(proxy.url) as line:
+            path, body = APIS["responses"]
+            queued = line.post(path, body("hang") | {"background": True}).json()
+        started(proxy, backend, 8)
+        began = time.monotonic()
+        proxy.signal(signal.SIGINT)
+        for api, answer in streams.items():
+            assert answer.result().status == 200
+            assert FAILURES[api] in answer.result().body
+            assert WHY in answer.result().body
+        for answer in whole.values():
+            assert answer.result().status == 503
+            assert WHY in answer.result().body
+            assert answer.result().headers["retry-after"] == "1"
+        assert "response.failed" in messages.result()
+        assert proxy.ended() == 0
+        assert time.monotonic() - began < 8
+        assert "8 exchanges did not end within 1 s" in proxy.log()
+        assert "backend_" not in proxy.log()
+        # Those with a client, and the round of the one in the background.
+        assert len(re.findall(r'"error": "proxy_stopped"', proxy.log())) == 8
+    with Mitmdump(backend.url, toolsim_store=store) as proxy, Line(proxy.url) as line:
+        assert line.request("GET", f"/v1/responses/{queued['id']}").json()["status"] == "failed"
+
+
+def test_rounds(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
+    """An answer in several rounds is finished, and one that cannot be ends like any other."""
+    backend.play(model)
+    with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=6, toolsim_retry=1) as proxy:
+        finished = asked(pool, proxy, "responses", "rounds", stream=True)
+        hanging = {api: asked(pool, proxy, api, "hang", stream=True) for api in APIS}
+        whole = asked(pool, proxy, "messages", "hang")
+        started(proxy, backend, 5)
+        proxy.signal()
+        body = finished.result().body
+        assert b"event: response.completed\n" in body
+        assert b'{\\"days\\":3}' in body
+        for api, answer in hanging.items():
+            assert FAILURES[api] in answer.result().body
+            assert WHY in answer.result().body
+        assert (whole.result().status, whole.result().json()["type"]) == (503, "error")
+        assert proxy.ended() == 0
+        assert "backend_" not in proxy.log()
+
+
+def test_a_second_signal_ends_it_at_once(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
+    """As today; and the log says what was cut."""
+    backend.play(model)
+    with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=60) as proxy:
+        answer = asked(pool, proxy, "chat", "hang", stream=True)
+        started(proxy, backend, 1)
+        proxy.signal()
+        proxy.wait_for("toolsim: stopping; 1 exchange open")
+        began = time.monotonic()
+        proxy.signal(signal.SIGINT)
+        assert proxy.ended() == 0
+        assert time.monotonic() - began < 3
+        assert answer.exception() is not None
+        assert "toolsim: stopped at once, with 1 exchange open" in proxy.log()
+        assert "backend_" not in proxy.log()

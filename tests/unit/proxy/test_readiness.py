@@ -1,0 +1,101 @@
+"""The page for load balancers: what it says, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from mitmproxy.proxy.mode_specs import ProxyMode
+from mitmproxy.test import tflow
+from support.ports import free_port
+from toolsimlib.errors import ApiError
+from toolsimlib.proxy import readiness
+from toolsimlib.proxy.builtin import BuiltinBackend
+from toolsimlib.proxy.drain import Drain
+from toolsimlib.proxy.exchange import Exchanges
+from toolsimlib.proxy.memory import Memory
+from toolsimlib.proxy.options.settings import Settings
+from toolsimlib.proxy.readiness import Readiness
+from toolsimlib.store.opening import Address
+from toolsimlib.store.record import StoreError
+
+
+class NoOthers:
+    def count(self) -> int:
+        return 0
+
+    async def end(self, error: ApiError) -> None: ...
+
+
+class Page:
+    """The page in front of a real listener that counts connections."""
+
+    def __init__(self) -> None:
+        self.memory = Memory()
+        self.drain = Drain(Exchanges(), NoOthers())
+        self.readiness = Readiness(BuiltinBackend(), self.memory, self.drain)
+        self.connections = 0
+
+    async def ask(self, mode: str) -> tuple[int, dict[str, Any]]:
+        flow = tflow.tflow()
+        flow.client_conn.proxy_mode = ProxyMode.parse(mode)
+        response = await self.readiness.ready(flow)
+        return response.status_code, json.loads(response.content or b"")
+
+    async def listen(self) -> asyncio.Server:
+        def connected(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.connections += 1
+            writer.close()
+
+        return await asyncio.start_server(connected, "127.0.0.1", 0)
+
+
+async def test_a_backend_is_connected_to_once_for_all_who_ask() -> None:
+    """And again only when that has become old."""
+    page = Page()
+    async with await page.listen() as server:
+        mode = f"reverse:http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        answers = await asyncio.gather(*(page.ask(mode) for _ in range(20)))
+        assert {status for status, _ in answers} == {200}
+        assert answers[0][1] == {"ready": True, "backend": "reachable", "store": "none", "draining": False}
+        await page.ask(mode)
+        await asyncio.sleep(0.05)
+        assert page.connections == 1
+
+
+async def test_a_backend_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens: not ready. It is noticed when somebody does."""
+    monkeypatch.setattr(readiness, "FRESH_SECONDS", 0)
+    page, port = Page(), free_port()
+    mode = f"reverse:http://127.0.0.1:{port}"
+    assert await page.ask(mode) == (
+        503,
+        {"ready": False, "backend": "unreachable", "store": "none", "draining": False},
+    )
+    async with await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", port):
+        assert (await page.ask(mode))[0] == 200
+
+
+async def test_the_store_and_the_end_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that does not answer, and a proxy that is being stopped, are not ready; without a backend it may be."""
+    monkeypatch.setattr(readiness, "FRESH_SECONDS", 0)
+    page = Page()
+    assert await page.ask("regular") == (200, {"ready": True, "backend": "none", "store": "none", "draining": False})
+    page.memory.configure(Address("memory"))
+    assert (await page.ask("regular"))[1]["store"] == "reachable"
+
+    async def find(*_: object) -> None:
+        raise StoreError("out")
+
+    monkeypatch.setattr(page.memory, "find", find)
+    assert await page.ask("regular") == (
+        503,
+        {"ready": False, "backend": "none", "store": "unreachable", "draining": False},
+    )
+    monkeypatch.undo()
+    await page.memory.close()
+    page.readiness.settings = Settings(builtin="scripted")
+    status, found = await page.ask("regular")
+    assert (status, found["backend"]) == (503, "unreachable")
