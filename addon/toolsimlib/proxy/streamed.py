@@ -91,6 +91,9 @@ class StreamedAnswer:
             if self._received > self.limits.max_answer_bytes and not self.finished:
                 self.cut = True
                 yield self._chunk_of(self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes)))
+            elif not data and self._clocks.ended_by is not None and not self.finished:
+                # The connection was closed because the proxy ends: that is not the backend's fault.
+                yield self._chunk_of(self._rewriter.fail(self._clocks.ended_by))
             else:
                 for frames in in_slices(self._rewriter.steps(data), lambda: self.finished):
                     yield None if frames is None else self._chunk_of(frames)
