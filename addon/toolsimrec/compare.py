@@ -1,4 +1,4 @@
-"""Compares two exchanges: what differs, and where, apart from random ids, times and keep-alives."""
+"""Compares two exchanges: what differs, and where, apart from random ids, times, keep-alives and cuts of a text."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import Any
 
 from mitmproxy.http import HTTPFlow, Message
 from toolsimlib.proxy.metadata import REPORT
 from toolsimlib.wire.sse import SSEDecoder
+
+from toolsimrec.stream_text import pieces_of
 
 # Random ids. The patterns are exact: an id of any other shape is compared verbatim.
 RANDOM_IDS = re.compile(
@@ -194,17 +196,39 @@ def _events(content: bytes) -> list[dict[str, Any]]:
     for event in [*decoder.feed(content), *decoder.feed(b"")] if content else []:
         found: dict[str, Any] = {"event": event.event, "data": _parse(event.data)}
         events.append(found if event.whole else found | {"whole": False})
-    return _without_keepalives(events)
+    return _without_timing(events)
 
 
-def _without_keepalives(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drop keep-alives, which depend on timing, and renumber the other events."""
-    kept = [event for event in events if not _is_keepalive(event["data"])]
+def _without_timing(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Drop keep-alives, join texts that were sent in pieces, and renumber the events: all of it depends on timing."""
+    lively = (event for event in events if not _is_keepalive(event["data"]))
+    kept = [_joined(list(same)) for _, same in groupby(lively, _but_for_text)]
     if len(kept) < len(events):
         numbered = (event["data"] for event in kept if isinstance(event["data"], dict))
         for number, data in enumerate(data for data in numbered if "sequence_number" in data):
             data["sequence_number"] = number
     return kept
+
+
+def _but_for_text(event: dict[str, Any]) -> object:
+    """Return what is equal for events that differ only in a piece of text, and in their numbers."""
+    pieces = list(pieces_of(event["data"]))
+    if len(pieces) != 1:
+        return object()
+    (place, owner, key) = pieces[0]
+    text, owner[key] = owner[key], ""
+    rest = json.dumps({**event, "data": {**event["data"], "sequence_number": 0}})
+    owner[key] = text
+    return place, rest
+
+
+def _joined(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one event with the texts of all."""
+    if len(events) > 1:
+        texts = [owner[key] for event in events for _, owner, key in pieces_of(event["data"])]
+        for _, owner, key in pieces_of(events[0]["data"]):
+            owner[key] = "".join(texts)
+    return events[0]
 
 
 def _is_keepalive(data: Any) -> bool:

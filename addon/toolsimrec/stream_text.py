@@ -128,7 +128,7 @@ def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
     """Edit in place the texts that arrive in pieces; return the numbers of the documents that changed."""
     texts: dict[tuple[Any, ...], list[tuple[int, dict[str, Any], str]]] = defaultdict(list)
     for number, document in enumerate(documents):
-        for place, owner, key in _pieces(document):
+        for place, owner, key in pieces_of(document):
             texts[place].append((number, owner, key))
     touched: set[int] = set()
     for pieces in texts.values():
@@ -146,7 +146,7 @@ def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
     return touched
 
 
-def _pieces(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], str]]:
+def pieces_of(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], str]]:
     """Yield the strings of an event that are pieces, as (place, owner, key): pieces of one text have the same place."""
     match value:
         case dict():
@@ -157,13 +157,13 @@ def _pieces(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
                 if isinstance(member, str) and key in _PIECES:
                     yield (*place, *mark, key), value, key
                 elif isinstance(member, dict | list):
-                    yield from _pieces(member, (*place, *mark, key))
+                    yield from pieces_of(member, (*place, *mark, key))
         case list():
             for position, item in enumerate(value):
                 index = item.get("index", position) if isinstance(item, dict) else position
                 if isinstance(item, dict) and "logprob" in item and place[-1:] != ("top_logprobs",):
                     index = 0  # Consecutive tokens are one text.
-                yield from _pieces(item, (*place, index if isinstance(index, int) else position))
+                yield from pieces_of(item, (*place, index if isinstance(index, int) else position))
 
 
 def parse_json(text: str) -> Any:

@@ -20,6 +20,8 @@ frames of a chunk at once::
    whose frames are never alike costs little more, and one whose frames change every second (llama.cpp's clock) is
    learned again.
 5. Nor is the reader asked again what a repeat means, if the one before it was text and nothing else came between.
+   Such repeats are one event if they came in one write: the client gets their texts at the same time, and what is done
+   for an event costs the same whatever its length.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ _HOLES: dict[str, tuple[re.Pattern[bytes], object]] = {
     "p": (re.compile(rb'"p": ?"([^"]*)"'), "x"),
 }
 _PADDING = ("obfuscation", "p")
-_KEYS = ("content", "reasoning_content", "reasoning")
+_KEYS = ("content", "reasoning_content", "reasoning", "text", "thinking", "partial_json")
 _MARK = "another text"
 _MAX_TEMPLATES = 4
 _FIRST_LEARNED = 4
@@ -241,7 +243,7 @@ class RepeatReader:
         template, texts = repeats.template, repeats.texts
         for at, text in enumerate(texts):
             if (like := self._alike.get(template)) is not None:
-                yield self._like(like, texts[at:])
+                yield [self._like(like, texts[at:])]
                 return
             events = self._reader.event(template.with_text(text))
             match events:
@@ -254,16 +256,17 @@ class RepeatReader:
                     self._alike.clear()
             yield events
 
-    def _like(self, like: TextDelta | ReasoningDelta | StructuredDelta, texts: list[str]) -> list[BackendEvent]:
-        """Return the events that differ from ``like`` in their texts."""
+    def _like(self, like: TextDelta | ReasoningDelta | StructuredDelta, texts: list[str]) -> BackendEvent:
+        """Return the event that differs from ``like`` only in holding ``texts``."""
+        text = "".join(texts)
         match like:
             case TextDelta(choice=choice):
-                return [TextDelta(text, choice) for text in texts]
+                return TextDelta(text, choice)
             case ReasoningDelta(kind=kind, choice=choice):
-                return [ReasoningDelta(text, kind, choice) for text in texts]
+                return ReasoningDelta(text, kind, choice)
             case StructuredDelta(key=key, name=name, namespace=namespace, choice=choice):
                 self._reader.follow(like, texts)
-                return [StructuredDelta(key, name, text, False, namespace, choice) for text in texts]
+                return StructuredDelta(key, name, text, False, namespace, choice)
 
 
 def learned(frame: bytes) -> Template | None:
@@ -326,13 +329,19 @@ def _place(document: dict[str, Any] | None) -> tuple[dict[str, Any], str] | None
     """Return where a document's text is: the object that holds it, and its key there."""
     match document:
         case {"choices": [{"delta": dict() as delta}]}:
-            keys = [key for key in _KEYS if isinstance(delta.get(key), str) and delta[key]]
-            if keys:
-                return (delta, keys[0]) if len(keys) == 1 else None
             match delta.get("tool_calls"):
-                case [{"function": {"arguments": str(piece)} as function}] if piece:
+                case [{"function": {"arguments": str(piece)} as function}] if piece and not _texts(delta):
                     return function, "arguments"
         case {"delta": str(delta)} if delta:
             assert document is not None
             return document, "delta"
-    return None
+        case {"delta": dict() as delta}:
+            pass
+        case _:
+            return None
+    keys = _texts(delta)
+    return (delta, keys[0]) if len(keys) == 1 else None
+
+
+def _texts(delta: dict[str, Any]) -> list[str]:
+    return [key for key in _KEYS if isinstance(delta.get(key), str) and delta[key]]

@@ -103,6 +103,23 @@ def test_streams_are_compared_event_by_event() -> None:
     assert found(unended, one) == ["response.events[1 b].whole: got false, expected nothing"]
 
 
+def test_where_a_text_is_cut_does_not_count() -> None:
+    """Pieces of one text are compared as one, whatever their numbers; those of another item, or a wrong one, differ."""
+
+    def deltas(*texts: str, item: str = "msg_1") -> list[Any]:
+        return [{"type": "t.delta", "item_id": item, "delta": text} for text in texts]
+
+    def sent(*events: Any) -> Any:
+        numbered = [event | {"sequence_number": number} for number, event in enumerate(events)]
+        return comparable(answered(stream(*numbered), "text/event-stream"))
+
+    done = {"type": "t.done", "text": "abcd"}
+    assert found(sent(*deltas("ab", "c", "d"), done), sent(*deltas("a", "bcd"), done)) == []
+    (wrong,) = found(sent(*deltas("ab", "x", "d"), done), sent(*deltas("a", "bcd"), done))
+    assert 'got "abxd", expected "abcd"' in wrong
+    assert found(sent(*deltas("ab"), *deltas("cd", item="msg_2")), sent(*deltas("ab", "cd"))) != []
+
+
 def test_chat_keepalives() -> None:
     """A chunk with an empty delta is a keep-alive, but one with a finish reason is the end."""
     chunk = {"choices": [{"index": 0, "delta": {}, "finish_reason": None}]}

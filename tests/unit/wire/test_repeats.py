@@ -5,30 +5,61 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.responses import ResponseTextDeltaEvent
-from support.wire import ApiName, ChatAnswer, backend_answer, chat_frame
-from toolsimlib.events import BackendEvent
-from toolsimlib.wire.dialect import APIS
+from support.wire import ANSWERS, ApiName, ChatAnswer, backend_answer, chat_frame
+from toolsimlib.events import BackendEvent, ReasoningDelta, StructuredDelta, TextDelta
+from toolsimlib.wire.dialect import APIS, Reader
 from toolsimlib.wire.repeats import RepeatDecoder, RepeatReader, learned
 from toolsimlib.wire.sse import ServerSentEvent, SSEDecoder
 
 TEXTS = ("Hel", "lo ", 'a "quote"\n', "Grüße", "🐢🏔️", "\\", "\t\x01", "</tool_call>", "x" * 40, "\u2028", "1")
-APIS_NAMES: tuple[ApiName, ...] = ("chat", "responses")
+APIS_NAMES: tuple[ApiName, ...] = ("chat", "responses", "messages")
+
+
+def reader_of(api: ApiName) -> Reader:
+    reader = APIS[api].reader()
+    reader.streams_ahead = True
+    return reader
+
+
+def joined(events: Iterable[BackendEvent]) -> list[BackendEvent]:
+    """Return the events, with neighbours joined that differ only in their texts."""
+    out = list[BackendEvent]()
+    for event in events:
+        last = out[-1] if out else None
+        match last, event:
+            case (
+                (TextDelta(), TextDelta())
+                | (ReasoningDelta(), ReasoningDelta())
+                | (
+                    StructuredDelta(),
+                    StructuredDelta(is_first=False, is_named=False),
+                )
+            ) if replace(event, text="", **first(last)) == replace(last, text=""):
+                out[-1] = replace(last, text=last.text + event.text)
+            case _:
+                out.append(event)
+    return out
+
+
+def first(event: BackendEvent | None) -> dict[str, Any]:
+    return {"is_first": event.is_first} if isinstance(event, StructuredDelta) else {}
 
 
 def slowly(api: ApiName, chunks: Iterable[bytes]) -> list[BackendEvent]:
-    decoder, reader = SSEDecoder(), APIS[api].reader()
-    return [event for data in chunks for sse in decoder.feed(data) for event in reader.event(sse)]
+    decoder, reader = SSEDecoder(), reader_of(api)
+    return joined(event for data in chunks for sse in decoder.feed(data) for event in reader.event(sse))
 
 
 def quickly(api: ApiName, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], int]:
     """Return the reader's events, and how many frames were repeats."""
-    stream, decoder, reader = RepeatReader(APIS[api].reader()), RepeatDecoder(), APIS[api].reader()
+    stream, decoder, reader = RepeatReader(reader_of(api)), RepeatDecoder(), reader_of(api)
     events, expected = list[BackendEvent](), list[BackendEvent]()
     repeats = 0
     for data in chunks:
@@ -43,8 +74,8 @@ def quickly(api: ApiName, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], 
                 before = copy.deepcopy(sse.document)
                 expected += reader.event(sse)
                 assert sse.document == before
-    assert events == expected
-    return events, repeats
+    assert joined(events) == joined(expected)
+    return joined(events), repeats
 
 
 def test_a_stream_is_nearly_all_repeats() -> None:
@@ -66,9 +97,9 @@ def test_every_single_cut(api: ApiName) -> None:
     _, body = backend_answer(api, True, TEXTS)
     expected = slowly(api, [body, b""])
     for cut in range(1, len(body)):
-        stream = RepeatReader(APIS[api].reader())
+        stream = RepeatReader(reader_of(api))
         pieces = (body[:cut], body[cut:], b"")
-        assert [event for data in pieces for some in stream.feed(data) for event in some] == expected
+        assert joined(event for data in pieces for some in stream.feed(data) for event in some) == expected
 
 
 @pytest.mark.parametrize("api", APIS_NAMES)
@@ -94,6 +125,22 @@ def test_reasoning_calls_and_several_choices_repeat_too() -> None:
     events, repeats = quickly("chat", [b"".join(frames)])
     assert events == slowly("chat", [b"".join(frames)])
     assert repeats > 0.85 * len(frames)
+
+
+@pytest.mark.parametrize("api", APIS_NAMES)
+def test_texts_of_one_write_are_one_event(api: ApiName) -> None:
+    """So are reasoning, text and the arguments of a call; frames that come one by one are not joined."""
+    answer, words = ANSWERS[api](), ["so ", "it ", "is\n"] * 30
+    frames = [frame for word in words for frame in answer.add_reasoning(word)]
+    frames += [*answer.begin_message(), *(frame for word in words for frame in answer.add_text(word))]
+    frames += [*answer.begin_call("f"), *answer.add_arguments('{"a": "')]
+    frames += [frame for _ in words for frame in answer.add_arguments("b")]
+    frames += [*answer.add_arguments('"}'), *answer.end_call(), *answer.end()]
+    for chunks, least, most in (([b"".join(frames)], 10, 50), (frames, 270, 300)):
+        stream = RepeatReader(reader_of(api))
+        events = [event for data in chunks for some in stream.feed(data) for event in some]
+        assert joined(events) == slowly(api, chunks)
+        assert least < len(events) < most
 
 
 HIDDEN = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"usage":null,"obfuscation":"aX3"}\n\n'
@@ -144,6 +191,12 @@ ENVELOPES = (
     b'data: {"choices":[{"delta":{"tool_calls":[{"id":"c","function":{"name":"f","arguments":"%s"}}]}}]}\n\n',
     b'data: {"choices":[{"delta":{"content":"a","tool_calls":[{"index":0,"function":{"arguments":"%s"}}]}}]}\n\n',
     b'data: {"choices":[{"delta":{"tool_calls":[{"function":{}},{"function":{"arguments":"%s"}}]}}]}\n\n',
+    b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%s"}}\n\n',
+    b'data: {"type":"content_block_delta","index":1,"delta":{"type":"thinking_delta","thinking":"%s"}}\n\n',
+    b'data: {"type":"content_block_start","index":2,"content_block":{"type":"tool_use","name":"f","input":{}}}\n\n',
+    b'data: {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"%s"}}\n\n',
+    b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%s","thinking":"b"}}\n\n',
+    b'data: {"type":"content_block_stop","index":2}\n\n',
 )
 INSIDES = (b"a", b"", b"Hel", "é".encode(), b"\xff", b"\\n", b"\\u00e9", b"\\ud83d", b"\\udc22", b'\\"', b"\\", b"\\x")
 INSIDES += (b'"', b"\x01", b"</tool_call>", b'a"},"x":{"y":"b', b"\xed\xa0\xbd", "\u2028".encode())
