@@ -18,6 +18,8 @@ import pytest
 from ruamel.yaml import YAML
 from support.mitmdump import ROOT
 from toolsimlib.cli.main import parser
+from toolsimlib.proxy.drain import ANNOUNCE_SECONDS, END_SECONDS
+from toolsimlib.proxy.options.table import OPTIONS
 
 DEPLOY = ROOT / "addon" / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
@@ -68,6 +70,7 @@ def test_proxies_that_share_a_store() -> None:
         words = services[name]["command"]
         assert parser().parse_args([words[0], "http://backend:8000/v1", *words[2:]]).host == "0.0.0.0"
         assert f"server {name} {name}:8080" in (DEPLOY / "haproxy.cfg").read_text()
+    assert "uri /toolsim/ready " in (DEPLOY / "haproxy.cfg").read_text()
     assert services["balancer"]["ports"] == ["127.0.0.1:8080:8080"]
     if shutil.which("haproxy") is None:
         pytest.skip("needs haproxy")
@@ -87,8 +90,71 @@ def test_the_unit_is_one(tmp_path: Path) -> None:
     assert (run.returncode, run.stderr) == (0, "")
 
 
+def seconds(value: str) -> int:
+    """Return the seconds of a value such as 35s."""
+    return int(value.removesuffix("s"))
+
+
+def test_who_stops_it_waits_for_its_answers(compose: Any) -> None:
+    """Longer than the proxy takes for them; and it is asked whether it is alive, which needs no key."""
+    shared = YAML(typ="safe").load((DEPLOY / "shared.yaml").read_text())["services"]
+    services = [compose["services"]["toolsim"], shared["one"], shared["two"]]
+    drain = next(int(str(option.default)) for option in OPTIONS if option.name == "drain_timeout")
+    graces = [seconds(service["stop_grace_period"]) for service in services]
+    graces.append(int(re.findall(r"^TimeoutStopSec=(\d+)$", UNIT, re.MULTILINE)[0]))
+    assert min(graces) > drain + ANNOUNCE_SECONDS + END_SECONDS
+    for service in services:
+        assert "'http://127.0.0.1:8080/toolsim/health'" in service["healthcheck"]["test"][-1]
+    # Its workers and MCP servers have to live as long as its answers.
+    assert "\nKillMode=mixed\n" in UNIT
+
+
+ALERTS = """
+rule_files: [ALERTS]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - {series: 'up{job="toolsim", instance="a"}', values: '0x20'}
+      - {series: 'toolsim_exchanges_total{instance="a", outcome="ok"}', values: '0+1x20'}
+      - {series: 'toolsim_exchanges_total{instance="a", outcome="failed"}', values: '0+9x20'}
+      - {series: 'toolsim_errors_total{instance="a", code="backend_unavailable"}', values: '0+9x20'}
+      - {series: 'toolsim_first_byte_seconds_bucket{instance="a", le="10"}', values: '0+1x20'}
+      - {series: 'toolsim_first_byte_seconds_bucket{instance="a", le="30"}', values: '0+9x20'}
+      - {series: 'toolsim_first_byte_seconds_bucket{instance="a", le="+Inf"}', values: '0+9x20'}
+      - {series: 'toolsim_store_errors_total{instance="a", what="read"}', values: '0+1x20'}
+      - {series: 'toolsim_draining{instance="a"}', values: '1x20'}
+      - {series: 'up{job="toolsim", instance="b"}', values: '1x20'}
+      - {series: 'toolsim_exchanges_total{instance="b", outcome="ok"}', values: '0+100x20'}
+      - {series: 'toolsim_exchanges_total{instance="b", outcome="failed"}', values: '0+1x20'}
+      - {series: 'toolsim_errors_total{instance="b", code="backend_unavailable"}', values: '0+1x20'}
+      - {series: 'toolsim_first_byte_seconds_bucket{instance="b", le="10"}', values: '0+9x20'}
+      - {series: 'toolsim_first_byte_seconds_bucket{instance="b", le="+Inf"}', values: '0+9x20'}
+      - {series: 'toolsim_store_errors_total{instance="b", what="read"}', values: '3x20'}
+      - {series: 'toolsim_draining{instance="b"}', values: '0x20'}
+    promql_expr_test:
+      - {expr: 'count(ALERTS{alertstate="firing", instance="b"})', eval_time: 15m}
+      - expr: 'count by (alertname) (ALERTS{alertstate="firing", instance="a"})'
+        eval_time: 15m
+        exp_samples: [SAMPLES]
+"""
+
+
+def test_alerts_fire(tmp_path: Path) -> None:
+    """Each for a proxy that has everything wrong with it, and none for one that is well."""
+    if shutil.which("promtool") is None:
+        pytest.skip("needs promtool")
+    rules = DEPLOY / "alerts.yml"
+    names = re.findall(r"- alert: (\w+)", rules.read_text())
+    samples = ", ".join(f"""{{labels: '{{alertname="{name}"}}', value: 1}}""" for name in names)
+    file = tmp_path / "test.yml"
+    file.write_text(ALERTS.replace("[ALERTS]", json.dumps([str(rules)])).replace("SAMPLES", samples))
+    run = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 def test_the_configuration_of_prometheus_is_one() -> None:
-    """Its own tool finds nothing wrong with it."""
+    """Its own tool finds nothing wrong with it, nor with the alerts that it names."""
     if shutil.which("promtool") is None:
         pytest.skip("needs promtool")
     command = ["promtool", "check", "config", str(DEPLOY / "prometheus.yml")]

@@ -143,7 +143,7 @@ def queries() -> list[tuple[str, str]]:
 
 def test_each_query_of_the_dashboard_has_an_answer(backend: TextBackend, tmp_path: Path) -> None:
     """Over a real scrape of real turns: no panel is empty, and none shows NaN."""
-    with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+    with Mitmdump(backend.url, toolsim_store="memory") as proxy, Line(proxy.url) as line:
         prometheus = Prometheus(tmp_path, proxy.url.removeprefix("http://"))
         try:
             prometheus.wait_for("count_over_time(toolsim_exchanges_open[1m]) >= 2")

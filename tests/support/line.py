@@ -45,6 +45,11 @@ class Line:
     def close(self) -> None:
         self._connection.close()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the last answer was the end of the connection."""
+        return self._connection.sock is None
+
     def post(self, path: str, body: object, **headers: str) -> Reply:
         return self.request("POST", path, body, **headers)
 

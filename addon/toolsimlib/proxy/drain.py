@@ -108,7 +108,8 @@ class Drain:
     async def _run(self) -> None:
         began = time.monotonic()
         is_watched = self.asked_at is not None and began - self.asked_at < WATCHED_SECONDS
-        if is_watched or self.open():
+        is_noted = is_watched or self.open()
+        if is_noted:
             message = "toolsim: stopping; %s open, for at most %d s (a second signal stops at once)"
             logger.info(message, _in_words(self.open()), self.seconds)
         try:
@@ -123,7 +124,8 @@ class Drain:
                 await self._until(lambda: not (self.open() or self._unsent), time.monotonic() + END_SECONDS)
                 if cut := self.open():
                     logger.warning("toolsim: %s broken off", _in_words(cut))
-            logger.info("toolsim: stopped after %.1f s", time.monotonic() - began)
+            if is_noted:
+                logger.info("toolsim: stopped after %.1f s", time.monotonic() - began)
         finally:
             ctx.master.shutdown()  # type: ignore[no-untyped-call]
 

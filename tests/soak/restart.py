@@ -1,0 +1,170 @@
+"""Two proxies after HAProxy (its configuration is the one of ``addon/deploy``), restarted in turn under load.
+
+    python -m soak.restart --clients 50 --seconds 10            # a rolling restart
+    python -m soak.restart --clients 50 --seconds 10 --kill     # each is killed instead
+
+Each client holds one conversation after the other, as streams of so many seconds. The model numbers what it says, so
+that an answer that lacks anything is noticed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from support.line import Line
+from support.mitmdump import ROOT, Mitmdump
+from support.ports import free_port
+from support.text_backend import TextBackend, says
+
+PIECES = 20
+CALL = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
+ASKED = {
+    "model": "m",
+    "stream": True,
+    "messages": [{"role": "user", "content": "Count."}],
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+}
+
+
+@contextmanager
+def haproxy(folder: Path, port: int, ports: list[int]) -> Iterator[None]:
+    """Run HAProxy with the configuration that is handed out, on ``port`` and in front of ``ports``."""
+    text = (ROOT / "addon" / "deploy" / "haproxy.cfg").read_text()
+    text = text.replace("bind :8080", f"bind 127.0.0.1:{port}")
+    for name, at in zip(("one", "two"), ports, strict=True):
+        text = text.replace(f"{name}:8080", f"127.0.0.1:{at}")
+    file = folder / "haproxy.cfg"
+    file.write_text(text)
+    process = subprocess.Popen(["haproxy", "-f", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Clients:
+    """Asks through HAProxy until ``over`` is set. ``counts``: what became of the turns."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.over = threading.Event()
+        self.counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Hold one conversation after the other, on one connection as long as it lives."""
+        line = Line(self.url, timeout=120)
+        while not self.over.is_set():
+            try:
+                what = self._turn(line)
+            except Exception as error:
+                what = f"broken off: {type(error).__name__}"
+            with self._lock:
+                self.counts[what] += 1
+            if what != "answered":
+                line.close()
+                time.sleep(0.2)
+            if what != "answered" or line.is_closed:
+                line = Line(self.url, timeout=120)
+        line.close()
+
+    def _turn(self, line: Line) -> str:
+        reply = line.post("/v1/chat/completions", ASKED)
+        if reply.status != 200:
+            return f"status {reply.status}"
+        events = reply.events()
+        chunks = [event for event in events if isinstance(event, dict) and event.get("choices")]
+        text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
+        is_called = any(chunk["choices"][0]["delta"].get("tool_calls") for chunk in chunks)
+        is_whole = text.split() == [str(number) for number in range(PIECES)] and is_called and events[-1] == "[DONE]"
+        return "answered" if is_whole else f"not whole: {reply.body[-200:]!r}"
+
+
+def restart(clients: int, seconds: float, *, kill: bool = False, drain: int = 60) -> dict[str, object]:
+    """Restart both proxies under load; return what happened.
+
+    ``counts``: of the turns; ``open``: the exchanges that were open when each proxy was stopped;
+    ``logged``: the turns in the logs of the proxies; ``stopping``: how long each took to end, in seconds.
+    """
+    turn = says(*(f"{number} " for number in range(PIECES)), CALL, pause=seconds / (PIECES + 1))
+    port, *ports = (free_port() for _ in range(3))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        backend = stack.enter_context(TextBackend(lambda _: turn))
+
+        def started(at: int) -> Mitmdump:
+            proxy = Mitmdump(
+                backend.url,
+                toolsim_backend="chat",
+                toolsim_engine="unknown",
+                toolsim_drain_timeout=drain,
+                arguments=["--listen-port", str(ports[at])],
+                allow_crashes=kill,
+            )
+            return stack.enter_context(proxy)
+
+        proxies = [started(0), started(1)]
+        stack.enter_context(haproxy(folder, port, ports))
+        crowd = Clients(f"http://127.0.0.1:{port}")
+        wait_until_up(port)
+        pool = stack.enter_context(ThreadPoolExecutor(clients))
+        asking = [pool.submit(crowd.run) for _ in range(clients)]
+        stack.callback(crowd.over.set)
+        opened, stopping, logs = [], [], []
+        for at, proxy in enumerate(proxies):
+            time.sleep(seconds / 2 + 2)
+            with Line(proxy.url) as line:
+                page = line.request("GET", "/toolsim/metrics").body.decode()
+            opened.append(int(re.findall(r"^toolsim_exchanges_open (\d+)", page, re.MULTILINE)[0]))
+            began = time.monotonic()
+            if kill:
+                proxy.kill()
+            else:
+                proxy.signal()
+                assert proxy.ended(drain + 20) == 0, proxy.log()
+            stopping.append(round(time.monotonic() - began, 1))
+            logs.append(proxy.log())
+            proxies[at] = started(at)
+        time.sleep(seconds / 2 + 2)
+        crowd.over.set()
+        for each in asking:
+            each.result()
+        logs += [proxy.log() for proxy in proxies]
+        turns = [json.loads(line) for log in logs for line in log.splitlines() if line.startswith('{"time"')]
+        logged = Counter(turn.get("error") or "answered" for turn in turns if "client" in turn)
+        return {"counts": crowd.counts, "open": opened, "logged": logged, "stopping": stopping}
+
+
+def wait_until_up(port: int) -> None:
+    """Wait until HAProxy has a server."""
+    end = time.monotonic() + 30
+    while True:
+        with suppress(OSError), Line(f"http://127.0.0.1:{port}") as line:
+            if line.request("GET", "/toolsim/health").status == 200:
+                return
+        assert time.monotonic() < end, "HAProxy has no server"
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--kill", action="store_true")
+    arguments = parser.parse_args()
+    assert shutil.which("haproxy"), "needs haproxy"
+    for name, value in restart(arguments.clients, arguments.seconds, kill=arguments.kill).items():
+        print(f"{name}: {value}")
