@@ -9,7 +9,7 @@ import pytest
 from support import programs
 from support.stub_model import StubModel
 from toolsimlib.backends.codex.backend import CodexBackend
-from toolsimlib.backends.loopback import TOKEN, Loopback
+from toolsimlib.backends.loopback import Loopback
 
 
 class Stage:
@@ -56,11 +56,10 @@ async def stage(codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     home = tmp_path / "home"
     stub.write_config(home)
     monkeypatch.setenv("CODEX_HOME", str(home))
-    loopback = Loopback(CodexBackend((codex, "app-server")))
+    loopback = Loopback(CodexBackend((codex, "app-server")), is_open=True)
     await loopback.start()
     url = f"http://127.0.0.1:{loopback.port}"
-    token = {TOKEN: loopback.token}
-    async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, headers=token) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
         yield Stage(stub, loopback, client, home)
     await loopback.stop()
     await stub.stop()

@@ -15,7 +15,7 @@ from httpx_sse import aconnect_sse
 from support.stub_model import Reply, StubModel, last_text, texts
 from toolsimlib.backends.codex import backend as codex_backend
 from toolsimlib.backends.codex.backend import CodexBackend
-from toolsimlib.backends.loopback import TOKEN, Loopback
+from toolsimlib.backends.loopback import Loopback
 
 PIXEL = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
@@ -109,9 +109,9 @@ async def test_what_the_user_configured_for_codex_itself_stays_out(
     config.write_text(head + config.read_text())
     before = config.read_text()
     monkeypatch.setenv("CODEX_HOME", str(home))
-    loopback = Loopback(CodexBackend((codex, "app-server")))
+    loopback = Loopback(CodexBackend((codex, "app-server")), is_open=True)
     await loopback.start()
-    async with httpx.AsyncClient(timeout=60, trust_env=False, headers={TOKEN: loopback.token}) as client:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
         answer = await client.post(f"http://127.0.0.1:{loopback.port}/v1/responses", json={"input": "hi"})
     assert answer.status_code == 200
     await asyncio.sleep(0.3)
@@ -365,9 +365,9 @@ async def test_threads_are_unloaded(stage: Any) -> None:
 
 
 async def failing(command: tuple[str, ...], caplog: pytest.LogCaptureFixture) -> tuple[httpx.Response, str]:
-    loopback = Loopback(CodexBackend(command))
+    loopback = Loopback(CodexBackend(command), is_open=True)
     await loopback.start()
-    async with httpx.AsyncClient(timeout=60, trust_env=False, headers={TOKEN: loopback.token}) as client:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
         answer = await client.post(f"http://127.0.0.1:{loopback.port}/v1/responses", json={"input": "hi"})
         await asyncio.sleep(1)
     await loopback.stop()

@@ -25,7 +25,7 @@ from toolsimlib.backends.codex import child as child_module
 from toolsimlib.backends.codex.backend import CodexBackend
 from toolsimlib.backends.codex.child import Child
 from toolsimlib.backends.codex.server import _handshake
-from toolsimlib.backends.loopback import TOKEN, Loopback
+from toolsimlib.backends.loopback import Loopback
 from toolsimlib.plan import ApiName
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
@@ -147,7 +147,7 @@ class Stage:
         self._running: set[asyncio.Task[None]] = set()
         backend = CodexBackend(("codex",))
         backend._server = self  # type: ignore[assignment]
-        self.loopback = Loopback(backend)
+        self.loopback = Loopback(backend, is_open=True)
 
     async def start(self) -> None:
         """Nothing to start: children start on demand."""
@@ -200,8 +200,7 @@ async def playing(tape: Tape) -> AsyncIterator[tuple[Stage, httpx.AsyncClient]]:
     stage = Stage(tape)
     await stage.loopback.start()
     url = f"http://127.0.0.1:{stage.loopback.port}"
-    token = {TOKEN: stage.loopback.token}
-    async with httpx.AsyncClient(base_url=url, timeout=20, trust_env=False, headers=token) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=20, trust_env=False) as client:
         yield stage, client
     await stage.loopback.stop()
 
@@ -240,7 +239,7 @@ async def test_a_client_that_leaves_after_each_byte(tape: Tape) -> None:
     async with playing(tape) as (stage, client):
         stage.size = tape.size + 1
         body = json.dumps({**QUESTION, "stream": True}).encode()
-        head = f"POST /v1/responses HTTP/1.1\r\nHost: 127.0.0.1\r\n{TOKEN}: {stage.loopback.token}\r\n"
+        head = "POST /v1/responses HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
         whole = len((await client.post("/v1/responses", json={**QUESTION, "stream": True})).content)
         for size in range(0, whole, STEP):

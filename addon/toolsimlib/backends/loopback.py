@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
@@ -50,8 +49,8 @@ from toolsimlib.wire.sse import UNBUFFERED
 # Images travel as data URLs inside the JSON body; OpenAI's own limit is 512 MB for a whole request.
 MAX_BODY_BYTES = 512 * 1024 * 1024
 
-TOKEN = "toolsim-token"
-"""The header that lets a request through; the addon sets it, after it has checked the origin of a web page."""
+FLOW = "toolsim-flow"
+"""The header that names the flow that a request belongs to; the addon has checked who sent it."""
 
 
 class TextBackend(Protocol):
@@ -116,13 +115,15 @@ class Loopback:
     """Serve ``backend`` on 127.0.0.1:``port`` until ``stop``; 0 binds any free port, and ``port`` is then its number.
 
     Any program and any web page on this machine can reach the port and could run up costs at the backend: only requests
-    that carry ``token`` and name this machine as their host are answered. ``is_open`` admits everybody, for a backend
-    that costs nothing.
+    of flows that are ``expected``, and that name this machine as their host, are answered. Each is expected once, so
+    that nothing that a page or a file shows of a flow opens the door. ``is_open`` admits everybody, for a backend that
+    costs nothing.
     """
 
     def __init__(self, backend: TextBackend, port: int = 0, *, is_open: bool = False) -> None:
         self.backend = backend
-        self.token = secrets.token_hex(16)
+        self.expected: set[str] = set()
+        """The ids of flows whose request is on its way."""
         self.is_open = is_open
         self._listener = Listener(port)
 
@@ -133,8 +134,8 @@ class Loopback:
 
     async def start(self) -> None:
         """Bind the port and start the backend. Raises OSError when the port is taken."""
-        running, token = self._listener.running, None if self.is_open else self.token
-        context = {"backend": self.backend, "running": running, "token": token}
+        running, expected = self._listener.running, None if self.is_open else self.expected
+        context = {"backend": self.backend, "running": running, "expected": expected}
         rules = [(r"/(?:.*/)?models(?:/(.+))?", _Models, context), (r"/.*", _Answers, context)]
         self._listener.start(rules)
         await self.backend.start()
@@ -151,14 +152,14 @@ class _Handler(AnsweringHandler):
 
     METHODS: ClassVar[Sequence[str]]
 
-    def initialize(self, backend: TextBackend, running: set[asyncio.Task[None]], token: str | None) -> None:
+    def initialize(self, backend: TextBackend, running: set[asyncio.Task[None]], expected: set[str] | None) -> None:
         self.backend = backend
         self.running = running
-        self.token = token
+        self.expected = expected
 
     def prepare(self) -> None:
         method = self.request.method
-        if self.token is not None and not self._is_from_addon(self.token):
+        if self.expected is not None and not self._is_from_addon(self.expected):
             message = "This port serves toolsim itself: send requests to its listener."
             self.refuse(ApiError(message, "invalid_request_error", "forbidden", status=403))
         elif not self.exists():
@@ -169,9 +170,12 @@ class _Handler(AnsweringHandler):
             message = f"{method} is not allowed here: expected {' or '.join(self.METHODS)}."
             self.refuse(ApiError(message, "invalid_request_error", "method_not_allowed", status=405))
 
-    def _is_from_addon(self, token: str) -> bool:
-        has_token = secrets.compare_digest(self.request.headers.get(TOKEN, "").encode(), token.encode())
-        return has_token and self.request.host_name in ("127.0.0.1", "localhost")
+    def _is_from_addon(self, expected: set[str]) -> bool:
+        flow = self.request.headers.get(FLOW, "")
+        if flow not in expected or self.request.host_name not in ("127.0.0.1", "localhost"):
+            return False
+        expected.remove(flow)
+        return True
 
     def exists(self) -> bool:
         """Return whether the path names a resource."""

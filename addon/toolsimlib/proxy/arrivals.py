@@ -15,7 +15,7 @@ from mitmproxy.proxy.mode_specs import ReverseMode
 
 from toolsimlib.proxy import route
 from toolsimlib.proxy.access import Incoming
-from toolsimlib.proxy.builtin import BuiltinBackend
+from toolsimlib.proxy.builtin import Admitted, BuiltinBackend
 from toolsimlib.proxy.circle import LOOP, Circle
 from toolsimlib.proxy.cors import cors_headers
 from toolsimlib.proxy.counting import OtherAction
@@ -149,6 +149,7 @@ class Arrivals:
         is_named = isinstance(decision, route.Forward) or isinstance(client.proxy_mode, ReverseMode)
         if decision.to_builtin:
             self._builtin.admit(flow)
+            features.append(Admitted(self._builtin, flow))
         elif is_named and flow.live:
             self.circle.sign(flow)
         api = route.api_of(request.method, request.path, decision.action)

@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.errors import ApiError
+from toolsimlib.plan import Plan
 from toolsimlib.proxy.address import LOOPBACK, is_loopback
+from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.options.settings import Settings
 
 if TYPE_CHECKING:
@@ -108,9 +110,32 @@ class BuiltinBackend:
     def admit(self, flow: HTTPFlow) -> None:
         """Let a request through to the backend, once its sender has been checked; the backend answers no others."""
         if self._loopback is not None:
-            from toolsimlib.backends.loopback import TOKEN
+            from toolsimlib.backends.loopback import FLOW
 
-            flow.request.headers[TOKEN] = self._loopback.token
+            flow.request.headers[FLOW] = flow.id
+            self._loopback.expected.add(flow.id)
+
+    def forget(self, flow_id: str) -> None:
+        """Admit a request no longer that is over, and may never have been sent."""
+        if self._loopback is not None:
+            self._loopback.expected.discard(flow_id)
+
+
+class Admitted(Feature):
+    """Lets the request of an exchange through to the backend as often as it is sent."""
+
+    def __init__(self, builtin: BuiltinBackend, flow: HTTPFlow) -> None:
+        self._builtin = builtin
+        self._flow = flow
+
+    @override
+    def planned(self, plan: Plan) -> Plan:
+        self._builtin.admit(self._flow)
+        return plan
+
+    @override
+    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+        self._builtin.forget(self._flow.id)
 
 
 def check_together(settings: Settings, hosts: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 from httpx_sse import aconnect_sse
-from toolsimlib.backends.loopback import TOKEN, Loopback
+from toolsimlib.backends.loopback import FLOW, Loopback
 from toolsimlib.backends.scripted.backend import ScriptedBackend
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import ApiError, BadRequest
@@ -60,13 +60,12 @@ class Played:
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=10, trust_env=False, headers={TOKEN: "test"}) as opened:
+    async with httpx.AsyncClient(timeout=10, trust_env=False) as opened:
         yield opened
 
 
 async def serve(backend: Any) -> tuple[Loopback, str]:
-    loopback = Loopback(backend)
-    loopback.token = "test"
+    loopback = Loopback(backend, is_open=True)
     await loopback.start()
     return loopback, f"http://127.0.0.1:{loopback.port}/v1"
 
@@ -180,7 +179,7 @@ async def test_each_frame_is_written_in_one_chunk() -> None:
     loopback, _ = await serve(Played(*WHOLE))
     reader, writer = await asyncio.open_connection("127.0.0.1", loopback.port)
     body = b'{"input":"x","stream":true}'
-    head = b"POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\ntoolsim-token: test\r\ncontent-length: %d\r\n\r\n"
+    head = b"POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n"
     writer.write(head % len(body) + body)
     await reader.readuntil(b"\r\n\r\n")
     chunks = []
@@ -307,17 +306,24 @@ async def test_the_scripted_backend_is_served(client: httpx.AsyncClient) -> None
 
 @pytest.mark.parametrize("path", ["/responses", "/chat/completions", "/models"])
 async def test_only_the_addon_is_answered(client: httpx.AsyncClient, path: str) -> None:
-    """A client that guesses the port, or a host name rebound to it, is refused before it reaches the backend."""
+    """A client that guesses the port, or a host name rebound to it, is refused before it reaches the backend.
+
+    So is what has been answered before: a flow's id is in pages and files.
+    """
     played = Played(*WHOLE)
-    loopback, url = await serve(played)
+    loopback = Loopback(played)
+    await loopback.start()
+    url = f"http://127.0.0.1:{loopback.port}/v1"
+    loopback.expected.add("expected")
     method = "GET" if path == "/models" else "POST"
-    rebound = {"Host": f"evil.example:{loopback.port}"}
-    for headers in ({TOKEN: ""}, {TOKEN: "guessed"}, {TOKEN: "guessed", "Origin": "http://evil.example"}, rebound):
+    rebound = {FLOW: "expected", "Host": f"evil.example:{loopback.port}"}
+    for headers in ({}, {FLOW: ""}, {FLOW: "guessed"}, {FLOW: "guessed", "Origin": "http://evil.example"}, rebound):
         answer = await client.request(method, url + path, content=b'{"input":"x"}', headers=headers)
         assert answer.status_code == 403
         assert answer.json()["error"]["code"] == "forbidden"
     assert not played.stopped.is_set()
-    vouched = {TOKEN: loopback.token, "Origin": "http://listed.example"}
-    answer = await client.request(method, url + path, content=b'{"input":"x","messages":[]}', headers=vouched)
+    vouched = {FLOW: "expected", "Origin": "http://listed.example"}
+    for status in (200, 403):
+        answer = await client.request(method, url + path, content=b'{"input":"x","messages":[]}', headers=vouched)
+        assert answer.status_code == status
     await loopback.stop()
-    assert answer.status_code == 200

@@ -12,7 +12,7 @@ import pytest
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow
-from toolsimlib.backends.loopback import TOKEN, Loopback
+from toolsimlib.backends.loopback import FLOW, Loopback
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together
 from toolsimlib.proxy.options.settings import Settings
 
@@ -80,17 +80,21 @@ async def test_the_log_says_who_answers(backend: Any, mode: str, line: str, capl
 
 
 async def test_admission(builtin: BuiltinBackend) -> None:
-    """It answers requests that were admitted, and no others."""
+    """It answers a request that was admitted, once, and no others."""
     assert builtin.port is not None
     async with httpx.AsyncClient(trust_env=False) as client:
         url = f"http://127.0.0.1:{builtin.port}/v1/models"
         assert (await client.get(url)).status_code == 403
         flow = tflow.tflow()
         builtin.admit(flow)
-        token = {TOKEN: flow.request.headers[TOKEN]}
-        assert (await client.get(url, headers=token)).status_code == 200
-        rebound = token | {"host": f"rebound.example:{builtin.port}"}
+        admitted = {FLOW: flow.request.headers[FLOW]}
+        rebound = admitted | {"host": f"rebound.example:{builtin.port}"}
         assert (await client.get(url, headers=rebound)).status_code == 403
+        assert (await client.get(url, headers=admitted)).status_code == 200
+        assert (await client.get(url, headers=admitted)).status_code == 403
+        builtin.admit(flow)
+        builtin.forget(flow.id)
+        assert (await client.get(url, headers=admitted)).status_code == 403
 
 
 HOSTS = [
