@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-import openai
 from toolsimlib.command_line import UsageError
 
 from toolsimeval import catalogue, compare, flags, join, journal, measure, report, settings
@@ -141,6 +140,8 @@ def _models(setup: settings.Setup) -> str:
 
 
 async def _served(url: str, key: str, args: Namespace) -> list[str]:
+    import openai
+
     timeout = openai.Timeout(args.open_timeout or None)
     async with openai.AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0, timeout=timeout) as client:
         try:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-
-import openai
+from typing import TYPE_CHECKING
 
 from toolsimeval.case import Case, Cell
 from toolsimeval.plain_prompt import PlainPrompt
 from toolsimeval.proxy_process import Proxies
 from toolsimeval.recorded import Captures
-from toolsimeval.runtime.openai_client import sender
 from toolsimeval.runtime.prompt import calls_from_content_tags
 from toolsimeval.runtime.turn import Answer, Request, Send
+
+if TYPE_CHECKING:
+    import openai
 
 CONTENT_TAGS = "content_tag_fallback"
 """The setting of the way ``native`` with which tagged calls in an answer's text count."""
@@ -41,6 +42,8 @@ class Ways:
 
     async def open(self, cell: Cell, case: Case, user: str) -> tuple[Send, Captures | None]:
         """Return how to ask, and for the way toolsim the recordings of it. Raises ProxyFailed."""
+        from toolsimeval.runtime.openai_client import sender
+
         if cell.way != "toolsim":
             send = sender(self._client(self._target.base_url), cell.model, api=cell.api, stream=cell.stream)
             if cell.way == "prompt":
@@ -53,6 +56,9 @@ class Ways:
         return sender(client, cell.model, api=cell.api, stream=cell.stream), captures
 
     def _client(self, base_url: str) -> openai.AsyncOpenAI:
+        # Not needed for --help.
+        import openai
+
         if base_url not in self._clients:
             target = self._target
             self._clients[base_url] = openai.AsyncOpenAI(

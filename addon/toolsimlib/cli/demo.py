@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mitmproxy import ctx
-from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
 from toolsimlib.backends.scripted.backend import MODEL
 from toolsimlib.cli import serve
+from toolsimlib.cli.probe import Unreachable, ask
 from toolsimlib.proxy.address import url_host
 from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
 
@@ -134,7 +134,7 @@ class Player:
         failed = 0 if await self._is_up(url) else len(self._turns)
         if not failed:
             for turn in self._turns:
-                status = await _post(url + turn.api.ending, turn.body())
+                status = await _status(url + turn.api.ending, turn.body())
                 failed += status != turn.status
         self.failed = failed
         remark = f"; {failed} not as it should have been" if failed else ""
@@ -145,33 +145,21 @@ class Player:
     async def _is_up(self, url: str) -> bool:
         end = asyncio.get_running_loop().time() + _START_SECONDS
         while asyncio.get_running_loop().time() < end:
-            if await _get(f"{url}/models") == 200:
+            if await _status(f"{url}/models") == 200:
                 return True
             await asyncio.sleep(0.1)
         logger.error("the demo got no answer from its own listener, %s", url)
         return False
 
 
-async def _get(url: str) -> int:
-    return await _fetch(url, method="GET")
-
-
-async def _post(url: str, body: object) -> int:
-    return await _fetch(url, method="POST", body=json.dumps(body))
-
-
-async def _fetch(url: str, **request: Any) -> int:
+async def _status(url: str, body: object = None) -> int:
     """Return the status of an answer, which is read to its end; 0 if there is none."""
-    headers = {"content-type": "application/json"}
-    if key := ctx.options.toolsim_api_key:
-        headers["authorization"] = f"Bearer {key}"
+    key = ctx.options.toolsim_api_key
     try:
-        answer = await AsyncHTTPClient().fetch(
-            url, headers=headers, request_timeout=_TURN_SECONDS, raise_error=False, **request
-        )
-    except (OSError, HTTPClientError):
+        answer = await asyncio.to_thread(ask, url, key=key, json_body=body, seconds=_TURN_SECONDS)
+    except Unreachable:
         return 0
-    return int(answer.code)
+    return answer.status
 
 
 def run(start: serve.Start, *, once: bool) -> int:

@@ -90,8 +90,6 @@ def run(start: Start, *addons: object) -> int:
     if not {"toolsim_log=off", "termlog_verbosity=debug"} & set(start.settings):
         for name in _TALKERS:
             logging.getLogger(name).setLevel(logging.WARNING)
-        # What it says of a certificate, the line about the backend says in words.
-        logging.getLogger("tornado.general").setLevel(logging.ERROR)
     base = WebMaster if start.web else DumpMaster
 
     class Started(base):  # type: ignore[misc, valid-type]

@@ -20,6 +20,8 @@ MODEL_SUFFIX = ".gguf"
 DEFAULT_PORT = 8080
 """Where toolsim listens by default."""
 _OLLAMA_PORT = 11434
+# The servers that people call by their names, and where they listen by default.
+_PORTS = {"ollama": _OLLAMA_PORT, "lmstudio": 1234, "vllm": 8000}
 _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 
 
@@ -30,6 +32,8 @@ def backend_url(text: str) -> str:
     """Return the base URL of a backend, as given. Raises ArgumentTypeError."""
     if text.lower() in _COMMANDS_OF_OTHERS:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a URL; did you mean toolsim {command_for(text)}?")
+    if port := _PORTS.get(text.lower()):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a URL; did you mean http://127.0.0.1:{port}/v1?")
     try:
         backend = parse_url(text)
     except ValueError as problem:

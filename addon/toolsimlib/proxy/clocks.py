@@ -92,7 +92,10 @@ class Clocks:
         if not self._is_connected and 0 < self._limits.connect_timeout <= time.monotonic() - self._last_input_at:
             text = f"The backend could not be reached within {self._limits.connect_timeout:g} s."
             return ApiError(text, code="backend_timeout", status=504)
-        return ApiError(f"The backend gave no answer: {message}", code="backend_unavailable", status=502)
+        # Only an answer that failed needs the words.
+        from toolsimlib.proxy.reporting.unreachable import reason
+
+        return ApiError(f"The backend gave no answer: {reason(message)}", code="backend_unavailable", status=502)
 
     @property
     def is_quiet(self) -> bool:

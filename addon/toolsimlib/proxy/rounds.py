@@ -344,6 +344,8 @@ def _refused(flow: HTTPFlow) -> Refused:
         kept = ("content-type", "retry-after", "www-authenticate")
         headers = {name: response.headers[name] for name in kept if name in response.headers}
         return Refused(response.status_code, headers, response.get_content(strict=False) or b"")
-    why = flow.error.msg if flow.error is not None else "it was too long to store"
+    from toolsimlib.proxy.reporting.unreachable import reason
+
+    why = reason(flow.error.msg) if flow.error is not None else "it was too long to store"
     error = ApiError(f"The backend gave no answer: {why}", code="backend_unavailable", status=502)
     return Refused(502, {"content-type": "application/json"}, error_body(error))

@@ -159,6 +159,17 @@ def test_a_taken_port(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"another one: --set web_port={port + 1}\n" in capsys.readouterr().err
 
 
+def test_help_of_eval_needs_no_package() -> None:
+    """What it needs to ask a model is imported when it does."""
+    code = (
+        "import sys; sys.modules['openai'] = None\n"
+        "from toolsimlib.cli.main import main\n"
+        "sys.argv = ['toolsim', 'eval', '--help']; main()"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "--models" in shown.stdout
+
+
 def test_a_missing_package_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Instead of a traceback: what to install, and where."""
     monkeypatch.setitem(sys.modules, "toolsimeval.command", None)

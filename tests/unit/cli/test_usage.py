@@ -32,7 +32,7 @@ SUCH = "expected a URL such as http://127.0.0.1:11434/v1"
             "got 'http://host/v1/chat/completions', expected a base URL, without /chat/completions; did you mean "
             "http://host/v1?",
         ),
-        (usage.recorded_backend, "ollama", f"got 'ollama', {SUCH}; did you mean http://ollama?"),
+        (usage.recorded_backend, "ollama", "got 'ollama', expected a URL; did you mean http://127.0.0.1:11434/v1?"),
         (usage.port, "http", "got 'http', expected a port number from 0 to 65535"),
         (usage.port, "70000", "got '70000', expected a port number from 0 to 65535"),
         (usage.port, "-1", "got '-1', expected a port number from 0 to 65535"),

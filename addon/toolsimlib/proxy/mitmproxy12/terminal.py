@@ -4,7 +4,9 @@ mitmproxy's own form starts each line with the time in brackets, and a line that
 encoding cannot represent raises an exception in the code that logged it.
 
 Relies on these internals of mitmproxy 12.2: its ``termlog`` addon writes with a ``TermLogHandler``,
-a handler of the root logger that knows the terminal's ``file`` and whether it ``has_vt_codes``.
+a handler of the root logger that knows the terminal's ``file`` and whether it ``has_vt_codes``. The
+handler is gone once all addons are done, while connections still close: Python would then write
+warnings bare, without time and level (``keep_form``).
 """
 
 from __future__ import annotations
@@ -34,6 +36,35 @@ def set_form(make: Callable[[TermLogHandler], logging.Formatter]) -> None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, TermLogHandler):
             handler.setFormatter(make(handler))
+
+
+class _Last(logging.Handler):
+    """Writes as ``first`` did, once that is no longer there."""
+
+    def __init__(self, first: TermLogHandler) -> None:
+        super().__init__(first.level)
+        self._first = first
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        if self._first not in logging.getLogger().handlers:
+            self._first.emit(record)
+
+
+def keep_form() -> None:
+    """Write what is logged after mitmproxy's end in the same form as before."""
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if isinstance(handler, TermLogHandler):
+            root.addHandler(_Last(handler))
+
+
+def end_keeping() -> None:
+    """Leave what is logged after mitmproxy's end to Python."""
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if isinstance(handler, _Last):
+            root.removeHandler(handler)
 
 
 def own_form(handler: TermLogHandler) -> logging.Formatter:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from typing import Any
 
 from mitmproxy import ctx
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
@@ -18,6 +19,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from toolsimlib.proxy.address import is_loopback, url_host
 from toolsimlib.proxy.builtin import BuiltinBackend
 from toolsimlib.proxy.options.settings import Settings
+from toolsimlib.proxy.reporting.log import FIELDS
 from toolsimlib.proxy.reporting.log_line import printable
 from toolsimlib.proxy.reporting.unreachable import reason
 from toolsimlib.proxy.route import METRICS, MODELS
@@ -67,14 +69,14 @@ class Greeting:
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
         url = backend_url(settings, modes)
         listeners = _listeners()
-        lines = list(_lines(settings, url, listeners, getattr(ctx.master, "web_url", "")))
-        logger.info("%s", ("\n  " if is_text else " · ").join(lines))
+        facts = _Facts(settings, url, listeners, getattr(ctx.master, "web_url", ""))
+        logger.info("%s", facts.text(), extra={FIELDS: facts.fields()})
         if not is_text:
             return
         if not settings.api_key and any(not is_loopback(host) for host, _ in listeners):
             logger.warning(
                 "without toolsim_api_key, whoever reaches this machine may use the backend; to listen on this "
-                "machine alone: --listen-host 127.0.0.1"
+                "machine alone, leave out --host, or say --listen-host 127.0.0.1"
             )
         try:
             async with asyncio.timeout(ASK_SECONDS):
@@ -117,7 +119,7 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
             case 404 | 405:
                 return []
             case 599:
-                return f"it gives no answer ({printable(str(problem), _MAX_LINE_CHARS)})"
+                return f"it gives no answer ({printable(reason(problem), _MAX_LINE_CHARS)})"
         return f"it answers {url}{MODELS} with HTTP {problem.code}"
     finally:
         client.close()
@@ -140,17 +142,39 @@ def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
     return ""
 
 
-def _lines(settings: Settings, url: str, listeners: Iterable[tuple[str, int]], web: str) -> Iterable[str]:
-    backend = _BUILTIN[settings.builtin] if settings.builtin else url or "no backend: set one, or a reverse mode"
-    if settings.model is not None and settings.builtin == "local":
-        backend = settings.model.name
-    yield f"toolsim {__version__} in front of {backend}"
-    for host, port in listeners:
-        origin = f"http://{url_host(host)}:{port}"
-        yield f"base URL for clients  {origin}/v1  (key: {'toolsim_api_key' if settings.api_key else 'any'})"
-        yield f"metrics               {origin}{METRICS}"
-    if web:
-        yield f"turns in a browser    {web}"
+class _Facts:
+    """What is known at the start. ``web``: the address of mitmweb, "" if it is not that."""
+
+    def __init__(self, settings: Settings, url: str, listeners: Iterable[tuple[str, int]], web: str) -> None:
+        self._settings = settings
+        self._url = url
+        self._origins = [f"http://{url_host(host)}:{port}" for host, port in listeners]
+        self._web = web
+
+    def text(self) -> str:
+        """Return it laid out for people."""
+        settings = self._settings
+        backend = _BUILTIN[settings.builtin] if settings.builtin else self._url
+        if settings.model is not None and settings.builtin == "local":
+            backend = settings.model.name
+        lines = [f"toolsim {__version__} in front of {backend or 'no backend: set one, or a reverse mode'}"]
+        for origin in self._origins:
+            key = "toolsim_api_key" if settings.api_key else "any"
+            lines.append(f"base URL for clients  {origin}/v1  (key: {key})")
+            lines.append(f"metrics               {origin}{METRICS}")
+        if self._web:
+            lines.append(f"turns in a browser    {self._web}")
+        return "\n  ".join(lines)
+
+    def fields(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "message": "toolsim is up",
+            "version": __version__,
+            "backend": self._settings.builtin or self._url,
+            "base_urls": [f"{origin}/v1" for origin in self._origins],
+            "wants_key": bool(self._settings.api_key),
+        }
 
 
 def _listeners() -> list[tuple[str, int]]:

@@ -3,7 +3,7 @@
 - ``text``: one line per turn, for people (``log_line``); failures and oddities are warnings, which mitmproxy shows in
   colour. mitmproxy's own lines about connections and about our requests are left out.
 - ``json``: every line of the terminal is one JSON object, for programs: ``time``, ``level``, then ``message``, or the
-  fields of a turn (``summary.fields``).
+  fields that a record has of its own (``FIELDS``): of a turn (``summary.fields``), or of the greeting.
 - ``off``: nothing about turns, and mitmproxy's log unchanged.
 
 Everything goes through ``logging``, so that mitmweb's event log and mitmproxy's screen show it too. Only the form of
@@ -28,8 +28,13 @@ from toolsimlib.report import Report
 
 logger = logging.getLogger(__name__)
 
+FIELDS = "toolsim_fields"
+"""The attribute of a record, given as ``extra``, that holds its fields for the form ``json``."""
+
 # It logs the opening and closing of connections on both sides: six lines per turn.
 _CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
+# When we ask a backend what it is, it has a warning for each page about a certificate; the greeting has one line for all.
+_TORNADO = logging.getLogger("tornado.general")
 # Which requests get mitmdump's own two lines: not those that get our line, nor those of pollers.
 _NOT_OURS = "!~u '/(responses(/resp_[0-9a-f]+)?|chat/completions|models|toolsim/metrics)/?([?].*)?$'"
 _NONE = "!~all"
@@ -48,17 +53,20 @@ class Log:
         is_debug = "termlog_verbosity" in options and options.termlog_verbosity == "debug"
         quiet = form != "off" and not is_debug
         _CONNECTIONS.setLevel(logging.WARNING if quiet else logging.NOTSET)
+        _TORNADO.setLevel(logging.ERROR if quiet else logging.NOTSET)
         if "dumper_filter" in options and options.dumper_filter in (None, _NOT_OURS, _NONE):
             # Flows from a file are printed as usual: nothing else shows them.
             wanted = None if options.rfile else _NONE if form == "json" else _NOT_OURS if quiet else None
             if options.dumper_filter != wanted:
                 options.update(dumper_filter=wanted)  # type: ignore[no-untyped-call]
+        terminal.end_keeping()
         terminal.set_form(_FORMS.get(form, terminal.own_form))
 
     def restore(self) -> None:
-        """Leave the log to mitmproxy."""
+        """Leave the log to mitmproxy, but for the form of its last lines: some follow when all addons are done."""
         _CONNECTIONS.setLevel(logging.NOTSET)
-        terminal.set_form(terminal.own_form)
+        _TORNADO.setLevel(logging.NOTSET)
+        terminal.keep_form()
 
     def turn(
         self, report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True
@@ -73,7 +81,7 @@ class Log:
             if self._form == "text"
             else json.dumps(fields)
         )
-        logger.log(level, "%s", line, extra={"toolsim_turn": fields})
+        logger.log(level, "%s", line, extra={FIELDS: fields})
 
 
 class _JsonFormatter(logging.Formatter):
@@ -85,9 +93,9 @@ class _JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
         }
-        turn: object = getattr(record, "toolsim_turn", None)
-        if isinstance(turn, Mapping):
-            fields |= turn
+        own: object = getattr(record, FIELDS, None)
+        if isinstance(own, Mapping):
+            fields |= own
         else:
             fields["message"] = record.getMessage()
             if record.exc_info:

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import ssl
 
+_NO_TLS = "it does not speak https; did you mean http://?"
+_NO_HOST = "there is no host of that name"
+_REFUSED = "the connection is refused: is the server running?"
+_CLOSED = "it closed the connection: does it want https://?"
 
-def reason(problem: object, seconds: float) -> str:
-    """Return one line on what went wrong within ``seconds``: an exception, or text from a library."""
+# What mitmproxy, Tornado and the system say, and what we say instead.
+_SAID = (
+    (r"does not speak TLS|WRONG_VERSION_NUMBER", _NO_TLS),
+    (r"(?i)connect call failed|connection refused", _REFUSED),
+    (r"(?i)name or service not known|name resolution|getaddrinfo failed|nodename nor servname", _NO_HOST),
+    (r"^server closed connection$", _CLOSED),
+)
+_CERTIFICATE = re.compile(r"certificate verify failed: ([^(\n]{1,200})", re.IGNORECASE)
+
+
+def reason(problem: object, seconds: float = 0) -> str:
+    """Return one line on what went wrong within ``seconds``: an exception, or what a library said."""
     match problem:
         case TimeoutError():
             return f"no answer within {seconds:g} s"
         case ssl.SSLCertVerificationError():
-            return (
-                f"its certificate is not trusted ({problem.verify_message}): set ssl_verify_upstream_trusted_ca to the "
-                "file of its certificate authority, or ssl_insecure=true to trust any"
-            )
+            return _untrusted(problem.verify_message)
         case ssl.SSLError():
-            return "it does not speak https; did you mean http://?"
+            return _NO_TLS
         case socket.gaierror():
-            return "there is no host of that name"
+            return _NO_HOST
         case ConnectionRefusedError():
-            return "the connection is refused: is the server running?"
+            return _REFUSED
         case ConnectionResetError():
-            return "it closed the connection: does it want https://?"
+            return _CLOSED
         case http.client.IncompleteRead():
             return "its answer broke off"
         case UnicodeError():
@@ -33,4 +45,17 @@ def reason(problem: object, seconds: float) -> str:
             return "it does not speak HTTP; did you mean https://?"
         case OSError():
             return problem.strerror or str(problem)
-    return str(problem)
+    return _instead(str(problem))
+
+
+def _instead(said: str) -> str:
+    if found := _CERTIFICATE.search(said):
+        return _untrusted(found[1].strip())
+    return next((words for pattern, words in _SAID if re.search(pattern, said)), said)
+
+
+def _untrusted(why: str) -> str:
+    return (
+        f"its certificate is not trusted ({why}): set ssl_verify_upstream_trusted_ca to the file of its certificate "
+        "authority, or ssl_insecure=true to trust any"
+    )

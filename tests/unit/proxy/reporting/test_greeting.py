@@ -17,6 +17,7 @@ from toolsimlib.proxy.address import Upstream
 from toolsimlib.proxy.builtin import BuiltinBackend
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.reporting.greeting import Greeting, ask_models, backend_url
+from toolsimlib.proxy.reporting.log import FIELDS
 from toolsimlib.version import __version__
 
 UPSTREAM = Settings(upstream=Upstream("http", "::1", 8000, "/base/v1"))
@@ -145,7 +146,13 @@ async def test_programs_ask_for_nothing(caplog: pytest.LogCaptureFixture) -> Non
     async def models() -> None:
         raise AssertionError
 
-    [line] = await greeted(models, caplog, toolsim_log="json")
-    assert "\n" not in line[1]
+    assert len(await greeted(models, caplog, toolsim_log="json")) == 1
+    assert getattr(caplog.records[-1], FIELDS) == {
+        "message": "toolsim is up",
+        "version": __version__,
+        "backend": "scripted",
+        "base_urls": [],
+        "wants_key": False,
+    }
     caplog.clear()
     assert await greeted(models, caplog, toolsim_log="off") == []

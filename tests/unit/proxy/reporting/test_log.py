@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -91,6 +92,21 @@ def test_json(log: Any, terminal: Terminal) -> None:
     assert (message["level"], message["message"]) == ("warning", "two\nlines")
     assert broken["traceback"].endswith("ValueError: x")
     assert all(line["time"].endswith("+00:00") for line in (turn, failed, message, broken))
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_last_lines(log: Any, terminal: Terminal, form: str) -> None:
+    """What is logged when mitmproxy's own handler is gone has the same form, once; a new start ends that."""
+    made = log(form)
+    made.restore()
+    made.turn(TURN, 502, 0)
+    terminal.addon.uninstall()
+    made.turn(TURN, 502, 0)
+    before, after = (re.sub(r"\d\d:\d\d:[\d.]+", "", line) for line in terminal.lines())
+    assert before == after
+    made.configure(form)
+    made.turn(TURN, 502, 0)
+    assert len(terminal.lines()) == 2
 
 
 def test_off(log: Any, terminal: Terminal) -> None:

@@ -1,0 +1,28 @@
+"""Why a server gave no answer: what libraries say, in words that name the remedy."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+from toolsimlib.proxy.reporting.unreachable import reason
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("The remote server does not speak TLS.", "did you mean http://?"),
+        ("Certificate verify failed: self-signed certificate", "(self-signed certificate): set ssl_verify"),
+        ("[Errno 111] Connect call failed ('127.0.0.1', 9)", "is the server running?"),
+        ("Multiple exceptions: [Errno 111] Connect call failed ('::1', 9, 0, 0)", "is the server running?"),
+        ("[Errno -2] Name or service not known", "there is no host of that name"),
+        ("server closed connection", "does it want https://?"),
+        ("server closed connection after 5 bytes", "server closed connection after 5 bytes"),
+        ("HTTP 599: whatever", "HTTP 599: whatever"),
+        (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER]"), "did you mean http://?"),
+        (TimeoutError(), "no answer within 5 s"),
+    ],
+)
+def test_the_reason_has_its_remedy(said: object, words: str) -> None:
+    """A client's error has the same words as the greeting; what nobody knows stays as it was said."""
+    assert words in reason(said, 5)
