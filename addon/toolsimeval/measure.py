@@ -126,7 +126,7 @@ def run_of(
         turns=len(steps),
         input_tokens=asking.input_tokens if asking else 0,
         output_tokens=asking.output_tokens if asking else 0,
-        repaired=sum(len(exchange.repairs) - exchange.untagged for exchange in recorded),
+        repaired=sum(len(exchange.repairs) for exchange in recorded),
         untagged=sum(exchange.untagged for exchange in recorded),
         as_text=sum(holds_call(step["answer"]["text"], step["tools"]) for step in steps if "answer" in step),
         steps=tuple(steps),

@@ -23,16 +23,15 @@ _WAIT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One exchange: the messages that the backend got as (role, text), its own words, and what toolsim repaired."""
+    """One exchange: the messages that the backend got as (role, text), its own words, and what toolsim repaired.
+
+    ``untagged``: how many calls were found without the tag.
+    """
 
     shown: tuple[tuple[str, str], ...]
     wrote: str
     repairs: tuple[str, ...] = ()
-
-    @property
-    def untagged(self) -> int:
-        """How many calls were found without the tag."""
-        return sum(code.startswith("UNTAGGED") for code in self.repairs)
+    untagged: int = 0
 
 
 class Captures:
@@ -71,7 +70,7 @@ def _exchanges(file: Path) -> list[Recorded]:
         return []
     report: dict[str, Any] = client.metadata.get(REPORT, {})
     repairs = tuple(str(repair) for repair in report.get("repairs", ()))
-    return [Recorded(_shown(client), _wrote(backend), repairs)]
+    return [Recorded(_shown(client), _wrote(backend), repairs, len(report.get("untagged", ())))]
 
 
 def _shown(flow: HTTPFlow) -> tuple[tuple[str, str], ...]:

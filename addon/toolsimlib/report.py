@@ -17,6 +17,7 @@ _JOINED_FIELDS = (
     "parse_failures",
     "strict_failures",
     "repairs",
+    "untagged",
     "warnings",
     "mismatches",
     "dropped_calls",
@@ -29,9 +30,14 @@ _TALLIED = {
     "parse_failures": "parse failure",
     "strict_failures": "strict failure",
     "repairs": "repair",
+    "untagged": "untagged call",
     "warnings": "warning",
     "dropped_calls": "dropped call",
 }
+
+
+REMEDIES = dict.fromkeys(("EMPTY_ANSWER", "NO_CALL"), "toolsim_retry=1 asks the model again")
+"""What an operator can set against a warning, by its code."""
 
 
 _LOGGABLE_NAME = re.compile(r"[\w.:/-]{1,128}")
@@ -97,9 +103,11 @@ class Report:
     tools: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     parse_failures: list[str] = field(default_factory=list)
-    """Entries, like the next three."""
+    """Entries, like the next four."""
     strict_failures: list[str] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
+    untagged: list[str] = field(default_factory=list)
+    """Calls without a tag, by the form that they were found in."""
     warnings: list[str] = field(default_factory=list)
     mismatches: list[str] = field(default_factory=list)
     """For each schema violation the tool's name and the place, without values
@@ -113,7 +121,7 @@ class Report:
     blocks: list[dict[str, Any]] = field(default_factory=list)
     """The call blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in that
     choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON", "asked again
-    REASON"); ``repairs``."""
+    REASON"); and its ``repairs``, ``untagged`` and ``warnings``, as above."""
     echoed_calls: int = 0
     outputs_replaced: int = 0
     dropped: list[str] = field(default_factory=list)

@@ -28,6 +28,7 @@ def test_tallies_of_a_foreign_report() -> None:
         ("1", "None"),
         (),
         (),
+        (),
     ]
 
 

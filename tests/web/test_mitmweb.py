@@ -280,20 +280,20 @@ def test_the_list_distinguishes_turns(chromium: Chromium, tmp_path: Path) -> Non
         chromium.wait_for("[...document.querySelectorAll('td.col-status')].filter(e => e.innerText).length >= 9")
         assert not any("metrics" in row for row in rows(chromium))
         assert comments(chromium) == [
-            "2 calls: get_weather, get_weather · #1 turn 1 · “What is the weather in Bonn and in Paris?”",
-            "no call · #2 turn 1 · “Hello”",
-            "no call · #1 turn 1 step 2 · “What is the weather in Bonn and in Paris?”",
-            "1 call: get_weather · #1 turn 2 · “And the weather in Rome?”",
-            "HTTP 429 · #3 turn 1 · “What is the weather in Köln? [429]”",
-            "1 call: get_weather · 1 repair: MISSING_BRACE:get_weather · #4 turn 1"
+            "2 calls: get_weather, get_weather · #1 turn 1 · m chat · “What is the weather in Bonn and in Paris?”",
+            "no call · #2 turn 1 · m chat · “Hello”",
+            "no call · #1 turn 1 step 2 · m chat · “What is the weather in Bonn and in Paris?”",
+            "1 call: get_weather · #1 turn 2 · m chat · “And the weather in Rome?”",
+            "HTTP 429 · #3 turn 1 · m chat · “What is the weather in Köln? [429]”",
+            "1 call: get_weather · 1 repair: MISSING_BRACE:get_weather · #4 turn 1 · m chat"
             " · “What is the weather in Köln? [malformed]”",
-            "no call · 1 parse failure: UNKNOWN_TOOL:get_weather_of_another_client · #5 turn 1"
+            "no call · 1 parse failure: UNKNOWN_TOOL:get_weather_of_another_client · #5 turn 1 · m chat"
             " · “What is the weather in Köln? [unknown]”",
-            "no tools · #2 turn 1 · “Hello”",
+            "no tools · #2 turn 1 · m chat · “Hello”",
             "",
         ]
         width = chromium.run("document.querySelector('.flow-table td.col-comment').offsetWidth")
-        assert width > 700
+        assert width > 900
         assert picture(chromium, "list.png", tmp_path, 314, of=".flow-table").stat().st_size < 120_000
         open_list(chromium, web_port, '~comment "#1 "')
         assert len(rows(chromium)) == 3

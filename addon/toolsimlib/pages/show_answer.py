@@ -11,7 +11,7 @@ from toolsimlib.pages.blocks import prose_and_blocks
 from toolsimlib.pages.json_text import compact, pretty
 from toolsimlib.pages.page import Page, clip, plural
 from toolsimlib.pages.read_answer import Piece, ReadAnswer, Words, read_answer
-from toolsimlib.report import code_of, tallies
+from toolsimlib.report import REMEDIES, code_of, tallies
 from toolsimlib.wire.json_fields import count, mapping, mappings, string
 
 _BAR = "│ "
@@ -150,7 +150,7 @@ def _piece(page: Page, piece: Piece, marks: _Marks | None) -> None:
                 else:
                     page.gap()
                     page.text(part, bar=_BAR)
-                    page.line(f"╰─ {verdict}")
+                    page.text(f"╰─ {verdict}")
         case Words():
             page.line(f"({piece.kind})")
             page.text(piece.text, bar=_BAR)
@@ -197,13 +197,23 @@ class _Marks:
 
 
 def _verdict(block: Mapping[str, Any]) -> str:
-    """Return the verdicts and repairs of a block, spelled out."""
-    verdicts = block.get("verdicts")
-    words = [_spelled_out(string(verdict)) for verdict in (verdicts if isinstance(verdicts, list) else [])]
-    repairs = block.get("repairs")
-    if isinstance(repairs, list) and repairs:
-        words.append("repaired: " + ", ".join(code_of(string(repair)) for repair in repairs))
+    """Return the verdicts on a block, and what was found in it, spelled out."""
+    words = [_spelled_out(verdict) for verdict in _texts(block.get("verdicts"))]
+    for kind, title in (("untagged", "without a tag"), ("repairs", "repaired")):
+        if codes := [code_of(found) for found in _texts(block.get(kind))]:
+            words.append(f"{title}: {', '.join(codes)}")
+    warnings = dict.fromkeys(code_of(warning) for warning in _texts(block.get("warnings")))
+    if new := [_explained(code) for code in warnings if not any(code in word for word in words)]:
+        words = [word.replace("✓", "⚠", 1) for word in words] + new
     return clip(" · ".join(words) or "no verdict", 1000)
+
+
+def _texts(values: object) -> list[str]:
+    return [string(value) for value in values] if isinstance(values, list) else []
+
+
+def _explained(code: str) -> str:
+    return f"{_CODES[code]} ({code})" if code in _CODES else code
 
 
 def _spelled_out(verdict: str) -> str:
@@ -214,9 +224,9 @@ def _spelled_out(verdict: str) -> str:
         case "passed":
             return f"– {verdict}"
         case "text":
-            return f"✗ stays text: {_CODES.get(rest, rest)} ({rest})"
+            return f"✗ stays text: {_explained(rest)}"
         case "failure":
-            return f"✗ fails the answer: {_CODES.get(rest, rest)} ({rest})"
+            return f"✗ fails the answer: {_explained(rest)}"
     return verdict
 
 
@@ -248,6 +258,11 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             count = len(tally.entries)
             more = f" and {count - _MAX_ENTRIES} more" if count > _MAX_ENTRIES else ""
             yield tally.title, ", ".join(clip(text, 200) for text in tally.entries[:_MAX_ENTRIES]) + more
+            if tally.key == "warnings" and not report.get("asked_again"):
+                codes = dict.fromkeys(code_of(warning) for warning in tally.entries)
+                yield from (("", REMEDIES[code]) for code in codes if code in REMEDIES)
+    if mismatches := _texts(report.get("mismatches")):
+        yield "mismatches", clip("; ".join(mismatches[:_MAX_ENTRIES]), 1000)
     if cutoff := string(report.get("tool_cutoff")):
         yield "ended early", cutoff
     if report.get("truncated") is True and not report.get("dropped_calls"):

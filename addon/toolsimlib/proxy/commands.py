@@ -37,14 +37,15 @@ class Inspect:
 
     @command.command("toolsim.calls")  # type: ignore[untyped-decorator]
     def calls(self, flows: Sequence[Flow]) -> Data:
-        """List the calls that clients were given: name, id, arguments (or a custom tool's input)."""
+        """List the calls that clients were given: turn, name, id, arguments (or a custom tool's input)."""
         from toolsimlib.pages.read_answer import read_answer
 
-        return _table(
-            [call.name, call.call_id or "", call.arguments]
+        rows = (
+            [string((view.report(flow) or {}).get("place")), call.name, call.call_id or "", call.arguments]
             for flow in _exchanges(flows)
             for call in read_answer(view.body(flow.response)).calls
         )
+        return _table(rows, ["turn", "tool", "id", "arguments"])
 
     @command.command("toolsim.transcript")  # type: ignore[untyped-decorator]
     def transcript(self, flows: Sequence[Flow]) -> Data:
@@ -69,7 +70,7 @@ class Inspect:
         return _table(iter(rows))
 
 
-def _table(rows: Iterator[_Row]) -> Data:
+def _table(rows: Iterator[_Row], *heading: _Row) -> Data:
     """Return rows as mitmproxy's type for tables, which is just another name for a list of lists.
 
     Raises CommandError if there are none: the console cannot show an empty table.
@@ -77,6 +78,7 @@ def _table(rows: Iterator[_Row]) -> Data:
     table: Any = list(rows)
     if not table:
         raise CommandError("There is nothing of that kind in these flows.")
+    table[:0] = heading
     data: Data = table
     return data
 

@@ -191,11 +191,11 @@ class Judge:
         is_quoted = any(written is not None and self._is_quoted(written) for written in calls)
         return [replace(call, is_quoted=is_quoted) for call in accepted if call is not None]
 
-    def count_untagged(self, accepted: Accepted) -> list[str]:
-        """Count the repairs of a call that was accepted; return them."""
-        before = len(self._report.repairs)
-        self._count(self._report.repairs, accepted.repairs, accepted.call.tool.name)
-        return self._report.repairs[before:]
+    def count_untagged(self, accepted: Accepted) -> None:
+        """Count a call that was accepted, and its repairs."""
+        name = accepted.call.tool.name
+        self._count(self._report.untagged, (accepted.form,), name)
+        self._count(self._report.repairs, accepted.repairs, name)
 
     def count_quoted(self, accepted: Accepted) -> None:
         """Count a call that was accepted, but is quoted."""
@@ -217,12 +217,12 @@ class Judge:
             return None
         if tool.kind != "custom" and not self._fits(tool, written, found):
             lookup_call = self._lookup_instead(tool) if found.value and not _is_schema(found.value, tool) else None
-            return Accepted(lookup_call, (code,)) if lookup_call else None
+            return Accepted(lookup_call, code) if lookup_call else None
         mends = (*written.mends, *found.mends)
         if mends and tool.strict:
             return None
         codes = (*written.codes, TOOL_NAME) if lookup.inexact else written.codes
-        return Accepted(Call(tool, found.text), (code, *codes, *found.codes, *mends))
+        return Accepted(Call(tool, found.text), code, (*codes, *found.codes, *mends))
 
     def _arguments(self, written: Written, tool: Tool) -> Arguments | None:
         if tool.kind == "custom":

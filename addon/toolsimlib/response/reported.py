@@ -30,14 +30,16 @@ class BlockLog:
     def block(self, raw: str) -> Iterator[list[str]]:
         """Add the block at the current position; what becomes of its calls is appended to the list meanwhile."""
         outcomes: list[str] = []
-        repaired = len(self._report.repairs)
+        report = self._report
+        findings = {"repairs": report.repairs, "untagged": report.untagged, "warnings": report.warnings}
+        before = {kind: len(entries) for kind, entries in findings.items()}
         yield outcomes
         start = self.position
         self.position += len(raw)
-        if len(self._report.blocks) < _MAX_BLOCKS:
+        if len(report.blocks) < _MAX_BLOCKS:
             place = {"choice": self._choice, "start": start, "end": self.position}
-            repairs = self._report.repairs[repaired:]
-            self._report.blocks.append({**place, "verdicts": outcomes, "repairs": repairs})
+            found = {kind: entries[before[kind] :] for kind, entries in findings.items()}
+            report.blocks.append({**place, "verdicts": outcomes, **found})
 
 
 class ClientRecord:

@@ -61,11 +61,12 @@ Verdict = Call | Rejected | Violation
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An untagged call that counts if it stands in the right place; ``repairs`` are reported once it does.
+    """An untagged call that counts if it stands in the right place; its ``form`` and ``repairs`` are reported then.
 
     ``is_quoted``: a tool's output holds it, so it stays text wherever it stands.
     """
 
     call: Call
-    repairs: tuple[str, ...]
+    form: str
+    repairs: tuple[str, ...] = ()
     is_quoted: bool = False

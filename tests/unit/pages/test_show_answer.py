@@ -1,6 +1,7 @@
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,9 +64,33 @@ def test_a_strict_failure_is_explained():
     """The reason for the failure is at its block, and the client's error next to it."""
     received, sent, report = exchange(f"a{BAD_PAY}", tools=(STRICT,))
     page = show_answer(sent, AnswerFacts(report=report, received=received))
-    assert "╰─ ✗ fails the answer: its arguments do not fit the tool's schema (SCHEMA_MISMATCH)" in page
+    assert "╰─ ✗ fails the answer: its arguments do not fit the tool's schema" in page
     assert "ERROR  invalid_request_error · invalid_tool_call · tools ──" in page
     assert "failed: invalid_tool_call" in page
+
+
+def test_a_call_with_a_warning_is_no_success():
+    """One that breaks its schema and is handed on has the warning's mark, the reason and the place."""
+    lax = replace(STRICT, strict=False)
+    received, sent, report = exchange(BAD_PAY, tools=(lax,))
+    page = show_answer(sent, AnswerFacts(report=report, received=received))
+    assert "╰─ ⚠ call of pay · its arguments do not fit the tool's schema (SCHEMA_MISMATCH)\n" in page
+    assert "  mismatches  pay:/: lacks sum\n" in page
+
+
+def test_an_untagged_call_is_not_a_repair():
+    """Its page gives the form that it was found in."""
+    received, sent, report = exchange('{"name": "get_weather", "arguments": {"city": "Bonn"}}')
+    page = show_answer(sent, AnswerFacts(report=report, received=received))
+    assert "╰─ ✓ call of get_weather · without a tag: UNTAGGED_BARE\n" in page
+    assert "repair" not in page
+
+
+def test_an_empty_answer_has_its_remedy():
+    """Unless the model has been asked again."""
+    report = {"warnings": ["EMPTY_ANSWER"]}
+    assert "toolsim_retry=1" in show_answer(b"", AnswerFacts(report=report))
+    assert "toolsim_retry=1" not in show_answer(b"", AnswerFacts(report=report | {"asked_again": ["EMPTY_ANSWER"]}))
 
 
 def test_a_call_that_is_skipped():

@@ -49,9 +49,13 @@ def add(tctx, *flows: HTTPFlow) -> None:
 
 
 def test_calls(tctx):
-    """Each call is a row: name, id, arguments; other kinds of flows add none."""
-    add(tctx, exchanged(), tflow.tflow(resp=True), tflow.ttcpflow())
-    assert run(tctx, "toolsim.calls @all") == [["f", "call_002", '{"a":1}'], ["patch", "call_003", "***"]]
+    """Each call is a row: its turn, name, id, arguments; other kinds of flows add none."""
+    add(tctx, exchanged(place="#1 turn 2"), tflow.tflow(resp=True), tflow.ttcpflow())
+    assert run(tctx, "toolsim.calls @all") == [
+        ["turn", "tool", "id", "arguments"],
+        ["#1 turn 2", "f", "call_002", '{"a":1}'],
+        ["#1 turn 2", "patch", "call_003", "***"],
+    ]
 
 
 def test_transcript(tctx):

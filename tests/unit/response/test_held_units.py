@@ -5,7 +5,7 @@ from toolsimlib.response.held_units import HeldUnits
 from toolsimlib.response.pieces import Calls
 from toolsimlib.response.verdict import Accepted, Call
 
-ONE = Accepted(Call(Tool("f", "f"), "{}"), ())
+ONE = Accepted(Call(Tool("f", "f"), "{}"), "CODE")
 
 
 def two_units() -> HeldUnits:

@@ -437,7 +437,7 @@ def test_an_untagged_call_of_a_custom_tool() -> None:
     """Its input is not checked against a function's schema; without an input it is no call."""
     judge = Judge(plan_for(Tool("run", "run", kind="custom")), Report())
     (accepted,) = judge.untagged([Written("", "run", arguments=Json('{"input":"x"}', {"input": "x"}))], "CODE") or ()
-    assert (accepted.call.arguments, accepted.repairs) == ("x", ("CODE",))
+    assert (accepted.call.arguments, accepted.form, accepted.repairs) == ("x", "CODE", ())
     assert judge.untagged([Written("", "run", arguments=Json('{"other":"x"}', {"other": "x"}))], "CODE") is None
 
 

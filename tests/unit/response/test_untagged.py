@@ -135,10 +135,11 @@ def test_case(case: dict[str, Any]) -> None:
         assert items == case["items"]
         if "repairs" in case:
             assert report.repairs == case["repairs"]
+            assert report.untagged == case.get("untagged", [])
         calls = [item for item in items if item[0] == "call"]
         assert report.calls == [name for _, name, _ in calls]
         assert not report.strict_failures
-        assert calls or not [code for code in report.repairs if code.startswith("UNTAGGED")]
+        assert calls or not report.untagged
 
 
 TALK_PLAN = plan("responses", "responses", True, tools_of(TALK))
@@ -152,6 +153,7 @@ def test_talk_is_no_call(number: int) -> None:
         items, report = answer(TALK_PLAN, chunks)
         assert items == [["text", text]]
         assert not report.repairs
+        assert not report.untagged
 
 
 def test_talk_is_a_corpus() -> None:

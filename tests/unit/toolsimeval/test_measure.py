@@ -152,7 +152,7 @@ async def test_recordings_are_matched_with_their_questions() -> None:
         await asking(request)
     shown = ("system", "catalogue"), ("user", "Hello")
     recorded = [
-        Recorded(shown, "first", ("TRAILING_COMMA", "UNTAGGED_BARE")),
+        Recorded(shown, "first", ("TRAILING_COMMA",), untagged=1),
         Recorded((*shown, ("assistant", "Hi.")), "second"),
     ]
     made = run_of(job(), Verdict.passed(), 1, asking, recorded)

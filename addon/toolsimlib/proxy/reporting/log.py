@@ -33,7 +33,7 @@ FIELDS = "toolsim_fields"
 
 # It logs the opening and closing of connections on both sides: six lines per turn.
 _CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
-# When we ask a backend what it is, it has a warning for each page about a certificate; the greeting has one line for all.
+# It warns of a certificate once for each page that we ask a backend for; the greeting has one line about it.
 _TORNADO = logging.getLogger("tornado.general")
 # Which requests get mitmdump's own two lines: not those that get our line, nor those of pollers.
 _NOT_OURS = "!~u '/(responses(/resp_[0-9a-f]+)?|chat/completions|models|toolsim/metrics)/?([?].*)?$'"

@@ -5,7 +5,8 @@
     ⚠ llama3 · chat · no call, 3 tools · UNKNOWN_TOOL get_wether · 0.9 s
     ✓ llama3 · responses stream · no tools · 2.0 s
 
-✗: the client got an error; ⚠: worth a look (a block stayed text, an answer was cut off, a client left). Names of
+✗: the client got an error; ⚠: worth a look (a warning, a block that stayed text, an answer that was cut off, a client
+that left). Names of
 models and tools come from clients and models: what a terminal would obey is replaced, and long ones are cut. Argument
 values never appear.
 """
@@ -53,6 +54,7 @@ def _outcome(report: Report, status: int | None, problem: str, *, is_ours: bool)
     elif status is not None and not failed:
         yield _without_call(report, is_ours=is_ours)
     yield from _findings(report)
+    yield from summary.remedies(report)
     if report.repairs:
         yield f"repaired {_names(sorted({repair.partition(':')[2] or repair for repair in report.repairs}))}"
     if report.asked_again:

@@ -46,6 +46,7 @@ _TALLIES: Mapping[str, tuple[str, Sequence[str]]] = {
     "parse_failures": ("Call blocks that stayed text, by reason.", _FAULTS),
     "strict_failures": ("Calls that violated a strict tool's schema, by reason.", _FAULTS),
     "repairs": ("Calls that were repaired, by what was wrong.", ()),
+    "untagged": ("Calls without a tag, by the form that they were found in.", ()),
     "warnings": ("Warnings, by kind.", _WARNINGS),
     "dropped_calls": ("Calls withheld from the client, by reason.", ("OVER_LIMIT", "STRUCTURED_CALL")),
 }

@@ -75,14 +75,14 @@ class Outcome(Feature):
         self._reports.log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
         if not is_ours:
             # The comment explains why there are no calls. No report, since no recording depends on one.
-            _comment(flow, summary.NO_TOOLS)
+            _comment(flow, summary.comment(report))
             return
         if exchange.find(RoundFlow) is None:
             # Rounds are counted once, with the answer that they are part of.
             self._reports.metrics.count(report, status, seconds, exchange.clocks.first_byte)
         if flow is not None:
             outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
-            flow.metadata[REPORT] = report.as_dict() | outcome
+            flow.metadata[REPORT] = report.as_dict() | outcome | {"place": self._place}
             _comment(flow, summary.comment(report, status, self._words(exchange), self._place))
             flow.marked = flow.marked or summary.marker(report, status)
             exchange.recorder.store_in(flow)

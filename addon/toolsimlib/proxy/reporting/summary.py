@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toolsimlib.report import MAX_NAMES, Report, Tally, code_of, loggable_name
+from toolsimlib.report import MAX_NAMES, REMEDIES, Report, Tally, code_of, loggable_name
 
 _COUNTED_IN_HEADERS = ("parse_failures", "strict_failures", "repairs")
 
 NO_TOOLS = "no tools"
 """Why there was no call: the request offered none."""
-
-_ODD = frozenset({"NO_CALL", "EMPTY_ANSWER", "FAILED_AFTER_CALLS"})
-"""Warnings of answers that look like success."""
 
 MARKERS = (":x:", ":warning:")
 """Emoji, by mitmproxy's names: something failed for the client; something needs attention."""
@@ -44,7 +41,8 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
     elif not report.error and not is_refused:
         yield "no call" if report.tools else NO_TOOLS
     for tally in findings:
-        if tally.entries:
+        # How a call was written is no finding.
+        if tally.entries and tally.key != "untagged":
             yield _counted(tally, sorted(set(tally.entries)))
     if report.rounds > 1:
         yield f"{report.rounds} rounds"
@@ -59,7 +57,9 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
         yield f"cut off: {report.tool_cutoff}"
     if report.truncated and not report.dropped_calls:
         yield "truncated"
+    yield from remedies(report)
     yield place
+    yield " ".join(filter(None, (report.model, report.client)))
     if words:
         yield f"“{words}”"
 
@@ -70,12 +70,18 @@ def _counted(tally: Tally, kinds: Sequence[str]) -> str:
     return f"{count} {tally.noun if count == 1 else tally.title}: {', '.join(kinds)}"
 
 
+def remedies(report: Report) -> list[str]:
+    """Return what an operator can set against the warnings, unless the model has been asked again."""
+    if report.asked_again:
+        return []
+    return list(dict.fromkeys(REMEDIES[code] for warning in report.warnings if (code := code_of(warning)) in REMEDIES))
+
+
 def marker(report: Report, status: int | None) -> str:
     """Return the emoji that marks an exchange that needs attention, "" for all others."""
     if status is not None and (report.error or status >= 400 or report.strict_failures):
         return MARKERS[0]
-    is_odd = any(code_of(warning) in _ODD for warning in report.warnings)
-    if status is None or report.parse_failures or report.truncated or is_odd:
+    if status is None or report.parse_failures or report.warnings or report.truncated:
         return MARKERS[1]
     return ""
 

@@ -41,7 +41,7 @@ CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}
                 "mismatches": ["f:/: lacks city"],
             },
             200,
-            "✓ llama3 · chat · 1 call f · SCHEMA_MISMATCH f: /: lacks city · 1.2 s",
+            "⚠ llama3 · chat · 1 call f · SCHEMA_MISMATCH f: /: lacks city · 1.2 s",
         ),
         (
             {"tools": ["f"], "parse_failures": ["UNKNOWN_TOOL:g"]},
@@ -52,6 +52,21 @@ CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}
             {"tools": ["f"], "calls": ["f"], "repairs": ["quotes:f", "comma:f"], "tool_cutoff": "text after tools"},
             200,
             "✓ llama3 · chat · 1 call f · repaired f · ended early: text after tools · 1.2 s",
+        ),
+        (
+            {"tools": ["f"], "warnings": ["EMPTY_ANSWER"]},
+            200,
+            "⚠ llama3 · chat · no call, 1 tool · EMPTY_ANSWER · toolsim_retry=1 asks the model again · 1.2 s",
+        ),
+        (
+            {"tools": ["f"], "warnings": ["EMPTY_ANSWER"], "asked_again": ["EMPTY_ANSWER"]},
+            200,
+            "⚠ llama3 · chat · no call, 1 tool · EMPTY_ANSWER · asked again EMPTY_ANSWER · 1.2 s",
+        ),
+        (
+            {"tools": ["f"], "calls": ["f"], "untagged": ["UNTAGGED_BARE:f"]},
+            200,
+            "✓ llama3 · chat · 1 call f · 1.2 s",
         ),
         ({"tools": ["f"], "truncated": True}, 200, "⚠ llama3 · chat · no call, 1 tool · cut short · 1.2 s"),
         (

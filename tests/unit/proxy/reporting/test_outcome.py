@@ -58,7 +58,8 @@ def test_the_comment_says_what_it_was_about() -> None:
     flow.response = tflow.tresp()
     exchange.close(flow, 200)
     assert "Where is Bonn?" in flow.comment
-    assert "#1 turn 1" in flow.comment
+    assert flow.metadata[REPORT]["place"] == "#1 turn 1"
+    assert "#1 turn 1 · m chat · " in flow.comment
 
 
 def test_what_passed_is_not_counted() -> None:

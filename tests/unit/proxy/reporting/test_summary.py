@@ -50,7 +50,11 @@ def test_comment() -> None:
     assert comment(Report(calls=["a\nb"])) == "1 call: a b"
     assert comment(full(), 200, "What is\nthis?", "#3 turn 2") == (
         "error: x · 2 calls: f, g · 1 parse failure: MALFORMED_JSON · 2 repairs: single quotes, trailing comma · "
-        "cut off: text after a call · truncated · #3 turn 2 · “What is this?”"
+        "cut off: text after a call · truncated · #3 turn 2 · m chat · “What is this?”"
+    )
+    assert comment(Report(tools=["f"], calls=["f"], untagged=["UNTAGGED_BARE:f"])) == "1 call: f"
+    assert comment(Report(tools=["f"], warnings=["EMPTY_ANSWER"])) == (
+        "no call · 1 warning: EMPTY_ANSWER · toolsim_retry=1 asks the model again"
     )
 
 
@@ -72,8 +76,7 @@ def test_marker() -> None:
     assert marker(Report(), 429) == ":x:"
     assert marker(Report(parse_failures=["UNKNOWN_TOOL:f"]), 200) == ":warning:"
     assert marker(Report(truncated=True), 200) == ":warning:"
-    assert marker(Report(warnings=["NO_CALL"]), 200) == marker(Report(warnings=["EMPTY_ANSWER"]), 200) == ":warning:"
-    assert marker(Report(warnings=["UNANSWERED_CALL:f"]), 200) == ""
+    assert marker(Report(warnings=["SCHEMA_MISMATCH:f"]), 200) == ":warning:"
     assert marker(Report(error="aborted"), None) == ":warning:"
     assert {marker(Report(), 500), marker(Report(), None)} <= set(emoji.emoji)
 
