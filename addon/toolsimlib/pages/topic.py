@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from toolsimlib.conversation import Call, CallOutput, Item, Message
-from toolsimlib.pages.page import clip
 
 MAX_WORDS = 60
 """Characters of the user's message: what a column of a list shows."""
@@ -105,7 +104,8 @@ def _shorten(text: str) -> str:
     bare = _without_context(text)
     if not bare.strip():
         bare = _TAG.sub(" ", text)
-    return clip(" ".join(bare.split()), MAX_WORDS)
+    line = " ".join(bare.split())
+    return line if len(line) <= MAX_WORDS else f"{line[: MAX_WORDS - 1]}…"
 
 
 def _without_context(text: str) -> str:

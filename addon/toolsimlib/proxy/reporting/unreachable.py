@@ -17,7 +17,8 @@ _SAID = (
     (r"does not speak TLS|WRONG_VERSION_NUMBER", _NO_TLS),
     (r"(?i)connect call failed|connection refused", _REFUSED),
     (r"(?i)name or service not known|name resolution|getaddrinfo failed|nodename nor servname", _NO_HOST),
-    (r"^server closed connection$", _CLOSED),
+    # At a request, unlike at the first contact, it may be anything.
+    (r"^server closed connection$", "it closed the connection: has it crashed, or does it want https://?"),
 )
 _CERTIFICATE = re.compile(r"certificate verify failed: ([^(\n]{1,200})", re.IGNORECASE)
 

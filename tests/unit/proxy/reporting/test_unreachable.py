@@ -16,7 +16,7 @@ from toolsimlib.proxy.reporting.unreachable import reason
         ("[Errno 111] Connect call failed ('127.0.0.1', 9)", "is the server running?"),
         ("Multiple exceptions: [Errno 111] Connect call failed ('::1', 9, 0, 0)", "is the server running?"),
         ("[Errno -2] Name or service not known", "there is no host of that name"),
-        ("server closed connection", "does it want https://?"),
+        ("server closed connection", "has it crashed, or does it want https://?"),
         ("server closed connection after 5 bytes", "server closed connection after 5 bytes"),
         ("HTTP 599: whatever", "HTTP 599: whatever"),
         (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER]"), "did you mean http://?"),
