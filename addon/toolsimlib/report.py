@@ -121,7 +121,7 @@ class Report:
     blocks: list[dict[str, Any]] = field(default_factory=list)
     """The call blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in that
     choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON", "asked again
-    REASON"); and its ``repairs``, ``untagged`` and ``warnings``, as above."""
+    REASON"); ``repairs``; and ``untagged`` and ``warnings``, if there are any, as above."""
     echoed_calls: int = 0
     outputs_replaced: int = 0
     dropped: list[str] = field(default_factory=list)

@@ -25,7 +25,7 @@ TIMES = frozenset({"created", "created_at", "completed_at"})
 _TIME = re.compile(r'("(?:created|created_at|completed_at)": ?)(\d{10})\b')
 # Lengths follow from the rest, and host names are replaced in a recording.
 IGNORED_HEADERS = frozenset({"content-length", "host"})
-IGNORED_REPORT = frozenset({"seconds", "missing_bytes", "mismatches"})
+IGNORED_REPORT = frozenset({"seconds", "missing_bytes", "mismatches", "place"})
 
 # Alignment takes time quadratic in the number of items.
 _MAX_ALIGNED = 2_000

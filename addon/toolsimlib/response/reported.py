@@ -38,8 +38,8 @@ class BlockLog:
         self.position += len(raw)
         if len(report.blocks) < _MAX_BLOCKS:
             place = {"choice": self._choice, "start": start, "end": self.position}
-            found = {kind: entries[before[kind] :] for kind, entries in findings.items()}
-            report.blocks.append({**place, "verdicts": outcomes, **found})
+            found = {kind: new for kind, entries in findings.items() if (new := entries[before[kind] :])}
+            report.blocks.append({**place, "verdicts": outcomes, "repairs": [], **found})
 
 
 class ClientRecord:

@@ -73,7 +73,7 @@ def test_whole_turn(addon: ToolSim) -> None:
     assert flow.response.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "f"
     assert flow.response.headers["content-length"] == str(len(flow.response.content or b""))
     assert flow.metadata["toolsim"]["calls"] == ["f"]
-    assert flow.comment == "1 call: f · #1 turn 1 · “hi”"
+    assert flow.comment == "1 call: f · #1 turn 1 · chat · “hi”"
     assert len(ToolSim.exchanges) == 0
     flow.get_state()  # type: ignore[no-untyped-call]
     flow.revert()  # type: ignore[no-untyped-call]
@@ -91,7 +91,7 @@ def test_not_ours(body: object, addon: ToolSim) -> None:
     assert flow.response is not None
     assert flow.response.json() == ANSWER
     assert "toolsim" not in flow.metadata
-    assert flow.comment == "no tools"
+    assert flow.comment.startswith("no tools")
     assert len(ToolSim.exchanges) == 0
 
 

@@ -36,21 +36,19 @@ def test_tokens_are_the_backends() -> None:
     assert noted(CHAT, AnswerForm(), Ended()).tokens == {}
 
 
-NOTHING_ELSE: dict[str, list[str]] = {"untagged": [], "warnings": []}
-
-
 def test_a_block_starts_where_the_one_before_ended() -> None:
     """Each block is reported with its position in its choice's text, and its outcome; text in between counts too."""
     log = BlockLog(report := Report(), 1)
     log.position += 3
     with log.block("<a>") as outcomes:
         report.repairs.append("CODE:f")
+        report.warnings.append("ODD")
         outcomes.append("call f")
     with log.block("<b/>") as outcomes:
         outcomes.append("text UNKNOWN_TOOL")
     assert report.blocks == [
-        {"choice": 1, "start": 3, "end": 6, "verdicts": ["call f"], "repairs": ["CODE:f"], **NOTHING_ELSE},
-        {"choice": 1, "start": 6, "end": 10, "verdicts": ["text UNKNOWN_TOOL"], "repairs": [], **NOTHING_ELSE},
+        {"choice": 1, "start": 3, "end": 6, "verdicts": ["call f"], "repairs": ["CODE:f"], "warnings": ["ODD"]},
+        {"choice": 1, "start": 6, "end": 10, "verdicts": ["text UNKNOWN_TOOL"], "repairs": []},
     ]
 
 

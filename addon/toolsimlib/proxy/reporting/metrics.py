@@ -23,9 +23,9 @@ from toolsimlib.wire.dialect import APIS
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 MAX_SERIES = 1000
+"""Series of one family: Prometheus and its dashboards stay quick, and our memory bounded."""
 MAX_VALUE = 128
 """How many characters of a label's value are shown."""
-"""Series of one family: Prometheus and its dashboards stay quick, and our memory bounded."""
 
 DURATIONS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 FIRST_BYTES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
