@@ -23,7 +23,7 @@ PACKAGE = ADDON / "toolsimlib"
 GUESTS = ("toolsimeval", "toolsimrec")
 # From bottom to top. Wings on one line may not import each other.
 FLOORS = (
-    ("command_line", "errors", "report", "shares", "version"),
+    ("command_line", "errors", "one_thread", "report", "shares", "version"),
     ("events", "outputs"),
     ("plan",),
     ("conversation", "schema"),
@@ -37,7 +37,7 @@ FLOORS = (
 FLOOR = {wing: floor for floor, wings in enumerate(FLOORS) for wing in wings}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 OF_GUESTS = {guest: sorted((ADDON / guest).rglob("*.py")) for guest in GUESTS}
-EDGES = ("backends", "cli", "hosted", "loop", "proxy", "store")
+EDGES = ("backends", "cli", "hosted", "loop", "one_thread", "proxy", "store")
 # Wings that may import mitmproxy.
 ABOVE_MITMPROXY = ("cli", "proxy")
 # Input and output, and whatever depends on time or place: none of it in the pure part.

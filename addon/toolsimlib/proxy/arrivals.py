@@ -91,8 +91,7 @@ class Arrivals:
             flow.response = error_response(LOOP)
             return None
         # The key of the client may be exchanged for the backend's in what follows.
-        needs_owner = self.settings.store is not None or self.settings.mcp.is_used
-        owner = partition_of(flow.request.headers.fields) if needs_owner else ""
+        owner = partition_of(flow.request.headers.fields)
         builtin_port = self._builtin.port if self.settings.builtin is not None else None
         match route.decide(incoming, self.settings, builtin_port):
             case route.Answer() as answer:

@@ -116,7 +116,7 @@ class Exchange:
         self.client_id = client_id
         """The connection that the request came in on."""
         self.owner = owner
-        """Whose request it is: the partition of the client's key; "" while nothing depends on it."""
+        """Whose request it is: the partition of the client's key."""
         self.action: Action | None = None
         """What the client wants instead of a turn."""
         self.is_for_builtin = False
@@ -176,7 +176,9 @@ class Exchange:
         encoding, mode = headers.get("content-encoding", ""), headers.get(MODE_HEADER)
         body = request.raw_content or b""
         policy, refused = self.backend.known_for(policy), frozenset(self.backend.refused)
-        job = RequestJob(dialect, request.path, encoding, body, limit, policy, mode, self.report, refused=refused)
+        job = RequestJob(
+            dialect, request.path, encoding, body, limit, policy, mode, self.report, owner=self.owner, refused=refused
+        )
         for feature in self._features:
             job = feature.asking(flow, job)
         return job
@@ -293,7 +295,7 @@ class Exchange:
             return None
         kind, encoding = response.headers.get("content-type", JSON), response.headers.get("content-encoding", "")
         limit, body = self.limits.max_answer_bytes, response.raw_content or b""
-        job = AnswerJob(self.plan, kind, encoding, body, limit, self.report)
+        job = AnswerJob(self.plan, kind, encoding, body, limit, self.report, owner=self.owner)
         for feature in self._features:
             job = feature.reading(job)
         return job

@@ -41,7 +41,10 @@ _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|
 
 @dataclass(frozen=True, slots=True)
 class RequestJob:
-    """A request to rewrite. ``data``: its body as it came, in ``encoding``; ``limit``: its size in bytes, decoded."""
+    """A request to rewrite. ``data``: its body as it came, in ``encoding``; ``limit``: its size in bytes, decoded.
+
+    ``owner``, of this and the other jobs: for whom it is done, see ``Exchange``. Their jobs take turns.
+    """
 
     dialect: ApiName
     path: str
@@ -51,6 +54,7 @@ class RequestJob:
     policy: Policy
     output_mode: str | None
     report: Report
+    owner: str = ""
     refused: frozenset[tuple[str, Feature]] = frozenset()
     """What the backend has refused before, by model."""
     kept: Kept | None = None
@@ -71,6 +75,7 @@ class ResolveJob:
     limit: int
     report: Report
     recalled: Recalled | None = None
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ class BackgroundJob:
     limit: int
     kept: Kept
     report: Report
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,7 @@ class AnswerJob:
     limit: int
     report: Report
     is_round: bool = False
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,7 @@ class PageJob:
     data: bytes | None
     report: Report
     encoding: str = ""
+    owner: str = ""
 
 
 Job = RequestJob | AnswerJob | ResolveJob | BackgroundJob | PageJob

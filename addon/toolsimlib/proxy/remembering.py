@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -18,12 +19,14 @@ from toolsimlib.proxy.jobs import Done, Job, PageJob, ResolveJob, request_too_la
 from toolsimlib.proxy.memory import UNAVAILABLE, Memory, Remembered
 from toolsimlib.report import Report
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.responses.kept import Recalled, mentions_kept, output_names, with_outcome
+from toolsimlib.wire.responses.kept import Recalled, mentions_kept, output_names, pieces, with_outcome
 from toolsimlib.wire.responses.resources import Call, wrong_method
 
 logger = logging.getLogger(__name__)
 
 NOTHING = Recalled()
+_AT_ONCE = 256 * 1024
+"""As much of a body is searched before other work continues: 2 ms at worst."""
 
 
 class Remembering:
@@ -52,8 +55,9 @@ class Remembering:
         if error is None and await self._background.serve(flow, exchange, call):
             return
         if error is None:
+            owner = remembered.partition
             done = await self._memory.serve(
-                remembered.partition, remembered.resource.id, lambda value: self._do(PageJob(call, value, Report()))
+                owner, remembered.resource.id, lambda value: self._do(PageJob(call, value, Report(), owner=owner))
             )
             error = done.error
         if error is not None:
@@ -67,8 +71,9 @@ class Remembering:
         if remembered is None or exchange.is_request_too_large:
             return False
         encoding = request.headers.get("content-encoding", "").strip().lower()
+        encoding = "" if encoding == "identity" else encoding
         remembered.received, remembered.encoding = request.raw_content or b"", encoding
-        return encoding not in ("", "identity") or mentions_kept(remembered.received)
+        return bool(encoding) or len(remembered.received) > _AT_ONCE or mentions_kept(remembered.received)
 
     async def recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """Read what a request refers to; answer it with an error if that fails, for whatever reason."""
@@ -82,7 +87,9 @@ class Remembering:
     async def _recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
         remembered, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
         assert remembered is not None
-        job = ResolveJob(remembered.encoding, remembered.received, limit, Report())
+        if not remembered.encoding and not await _may_refer(remembered.received):
+            return
+        job = ResolveJob(remembered.encoding, remembered.received, limit, Report(), owner=remembered.partition)
         done = await self._do(job)
         remembered.references = done.references
         remembered.in_background = done.in_background and exchange.action is None
@@ -145,6 +152,18 @@ class Remembering:
     async def store(self, remembered: Remembered, limit: int, answer: bytes, names: tuple[str, ...]) -> ApiError | bool:
         """Store an answer with the items of its request."""
         if remembered.own is None:
-            done = await self._do(ResolveJob(remembered.encoding, remembered.received, limit, Report(), NOTHING))
+            job = ResolveJob(
+                remembered.encoding, remembered.received, limit, Report(), NOTHING, owner=remembered.partition
+            )
+            done = await self._do(job)
             remembered.own, remembered.names = done.own or b"[]", done.names or ()
         return await self._memory.store(remembered, answer, names)
+
+
+async def _may_refer(body: bytes) -> bool:
+    """Return whether a body may refer to something, while other work continues."""
+    for is_mentioned in pieces(body, _AT_ONCE):
+        if is_mentioned:
+            return True
+        await asyncio.sleep(0)
+    return False

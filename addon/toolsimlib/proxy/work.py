@@ -16,7 +16,6 @@ and exits when its input ends. Both ends exchange pickles over its pipes; neithe
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import logging
@@ -26,10 +25,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
+from toolsimlib.one_thread import OneThread
 from toolsimlib.proxy.jobs import Done, Job, is_heavy, run, size_of, too_much
 
 try:
@@ -48,15 +47,16 @@ _PACKAGES = Path(__file__).parents[2]
 
 
 class Worker:
-    """Runs jobs one after another, in a process that it starts and replaces itself."""
+    """Runs jobs one after another, owners in turns, in a process that it starts and replaces itself."""
 
     def __init__(self, name: str) -> None:
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"toolsim-{name}")
+        self.name = name
+        self._thread = OneThread(f"toolsim-{name}")
         self._process: subprocess.Popen[bytes] | None = None
 
     async def run(self, job: Job) -> Done:
         """Return the result of a job; never raises."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, job)
+        return await self._thread.do(lambda: self._run(job), job.owner)
 
     def stop(self) -> None:
         """End the process; a job in progress fails."""

@@ -4,9 +4,14 @@ What is committed survives the end of this process at any moment (WAL, ``synchro
 power may lose the last moments, but never half of a write. Only the owner can read the file and those that SQLite puts
 beside it. Deleted values are overwritten.
 
-Reads and writes have a thread and a connection each, so that no read waits for a slow disk write. A stuck thread delays
-queued work only until that times out, and the queue is bounded. After an error that is not about a lock or a full disk
-the connection is reopened. In memory there is only one connection, and the records are gone once it is closed.
+Reads and writes have a thread and a connection each, so that no read waits for a slow disk write, and partitions take
+turns. A stuck thread delays queued work only until that times out, and the queue is bounded. After an error that is not
+about a lock or a full disk the connection is reopened. In memory there is only one connection, and the records are gone
+once it is closed.
+
+Large values have a third thread and connection. Writing one takes some hundred milliseconds, and copying it from the
+WAL into the file (the checkpoint, which belongs to the commit but holds no lock) takes several times as long, since it
+waits for the disk. Whoever writes little waits for the first part at most.
 """
 
 from __future__ import annotations
@@ -16,21 +21,23 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from toolsimlib.one_thread import Crowded, OneThread
 from toolsimlib.store.record import MAX_CHAIN, Bounds, Conflict, Record, Size, StoreError, check, too_long
 
 SECONDS = 2.0
 """How long one operation may take, its wait included."""
-_LOCK_SECONDS = 1.0
+_LOCK_SECONDS = 1.5
 _MAX_WAITING = 256
 _EVICTED_AT_ONCE = 1000
 _EXPIRY_SECONDS = 60.0
+_LARGE_BYTES = 1024 * 1024
+"""What is written at once, and is larger than this, is written by the third thread."""
 # Names per query: SQLite accepts 32,766 variables, older versions 999.
 _NAMES_AT_ONCE = 500
 
@@ -98,7 +105,7 @@ class SqliteStore:
 
     def __init__(self, path: Path | None, bounds: Bounds, clock: Callable[[], float] = time.time) -> None:
         self._path = path
-        self._reader, self._writer = _connections(path)
+        self._reader, self._writer, self._hauler = _connections(path)
         self._bounds = bounds
         self._clock = clock
         self._expires_at = 0.0
@@ -106,20 +113,22 @@ class SqliteStore:
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
         """As ``Store``."""
         check(records, self._bounds)
-        return await self._writer.run(lambda base: self._put(base, partition, records, expected or {}))
+        is_large = sum(record.size for record in records) > _LARGE_BYTES
+        writer = self._hauler if is_large else self._writer
+        return await writer.run(lambda base: self._put(base, partition, records, expected or {}), partition)
 
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
         """As ``Store``."""
-        return await self._reader.run(lambda base: self._chain(base, partition, id, max_bytes))
+        return await self._reader.run(lambda base: self._chain(base, partition, id, max_bytes), partition)
 
     async def find(self, partition: str, names: Iterable[str]) -> dict[str, Record]:
         """As ``Store``."""
         asked = list(dict.fromkeys(names))
-        return await self._reader.run(lambda base: self._find(base, partition, asked))
+        return await self._reader.run(lambda base: self._find(base, partition, asked), partition)
 
     async def delete(self, partition: str, id: str) -> bool:
         """As ``Store``."""
-        return await self._writer.run(lambda base: self._delete(base, partition, id))
+        return await self._writer.run(lambda base: self._delete(base, partition, id), partition)
 
     async def size(self) -> Size:
         """As ``Store``."""
@@ -127,7 +136,8 @@ class SqliteStore:
 
     async def close(self) -> None:
         """As ``Store``."""
-        left, (self._reader, self._writer) = (self._reader, self._writer), _connections(self._path)
+        left = self._hauler, self._reader, self._writer
+        self._reader, self._writer, self._hauler = _connections(self._path)
         # One after the other: the last to leave tidies up, which it can only while it is alone.
         for connection in dict.fromkeys(left):
             await connection.close()
@@ -222,36 +232,27 @@ class _Connection:
     def __init__(self, path: Path | None, name: str) -> None:
         self._path = path
         self._place = "memory" if path is None else str(path)
-        self._thread = ThreadPoolExecutor(1, f"toolsim-store-{name}")
+        self._thread = OneThread(f"toolsim-store-{name}", _MAX_WAITING)
         self._base: sqlite3.Connection | None = None
-        # Calls that are not done yet, whether or not anybody still awaits them.
-        self._waiting = 0
         self._is_left = False
 
-    async def run[T](self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what ``work`` returns. Raises StoreError."""
-        if self._waiting >= _MAX_WAITING:
-            raise StoreError("the store is too slow: too many are waiting for it")
-        self._waiting += 1
-        future = asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
-        future.add_done_callback(self._over)
-        # This cancels nothing: what was begun is completed, whether or not anybody still waits for it.
-        done, _ = await asyncio.wait([future], timeout=SECONDS)
-        if not done:
-            raise StoreError(f"the store took more than {SECONDS:g} s")
-        return future.result()
+    async def run[T](self, work: Callable[[sqlite3.Connection], T], partition: str = "") -> T:
+        """Return what ``work`` returns, when the turn of its partition has come. Raises StoreError."""
+        future = self._thread.do(lambda: self._run(work), partition)
+        timer = asyncio.get_running_loop().call_later(SECONDS, _too_late, future)
+        try:
+            return await future
+        except Crowded:
+            raise StoreError("the store is too slow: too many are waiting for it") from None
+        finally:
+            timer.cancel()
 
     async def close(self) -> None:
         """Close after all queued work. What has not started in time never will: it would delay the process's exit."""
-        loop = asyncio.get_running_loop()
-        await asyncio.wait([loop.run_in_executor(self._thread, self._close)], timeout=SECONDS)
+        if self._thread.is_started:
+            await asyncio.wait([self._thread.do_last(self._close)], timeout=SECONDS)
+            self._thread.stop()
         self._is_left = True
-        self._thread.shutdown(wait=False)
-
-    def _over(self, future: asyncio.Future[Any]) -> None:
-        self._waiting -= 1
-        # Asked for, so that asyncio does not log an error that nobody waited for.
-        future.exception()
 
     def _run[T](self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._is_left:
@@ -291,12 +292,17 @@ class _Connection:
                 base.close()
 
 
-def _connections(path: Path | None) -> tuple[_Connection, _Connection]:
-    """Return the connections for reading and for writing. A database in memory has only one, which does both."""
+def _too_late(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_exception(StoreError(f"the store took more than {SECONDS:g} s"))
+
+
+def _connections(path: Path | None) -> tuple[_Connection, _Connection, _Connection]:
+    """Return the connections for reading, writing, and writing much. A database in memory has only one, for all."""
     if path is None:
         only = _Connection(None, "memory")
-        return only, only
-    return _Connection(path, "read"), _Connection(path, "write")
+        return only, only, only
+    return _Connection(path, "read"), _Connection(path, "write"), _Connection(path, "large")
 
 
 _opening = Lock()

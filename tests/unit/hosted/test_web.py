@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import ssl
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -43,6 +44,18 @@ async def test_an_answer_is_bounded() -> None:
     assert await read(Answers(MAX_BETWEEN_BYTES // len(PIECE), content_type="text/event-stream"))
     with pytest.raises(httpx2.ReadError, match="between two questions"):
         await read(Answers(MAX_BETWEEN_BYTES // len(PIECE) + 1, content_type="text/event-stream"))
+
+
+def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for each connection: a client that names a server with other headers each time would hold up all others."""
+    reads: list[object] = []
+    create = ssl.create_default_context
+    monkeypatch.setattr(
+        ssl, "create_default_context", lambda *given, **named: reads.append(1) or create(*given, **named)
+    )
+    for _ in range(3):
+        Bounded(URL)
+    assert len(reads) <= 1
 
 
 async def test_what_is_compressed_is_not_read() -> None:

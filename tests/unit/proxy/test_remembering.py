@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from dataclasses import replace
@@ -96,6 +97,26 @@ async def test_a_turn_that_refers_to_nothing_waits_for_nothing(remembering: Reme
     sent = json.loads(flow.request.raw_content or b"")["messages"]
     assert [message["content"] for message in sent] == ["Hello", "Fine.", "More"]
     assert again["previous_response_id"] == first["id"]
+
+
+async def test_a_large_body_is_searched_in_pieces(remembering: Remembering) -> None:
+    """Fifteen megabytes that nearly look like references take a tenth of a second, in which other work continues."""
+    body = b'{"input":"' + b'\\"pr' * 3_750_000 + b'"}'
+    flow, exchange, waits = begun(remembering, body)
+    assert waits
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    other = asyncio.create_task(others())
+    await remembering.recall(flow, exchange)
+    other.cancel()
+    assert flow.response is None
+    assert turns > 50
 
 
 async def test_words_that_only_look_like_references(remembering: Remembering) -> None:

@@ -9,7 +9,9 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +95,30 @@ def test_a_crew_keeps_what_is_huge_apart(monkeypatch: pytest.MonkeyPatch) -> Non
     """Large jobs do not queue behind huge ones."""
 
     async def name(self: Worker, job: RequestJob) -> Any:
-        return self._threads._thread_name_prefix
+        return self.name
 
     monkeypatch.setattr(Worker, "run", name)
     at_work = Work(has_workers=True)
-    assert asyncio.run(at_work.do(job(bytes(KEEP_BYTES // 2)))) == "toolsim-large"
-    assert asyncio.run(at_work.do(job(bytes(KEEP_BYTES + 1)))) == "toolsim-huge"
+    assert asyncio.run(at_work.do(job(bytes(KEEP_BYTES // 2)))) == "large"
+    assert asyncio.run(at_work.do(job(bytes(KEEP_BYTES + 1)))) == "huge"
     at_work.stop()
+
+
+async def test_owners_take_turns(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job comes after at most one of another client's jobs, not after all that were there before it."""
+    go, done = threading.Event(), list[str]()
+
+    def run_later(self: Worker, job: RequestJob) -> Done:
+        go.wait(60)
+        done.append(job.owner)
+        return Done(job.report)
+
+    monkeypatch.setattr(Worker, "_run", run_later)
+    waiting = [asyncio.create_task(one.run(replace(job(), owner=owner))) for owner in ("many",) * 18 + ("one",)]
+    await asyncio.sleep(0)
+    go.set()
+    await asyncio.gather(*waiting)
+    assert done.index("one") <= 2
 
 
 def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,20 @@ async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pyte
     await store.close()
 
 
+async def test_a_large_write_holds_up_no_small_one(tmp_path: Path) -> None:
+    """While a client's large value waits for the disk, others store theirs."""
+    store, go = SqliteStore(tmp_path / "store", Bounds()), threading.Event()
+    await store.put("a", [Record("first", b"1")])
+    slow = asyncio.create_task(store._hauler.run(lambda _: go.wait(60), "a"))
+    large = asyncio.create_task(store.put("a", [Record("large", bytes(2 << 20))]))
+    await store.put("b", [Record("small", b"1")])
+    assert not large.done()
+    go.set()
+    await asyncio.gather(slow, large)
+    assert len((await store.chain("a", "large", 4 << 20))[0].value) == 2 << 20
+    await store.close()
+
+
 async def test_closing_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that hangs is given up: what is queued is not written any more, and each caller gets an error."""
     monkeypatch.setattr(sqlite, "SECONDS", 0.1)
@@ -134,7 +148,7 @@ async def test_a_full_disk_is_an_error_and_the_next_write_works(tmp_path: Path) 
     await store.put("p", [Record("x", b"1")])
     await store._writer.run(lambda base: base.execute("PRAGMA max_page_count = 1").fetchall())
     with pytest.raises(StoreError, match="full"):
-        await store.put("p", [Record("small", b"1"), Record("large", bytes(1 << 20))])
+        await store.put("p", [Record("small", b"1"), Record("large", bytes(1 << 19))])
     assert await store.chain("p", "small", MANY) == []
     assert len(await store.chain("p", "x", MANY)) == 1
     await store._writer.run(lambda base: base.execute("PRAGMA max_page_count = 100000").fetchall())

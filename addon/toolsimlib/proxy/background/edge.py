@@ -125,12 +125,13 @@ class BackgroundAnswers:
         data, encoding = remembered.received, remembered.encoding
         if remembered.body is not None:
             data, encoding = remembered.body, ""
-        made = await self._do(BackgroundJob(api.name, encoding, data, limit, remembered.kept, Report()))
+        owner = remembered.partition
+        made = await self._do(BackgroundJob(api.name, encoding, data, limit, remembered.kept, Report(), owner))
         if made.error is not None:
             return made.error
         # Report an error in the request now, not as a failed answer.
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
-        job = RequestJob(api.name, request.path, "", made.body, limit, once, mode, Report(), is_round=True)
+        job = RequestJob(api.name, request.path, "", made.body, limit, once, mode, Report(), owner, is_round=True)
         if (error := (await self._do(job)).error) is not None:
             return error
         own, names = (remembered.own, remembered.names) if remembered.own is not None else (made.own, made.names or ())
@@ -175,7 +176,8 @@ class BackgroundAnswers:
             entry = await self._ledger.read(partition, id)
             if entry is None:
                 return False
-            done = await self._do(PageJob(replace(call, state=entry.state), entry.value, Report()))
+            job = PageJob(replace(call, state=entry.state), entry.value, Report(), owner=partition)
+            done = await self._do(job)
             if done.error is not None or done.change is None:
                 return done.error or done.body
             _, value = done.change

@@ -18,6 +18,7 @@ from toolsimlib.wire.responses.kept import (
     appended,
     items_of,
     mentions_kept,
+    pieces,
     references,
     resolve,
     with_outcome,
@@ -233,3 +234,12 @@ def test_an_answer_is_no_conversation(end: bytes) -> None:
 def test_what_may_refer_to_something(body: bytes, expected: bool) -> None:
     """Only such a request must be read twice."""
     assert mentions_kept(body) is expected
+
+
+@pytest.mark.parametrize("name", ["previous_response_id", "conversation", "item_reference", "background"])
+def test_it_is_found_in_pieces(name: str) -> None:
+    """Wherever a body is cut."""
+    for before in range(100):
+        body = b" " * before + b'"%s":true' % name.encode() + b" " * 50
+        assert any(pieces(body, 40))
+    assert not any(pieces(b"x" * 1_000, 40))
