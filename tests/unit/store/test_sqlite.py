@@ -89,18 +89,19 @@ async def test_a_lock_is_an_error_in_time_and_only_for_writers(tmp_path: Path, m
 
 async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow operation fails, and only so many may wait; it is still completed, and the next one works."""
-    monkeypatch.setattr(sqlite, "SECONDS", 0.1)
-    monkeypatch.setattr(sqlite, "_MAX_WAITING", 3)
+    monkeypatch.setattr(sqlite, "_MAX_WAITING", 2)
     store = SqliteStore(tmp_path / "store", Bounds())
     await store.put("p", [Record("x", b"1")])
-    done = threading.Event()
-    slow = asyncio.create_task(store._writer.run(lambda _: done.wait(60)))
+    monkeypatch.setattr(sqlite, "SECONDS", 0.1)
+    begun, done = threading.Event(), threading.Event()
+    slow = asyncio.create_task(store._writer.run(lambda _: begun.set() or done.wait(60)))
+    await asyncio.to_thread(begun.wait, 60)
     tries = [asyncio.create_task(store.put("p", [Record(id, b"1")])) for id in "abc"]
     results = await asyncio.gather(slow, *tries, return_exceptions=True)
     assert [type(result) for result in results] == [StoreError] * 4
     assert "too many" in str(results[-1])
     done.set()
-    while store._writer._waiting:
+    while store._writer._thread.waiting:
         await asyncio.sleep(0.01)
     monkeypatch.setattr(sqlite, "SECONDS", 60)
     await store.put("p", [Record("z", b"1")])
@@ -124,9 +125,9 @@ async def test_a_large_write_holds_up_no_small_one(tmp_path: Path) -> None:
 
 async def test_closing_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that hangs is given up: what is queued is not written any more, and each caller gets an error."""
-    monkeypatch.setattr(sqlite, "SECONDS", 0.1)
     store = SqliteStore(tmp_path / "store", Bounds())
     await store.put("p", [Record("x", b"1")])
+    monkeypatch.setattr(sqlite, "SECONDS", 0.1)
     done = threading.Event()
     slow = asyncio.create_task(store._writer.run(lambda _: done.wait(60)))
     behind = asyncio.create_task(store.put("p", [Record("y", b"1")]))
