@@ -94,7 +94,12 @@ async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pyte
     await store.put("p", [Record("x", b"1")])
     monkeypatch.setattr(sqlite, "SECONDS", 0.1)
     begun, done = threading.Event(), threading.Event()
-    slow = asyncio.create_task(store._writer.run(lambda _: begun.set() or done.wait(60)))
+
+    def hang(_: object) -> None:
+        begun.set()
+        done.wait(60)
+
+    slow = asyncio.create_task(store._writer.run(hang))
     await asyncio.to_thread(begun.wait, 60)
     tries = [asyncio.create_task(store.put("p", [Record(id, b"1")])) for id in "abc"]
     results = await asyncio.gather(slow, *tries, return_exceptions=True)
