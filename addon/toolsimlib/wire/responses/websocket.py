@@ -48,6 +48,16 @@ MAX_LANE_NAME = 256
 MAX_WAITING = 64
 """Requests of one connection that wait for their turn."""
 
+MAX_VALUES = 250_000
+"""Values in one message, about: it is read on the event loop, which many small ones would hold up for seconds."""
+_COUNTED_CHARS = 1024 * 1024
+
+TOO_MANY_VALUES = ApiError(
+    f"The message has too many values: expected at most {MAX_VALUES}. Send it over HTTP.",
+    "invalid_request_error",
+    "request_too_large",
+    status=413,
+)
 TOO_MANY_LANES = ApiError(
     f"Too many values of 'stream_id' on this connection: expected at most {MAX_LANES}.",
     "invalid_request_error",
@@ -100,17 +110,17 @@ class BadMessage(Exception):
 
 def read_message(text: str) -> Message:
     """Read a message. Raises BadMessage."""
+    if len(text) > _COUNTED_CHARS and sum(map(text.count, ",[{")) > MAX_VALUES:
+        raise BadMessage(TOO_MANY_VALUES)
     document = read_body(text.encode("utf-8", "replace"))
     if document is None:
         raise BadMessage(BadRequest("The message is not a JSON object.", code="invalid_json").error)
     lane = document.get("stream_id")
     try:
         lane = optional(document, "stream_id", str) or ""
-        if len(lane) > MAX_LANE_NAME:
-            lane, message = (
-                "",
-                f"Invalid 'stream_id': expected at most {MAX_LANE_NAME} characters, but got {len(lane)}.",
-            )
+        if (length := len(lane)) > MAX_LANE_NAME:
+            lane = ""
+            message = f"Invalid 'stream_id': expected at most {MAX_LANE_NAME} characters, but got {length}."
             raise BadRequest(message, "stream_id", "string_above_max_length")
         kind = string(document.get("type"))
         body = {key: value for key, value in document.items() if key not in ("type", "stream_id", "generate")}

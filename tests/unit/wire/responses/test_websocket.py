@@ -139,6 +139,7 @@ def test_a_whole_response_is_a_terminal_event() -> None:
         (create(stream_id=5), "stream_id", ""),
         (create(stream_id="x" * 257), "stream_id", ""),
         ("[" * 100_000, None, ""),
+        (create(input=[[]] * 600_000), None, ""),
         (create(background=True, stream_id="a"), "background", "a"),
         (create(generate="no"), "generate", ""),
     ],
