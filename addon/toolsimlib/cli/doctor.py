@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from toolsimlib.cli.probe import Answer, Unreachable, ask
 from toolsimlib.cli.usage import DEFAULT_PORT
 from toolsimlib.command_line import UsageError
 from toolsimlib.proxy.address import is_loopback, parse_url
-from toolsimlib.proxy.reporting.log_line import printable
+from toolsimlib.proxy.reporting.log_line import listed, printable
 from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
 from toolsimlib.wire.json_fields import mapping, mappings, string
 
@@ -57,7 +57,9 @@ def main(args: Namespace) -> int:
         found = examine(args.url.rstrip("/"), key)
         model = args.model or (found.models[0] if found.models else "")
         if args.model and found.models and args.model not in found.models:
-            raise _Sick(f"{found.url} has no model {args.model}; there are {_some(found.models)}")
+            raise _Sick(
+                f"{found.url} has no model {args.model}; there are {listed(found.models, _MAX_SHOWN, _MAX_CHARS)}"
+            )
         calls = calls_by_itself(found, model, key) if model else "not asked: it names no model; try --model NAME"
     except _Sick as sick:
         print(f"toolsim doctor: {sick}", file=sys.stderr)
@@ -65,7 +67,7 @@ def main(args: Namespace) -> int:
     native = calls.startswith("yes")
     print(f"{found.url} is up")
     print(f"  APIs         {', '.join(api.name for api in found.apis)}")
-    print(f"  models       {_some(found.models) or 'it names none'}")
+    print(f"  models       {listed(found.models, _MAX_SHOWN, _MAX_CHARS) or 'it names none'}")
     print(f"  key          {f'that of {args.key_env}; clients send it' if key else 'none is wanted'}")
     print(f"  calls tools  {f'{model}: ' if model else ''}{calls}")
     if native:
@@ -182,8 +184,3 @@ def _contents(body: Mapping[str, Any]) -> tuple[list[str], str]:
             calls.append(string(item.get("name")))
         texts += [string(part.get("text")) for part in mappings(item.get("content"))]
     return calls, "".join(texts)
-
-
-def _some(models: Sequence[str]) -> str:
-    shown = ", ".join(printable(model, _MAX_CHARS) for model in models[:_MAX_SHOWN])
-    return shown + (f" and {len(models) - _MAX_SHOWN} more" if len(models) > _MAX_SHOWN else "")

@@ -44,10 +44,6 @@ class Topic:
         return f"#{conversation} turn {self.turn}" + (f" step {self.step}" if self.step > 1 else "")
 
 
-PLACE = re.compile(r"#\d+ turn \d+(?: step \d+)?$")
-"""Matches what ``Topic.where`` returns, at the end of a line."""
-
-
 def topic_of(items: Sequence[Item]) -> Topic:
     """Return what a request with these items is about."""
     turn, step, words = 0, 1, ""

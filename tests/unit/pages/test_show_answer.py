@@ -204,7 +204,7 @@ def test_all_text_is_on_the_page(parts):
 @pytest.mark.slow
 def test_linear():
     """A body of some megabytes takes a moment, whatever it contains."""
-    began = time.monotonic()
+    began = time.process_time()
     for text in ("x" * 2_000_000, "\n" * 2_000_000, "<tool_call>" * 200_000, CALL * 20_000, " " * 2_000_000 + "x"):
         show_answer(json.dumps({"choices": [{"message": {"content": text}}]}).encode(), AnswerFacts())
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20

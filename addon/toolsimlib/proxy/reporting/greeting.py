@@ -20,7 +20,7 @@ from toolsimlib.proxy.address import is_loopback, url_host
 from toolsimlib.proxy.builtin import BuiltinBackend
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.reporting.log import FIELDS
-from toolsimlib.proxy.reporting.log_line import printable
+from toolsimlib.proxy.reporting.log_line import listed, printable
 from toolsimlib.proxy.reporting.unreachable import reason
 from toolsimlib.proxy.route import METRICS, MODELS
 from toolsimlib.version import __version__
@@ -86,7 +86,7 @@ class Greeting:
         if isinstance(models, str):
             logger.warning("the backend: %s", models)
         elif models:
-            logger.info("models: %s", _some(models))
+            logger.info("models: %s", listed(models, _MAX_SHOWN, _MAX_LINE_CHARS))
 
 
 async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
@@ -185,8 +185,3 @@ def _listeners() -> list[tuple[str, int]]:
         # Without a host mitmproxy listens on IPv4 and IPv6: naming one of the two is enough.
         ports.setdefault(port, host)
     return [(host, port) for port, host in ports.items()]
-
-
-def _some(models: Sequence[str]) -> str:
-    shown = ", ".join(printable(model, _MAX_LINE_CHARS) for model in models[:_MAX_SHOWN])
-    return shown + (f" and {len(models) - _MAX_SHOWN} more" if len(models) > _MAX_SHOWN else "")

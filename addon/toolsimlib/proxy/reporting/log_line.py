@@ -13,7 +13,7 @@ values never appear.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from toolsimlib.proxy.reporting import summary
 from toolsimlib.report import Report, code_of
@@ -50,15 +50,15 @@ def _way(report: Report) -> str:
 def _outcome(report: Report, status: int | None, problem: str, *, is_ours: bool) -> Iterator[str]:
     failed = status is not None and (status >= 400 or bool(report.error) or bool(report.strict_failures))
     if report.calls:
-        yield f"{len(report.calls)} call{'s' * (len(report.calls) > 1)} {_names(report.calls)}"
+        yield f"{len(report.calls)} call{'s' * (len(report.calls) > 1)} {listed(report.calls)}"
     elif status is not None and not failed:
         yield _without_call(report, is_ours=is_ours)
     yield from _findings(report)
     yield from summary.remedies(report)
     if report.repairs:
-        yield f"repaired {_names(sorted({repair.partition(':')[2] or repair for repair in report.repairs}))}"
+        yield f"repaired {listed(sorted({repair.partition(':')[2] or repair for repair in report.repairs}))}"
     if report.asked_again:
-        yield f"asked again {_names(report.asked_again)}"
+        yield f"asked again {listed(report.asked_again)}"
     if report.rounds > 1:
         yield f"{report.rounds} rounds"
     if report.round:
@@ -91,6 +91,7 @@ def _findings(report: Report) -> Iterator[str]:
         yield printable(problem, _MAX_PROBLEM_CHARS)
 
 
-def _names(names: list[str]) -> str:
-    shown = ", ".join(printable(name, _MAX_NAME_CHARS) for name in names[:_MAX_NAMES])
-    return shown + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")
+def listed(names: Sequence[str], most: int = _MAX_NAMES, most_chars: int = _MAX_NAME_CHARS) -> str:
+    """Return the first names, and how many more there are."""
+    shown = ", ".join(printable(name, most_chars) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
