@@ -26,7 +26,7 @@ from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT, Imple
 
 from toolsimlib.hosted import web
 from toolsimlib.hosted.catalogue import MAX_TOOLS, RemoteTool, remote_tool
-from toolsimlib.hosted.fair import Asker, Turns
+from toolsimlib.hosted.fair import NOBODY, Asker, Turns
 from toolsimlib.hosted.outcome import Outcome, failed, result
 from toolsimlib.hosted.servers import Server
 from toolsimlib.hosted.stdio import run_server
@@ -42,7 +42,6 @@ _MAX_PAUSE = 60.0
 # The client's error codes if it is not the tool that failed.
 _BROKEN = (CONNECTION_CLOSED, REQUEST_TIMEOUT, INVALID_REQUEST)
 _MAX_WORDS = 300
-_NOBODY = Asker()
 
 
 class ServerFailed(Exception):
@@ -70,13 +69,13 @@ class Connection:
         """Whether requests are in flight."""
         return self._asking > 0
 
-    async def tools(self, who: Asker = _NOBODY) -> tuple[RemoteTool, ...]:
+    async def tools(self, who: Asker = NOBODY) -> tuple[RemoteTool, ...]:
         """Return the server's tools, which are listed once per connection. Raises ServerFailed."""
         if self._tools is None or self._life is None or self._life.is_over:
             self._tools = await self._asked(self._listed, who)
         return self._tools
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker = _NOBODY) -> Outcome:
+    async def call(self, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker = NOBODY) -> Outcome:
         """Call a tool; ``limit``: bytes of its output. Never raises, whatever the server does."""
 
         async def called(client: Client) -> Outcome:

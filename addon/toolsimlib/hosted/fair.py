@@ -20,6 +20,9 @@ class Asker(NamedTuple):
     answer: str = ""
 
 
+NOBODY = Asker()
+
+
 class Turns:
     """One turn at a time."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from toolsimlib.hosted.fair import Asker
+from toolsimlib.hosted.fair import NOBODY, Asker
 from toolsimlib.hosted.outcome import Outcome, failed
 from toolsimlib.hosted.servers import Server
 
@@ -24,7 +24,6 @@ MAX_CONNECTIONS = 32
 MAX_OF_ONE = 8
 """How many of them one client may have."""
 IDLE_SECONDS = 300.0
-_NOBODY = Asker()
 
 MISSING = "the package 'mcp' is missing: pip install 'mitmproxy-toolsim[mcp]'"
 
@@ -49,12 +48,12 @@ class Pool:
         self._owners: dict[Server, str] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def tools(self, server: Server, who: Asker = _NOBODY) -> tuple[RemoteTool, ...]:
+    async def tools(self, server: Server, who: Asker = NOBODY) -> tuple[RemoteTool, ...]:
         """Return the tools of a server. Raises an exception whose message, safe for anyone to read, says why not."""
         return await (await self._connection(server, who.owner)).tools(who)
 
     async def call(
-        self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker = _NOBODY
+        self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker = NOBODY
     ) -> Outcome:
         """Call a tool of a server; ``limit``: bytes of its output."""
         try:

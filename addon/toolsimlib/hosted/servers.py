@@ -96,7 +96,7 @@ def read_file(text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
     """Read the operator's file. Raises ValueError, whose message quotes no value of the file."""
     document = parse_object(text.encode())
     if document is None:
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     declared = document.get("mcpServers", document.get("servers"))
     if not isinstance(declared, dict):
         raise ValueError('expected an object "mcpServers", which has a member for each server')

@@ -20,7 +20,7 @@ need it to the runner, and only those; all others go to the backend directly, an
    ends where the model is asked again, with an error that says so.
 4. What was emitted stays. Only what was held back is asked for again (``response/retry.py``), and the rest of the
    answer follows. A stream and a whole answer are the same, since both take this path.
-5. The model is shown its own words and a record of what was wrong (``words.py``), as a further turn of the
+5. The model is shown its own words and a record of what was wrong (``course.reply_to``), as a further turn of the
    conversation: the record is alone in the last message, where no text of the client and no tool output ever
    appears, and its values are JSON on one line, so that nothing quoted in them can break out.
 6. Everything is bounded: the number of rounds in all and for each reason, the time and the text (``course.py``). If no

@@ -26,11 +26,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolsimlib.conversation import ClientRequest
-from toolsimlib.loop.words import reply_to, words_of
 from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Policy
 from toolsimlib.request.names_first import looked_up, only_named
+from toolsimlib.request.record import error_record
 from toolsimlib.request.rewrite import calls_freely, is_after_outputs, tools_on_offer
-from toolsimlib.response.retry import CALL_FAULTS, EMPTY_ANSWER, SECOND_OPINION, Retry
+from toolsimlib.response.retry import CALL_FAULTS, CUT_OFF, EMPTY_ANSWER, NO_CALL, SECOND_OPINION, Retry
 from toolsimlib.response.verdict import UNKNOWN_TOOL
 from toolsimlib.wire.dialect import Api
 
@@ -38,6 +38,17 @@ _NOT_OF_TOOLS = (401, 402, 403, 404, 408, 429)
 """Errors that a request without tools would get too: about the key, the quota, the model, a timeout."""
 _MAX_FINDS = 3
 """How often a model may look up tools within one answer; then it is shown all of them."""
+
+_ANEW = "That call was not made. Write it again from its beginning, whole and corrected, and nothing else."
+_GO_ON = (
+    "Your answer was cut off inside a call. Go on with it from the very character at which it ends, and write nothing"
+    " else."
+)
+_CALL = "Call a tool now, and write nothing else."
+_DONE = " The calls before it were made: do not repeat them."
+
+NOTHING = "(no answer)"
+"""Shown for an answer without words: without it, the record would join the user's own message before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +85,7 @@ def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
     """
     if request.n != 1 or request.body.get("background") is True or request.form.compacts:
         return False
-    asks_for_calls = policy.retry > 0 or policy.unknown_tool == "retry"
-    asks_for_calls = asks_for_calls or policy.falls_back
+    asks_for_calls = policy.retry > 0 or policy.unknown_tool == "retry" or policy.falls_back
     if (asks_for_calls and request.tools) or (policy.fix_empty_final and is_after_outputs(request)):
         return True
     if request.tools and wants_opinion(request, policy):
@@ -193,3 +203,16 @@ class Course:
         if self._policy.catalog_budget and self._finds < _MAX_FINDS:
             asks |= {FIND_TOOLS} if self._finds else {FIND_TOOLS, GUESSED_CALL}
         return asks | {EMPTY_ANSWER} if self._policy.fix_empty_final and not self._has_fixed else asks
+
+
+def words_of(retry: Retry) -> str:
+    """Return what the model wrote, as it is shown."""
+    return retry.words if retry.words.strip() else NOTHING
+
+
+def reply_to(retry: Retry, *, called: bool) -> str:
+    """Return our words to the model; ``called``: there are valid calls."""
+    fault = retry.fault
+    instruction = {CUT_OFF: _GO_ON, NO_CALL: _CALL}.get(fault.reason, _ANEW)
+    record = error_record(fault.reason, fault.name, fault.expected)
+    return f"{record}\n{instruction}{_DONE if called and fault.reason != CUT_OFF else ''}"

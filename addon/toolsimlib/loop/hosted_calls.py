@@ -122,23 +122,19 @@ class HostedCalls:
         self._open: tuple[CallStarted, list[str]] | None = None
         self._words: list[str] = []
         self._pending: list[_Pending] = []
-        self._waits = False
+        self.waits = False
+        """Whether the client has to decide something before the answer continues."""
         self.body = body
 
     @property
     def has_work(self) -> bool:
         """Whether the round that is over holds calls that we run, or that wait for approval."""
-        return bool(self._pending) or self._waits
+        return bool(self._pending) or self.waits
 
     @property
     def tools(self) -> frozenset[str]:
         """The names of the functions that stand for MCP tools in the rounds."""
         return self._catalogue.shown
-
-    @property
-    def waits(self) -> bool:
-        """Whether the client has to decide something before the answer continues."""
-        return self._waits
 
     # -- before the first round
 
@@ -277,7 +273,7 @@ class HostedCalls:
         assert found is not None
         if found.asks and self._api.shows_hosted and self._hosting.desk is None and self._left > 0:
             self._left -= 1
-            self._waits = True
+            self.waits = True
             self._note("ASKED", f"{found.server.label}.{found.tool.name}")
             name = self._hosting.approvals.ask(found.server, found.tool.name, shown, arguments, self._owner)
             return [mcp_items.approval_request(name, found.server.label, found.tool.name, arguments)]
@@ -357,7 +353,7 @@ class HostedCalls:
     async def _called(self, server: Server, item: McpCall) -> Outcome:
         arguments = parse_object(item.arguments.encode("utf-8", "replace")) if item.arguments.strip() else {}
         if arguments is None:
-            outcome = failed("The arguments are no JSON object.")
+            outcome = failed("The arguments are not a JSON object.")
         else:
             limit = self._policy.max_tool_output_bytes
             outcome = await self._hosting.pool.call(server, item.name, arguments, limit, self._asker)

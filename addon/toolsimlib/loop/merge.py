@@ -44,7 +44,8 @@ class Merger:
     def __init__(self, *, text_follows_calls: bool, max_calls: int = 0) -> None:
         self._text_follows_calls = text_follows_calls
         self._max_calls = max_calls
-        self._is_opened = False
+        self.is_opened = False
+        """Whether the answer has started."""
         self._usage: Usage | None = None
         self._is_later = False  # Whether this is a further round.
         self._number = 0  # Of the last call that was emitted.
@@ -60,11 +61,6 @@ class Merger:
         """Characters that were emitted."""
         self.has_emitted = False
         """Whether anything of this round was emitted."""
-
-    @property
-    def is_opened(self) -> bool:
-        """Whether the answer has started."""
-        return self._is_opened
 
     @property
     def called(self) -> bool:
@@ -96,9 +92,9 @@ class Merger:
         """Return what is emitted for one event of the round."""
         match event:
             case Opened():
-                if self._is_opened:
+                if self.is_opened:
                     return []
-                self._is_opened = True
+                self.is_opened = True
                 return [event]
             case TextDelta():
                 return self._text(event)

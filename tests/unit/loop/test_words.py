@@ -1,8 +1,10 @@
+"""Our words to the model about what it wrote."""
+
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.loop.words import NOTHING, reply_to, words_of
+from toolsimlib.loop.course import NOTHING, reply_to, words_of
 from toolsimlib.request.record import is_error_record
 from toolsimlib.response.retry import CUT_OFF, NO_CALL, Fault, Retry
 

@@ -25,16 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from toolsimlib.backends.codex.errors import RpcError, Unavailable, child_died
-from toolsimlib.backends.codex.jsonrpc import (
-    ErrorResponse,
-    Message,
-    Notification,
-    Peer,
-    Request,
-    Response,
-    Unparsable,
-)
+from toolsimlib.backends.codex.jsonrpc import Notification, Peer
 from toolsimlib.errors import ApiError
+from toolsimlib.wire.json_codec import parse_object
+from toolsimlib.wire.json_fields import mapping
 
 logger = logging.getLogger(__name__)
 
@@ -151,8 +145,8 @@ class Child(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Receive messages (1) or log lines (2)."""
         if fd == 1:
-            for message in self._peer.feed(data):
-                self._dispatch(message)
+            for line in self._peer.feed(data):
+                self._dispatch(line)
             return
         *lines, self._stderr_tail = (self._stderr_tail + data)[-MAX_STDERR_TAIL_BYTES:].split(b"\n")
         for line in lines:
@@ -176,23 +170,26 @@ class Child(asyncio.SubprocessProtocol):
 
     # -- inside
 
-    def _dispatch(self, message: Message) -> None:
+    def _dispatch(self, line: bytes) -> None:
+        """Take a line of the child's; any bytes."""
+        message = parse_object(line) or {}
+        params = mapping(message.get("params"))
         match message:
-            case Response(id=number, result=result):
-                if (future := self._take_pending(number)) is not None:
-                    future.set_result(result)
-            case ErrorResponse(id=number):
-                if (future := self._take_pending(number)) is not None:
-                    future.set_exception(RpcError(message.code, message.message))
-            case Notification(params=params):
-                queue = self._threads.get(str(params.get("threadId")))
-                if queue is not None:
-                    queue.put_nowait(message)
-            case Request():
+            case {"method": str(method), "id": int() | str() as number}:
                 # Approvals, elicitations, tool calls: a text model has no use for them.
-                logger.debug("codex asked for %s; refused", message.method)
-                self._stdin.write(self._peer.refuse(message, "toolsim runs Codex as a text model only"))
-            case Unparsable(line=line):
+                logger.debug("codex asked for %s; refused", method)
+                self._stdin.write(self._peer.refuse(number, "toolsim runs Codex as a text model only"))
+            case {"method": str(method)}:
+                if (queue := self._threads.get(str(params.get("threadId")))) is not None:
+                    queue.put_nowait(Notification(method, params))
+            case {"id": int(number), "error": {"code": int(code), "message": str(text)}}:
+                if (future := self._take_pending(number)) is not None:
+                    future.set_exception(RpcError(code, text))
+            case {"id": int(number), "result": result}:
+                if (future := self._take_pending(number)) is not None:
+                    future.set_result(mapping(result))
+            case _:
+                # Some versions and wrappers print log lines among the messages.
                 logger.debug("codex wrote a line that is not a message: %.200r", line)
 
     def _take_pending(self, number: int) -> asyncio.Future[Mapping[str, Any]] | None:

@@ -29,7 +29,6 @@ TRANSLATE = tool("translate", {"target_language": STRING, "text": STRING})
 FLIGHTS = tool("find_flights", {"from": STRING, "to": STRING, "date": {"type": "string", "format": "date"}})
 SEARCH = tool("search_notes", {"query": STRING, "limit": INTEGER}, ["query"])
 PAGE = tool("open_page", {"url": STRING})
-CALCULATE = tool("calculate", {"expression": STRING})
 
 
 @pytest.mark.parametrize(
@@ -52,7 +51,6 @@ CALCULATE = tool("calculate", {"expression": STRING})
             [{"city": city, "unit": "fahrenheit", "days": 3} for city in ("Bonn", "Paris")],
             id="what is said once is for all calls",
         ),
-        pytest.param(WEATHER, "weather in Bonn for three days", [{"city": "Bonn", "days": 3}], id="a number in words"),
         pytest.param(WEATHER, "weather in Bonn for 2.5 days", [{"city": "Bonn"}], id="no fraction for an integer"),
         pytest.param(
             WEATHER, "weather in Bonn in C3PO and 10:30", [{"city": "Bonn"}, {"city": "C3PO"}], id="no number"
@@ -61,10 +59,7 @@ CALCULATE = tool("calculate", {"expression": STRING})
         pytest.param(TAGGED, "in Bonn and Paris", [{"city": "Bonn"}, {"city": "Paris"}], id="required slots first"),
         pytest.param(LIGHTS, "lights in the kitchen", [{"room": "kitchen"}], id="an optional boolean"),
         pytest.param(LIGHTS, "dim lights: kitchen", [{"room": "kitchen"}], id="a phrase behind a colon"),
-        pytest.param(LIGHTS, "lights in the Attic, dimmed", [{"room": "Attic", "dimmed": True}], id="true"),
-        pytest.param(LIGHTS, "lights in the Attic, not dimmed", [{"room": "Attic", "dimmed": False}], id="false"),
         pytest.param(ADD, "Add 2 and 3.5", [{"a": 2, "b": 3.5}], id="numbers in order"),
-        pytest.param(ADD, "Add b = 2 and a = -3", [{"a": -3, "b": 2}], id="numbers by name"),
         pytest.param(SUM, "the sum of 2, 3 and 5", [{"numbers": [2, 3, 5]}], id="an array of numbers is one call"),
         pytest.param(TAG, "tag it 'red' and 'blue'", [{"tags": ["red", "blue"]}], id="an array of strings"),
         pytest.param(NOTE, "note 'A' with 'b and c'", [{"title": "A", "content": "b and c"}], id="quotations in order"),
@@ -84,15 +79,13 @@ CALCULATE = tool("calculate", {"expression": STRING})
             FLIGHTS,
             "flights from Bonn to Paris on 2026-12-24",
             [{"from": "Bonn", "to": "Paris", "date": "2026-12-24"}],
-            id="by the parameters' names",
+            id="names and dates in order",
         ),
-        pytest.param(FLIGHTS, "to Paris tomorrow", [{"from": "from", "to": "Paris", "date": "tomorrow"}], id="a date"),
         pytest.param(SEARCH, "notes about bees and honey", [{"query": "bees and honey"}], id="free text is one phrase"),
         pytest.param(SEARCH, "notes for the Bonn trip", [{"query": "the Bonn trip"}], id="free text takes no names"),
         pytest.param(SEARCH, "notes: bees, limit 5", [{"query": "bees, limit", "limit": 5}], id="a number beside it"),
         pytest.param(SEARCH, "search my notes", [{"query": "search my notes"}], id="else the sentence"),
         pytest.param(PAGE, "open https://example.com/a?b=1.", [{"url": "https://example.com/a?b=1"}], id="a URL"),
-        pytest.param(CALCULATE, "Calculate 12 * (7 + 1)", [{"expression": "12 * (7 + 1)"}], id="a sum"),
     ],
 )
 def test_each_rule(wanted: Tool, text: str, expected: list[dict[str, Any]]) -> None:
