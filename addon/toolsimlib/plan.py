@@ -142,7 +142,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredAs:
     """A request at a proxy with a store: its answer is stored under ``id``, unless it has ``store: false``.
 
     ``echo``: fields that the answer repeats from the original request, before its references were resolved.

@@ -1,6 +1,6 @@
 """Calls that wait for approval.
 
-1. What was asked about is what gets approved: tool, arguments and server are kept here, and nothing that a client
+1. What was asked about is what gets approved: tool, arguments and server are stored here, and nothing that a client
    echoes is trusted. An id carries no information, and cannot be guessed.
 2. An id is valid for one decision, for a limited time, and only for the client that was asked: with another key for the
    proxy or the backend it is not found.
@@ -46,7 +46,7 @@ class Approvals:
         self._asked: Shares[Asked] = Shares(MAX_WAITING, MAX_WAITING)
 
     def ask(self, server: Server, tool: str, shown: str, arguments: str, owner: str) -> str:
-        """Keep a call; return the id by which it is approved."""
+        """Store a call; return the id by which it is approved."""
         name = f"mcpr_{secrets.token_hex(24)}"
         asked = Asked(server, tool, shown, arguments, owner, self._clock() + MAX_SECONDS)
         self._asked.put(name.encode(), asked, owner)

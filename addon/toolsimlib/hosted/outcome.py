@@ -64,11 +64,11 @@ def result(parts: Iterable[Mapping[str, Any]], structured: Any, *, is_error: boo
 
 def _text(part: Mapping[str, Any]) -> str:
     resource = part.get("resource")
-    held = resource if isinstance(resource, Mapping) else part
-    if isinstance(text := held.get("text"), str):
+    content = resource if isinstance(resource, Mapping) else part
+    if isinstance(text := content.get("text"), str):
         return text
     if isinstance(uri := part.get("uri"), str):
         return f"[resource {uri}]"
-    data = held.get("data", held.get("blob"))
+    data = content.get("data", content.get("blob"))
     size = len(data) * 3 // 4 if isinstance(data, str) else 0
-    return f"[{str(part.get('type'))[:40]} {str(held.get('mimeType', ''))[:80]}, {size} bytes]"
+    return f"[{str(part.get('type'))[:40]} {str(content.get('mimeType', ''))[:80]}, {size} bytes]"

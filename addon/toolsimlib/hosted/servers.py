@@ -190,8 +190,9 @@ def _free(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
             always = _filter(given["always"], f"{param}.always") if given.get("always") is not None else NONE
             if always.names is None:
                 raise BadRequest(f"Invalid '{param}.always': expected tool_names.", f"{param}.always")
-            kept = None if never.names is None else never.names - (always.names or frozenset())
-            return (replace(never, names=kept),)
+            if never.names is not None:
+                never = replace(never, names=never.names - always.names)
+            return (never,)
         case other:
             raise BadRequest(f"Invalid '{param}': expected always, never or filters, got {str(other)[:40]!r}.", param)
 

@@ -36,7 +36,7 @@ MAX_BETWEEN_MESSAGES = 2_000
 _PIECE = 64 * 1024
 _END_SECONDS = 1.0
 _DRAIN_SECONDS = 0.3
-_KEPT_WORDS = 2_000
+_MAX_WORDS = 2_000
 
 Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 Outgoing = MemoryObjectReceiveStream[SessionMessage]
@@ -233,6 +233,6 @@ async def _speak(process: Process, outgoing: Outgoing, incoming: Incoming, meter
 async def _last_words(process: Process, log: Callable[[str], None]) -> None:
     words = b""
     while data := await process.stderr.read(_PIECE):
-        words = (words + data)[-_KEPT_WORDS:]
+        words = (words + data)[-_MAX_WORDS:]
     if words.strip():
         log(words.decode("utf-8", "replace"))

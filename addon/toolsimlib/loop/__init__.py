@@ -18,7 +18,7 @@ need it to the runner, and only those; all others go to the backend directly, an
 3. Rounds arrive as events (``ClientEvent``), not as bytes: one writer writes the events of all rounds, with one id, one
    event count and one numbering of items and calls (``merge.py``). The answer of a single round, as its flow shows it,
    ends where the model is asked again, with an error that says so.
-4. What was emitted stays. Only what was held back is asked for again (``response/retry.py``), and the rest of the
+4. What was emitted stays. Only what was withheld is asked for again (``response/retry.py``), and the rest of the
    answer follows. A stream and a whole answer are the same, since both take this path.
 5. The model is shown its own words and a record of what was wrong (``course.reply_to``), as a further turn of the
    conversation: the record is alone in the last message, where no text of the client and no tool output ever

@@ -1,7 +1,7 @@
 """The calls that a client was not shown, for its next requests.
 
 A chat message has no place for calls of tools that the client does not run: the client gets only the words, and sends
-only these back. The model would not know what it had found out. So the calls of an answer are kept here, and inserted
+only these back. The model would not know what it had found out. So the calls of an answer are stored here, and inserted
 before that answer when its conversation continues.
 
 An answer is identified by all messages before it, its owner, the servers that they named, and its own words and calls:
@@ -24,15 +24,15 @@ class Hidden:
     """Calls with their outputs, by the answer that they led to."""
 
     def __init__(self) -> None:
-        self._kept: Shares[tuple[Called, ...]] = Shares(MAX_ANSWERS, MAX_BYTES)
+        self._calls: Shares[tuple[Called, ...]] = Shares(MAX_ANSWERS, MAX_BYTES)
 
-    def keep(self, answer: bytes, calls: Sequence[Called], owner: str) -> None:
-        """Keep the calls of an answer, in place of those that were kept before."""
-        self._kept.put(answer, tuple(calls), owner, sum(map(_size, calls)))
+    def put(self, answer: bytes, calls: Sequence[Called], owner: str) -> None:
+        """Store the calls of an answer, in place of earlier ones."""
+        self._calls.put(answer, tuple(calls), owner, sum(map(_size, calls)))
 
     def find(self, answer: bytes) -> tuple[Called, ...]:
         """Return the calls that precede an answer."""
-        return self._kept.get(answer) or ()
+        return self._calls.get(answer) or ()
 
 
 def _size(called: Called) -> int:

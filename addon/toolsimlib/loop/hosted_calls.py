@@ -322,7 +322,7 @@ class HostedCalls:
     # -- what the client gets
 
     def emitted(self, event: ClientEvent) -> None:
-        """Note an event of the answer; at its end, keep the calls that the client was not shown."""
+        """Note an event of the answer; at its end, store the calls that the client was not shown."""
         match event:
             case TextDelta():
                 self._said.append(event.text)
@@ -333,7 +333,7 @@ class HostedCalls:
             case Ended() if self._ran and (self._said or self._shown) and self._api.hidden is not None:
                 calls = [(name, "".join(pieces)) for name, pieces in self._shown]
                 answer = self._api.hidden.answer_key(self._conversation, "".join(self._said), calls)
-                self._hosting.hidden.keep(answer, self._ran, self._owner)
+                self._hosting.hidden.put(answer, self._ran, self._owner)
 
     def next_round(self) -> None:
         """Forget what a round collected that is asked again."""

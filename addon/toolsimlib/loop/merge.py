@@ -2,7 +2,7 @@
 
 1. The answer is opened once, by the first round that is answered; its id is the id of the answer.
 2. The numbers of calls continue. A call that an earlier round made is not made again: a model that is asked for the
-   second of two calls often writes both. So a later round's calls are held until they are whole.
+   second of two calls often writes both. So a later round's calls are withheld until they are whole.
 3. Text that follows text of an earlier round starts a paragraph. After calls it is emitted only if the API has a place
    for it.
 4. The tokens of all rounds are added up, as far as backends report them.
@@ -132,11 +132,11 @@ class Merger:
         if isinstance(event, CallDelta):
             self.size += len(event.text)
         self._call.append(event)
-        is_held = bool(self._made or (self._is_later and self._max_calls))
-        out: list[ClientEvent] = [] if is_held else [event]
+        is_withheld = bool(self._made or (self._is_later and self._max_calls))
+        out: list[ClientEvent] = [] if is_withheld else [event]
         if isinstance(event, CallEnded):
             is_whole = event.status == "completed"
-            if not is_held:
+            if not is_withheld:
                 self._is_new()
                 self._is_broken |= not is_whole
             elif is_whole and self._is_new():

@@ -4,8 +4,8 @@ A small model calls whatever tool it is shown, even for a question that the tool
 and the request, in a separate conversation, the same model sometimes notices; asked after its call, in the same
 conversation, it never does (addon/docs/figures.md).
 
-1. From the first call of a turn everything is held until the turn ends: most backends answer one request at a time, so
-   a question asked meanwhile would wait for the turn anyway.
+1. From the first call of a turn everything is withheld until the turn ends: most backends answer one request at a
+   time, so a question asked meanwhile would wait for the turn anyway.
 2. The question is about the tool, not about its arguments. So each tool is asked about once within an answer,
    however often it is called, and an earlier verdict counts in later rounds.
 3. Only a plain no refuses. The call counts if the question fails, is answered in any other way, takes more than
@@ -85,7 +85,7 @@ def _shortened(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """What was held of a round: those events that have ``passed``, and the ``whole`` of them.
+    """What was withheld of a round: those events that have ``passed``, and the ``whole`` of them.
 
     ``refused``: the names of the tools whose calls have not passed; ``calls``: whether other calls have. ``usage``:
     that of the questions.
@@ -109,7 +109,7 @@ class Weighed:
 
 
 class SecondOpinion:
-    """The calls of one answer to ``request``, which are held until the model has been asked about them.
+    """The calls of one answer to ``request``, which are withheld until the model has been asked about them.
 
     ``ask``: asks one round. ``report``: that of the answer. ``patience``: how many seconds a question may take.
     """
@@ -129,37 +129,40 @@ class SecondOpinion:
         self._ask = ask
         self._report = report
         self._patience = patience
-        self._held: list[ClientEvent] = []
+        self._withheld: list[ClientEvent] = []
         self._verdicts: dict[str, bool | None] = {}
         self._usage: Usage | None = None
 
     @property
-    def holds(self) -> bool:
+    def has_withheld(self) -> bool:
         """Whether calls wait for their verdicts."""
-        return bool(self._held)
+        return bool(self._withheld)
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
         """Consume events of a round; return those that pass at once (rule 1)."""
         passed: list[ClientEvent] = []
         for event in events:
-            holds = not isinstance(event, KeepAlive) and (self._held or isinstance(event, CallStarted))
-            (self._held if holds else passed).append(event)
+            may_wait = not isinstance(event, KeepAlive)
+            if may_wait and (self._withheld or isinstance(event, CallStarted)):
+                self._withheld.append(event)
+            else:
+                passed.append(event)
         return passed
 
     def release(self) -> Weighed:
-        """Return what is held unchanged: its round has failed."""
-        held, self._held = self._held, []
-        return Weighed(held, held)
+        """Return what is withheld, unchanged: its round has failed."""
+        withheld, self._withheld = self._withheld, []
+        return Weighed(withheld, withheld)
 
     async def weigh(self, pose: Pose) -> Weighed:
-        """Ask about the calls that are held, and return the outcome."""
-        held, self._held = self._held, []
+        """Ask about the calls that are withheld, and return the outcome."""
+        withheld, self._withheld = self._withheld, []
         passed: list[ClientEvent] = []
         refused: list[str] = []
         # The calls that remain are numbered without a gap.
-        numbers = (event.number for event in held if isinstance(event, CallStarted))
+        numbers = (event.number for event in withheld if isinstance(event, CallStarted))
         calls, tool, arguments = False, None, ""  # ``tool``: that of the refused call that is open, or has just ended.
-        for event in held:
+        for event in withheld:
             match event:
                 case CallStarted() if tool := await self._refused(event, pose):
                     refused.append(event.name)
@@ -173,13 +176,14 @@ class SecondOpinion:
                     pass
                 case TextDelta(text=text) if tool is not None:
                     # In the output mode obsidian-xml a call is followed by its text, which takes time to write.
-                    passed += [] if text.endswith(use_tool_text(tool, arguments)) else [event]
+                    if not text.endswith(use_tool_text(tool, arguments)):
+                        passed.append(event)
                     tool = None
                 case _:
                     passed.append(event)
         self._report.dropped_calls += [entry(SECOND_OPINION, name) for name in refused]
         usage, self._usage = self._usage, None
-        return Weighed(passed, held, refused, calls, usage)
+        return Weighed(passed, withheld, refused, calls, usage)
 
     def stand(self) -> None:
         """Note that the refused calls are emitted after all."""

@@ -140,7 +140,7 @@ class _Answering:
             text_follows_calls=job.api.text_follows_calls or in_words, max_calls=job.policy.tool_block_max
         )
         self._record = ClientRecord(job.api, job.form, job.report)
-        self._held: list[ClientEvent] = []  # Emitted once the answer is opened.
+        self._listed: list[ClientEvent] = []  # Emitted once the answer is opened.
         self._last: Retry | None = None  # Why the current round was asked.
 
     async def events(self) -> AsyncGenerator[ClientEvent | Refused]:
@@ -166,7 +166,7 @@ class _Answering:
                         case _:
                             for out in self._emit(self._passed(event)):
                                 yield out
-            if self._opinion is not None and self._opinion.holds:
+            if self._opinion is not None and self._opinion.has_withheld:
                 released, end = await self._weighed(self._opinion, end)
                 for out in self._emit(released):
                     yield out
@@ -199,7 +199,7 @@ class _Answering:
         job, hosted = self._job, self._hosted
         body, policy, names = job.body, job.policy, frozenset[str]()
         if hosted is not None:
-            self._held = await hosted.prepare()
+            self._listed = await hosted.prepare()
             body, policy, names = hosted.body, hosted.policy, hosted.tools
         self._opinion = _opinion(job)
         if self._opinion is not None:
@@ -217,13 +217,13 @@ class _Answering:
     def _waits(self) -> bool:
         """Whether the end of the round is not that of the answer: calls wait for their outputs or verdicts."""
         has_work = self._hosted is not None and self._hosted.has_work
-        return has_work or (self._opinion is not None and self._opinion.holds)
+        return has_work or (self._opinion is not None and self._opinion.has_withheld)
 
     def _passed(self, event: ClientEvent) -> list[ClientEvent]:
         """Return what an event of the round lets pass."""
         events = [event] if self._hosted is None else self._hosted.take(event)
-        events = [*events, *self._held] if isinstance(event, Opened) else [*self._held, *events]
-        self._held = []
+        events = [*events, *self._listed] if isinstance(event, Opened) else [*self._listed, *events]
+        self._listed = []
         return events if self._opinion is None else self._opinion.take(events)
 
     def _emit(self, events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
@@ -241,7 +241,7 @@ class _Answering:
             self._hosted.emitted(event)
 
     async def _weighed(self, opinion: SecondOpinion, end: _End | None) -> tuple[Sequence[ClientEvent], _End | None]:
-        """Return what is emitted of the calls that were held, and the end of the round, None if it is emitted too."""
+        """Return what is emitted of the withheld calls, and the end of the round, None if it is emitted too."""
         weighed = await opinion.weigh(self._aside) if isinstance(end, Retry | Ended) else opinion.release()
         self._merger.count(weighed.usage)
         if not isinstance(end, Ended) or (self._hosted is not None and self._hosted.has_work):
@@ -302,7 +302,7 @@ class _Answering:
 
 
 def _opinion(job: Job) -> SecondOpinion | None:
-    """Return what holds the calls of an answer and asks about them, None if nothing does."""
+    """Return what withholds the calls of an answer and asks about them, None if nothing does."""
     if job.policy.second_opinion == "off" or not job.body:
         return None
     request = job.api.read(job.body)

@@ -19,7 +19,7 @@ from toolsimlib.events import ClientEvent, Ended, Failed, KeepAlive
 from toolsimlib.loop.runner import TOKEN, Job, Refused, Stream, answer, with_keepalives
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.responses.kept import with_outcome
+from toolsimlib.wire.responses.stored import with_outcome
 from toolsimlib.wire.sse import UNBUFFERED, comment
 
 

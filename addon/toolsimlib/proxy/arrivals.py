@@ -188,7 +188,7 @@ class Arrivals:
         exchange = self._open(flow, owner, report, *features)
         exchange.action = decision.action
         exchange.is_for_builtin = decision.to_builtin
-        if asked is None and api is not None and api.is_kept:
+        if asked is None and api is not None and api.is_storable:
             self._remember(flow, exchange)
         return exchange
 

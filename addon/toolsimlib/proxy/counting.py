@@ -27,7 +27,7 @@ class OtherAction(Feature):
 
     @override
     def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
-        job = replace(job, path=turn_path(job.path), action=self.action, kept=None)
+        job = replace(job, path=turn_path(job.path), action=self.action, stored_as=None)
         policy = job.policy
         if self.action != "input_tokens" or policy.backend == RESPONSES.name or policy.engine not in COUNTING_ENGINES:
             return job

@@ -16,7 +16,7 @@ from typing import Any
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent
 from toolsimlib.pages.topic import Topic, topic_of
-from toolsimlib.plan import AnswerForm, ApiName, Feature, Kept, Plan, Policy
+from toolsimlib.plan import AnswerForm, ApiName, Feature, Plan, Policy, StoredAs
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.report import Report
 from toolsimlib.request.background import in_background
@@ -29,8 +29,8 @@ from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import dump, parse_object, read_body
 from toolsimlib.wire.json_fields import optional
 from toolsimlib.wire.responses.actions import Action, action_path, countable, estimate, remaining, summary_request
-from toolsimlib.wire.responses.kept import Recalled, References, output_names, references, resolve
 from toolsimlib.wire.responses.resources import Call, respond
+from toolsimlib.wire.responses.stored import Recalled, References, output_names, references, resolve
 
 LOOP_BYTES = 32 * 1024
 """Bodies up to this size are rewritten on the event loop: 16 ms at worst; a trip to a worker adds 3 ms."""
@@ -57,7 +57,7 @@ class RequestJob:
     owner: str = ""
     refused: frozenset[tuple[str, Feature]] = frozenset()
     """What the backend has refused before, by model."""
-    kept: Kept | None = None
+    stored_as: StoredAs | None = None
     wants_own: bool = False
     """Whether to return the items of the request for the store, too."""
     is_round: bool = False
@@ -86,7 +86,7 @@ class BackgroundJob:
     encoding: str
     data: bytes
     limit: int
-    kept: Kept
+    stored_as: StoredAs
     report: Report
     owner: str = ""
 
@@ -231,7 +231,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         output_mode=job.output_mode,
         report=job.report,
         refused=job.refused,
-        kept=job.kept,
+        stored_as=job.stored_as,
         is_round=job.is_round,
         is_action=job.action is not None,
     )
@@ -278,7 +278,7 @@ def _in_background(job: BackgroundJob, body: bytes) -> Done:
     document = read_body(body)
     if document is None:
         raise BadRequest("The request body is not a JSON object.")
-    form, asked = in_background(APIS[job.dialect], document, job.kept, job.report)
+    form, asked = in_background(APIS[job.dialect], document, job.stored_as, job.report)
     own, names = _own(document)
     return Done(job.report, body=dump(asked).encode(), own=own, names=names, form=form)
 

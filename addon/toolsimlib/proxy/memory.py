@@ -27,7 +27,7 @@ from typing import override
 from mitmproxy.http import HTTPFlow
 
 from toolsimlib.errors import ApiError
-from toolsimlib.plan import Kept
+from toolsimlib.plan import StoredAs
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.jobs import Done, RequestJob
 from toolsimlib.proxy.reporting.metrics import Family
@@ -35,8 +35,8 @@ from toolsimlib.report import Report
 from toolsimlib.store.opening import Address, open_store
 from toolsimlib.store.record import MAX_TRIES, Conflict, Record, Size, Store, StoreError, TooLarge
 from toolsimlib.wire.json_codec import parse_object
-from toolsimlib.wire.responses.kept import Recalled, References, appended, not_found
 from toolsimlib.wire.responses.resources import Resource
+from toolsimlib.wire.responses.stored import Recalled, References, appended, not_found
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Remembered(Feature):
     """The request's body."""
     encoding: str = ""
     """That of ``received``."""
-    kept: Kept = field(default_factory=lambda: Kept(f"resp_{secrets.token_hex(24)}"))
+    stored_as: StoredAs = field(default_factory=lambda: StoredAs(f"resp_{secrets.token_hex(24)}"))
     references: References = References()
     """What the request refers to."""
     body: bytes | None = None
@@ -88,7 +88,7 @@ class Remembered(Feature):
         if job.action is not None:
             return job
         # The job also returns the request's own items, if nothing has read them yet.
-        return replace(job, kept=self.kept, wants_own=self.own is None)
+        return replace(job, stored_as=self.stored_as, wants_own=self.own is None)
 
     @override
     def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
@@ -180,7 +180,7 @@ class Memory:
             # The store was switched off while the model answered.
             return LOST if references.conversation else False
         value = b'{"response":' + answer + b',"input":' + own + b"}"
-        record = Record(remembered.kept.id, value, references.previous, (*remembered.names, *names))
+        record = Record(remembered.stored_as.id, value, references.previous, (*remembered.names, *names))
         try:
             if references.conversation:
                 await self._add(remembered.partition, references.conversation, record, own, answer)
@@ -319,10 +319,9 @@ def _is_internal(id: str) -> bool:
 
 def partition_of(fields: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the partition of the client that sends these header fields: a one-way hash of its key."""
-    held = [(name, value) for field, value in fields if (name := field.lower()) in _KEY_HEADERS]
-    return _partition(
-        b"\0".join([b", ".join([value for name, value in held if name == header]) for header in _KEY_HEADERS])
-    )
+    keys = [(name, value) for field, value in fields if (name := field.lower()) in _KEY_HEADERS]
+    values = [b", ".join(value for name, value in keys if name == header) for header in _KEY_HEADERS]
+    return _partition(b"\0".join(values))
 
 
 @lru_cache(maxsize=64)

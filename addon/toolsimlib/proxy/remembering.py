@@ -11,7 +11,7 @@ from typing import Any
 from mitmproxy.http import HTTPFlow, Response
 
 from toolsimlib.errors import ApiError, BadRequest
-from toolsimlib.plan import Kept
+from toolsimlib.plan import StoredAs
 from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.exchange import Exchange
@@ -19,8 +19,8 @@ from toolsimlib.proxy.jobs import Done, Job, PageJob, ResolveJob, request_too_la
 from toolsimlib.proxy.memory import UNAVAILABLE, Memory, Remembered
 from toolsimlib.report import Report
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.responses.kept import Recalled, mentions_kept, output_names, pieces, with_outcome
 from toolsimlib.wire.responses.resources import Call, wrong_method
+from toolsimlib.wire.responses.stored import Recalled, may_refer_to_stored, output_names, pieces, with_outcome
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Remembering:
         encoding = request.headers.get("content-encoding", "").strip().lower()
         encoding = "" if encoding == "identity" else encoding
         remembered.received, remembered.encoding = request.raw_content or b"", encoding
-        return bool(encoding) or len(remembered.received) > _AT_ONCE or mentions_kept(remembered.received)
+        return bool(encoding) or len(remembered.received) > _AT_ONCE or may_refer_to_stored(remembered.received)
 
     async def recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """Read what a request refers to; answer it with an error if that fails, for whatever reason."""
@@ -110,7 +110,7 @@ class Remembering:
             flow.response = exchange.refuse(error)
             return
         remembered.body, remembered.own, remembered.names = done.body, done.own, done.names or ()
-        remembered.kept = Kept(remembered.kept.id, done.echo)
+        remembered.stored_as = StoredAs(remembered.stored_as.id, done.echo)
 
     async def store_streamed(self, exchange: Exchange) -> None:
         """Store a streamed answer that is over except for its end, which then reports whether it was stored."""

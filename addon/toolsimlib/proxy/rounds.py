@@ -31,7 +31,7 @@ from toolsimlib.proxy.metadata import NOTE
 from toolsimlib.proxy.mitmproxy12.replayed import FlowHandler, own_flow
 from toolsimlib.proxy.reporting import summary
 from toolsimlib.report import Report, entry
-from toolsimlib.request.rewrite import as_kept, wants_kept
+from toolsimlib.request.rewrite import as_stored, is_to_be_stored
 from toolsimlib.response.retry import Retry
 from toolsimlib.response.rewrite import Listener
 from toolsimlib.wire.dialect import Api
@@ -89,8 +89,8 @@ class Rounds:
             if document is None or not (hosting is not None or api.uses_tools(document)):
                 return None
             request = api.read(document)
-            if memory is not None and wants_kept(document, memory.kept):
-                request = as_kept(request, memory.kept)
+            if memory is not None and is_to_be_stored(document, memory.stored_as):
+                request = as_stored(request, memory.stored_as)
                 document = dict(request.body)
                 body = dump(document).encode()
         except TooLarge:

@@ -26,7 +26,7 @@ from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.recorder import BodyRecorder
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
-from toolsimlib.wire.responses.kept import without_promise
+from toolsimlib.wire.responses.stored import without_promise
 
 SLICE_SECONDS = 0.003
 """How long one stream is rewritten before others continue: processor time, not time on the clock.

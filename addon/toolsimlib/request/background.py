@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import AnswerForm, Kept
+from toolsimlib.plan import AnswerForm, StoredAs
 from toolsimlib.report import Report
-from toolsimlib.request.rewrite import as_kept, read
+from toolsimlib.request.rewrite import as_stored, read
 from toolsimlib.wire.dialect import Api
 
 
 def in_background(
-    client: Api, document: Mapping[str, Any], kept: Kept, report: Report
+    client: Api, document: Mapping[str, Any], stored_as: StoredAs, report: Report
 ) -> tuple[AnswerForm, dict[str, Any]]:
     """Return the form of an answer that is made in the background, and the request to the model.
 
@@ -22,9 +22,9 @@ def in_background(
     BadRequest.
     """
     asked = {key: value for key, value in document.items() if key != "background"}
-    request = as_kept(read(client, asked, report), kept)
+    request = as_stored(read(client, asked, report), stored_as)
     if not request.form.id:
-        message = "'background' needs 'store' to be true: an answer that is not kept cannot be fetched later."
+        message = "'background' needs 'store' to be true: an answer that is not stored cannot be fetched later."
         raise BadRequest(message, "background", "invalid_value")
     form = replace(request.form, echo={**request.form.echo, "background": True})
     return form, {**request.body, "stream": True}

@@ -38,9 +38,9 @@ from toolsimlib.plan import (
     OUTPUT_MODES,
     ApiName,
     Feature,
-    Kept,
     Plan,
     Policy,
+    StoredAs,
     Tool,
     ToolChoice,
 )
@@ -89,14 +89,14 @@ def rewrite_request(
     output_mode: str | None,
     report: Report,
     refused: Collection[tuple[str, Feature]] = (),
-    kept: Kept | None = None,
+    stored_as: StoredAs | None = None,
     is_round: bool = False,
     is_action: bool = False,
 ) -> Rewritten | None:
     """Rewrite a client's request for the backend that ``policy`` names; fills ``report``.
 
     ``dialect``: the client's; ``output_mode``: the client's preference (a header), which overrides the policy's.
-    ``refused``: what the backend has refused before, by model. ``kept``: how to store the answer, None for not at all.
+    ``refused``: what the backend has refused before, by model. ``stored_as``: None if the answer is not stored.
     ``is_round``, ``is_action``: the request is ours whatever it holds: one of several turns, or an action in place of
     one.
     Returns None for a request that is not ours and passes byte for byte: not a JSON object, or one to a backend of the
@@ -109,12 +109,12 @@ def rewrite_request(
         return None
     report.model = string(asked.get("model"))
     report.stream = asked.get("stream") is True
-    if kept is not None and not wants_kept(asked, kept):
-        kept = None
+    if stored_as is not None and not is_to_be_stored(asked, stored_as):
+        stored_as = None
     # Items that only toolsim can read become text, which makes another request of it.
     document = client.spelt_out(asked)
     is_changed = document is not asked
-    must_rewrite = is_round or is_action or is_changed or kept is not None
+    must_rewrite = is_round or is_action or is_changed or stored_as is not None
     if backend is client and not must_rewrite and not _is_ours(client, document, policy):
         return None
     report.client = client.name
@@ -122,8 +122,8 @@ def rewrite_request(
     policy = _with_output_mode(policy, client, output_mode)
     try:
         request = read(client, document, report)
-        if kept is not None:
-            request = as_kept(request, kept)
+        if stored_as is not None:
+            request = as_stored(request, stored_as)
             is_changed = True
         choice = _choice(request, policy)
         if choice is not request.choice:
@@ -162,21 +162,21 @@ def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequ
     return request
 
 
-def wants_kept(document: Mapping[str, Any], kept: Kept) -> bool:
+def is_to_be_stored(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
     """Return whether a request is changed because there is a store: it is to be stored, or refers to stored data."""
-    return bool(kept.echo) or document.get("store") is not False
+    return bool(stored_as.echo) or document.get("store") is not False
 
 
-def as_kept(request: ClientRequest, kept: Kept) -> ClientRequest:
+def as_stored(request: ClientRequest, stored_as: StoredAs) -> ClientRequest:
     """Return a request whose answer is stored here, under our id, and nowhere else. Raises BadRequest."""
     if request.stored_history is not None:
-        raise BadRequest("The request refers to what is kept in a form that cannot be read.", "input")
+        raise BadRequest("The request refers to stored data in a form that cannot be read.", "input")
     if request.body.get("background") is True:
         # The backend would refuse it as well, but blame a ``store`` that the client has not sent.
         message = "'background' cannot be read here: write it without escapes."
         raise BadRequest(message, "background", "unsupported_parameter")
-    echo = {**request.form.echo, **kept.echo}
-    form = replace(request.form, id=kept.id if echo["store"] else "", echo=echo)
+    echo = {**request.form.echo, **stored_as.echo}
+    form = replace(request.form, id=stored_as.id if echo["store"] else "", echo=echo)
     return replace(request, body={**request.body, "store": False}, form=form)
 
 

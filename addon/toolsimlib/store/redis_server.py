@@ -57,22 +57,22 @@ local function add_to(share, whose, more)
 end
 local function forget(member)
   local key = prefix .. 'r:' .. member
-  local held = redis.call('HMGET', key, 'size', 'names')
+  local record = redis.call('HMGET', key, 'size', 'names')
   local whose, id = string.match(member, '^([^:]*):(.*)$')
   redis.call('ZREM', used, member)
   -- What an older toolsim wrote is in no share.
   local is_counted = redis.call('ZREM', prefix .. 'u:' .. whose, member) == 1
-  if not held[1] then return end
+  if not record[1] then return end
   if is_counted then
     add_to('records', whose, -1)
-    add_to('bytes', whose, -tonumber(held[1]))
+    add_to('bytes', whose, -tonumber(record[1]))
   end
-  for _, name in ipairs(cjson.decode(held[2])) do
+  for _, name in ipairs(cjson.decode(record[2])) do
     local pointer = prefix .. 'n:' .. whose .. ':' .. name
     if redis.call('GET', pointer) == id then redis.call('DEL', pointer) end
   end
   redis.call('DEL', key)
-  redis.call('DECRBY', bytes, held[1])
+  redis.call('DECRBY', bytes, record[1])
 end
 local function expire()
   local old = redis.call('ZRANGEBYSCORE', used, '-inf', '(' .. string.format('%.6f', now - seconds), 'LIMIT', 0, 1000)
@@ -89,8 +89,8 @@ _PUT = (
 local max_records, max_bytes, max_chain = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local evicted = expire()
 for id, version in pairs(cjson.decode(ARGV[8])) do
-  local held = redis.call('HGET', prefix .. 'r:' .. member_of(id), 'version') or '0'
-  if tonumber(held) ~= version then return {'conflict', id} end
+  local current = redis.call('HGET', prefix .. 'r:' .. member_of(id), 'version') or '0'
+  if tonumber(current) ~= version then return {'conflict', id} end
 end
 for at = 9, #ARGV, 5 do
   local id, parent, length, names, value = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
@@ -118,18 +118,18 @@ for at = 9, #ARGV, 5 do
   redis.call('INCRBY', bytes, length)
   for _, name in ipairs(cjson.decode(names)) do redis.call('SET', prefix .. 'n:' .. partition .. ':' .. name, id) end
 end
-local held = size()
-while held[1] > max_records or held[2] > max_bytes do
-  local share = prefix .. 'share:' .. (held[1] > max_records and 'records' or 'bytes')
+local total = size()
+while total[1] > max_records or total[2] > max_bytes do
+  local share = prefix .. 'share:' .. (total[1] > max_records and 'records' or 'bytes')
   local largest = redis.call('ZREVRANGE', share, 0, 0)
   local oldest = #largest > 0 and redis.call('ZRANGE', prefix .. 'u:' .. largest[1], 0, 0) or {}
   if #oldest == 0 then oldest = redis.call('ZRANGE', used, 0, 0) end
   if #oldest == 0 then break end
   forget(oldest[1])
   evicted = evicted + 1
-  held = size()
+  total = size()
 end
-return {'put', held[1], held[2], evicted}
+return {'put', total[1], total[2], evicted}
 """
 )
 _CHAIN = (
@@ -141,10 +141,10 @@ while id ~= '' and #found < max_chain do
   if not age then break end
   left = left - redis.call('HSTRLEN', key, 'value')
   if left < 0 then return 'large' end
-  local held = redis.call('HMGET', key, 'value', 'parent', 'version')
-  if not held[1] then break end
-  found[#found + 1] = {id, held[1], held[2], held[3], tostring(age)}
-  id = held[2]
+  local record = redis.call('HMGET', key, 'value', 'parent', 'version')
+  if not record[1] then break end
+  found[#found + 1] = {id, record[1], record[2], record[3], tostring(age)}
+  id = record[2]
 end
 return found
 """
@@ -157,8 +157,8 @@ for at = 5, #ARGV do
   local id = redis.call('GET', prefix .. 'n:' .. partition .. ':' .. ARGV[at])
   local age = id and age_of(id)
   if age then
-    local held = redis.call('HMGET', prefix .. 'r:' .. member_of(id), 'value', 'parent', 'version')
-    if held[1] then found[#found + 1] = {ARGV[at], id, held[1], held[2], held[3], tostring(age)} end
+    local record = redis.call('HMGET', prefix .. 'r:' .. member_of(id), 'value', 'parent', 'version')
+    if record[1] then found[#found + 1] = {ARGV[at], id, record[1], record[2], record[3], tostring(age)} end
   end
 end
 return found

@@ -140,7 +140,7 @@ class Api:
     """The operator's form of its calls."""
     takes_structural_tags: bool
     """Whether the answer format can be a structural tag (of vLLM and SGLang)."""
-    is_kept: bool
+    is_storable: bool
     """Whether later requests can refer to its answers."""
     spelt_out: Callable[[dict[str, Any]], dict[str, Any]]
     """A client's body, with the items that only toolsim can read as text; the very same body if it has none."""
@@ -181,7 +181,7 @@ CHAT = Api(
     text_follows_calls=False,
     output_mode=attrgetter("output_mode"),
     takes_structural_tags=True,
-    is_kept=False,
+    is_storable=False,
     spelt_out=lambda body: body,
     shows_hosted=False,
     hidden=HiddenCalls(chat_hidden.whole_key, chat_hidden.answer_key, chat_hidden.with_hidden),
@@ -207,7 +207,7 @@ RESPONSES = Api(
     text_follows_calls=True,
     output_mode=attrgetter("responses_output_mode"),
     takes_structural_tags=False,
-    is_kept=True,
+    is_storable=True,
     spelt_out=with_summaries,
     shows_hosted=True,
     hidden=None,
@@ -242,7 +242,7 @@ MESSAGES = Api(
     text_follows_calls=False,
     output_mode=lambda policy: "openai-json",
     takes_structural_tags=False,
-    is_kept=False,
+    is_storable=False,
     spelt_out=lambda body: body,
     shows_hosted=False,
     hidden=HiddenCalls(

@@ -13,8 +13,8 @@ def pair(text: str = "x") -> Called:
 def test_calls_are_found_by_their_conversation() -> None:
     """The last that were kept of it; of another there are none."""
     hidden = Hidden()
-    hidden.keep(b"a", [pair("x")], "me")
-    hidden.keep(b"a", [pair("x"), pair("y")], "me")
+    hidden.put(b"a", [pair("x")], "me")
+    hidden.put(b"a", [pair("x"), pair("y")], "me")
     assert hidden.find(b"a") == (pair("x"), pair("y"))
     assert hidden.find(b"b") == ()
 
@@ -23,22 +23,22 @@ def test_there_is_an_end_to_what_is_kept() -> None:
     """In number and in bytes; what is used stays."""
     hidden = Hidden()
     for number in range(MAX_ANSWERS + 1):
-        hidden.keep(str(number).encode(), [pair()], "me")
+        hidden.put(str(number).encode(), [pair()], "me")
         hidden.find(b"0")
     assert hidden.find(b"0")
     assert hidden.find(b"1") == ()
-    hidden.keep(b"large", [pair("x" * (MAX_BYTES - 1_000))], "me")
+    hidden.put(b"large", [pair("x" * (MAX_BYTES - 1_000))], "me")
     assert hidden.find(b"large")
     assert hidden.find(b"2") == ()
-    hidden.keep(b"larger", [pair("x" * MAX_BYTES)], "me")
+    hidden.put(b"larger", [pair("x" * MAX_BYTES)], "me")
     assert hidden.find(b"larger") == ()
 
 
 def test_nobody_pushes_out_another_clients() -> None:
     """Whoever keeps too much loses his own."""
     hidden = Hidden()
-    hidden.keep(b"mine", [pair()], "me")
+    hidden.put(b"mine", [pair()], "me")
     for number in range(MAX_ANSWERS + 10):
-        hidden.keep(str(number).encode(), [pair()], "greedy")
-    hidden.keep(b"large", [pair("x" * (MAX_BYTES - 5_000))], "greedy")
+        hidden.put(str(number).encode(), [pair()], "greedy")
+    hidden.put(b"large", [pair("x" * (MAX_BYTES - 5_000))], "greedy")
     assert hidden.find(b"mine")

@@ -251,9 +251,9 @@ async def weighed(ask: Any, *, patience: float = 60.0, report: Report | None = N
     opinion = SecondOpinion(CHAT.read(body_of("chat", False)), ON, ask, report or Report(), patience=patience)
     assert opinion.take([TextDelta("Well."), *CALL[:1]]) == [TextDelta("Well.")]
     assert opinion.take([KeepAlive(), *CALL[1:]]) == [KeepAlive()]
-    assert opinion.holds
+    assert opinion.has_withheld
     come = await opinion.weigh(lambda *_: Round(2, {}, ON) if poses else None)
-    assert not opinion.holds
+    assert not opinion.has_withheld
     return come
 
 

@@ -8,7 +8,7 @@ import pickle
 from typing import Any
 
 import pytest
-from toolsimlib.plan import AnswerForm, Kept, Plan, Policy
+from toolsimlib.plan import AnswerForm, Plan, Policy, StoredAs
 from toolsimlib.proxy import jobs
 from toolsimlib.proxy.jobs import LOOP_BYTES, AnswerJob, BackgroundJob, Done, Job, RequestJob, is_heavy, run
 from toolsimlib.report import Report
@@ -26,7 +26,7 @@ def answer_job(data: bytes, encoding: str = "", limit: int = 10_000) -> AnswerJo
 
 
 def background_job(data: bytes = b'{"input":"x","background":true}') -> BackgroundJob:
-    return BackgroundJob("responses", "", data, 10_000, Kept("resp_1"), Report())
+    return BackgroundJob("responses", "", data, 10_000, StoredAs("resp_1"), Report())
 
 
 @pytest.mark.parametrize(

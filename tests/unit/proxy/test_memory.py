@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from toolsimlib.errors import ApiError
-from toolsimlib.plan import Kept
+from toolsimlib.plan import StoredAs
 from toolsimlib.proxy.jobs import Done
 from toolsimlib.proxy.memory import LOST, UNAVAILABLE, Memory, Remembered, partition_of
 from toolsimlib.report import Report
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import Bounds, Conflict, Record, Size, StoreError
-from toolsimlib.wire.responses.kept import Recalled, References, items_of
+from toolsimlib.wire.responses.stored import Recalled, References, items_of
 
 MANY = 1 << 20
 ANSWER = json.dumps({"id": "resp_1", "status": "completed", "output": [{"id": "o1"}]}).encode()
@@ -28,7 +28,9 @@ def memory(bounds: Bounds | None = None) -> Memory:
 
 
 def turn(id: str, references: References | None = None) -> Remembered:
-    return Remembered("p", kept=Kept(id), references=references or References(), own=b'[{"id":"i1"}]', names=("i1",))
+    return Remembered(
+        "p", stored_as=StoredAs(id), references=references or References(), own=b'[{"id":"i1"}]', names=("i1",)
+    )
 
 
 async def test_what_was_stored_is_recalled() -> None:

@@ -24,8 +24,8 @@ from toolsimlib.proxy.remembering import Remembering
 from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.report import Report
 from toolsimlib.store.opening import Address
-from toolsimlib.wire.responses.kept import Recalled
 from toolsimlib.wire.responses.resources import resource_of
+from toolsimlib.wire.responses.stored import Recalled
 
 
 async def do(job: Job) -> Done:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import ApiName, Kept, Policy
+from toolsimlib.plan import ApiName, Policy, StoredAs
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten, rewrite_request
 
@@ -39,7 +39,7 @@ def rewrite(client: ApiName, policy: Policy | None = None, **fields: Any) -> tup
     body = {"model": "m", **({"messages": [USER]} if client == "chat" else {"input": [USER]}), **fields}
     kept = body.pop("kept", None)
     data, report = json.dumps(body).encode(), Report()
-    made = rewrite_request(client, "/v1", data, policy or Policy(), output_mode=None, report=report, kept=kept)
+    made = rewrite_request(client, "/v1", data, policy or Policy(), output_mode=None, report=report, stored_as=kept)
     return made, report, data
 
 
@@ -63,7 +63,7 @@ def test_alone_it_passes_byte_for_byte(client: ApiName, tool: dict[str, Any]) ->
 def test_alone_it_stays_in_a_request_that_is_changed(tool: dict[str, Any]) -> None:
     """Calls in the history, or a store, change the rest of a request, not what it says about such tools."""
     fields = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "max_tool_calls": 3}
-    for more in ({"input": [USER, *HISTORY]}, {"kept": Kept("resp_1")}):
+    for more in ({"input": [USER, *HISTORY]}, {"kept": StoredAs("resp_1")}):
         made, report, _ = rewrite("responses", **fields, **more)
         assert made is not None
         body = json.loads(made.body)

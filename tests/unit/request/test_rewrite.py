@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Kept, Policy, ToolChoice
+from toolsimlib.plan import Policy, StoredAs, ToolChoice
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 
@@ -659,12 +659,12 @@ def test_how_many_calls_are_enforced(fields, root):
 def test_background_that_was_not_seen_is_refused(stream, backend, tools):
     """Nobody would produce the answer then, whatever the backend; false changes nothing."""
     body = {"model": "m", "input": "hi", "tools": tools, "stream": stream}
-    policy, kept = Policy(backend=backend), Kept("resp_1")
+    policy, kept = Policy(backend=backend), StoredAs("resp_1")
 
     def made(background):
         content = json.dumps({**body, "background": background}).encode()
         return rewrite_request(
-            "responses", PATHS["responses"], content, policy, output_mode=None, report=Report(), kept=kept
+            "responses", PATHS["responses"], content, policy, output_mode=None, report=Report(), stored_as=kept
         )
 
     with pytest.raises(BadRequest, match="without escapes") as caught:

@@ -126,7 +126,7 @@ class BackgroundAnswers:
         if remembered.body is not None:
             data, encoding = remembered.body, ""
         owner = remembered.partition
-        made = await self._do(BackgroundJob(api.name, encoding, data, limit, remembered.kept, Report(), owner))
+        made = await self._do(BackgroundJob(api.name, encoding, data, limit, remembered.stored_as, Report(), owner))
         if made.error is not None:
             return made.error
         # Report an error in the request now, not as a failed answer.
@@ -139,7 +139,9 @@ class BackgroundAnswers:
         response, frames = writer.queue()
         shown = dump(response).encode()
         value = value_of(shown, own, stream=made.form.stream)
-        lease = await self._ledger.open(remembered.partition, remembered.kept.id, value, references.previous, names)
+        lease = await self._ledger.open(
+            remembered.partition, remembered.stored_as.id, value, references.previous, names
+        )
         log = EventLog() if made.form.stream else None
         hosting = self._servers.hosting(settings.origins, flow, exchange.owner)
         answer = self._rounds.in_background(flow, api, made.form, made.body, policy, settings.bounds, hosting)
@@ -205,11 +207,11 @@ class BackgroundAnswers:
         if run is None and entry.state:
             self._show(flow, exchange, lambda: follow_stored(self._ledger, partition, id, after))
             return True
-        kept = await self._ledger.events(partition, id)
-        frames = frames_after(kept, after) if kept is not None else None
-        if kept is None or frames is None:
+        stored = await self._ledger.events(partition, id)
+        frames = frames_after(stored, after) if stored is not None else None
+        if stored is None or frames is None:
             return NO_EVENTS
-        end = DONE if has_end(kept) else error_frame(NO_END, after + len(frames) + 1)
+        end = DONE if has_end(stored) else error_frame(NO_END, after + len(frames) + 1)
         flow.response = Response.make(200, b"".join(frames) + end, {"content-type": "text/event-stream; charset=utf-8"})
         return True
 

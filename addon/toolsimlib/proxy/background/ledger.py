@@ -12,7 +12,7 @@ from toolsimlib.errors import ApiError
 from toolsimlib.proxy.memory import LOST, Memory
 from toolsimlib.store.record import MAX_TRIES, Conflict, Record, StoreError
 from toolsimlib.wire.responses.background import is_one
-from toolsimlib.wire.responses.kept import appended
+from toolsimlib.wire.responses.stored import appended
 
 RENEW_SECONDS = 2.0
 """How often a lease is renewed, and so how long a model continues after its answer was cancelled at another proxy."""

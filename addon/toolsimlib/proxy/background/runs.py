@@ -30,8 +30,8 @@ from toolsimlib.report import Report
 from toolsimlib.store.record import StoreError, TooLarge
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.responses.background import ENDED, STOPPED, value_of
-from toolsimlib.wire.responses.kept import as_failed, output_names
 from toolsimlib.wire.responses.shapes import failed
+from toolsimlib.wire.responses.stored import as_failed, output_names
 from toolsimlib.wire.responses.writer import ResponsesWriter
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.json_fields import mapping, mappings, optional, required, string
 from toolsimlib.wire.responses.compaction import ITEM, NO_SUMMARY, TRIGGER, remains
 from toolsimlib.wire.responses.history import input_items
-from toolsimlib.wire.responses.kept import kept_item
+from toolsimlib.wire.responses.stored import stored_item
 
 Action = Literal["input_tokens", "compact"]
 ACTIONS: tuple[Action, ...] = ("input_tokens", "compact")
@@ -107,7 +107,7 @@ def summary_request(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def remaining(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the items of a request that compaction leaves unchanged."""
-    return [kept_item(item) for item in mappings(input_items(body)) if remains(item)]
+    return [stored_item(item) for item in mappings(input_items(body)) if remains(item)]
 
 
 def compaction(answer: bytes, messages: bytes) -> bytes | ApiError:

@@ -1,8 +1,8 @@
 """An answer made in the background: how it is stored, and its status before and after its end.
 
-It is stored from the start, in the form of ``kept.py``, with one more field: whether its events are stored too, so that
-a client that lost its stream can resume after the last event that it received. What changes while it is made is stored
-elsewhere: the stored Response stays ``queued`` until the answer has ended.
+It is stored from the start, in the form of ``stored.py``, with one more field: whether its events are stored
+too, so that a client that lost its stream can resume after the last event that it received. What changes while
+it is made is stored elsewhere: the stored Response stays ``queued`` until the answer has ended.
 
     queued ──▶ in_progress ──▶ completed | incomplete | failed
        └──────────────┴──────▶ cancelled                         failed also: its producer is gone
@@ -34,11 +34,11 @@ DELETED = ApiError("The response was deleted.", code="response_deleted")
 ENDED = ApiError("The response was cancelled or deleted.", code="response_cancelled")
 STOPPED = ApiError("The proxy was stopped before the response was complete.", code="server_error")
 LEFT_ALONE = ApiError("The proxy that made the response is gone.", code="server_error")
-BEHIND = ApiError("The events from here on are not kept any more: retrieve the response without 'stream'.")
+BEHIND = ApiError("The events from here on are no longer stored: retrieve the response without 'stream'.")
 
 NOT_STREAMED = BadRequest("The response was not created with 'stream': it cannot be streamed.", "stream").error
-NO_END = ApiError("The last events of the response are not kept: retrieve it without 'stream'.")
-NO_EVENTS = BadRequest("The events of this response are not kept: retrieve it without 'stream'.", "stream").error
+NO_END = ApiError("The last events of the response are not stored: retrieve it without 'stream'.")
+NO_EVENTS = BadRequest("The events of this response are not stored: retrieve it without 'stream'.", "stream").error
 
 _ENDS = tuple(b"event: response.%s\n" % end for end in (b"completed", b"incomplete", b"failed"))
 _STREAMED = b',"background":{"stream":true}}'

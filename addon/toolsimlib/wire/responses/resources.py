@@ -30,7 +30,7 @@ from toolsimlib.wire.json_fields import mapping, mappings, optional, required, s
 from toolsimlib.wire.responses.actions import ACTIONS
 from toolsimlib.wire.responses.background import PENDING, is_in_background, response_now, with_response
 from toolsimlib.wire.responses.history import read_history
-from toolsimlib.wire.responses.kept import NotKept, items_of, kept_item
+from toolsimlib.wire.responses.stored import NotStored, items_of, stored_item
 
 Kind = Literal["response", "input_items", "cancel", "conversations", "conversation", "items", "item"]
 
@@ -200,7 +200,7 @@ def _new_items(body: Mapping[str, Any], *, needed: bool) -> list[dict[str, Any]]
         raise BadRequest(message, "items", "array_above_max_length")
     # An item that cannot be read would be an error in every turn of the conversation.
     read_history(items, "items")
-    return [kept_item(item) for item in items]
+    return [stored_item(item) for item in items]
 
 
 def _object(data: bytes) -> dict[str, Any]:
@@ -220,5 +220,5 @@ def _value(conversation: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) 
     return dump({"conversation": conversation, "items": items}).encode()
 
 
-def _missing(message: str) -> NotKept:
-    return NotKept(ApiError(message, "invalid_request_error", status=404))
+def _missing(message: str) -> NotStored:
+    return NotStored(ApiError(message, "invalid_request_error", status=404))

@@ -33,9 +33,9 @@ from toolsimlib.wire.json_fields import mapping, mappings, optional, string
 from toolsimlib.wire.responses.background import CANCELLED
 from toolsimlib.wire.responses.compaction import TRIGGER, since_summary, wants_summary
 from toolsimlib.wire.responses.history import input_items
-from toolsimlib.wire.responses.kept import References, not_found
 from toolsimlib.wire.responses.request import answer_form
 from toolsimlib.wire.responses.shapes import failed
+from toolsimlib.wire.responses.stored import References, not_found
 from toolsimlib.wire.responses.writer import ResponsesWriter
 from toolsimlib.wire.sse import SSEDecoder
 

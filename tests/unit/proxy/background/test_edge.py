@@ -11,7 +11,7 @@ import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
 from toolsimlib.errors import ApiError
-from toolsimlib.plan import Kept, Policy
+from toolsimlib.plan import Policy, StoredAs
 from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.background.ledger import Ending
 from toolsimlib.proxy.exchange import Exchange
@@ -46,7 +46,9 @@ class House:
         self.answers._runs.start = self.started.append  # type: ignore[method-assign]
 
     async def begin(self, body: dict[str, Any] = BODY) -> HTTPFlow:
-        flow, exchange = self.flow(Remembered("p", json.dumps(body).encode(), kept=Kept(f"resp_{len(self.started)}")))
+        flow, exchange = self.flow(
+            Remembered("p", json.dumps(body).encode(), stored_as=StoredAs(f"resp_{len(self.started)}"))
+        )
         await self.answers.begin(flow, exchange, RESPONSES, Policy(backend="chat"))
         return flow
 
@@ -148,7 +150,9 @@ async def test_one_more_than_allowed(house: House, monkeypatch: pytest.MonkeyPat
 
 async def test_what_is_none_of_these(house: House) -> None:
     """Others are served elsewhere: answers that had a client, other resources, and missing ones."""
-    await house.memory.store(Remembered("p", kept=Kept("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', [])
+    await house.memory.store(
+        Remembered("p", stored_as=StoredAs("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', []
+    )
     await house.begin()
     for kind, method, id in (
         ("response", "GET", "resp_x"),

@@ -93,7 +93,7 @@ async def test_an_answer_whose_last_events_never_come(house: House) -> None:
     house.happens = [kept(house, 2), house.ledger.tidy(house.lease)]
     received = await house.follow()
     assert received[0] == b"".join(FRAMES[:2])
-    assert "are not kept" in words_of(received[1])
+    assert "are not stored" in words_of(received[1])
     assert house.waits < 10
 
 
@@ -102,7 +102,7 @@ async def test_events_that_are_gone(house: House) -> None:
     house.happens = [kept(house, 1), kept(house, 3, first=2)]
     received = await house.follow()
     assert received[0] == FRAMES[0]
-    assert "not kept any more" in words_of(received[1])
+    assert "no longer stored" in words_of(received[1])
 
 
 @pytest.mark.parametrize("times", [3, 1000])

@@ -25,8 +25,8 @@ from toolsimlib.wire.responses.background import (
     wants_stream,
     with_response,
 )
-from toolsimlib.wire.responses.kept import items_of
 from toolsimlib.wire.responses.resources import Call, Resource, respond
+from toolsimlib.wire.responses.stored import items_of
 from toolsimlib.wire.responses.writer import ResponsesWriter
 
 

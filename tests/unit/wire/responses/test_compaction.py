@@ -17,7 +17,7 @@ from toolsimlib.plan import Policy
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten, rewrite_request
 from toolsimlib.wire.responses.compaction import NO_SUMMARY, SUMMARY_PROMPT, since_summary, with_summaries
-from toolsimlib.wire.responses.kept import Recalled, References, resolve
+from toolsimlib.wire.responses.stored import Recalled, References, resolve
 
 HELLO = {"role": "user", "content": "Hello"}
 TRIGGER = {"type": "compaction_trigger"}

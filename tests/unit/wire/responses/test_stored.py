@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import Ended, Opened, TextDelta
 from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.responses import kept
-from toolsimlib.wire.responses.kept import (
+from toolsimlib.wire.responses import stored
+from toolsimlib.wire.responses.request import echo
+from toolsimlib.wire.responses.stored import (
     Recalled,
     References,
     appended,
     items_of,
-    mentions_kept,
+    may_refer_to_stored,
     pieces,
     references,
     resolve,
     with_outcome,
 )
-from toolsimlib.wire.responses.request import echo
 from toolsimlib.wire.responses.writer import ResponsesWriter
 
 LOST = ApiError("The store is down.", code="store_unavailable", status=503)
@@ -58,7 +58,7 @@ def test_what_a_request_refers_to(body: dict[str, Any], expected: References) ->
     """Each reference once; an item in the request itself is not one."""
     assert references(body) == expected
     if expected:
-        assert kept.mentions_kept(json.dumps(body).encode())
+        assert stored.may_refer_to_stored(json.dumps(body).encode())
 
 
 def test_a_request_is_shown_with_all_that_it_refers_to() -> None:
@@ -169,13 +169,13 @@ def test_an_answer_that_is_lost_fails() -> None:
 
 def test_ids_of_items() -> None:
     """Items without an id get one of their kind; an answer's names are those of its output, unless it failed."""
-    made = [kept.kept_item({"type": kind}) for kind in ("message", "function_call", "reasoning", "other")]
+    made = [stored.stored_item({"type": kind}) for kind in ("message", "function_call", "reasoning", "other")]
     assert [item["id"].partition("_")[0] for item in made] == ["msg", "fc", "rs", "item"]
     assert len({item["id"] for item in made}) == 4
     _, body = answer(stream=False)
-    assert kept.output_names(body) == (body["output"][0]["id"],)
-    assert kept.output_names({**body, "status": "failed"}) is None
-    assert kept.output_names(None) is None
+    assert stored.output_names(body) == (body["output"][0]["id"],)
+    assert stored.output_names({**body, "status": "failed"}) is None
+    assert stored.output_names(None) is None
 
 
 @pytest.mark.parametrize("status", ["queued", "in_progress", "failed", "cancelled"])
@@ -233,7 +233,7 @@ def test_an_answer_is_no_conversation(end: bytes) -> None:
 )
 def test_what_may_refer_to_something(body: bytes, expected: bool) -> None:
     """Only such a request must be read twice."""
-    assert mentions_kept(body) is expected
+    assert may_refer_to_stored(body) is expected
 
 
 @pytest.mark.parametrize("name", ["previous_response_id", "conversation", "item_reference", "background"])

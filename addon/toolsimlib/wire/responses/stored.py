@@ -88,7 +88,7 @@ class Resolved:
     """Fields that its answer repeats."""
 
 
-def mentions_kept(body: bytes) -> bool:
+def may_refer_to_stored(body: bytes) -> bool:
     """Return whether a body may refer to stored data, or ask for a background answer.
 
     False is always right for a body without escapes. Takes 7 ms per megabyte at worst.
@@ -132,7 +132,7 @@ def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
     records = [parse_object(record) for record in recalled.records]
     _check_continued(recalled.references, records)
     if not all(map(_is_whole, records)):
-        raise NotKept(replace(not_found(recalled.references, _first(recalled.references)), status=404))
+        raise NotStored(replace(not_found(recalled.references, _first(recalled.references)), status=404))
     if recalled.references:
         # Behind what it continues, the client's items have other places than those that an error has to name.
         read_history(body.get("input"))
@@ -150,21 +150,21 @@ def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
     return Resolved(resolved, own, names, echo)
 
 
-def kept_item(item: Mapping[str, Any]) -> dict[str, Any]:
+def stored_item(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return an input item in stored form: with an id, and the content of a message as parts."""
     kind = string(item.get("type")) or "message"
-    kept = {**item, "type": kind}
+    stored = {**item, "type": kind}
     if not string(item.get("id")):
-        kept["id"] = f"{_PREFIXES.get(kind, 'item')}_{secrets.token_hex(24)}"
+        stored["id"] = f"{_PREFIXES.get(kind, 'item')}_{secrets.token_hex(24)}"
     if kind == "message":
-        kept.setdefault("status", "completed")
+        stored.setdefault("status", "completed")
         if isinstance(content := item.get("content"), str):
             is_ours = item.get("role") == "assistant"
             part: dict[str, Any] = {"type": "output_text" if is_ours else "input_text", "text": content}
-            kept["content"] = [part | ({"annotations": []} if is_ours else {})]
+            stored["content"] = [part | ({"annotations": []} if is_ours else {})]
     elif kind == "function_call_output":
-        kept.setdefault("status", "completed")
-    return kept
+        stored.setdefault("status", "completed")
+    return stored
 
 
 def items_of(record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
@@ -269,7 +269,7 @@ def _check_continued(asked: References, records: Sequence[Mapping[str, Any] | No
     """
     last, previous = (records[-1] if records else None) or {}, asked.previous
     if ("conversation" if previous else "response") in last:
-        raise NotKept(not_found(asked, _first(asked)))
+        raise NotStored(not_found(asked, _first(asked)))
     status = mapping(last.get("response")).get("status")
     if status in ("queued", "in_progress", "failed", "cancelled"):
         message = f"Previous response with id '{previous}' cannot be continued: its status is '{status}'."
@@ -287,7 +287,7 @@ def _found(recalled: Recalled, present: set[str]) -> dict[str, dict[str, Any]]:
         if holder not in read:
             read[holder] = {string(item.get("id")): item for item in items_of(parse_object(holder))}
         if id not in read[holder]:
-            raise NotKept(not_found(recalled.references, id))
+            raise NotStored(not_found(recalled.references, id))
         found[id] = read[holder][id]
     return found
 
@@ -297,13 +297,13 @@ def _own_items(body: Mapping[str, Any], found: Mapping[str, dict[str, Any]]) -> 
     for index, item in enumerate(input_items(body)):
         item = expect(item, dict, f"input[{index}]")
         if item.get("type") != "item_reference":
-            own.append(kept_item(item))
+            own.append(stored_item(item))
         elif (id := string(item.get("id"))) in found:
             own.append(found[id])
     return own
 
 
-class NotKept(BadRequest):
+class NotStored(BadRequest):
     """A reference of a request is not in the store."""
 
     def __init__(self, error: ApiError) -> None:
