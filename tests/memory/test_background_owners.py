@@ -47,7 +47,7 @@ def test_a_proxy_that_dies(kind: str, backend: TextBackend, tmp_path: Path, requ
         failed = ended(client, id)
         assert (failed.status, failed.error.message) == ("failed", "The proxy that made the response is gone.")
         assert client.responses.cancel(id) == failed
-        with pytest.raises(openai.BadRequestError, match="are not kept"):
+        with pytest.raises(openai.BadRequestError, match="are not stored"):
             client.responses.retrieve(id, stream=True)
         client.responses.delete(id)
         assert ended(client, start(client, input="Hello").id).output_text == "Again."

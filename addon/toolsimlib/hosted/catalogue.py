@@ -28,24 +28,24 @@ _FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class RemoteTool:
-    """A tool as its server lists it. ``reads_only``: according to its own annotations."""
+    """A tool as its server lists it. ``is_read_only``: according to its own annotations."""
 
     name: str
     description: str = ""
     schema: Mapping[str, Any] = field(default_factory=dict)
-    reads_only: bool = False
+    is_read_only: bool = False
 
     def listed(self) -> dict[str, Any]:
         """Return it in the shape of ``mcp_list_tools`` items."""
-        notes = {"read_only": self.reads_only}
+        notes = {"read_only": self.is_read_only}
         return {"name": self.name, "description": self.description, "input_schema": self.schema, "annotations": notes}
 
 
-def remote_tool(name: str, description: str | None, schema: Any, *, reads_only: bool) -> RemoteTool:
+def remote_tool(name: str, description: str | None, schema: Any, *, is_read_only: bool) -> RemoteTool:
     """Return a tool, of which only the name is trusted."""
     usable = schema if isinstance(schema, dict) and schema.get("type") == "object" else {"type": "object"}
     text = "".join(char for char in description or "" if char.isprintable() or char == "\n")
-    return RemoteTool(name, text[:_MAX_DESCRIPTION], usable, reads_only)
+    return RemoteTool(name, text[:_MAX_DESCRIPTION], usable, is_read_only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class HostedTool:
 
     server: Server
     tool: RemoteTool
-    asks: bool
+    needs_approval: bool
 
 
 def shown_name(label: str, tool: str) -> str:
@@ -82,12 +82,12 @@ class Catalogue:
             size += len(dump(tool.schema)) + len(tool.description)
             if len(offered) >= MAX_TOOLS or size > MAX_TOOLS_BYTES:
                 break
-            if not self.permits(server.label, tool.name) or not server.allows(tool.name, read_only=tool.reads_only):
+            if not self.permits(server.label, tool.name) or not server.allows(tool.name, read_only=tool.is_read_only):
                 self._withheld.add(name)
                 continue
-            asks = server.asks(tool.name, read_only=tool.reads_only)
+            needs_approval = server.needs_approval(tool.name, read_only=tool.is_read_only)
             name = self._free(name)
-            self._tools[name] = HostedTool(server, tool, asks)
+            self._tools[name] = HostedTool(server, tool, needs_approval)
             self._names[server.label, tool.name] = name
             offered.append(tool)
         return offered

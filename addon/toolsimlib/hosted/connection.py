@@ -115,8 +115,8 @@ class Connection:
             page = await client.list_tools(cursor=cursor)
             for tool in page.tools:
                 hints = tool.annotations
-                reads_only = bool(hints and hints.read_only_hint)
-                tools.append(remote_tool(tool.name, tool.description, tool.input_schema, reads_only=reads_only))
+                is_read_only = bool(hints and hints.read_only_hint)
+                tools.append(remote_tool(tool.name, tool.description, tool.input_schema, is_read_only=is_read_only))
             cursor = page.next_cursor
             if not cursor or len(tools) >= MAX_TOOLS:
                 break

@@ -27,13 +27,6 @@ from toolsimlib.wire.json_fields import optional, required, wrong_type
 
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
-_TYPES: Mapping[str, Literal["http", "sse"]] = {
-    "http": "http",
-    "streamable-http": "http",
-    "streamable_http": "http",
-    "streamableHttp": "http",
-    "sse": "sse",
-}
 _MAX_HEADERS = 32
 _SECONDS = 30.0
 
@@ -87,7 +80,7 @@ class Server:
         """Return whether a tool may be called at all."""
         return all(rule.fits(tool, read_only=read_only) for rule in self.allowed)
 
-    def asks(self, tool: str, *, read_only: bool) -> bool:
+    def needs_approval(self, tool: str, *, read_only: bool) -> bool:
         """Return whether a call of a tool needs approval."""
         return not self.free or not all(rule.fits(tool, read_only=read_only) for rule in self.free)
 
@@ -127,7 +120,7 @@ def _server(label: str, value: Any, environment: Mapping[str, str]) -> Server:
         if url is not None:
             _check_url(known(url), f"{label}.url")
             headers = _strings(value, "headers", label, known)
-            way = _TYPES.get(str(kind), "http")
+            way: Literal["http", "sse"] = "sse" if kind == "sse" else "http"
             return Server(label, url=known(url), headers=headers, kind=way, allowed=allowed, free=free, timeout=timeout)
         command = known(required(value, "command", str, label))
         words = optional(value, "args", list, label) or []

@@ -77,12 +77,12 @@ class Hosting:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A call that was announced. ``asks``: it waits for the operator. ``outcome``: that of a call that is not made."""
+    """A call that was announced. ``needs_approval``: by the operator. ``outcome``: that of a call that is not made."""
 
     item: McpCall
     shown: str
     server: Server
-    asks: bool = False
+    needs_approval: bool = False
     outcome: Outcome | None = None
 
 
@@ -122,14 +122,14 @@ class HostedCalls:
         self._open: tuple[CallStarted, list[str]] | None = None
         self._words: list[str] = []
         self._pending: list[_Pending] = []
-        self.waits = False
+        self.is_waiting = False
         """Whether the client has to decide something before the answer continues."""
         self.body = body
 
     @property
     def has_work(self) -> bool:
         """Whether the round that is over holds calls that we run, or that wait for approval."""
-        return bool(self._pending) or self.waits
+        return bool(self._pending) or self.is_waiting
 
     @property
     def tools(self) -> frozenset[str]:
@@ -271,22 +271,22 @@ class HostedCalls:
     def _take(self, shown: str, arguments: str) -> list[ClientEvent]:
         found = self._catalogue.find(shown)
         assert found is not None
-        if found.asks and self._api.shows_hosted and self._hosting.desk is None and self._left > 0:
+        if found.needs_approval and self._api.shows_hosted and self._hosting.desk is None and self._left > 0:
             self._left -= 1
-            self.waits = True
+            self.is_waiting = True
             self._note("ASKED", f"{found.server.label}.{found.tool.name}")
             name = self._hosting.approvals.ask(found.server, found.tool.name, shown, arguments, self._owner)
             return [mcp_items.approval_request(name, found.server.label, found.tool.name, arguments)]
         item = McpCall(mcp_items.new_call_id(), found.server.label, found.tool.name, arguments)
         outcome = self._impossible(found)
         self._left -= 1
-        self._pending.append(_Pending(item, shown, found.server, found.asks, outcome))
+        self._pending.append(_Pending(item, shown, found.server, found.needs_approval, outcome))
         return item.begin() if self._api.shows_hosted else []
 
     def _impossible(self, found: HostedTool) -> Outcome | None:
         if self._left <= 0:
             return failed("The limit of calls in one answer has been reached.", LIMIT)
-        if found.asks and self._hosting.desk is None:
+        if found.needs_approval and self._hosting.desk is None:
             return failed(_NOBODY, REFUSED)
         return None
 
@@ -341,7 +341,7 @@ class HostedCalls:
 
     async def _outcome(self, pending: _Pending) -> Outcome:
         outcome, item, desk = pending.outcome, pending.item, self._hosting.desk
-        if outcome is None and pending.asks and desk is not None:
+        if outcome is None and pending.needs_approval and desk is not None:
             question = Question(self._answer, item.label, item.name, item.arguments)
             if not await desk.ask(question, self._hosting.patience):
                 outcome = failed(_OPERATOR, REFUSED)

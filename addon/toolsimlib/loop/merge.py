@@ -63,7 +63,7 @@ class Merger:
         """Whether anything of this round was emitted."""
 
     @property
-    def called(self) -> bool:
+    def has_called(self) -> bool:
         """Whether calls were emitted."""
         return bool(self.calls)
 

@@ -87,14 +87,14 @@ def _shortened(text: str) -> str:
 class Weighed:
     """What was withheld of a round: those events that have ``passed``, and the ``whole`` of them.
 
-    ``refused``: the names of the tools whose calls have not passed; ``calls``: whether other calls have. ``usage``:
+    ``refused``: the names of the tools whose calls have not passed; ``has_calls``: whether other calls have. ``usage``:
     that of the questions.
     """
 
     passed: Sequence[ClientEvent]
     whole: Sequence[ClientEvent]
     refused: Sequence[str] = ()
-    calls: bool = True
+    has_calls: bool = True
     usage: Usage | None = None
 
     def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], Retry]:

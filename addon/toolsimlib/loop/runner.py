@@ -161,7 +161,7 @@ class _Answering:
                             self._job.report.calls = self._merger.calls
                         case Retry() | Refused() | Failed():
                             end = event
-                        case Ended() if self._waits:
+                        case Ended() if self._is_withheld:
                             end = event
                         case _:
                             for out in self._emit(self._passed(event)):
@@ -214,7 +214,7 @@ class _Answering:
         return time.monotonic() - self._started
 
     @property
-    def _waits(self) -> bool:
+    def _is_withheld(self) -> bool:
         """Whether the end of the round is not that of the answer: calls wait for their outputs or verdicts."""
         has_work = self._hosted is not None and self._hosted.has_work
         return has_work or (self._opinion is not None and self._opinion.has_withheld)
@@ -246,7 +246,7 @@ class _Answering:
         self._merger.count(weighed.usage)
         if not isinstance(end, Ended) or (self._hosted is not None and self._hosted.has_work):
             return weighed.passed, end
-        if weighed.refused and not (weighed.calls or self._merger.called):
+        if weighed.refused and not (weighed.has_calls or self._merger.has_called):
             return weighed.in_words(end)
         return [*weighed.passed, end], None
 
@@ -256,7 +256,7 @@ class _Answering:
     # Which round follows: None if the answer ends here.
 
     def _after_tools(self, before: Round, hosted: HostedCalls) -> Round | None:
-        if self._merger.called or hosted.waits:
+        if self._merger.has_called or hosted.is_waiting:
             return None
         return self._course.after_calls(before, hosted.body, seconds=self._seconds, size=self._merger.size)
 
@@ -264,7 +264,7 @@ class _Answering:
         self._last = end
         merger = self._merger
         merger.count(end.usage)
-        following = self._course.next(before, end, called=merger.called, seconds=self._seconds, size=merger.size)
+        following = self._course.next(before, end, called=merger.has_called, seconds=self._seconds, size=merger.size)
         if following is not None and end.fault.reason == SECOND_OPINION:
             self._job.report.asked_again.append(entry(SECOND_OPINION, end.fault.name))
         return following

@@ -113,7 +113,8 @@ class _Answers(AnsweringHandler):
         await self.flush()
 
     async def _write(self, job: Job, events: AsyncGenerator[ClientEvent | Refused]) -> None:
-        writer, stream, has_begun = job.api.writer(job.form), job.form.stream, False
+        writer, stream = job.api.writer(job.form), job.form.stream
+        has_begun = False
         outcome: ApiError | bool = True
         async for event in events:
             if isinstance(event, Refused):
@@ -132,7 +133,8 @@ class _Answers(AnsweringHandler):
             if job.store is not None and isinstance(event, Ended) and writer.body is not None:
                 outcome = await job.store(writer.body)
                 frames = [with_outcome(b"".join(frames), outcome)] if stream else []
-                job.report.error = outcome.code if isinstance(outcome, ApiError) else job.report.error
+                if isinstance(outcome, ApiError):
+                    job.report.error = outcome.code
             if frames:
                 has_begun = True
                 await self._send(b"".join(frames))

@@ -18,7 +18,7 @@ import logging
 import secrets
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -53,7 +53,7 @@ LOST = ApiError(
     retry_after=1,
 )
 INTERNAL = ("lease_", "events_", "wanted_")
-"""How the names of records about answers in the background begin."""
+"""How the names of records about answers in the background begin: they are nobody's to read."""
 _KEY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
 
 
@@ -146,21 +146,22 @@ class Memory:
 
     async def recall(self, partition: str, references: References, max_bytes: int) -> Recalled | ApiError:
         """Return what a request refers to, or an error if it cannot be answered."""
-        store = self._store
-        if store is None:
-            return UNAVAILABLE
         first = references.previous or references.conversation
+        records: list[Record] = []
+        holders: dict[str, Record] = {}
         try:
-            records = await store.chain(partition, first, max_bytes) if first and not _is_internal(first) else []
-            holders = await store.find(partition, references.items) if references.items else {}
+            store = self._used()
+            with self._counting("read"):
+                if first and not first.startswith(INTERNAL):
+                    records = await store.chain(partition, first, max_bytes)
+                if references.items:
+                    holders = await store.find(partition, references.items)
         except TooLarge as problem:
             message = f"The request is too large with what it refers to: {problem} (toolsim_max_body_bytes)."
             return ApiError(message, "invalid_request_error", "request_too_large", status=413)
-        except Exception as problem:
-            # Whatever it is, a server that lies included: without its context the request would be another one.
-            self._failed("read", problem)
+        except StoreError:
+            # Without its context the request would be another one.
             return UNAVAILABLE
-        self._works("read")
         if first and not records:
             return not_found(references, first)
         if first and records[0].parent:
@@ -182,14 +183,13 @@ class Memory:
         value = b'{"response":' + answer + b',"input":' + own + b"}"
         record = Record(remembered.stored_as.id, value, references.previous, (*remembered.names, *names))
         try:
-            if references.conversation:
-                await self._add(remembered.partition, references.conversation, record, own, answer)
-            else:
-                await self._put(remembered.partition, [record])
-        except StoreError as problem:
-            self._failed("write", problem)
+            with self._counting("write"):
+                if references.conversation:
+                    await self._add(remembered.partition, references.conversation, record, own, answer)
+                else:
+                    await self._put(remembered.partition, [record])
+        except StoreError:
             return LOST if references.conversation else False
-        self._works("write")
         return True
 
     async def serve(self, partition: str, id: str, respond: Callable[[bytes | None], Awaitable[Done]]) -> Done:
@@ -197,34 +197,29 @@ class Memory:
 
         ``respond`` is called with the value of the record, and again if it was changed meanwhile.
         """
-        store = self._store
-        if store is None:
+        if self._store is None:
             return Done(Report(), UNAVAILABLE)
-        doing = "read"
         try:
             for _ in range(MAX_TRIES):
-                doing = "read"
-                found = await store.chain(partition, id, sys.maxsize) if id and not _is_internal(id) else []
-                self._works("read")
-                done = await respond(found[-1].value if found else None)
+                record = None
+                if id and not id.startswith(INTERNAL):
+                    record = await self.last(partition, id)
+                done = await respond(record.value if record is not None else None)
                 if done.error is not None or done.change is None:
                     return done
-                doing, (name, value) = "write", done.change
-                version = found[-1].version if found else 0
-                try:
-                    if value:
-                        await self._put(partition, [Record(name, value)], {name: version})
-                    else:
-                        await store.delete(partition, name)
-                except Conflict:
-                    continue
-                self._works("write")
-                return done
-            raise StoreError(f"{id} changes too often")
+                name, value = done.change
+                if not value:
+                    await self.forget(partition, [name])
+                    return done
+                with suppress(Conflict):
+                    version = record.version if record is not None else 0
+                    await self.write(partition, [Record(name, value)], {name: version})
+                    return done
+            with self._counting("write"):
+                raise StoreError(f"{id} changes too often")
         except TooLarge as problem:
             return Done(Report(), ApiError(str(problem), "invalid_request_error", "request_too_large", status=413))
-        except Exception as problem:
-            self._failed(doing, problem)
+        except StoreError:
             return Done(Report(), UNAVAILABLE)
 
     async def write(self, partition: str, records: Sequence[Record], expected: Mapping[str, int]) -> None:
@@ -237,8 +232,8 @@ class Memory:
         with self._counting("read"):
             return await self._used().find(partition, names)
 
-    async def conversation(self, partition: str, id: str) -> Record | None:
-        """Return a conversation, None if it does not exist. Raises StoreError."""
+    async def last(self, partition: str, id: str) -> Record | None:
+        """Return a record, None if it does not exist. Raises StoreError."""
         with self._counting("read"):
             found = await self._used().chain(partition, id, sys.maxsize)
         return found[-1] if found else None
@@ -293,9 +288,14 @@ class Memory:
             yield
         except Conflict:
             raise
-        except StoreError as problem:
-            self._failed(what, problem)
+        except TooLarge as problem:
+            if what == "write":
+                self._failed(what, problem)
             raise
+        except Exception as problem:
+            # Whatever it is: a server may lie.
+            self._failed(what, problem)
+            raise StoreError(str(problem)) from problem
         self._works(what)
 
     def _failed(self, what: str, problem: Exception) -> None:
@@ -310,11 +310,6 @@ class Memory:
         if what in self._down:
             logger.warning("toolsim: the store can %s again", what)
         self._down.discard(what)
-
-
-def _is_internal(id: str) -> bool:
-    """Return whether an id is that of a record about an answer in the background, which is nobody's to read."""
-    return id.startswith(INTERNAL)
 
 
 def partition_of(fields: Iterable[tuple[bytes, bytes]]) -> str:

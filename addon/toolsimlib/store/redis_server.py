@@ -37,7 +37,7 @@ SECONDS = 2.0
 PREFIX = "toolsim:"
 _MAX_CONNECTIONS = 64
 
-# Shared by all scripts: their first arguments, and how to delete a record.
+# All scripts begin with this: their first arguments, and how to delete a record.
 _COMMON = """
 local prefix, partition, now, seconds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if not now then
@@ -83,9 +83,7 @@ local function size()
   return {redis.call('ZCARD', used), tonumber(redis.call('GET', bytes) or '0')}
 end
 """
-_PUT = (
-    _COMMON
-    + """
+_PUT = """
 local max_records, max_bytes, max_chain = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local evicted = expire()
 for id, version in pairs(cjson.decode(ARGV[8])) do
@@ -131,10 +129,7 @@ while total[1] > max_records or total[2] > max_bytes do
 end
 return {'put', total[1], total[2], evicted}
 """
-)
-_CHAIN = (
-    _COMMON
-    + """
+_CHAIN = """
 local left, max_chain, id, found = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], {}
 while id ~= '' and #found < max_chain do
   local key, age = prefix .. 'r:' .. member_of(id), age_of(id)
@@ -148,10 +143,7 @@ while id ~= '' and #found < max_chain do
 end
 return found
 """
-)
-_FIND = (
-    _COMMON
-    + """
+_FIND = """
 local found = {}
 for at = 5, #ARGV do
   local id = redis.call('GET', prefix .. 'n:' .. partition .. ':' .. ARGV[at])
@@ -163,17 +155,13 @@ for at = 5, #ARGV do
 end
 return found
 """
-)
-_DELETE = (
-    _COMMON
-    + """
+_DELETE = """
 expire()
 local was = redis.call('EXISTS', prefix .. 'r:' .. member_of(ARGV[5]))
 forget(member_of(ARGV[5]))
 return was
 """
-)
-_SIZE = _COMMON + "return size()"
+_SIZE = "return size()"
 
 
 class RedisStore:
@@ -196,7 +184,7 @@ class RedisStore:
             retry=Retry(NoBackoff(), 0),
         )
         scripts = {"put": _PUT, "chain": _CHAIN, "find": _FIND, "delete": _DELETE, "size": _SIZE}
-        self._scripts = {name: self._redis.register_script(text) for name, text in scripts.items()}
+        self._scripts = {name: self._redis.register_script(_COMMON + text) for name, text in scripts.items()}
 
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
         """As ``Store``."""

@@ -18,7 +18,7 @@ def test_tools_become_functions() -> None:
     assert [each["name"] for each in catalogue.functions()] == ["files__read", "files__write"]
     found = catalogue.find("files__read")
     assert found is not None
-    assert (found.tool, found.asks) == (READ, False)
+    assert (found.tool, found.needs_approval) == (READ, False)
     assert catalogue.find("files__drop") is None
     assert catalogue.names("files") == {"read": "files__read", "write": "files__write"}
     assert catalogue.names("other") == {}
@@ -54,7 +54,7 @@ def test_a_server_says_no_more_than_it_may() -> None:
     assert len(Catalogue(()).add(Server("a"), [RemoteTool(str(n)) for n in range(MAX_TOOLS + 9)])) == MAX_TOOLS
     large = RemoteTool("x", schema={"type": "object", "title": "y" * (MAX_TOOLS_BYTES // 2)})
     assert len(Catalogue(()).add(Server("a"), [large, large, large])) == 1
-    tool = remote_tool("x", "a\x1b[31m\u202e" + "b" * 9_000, ["no schema"], reads_only=True)
+    tool = remote_tool("x", "a\x1b[31m\u202e" + "b" * 9_000, ["no schema"], is_read_only=True)
     assert tool.schema == {"type": "object"}
     assert tool.description.startswith("a[31mb")
     assert len(tool.description) == 4_000

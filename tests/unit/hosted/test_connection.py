@@ -41,7 +41,7 @@ async def bad(request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
 async def test_a_server_is_asked(bad: Connection) -> None:
     """For its tools, once, and what they answer comes back, text and errors."""
     tools = await bad.tools()
-    assert (tools[0].name, tools[0].reads_only, tools[1].reads_only) == ("echo", True, False)
+    assert (tools[0].name, tools[0].is_read_only, tools[1].is_read_only) == ("echo", True, False)
     assert await bad.tools() is tools
     assert (await bad.call("echo", {"text": "é\n"}, 100)).output == '{"text": "\\u00e9\\n"}'
     assert (await bad.call("lie", {}, 1000)).output == FORGED

@@ -84,7 +84,7 @@ def test_what_is_not_said_needs_a_yes(rule: Any, free: tuple[str, ...]) -> None:
     """A tool is free where a filter says so and no other says the opposite."""
     [server] = read({"a": {"command": "x"} | ({} if rule is None else {"require_approval": rule})})
     tools = {"read": True, "write": False, "drop": False}
-    assert tuple(name for name, reads in tools.items() if not server.asks(name, read_only=reads)) == free
+    assert tuple(name for name, reads in tools.items() if not server.needs_approval(name, read_only=reads)) == free
 
 
 def test_allowed_tools() -> None:
@@ -108,7 +108,7 @@ def test_a_request_names_a_server() -> None:
     """One of the file by its label, or one of an allowed host by its URL, with headers and a token of its own."""
     named = tool(server_label="docs", server_url=URL, headers={"X": "y", "authorization": "no"}, authorization="t")
     assert named.headers == (("X", "y"), ("Authorization", "Bearer t"))
-    assert named.asks("any", read_only=True)
+    assert named.needs_approval("any", read_only=True)
     assert tool(server_label="at-home", server_url="http://127.0.0.1:3000/mcp", require_approval="never").free == (
         EVERY,
     )
@@ -118,11 +118,11 @@ def test_a_request_names_a_server() -> None:
 def test_a_request_can_only_be_stricter() -> None:
     """Fewer tools, and more that need a yes, than the file says."""
     narrow = tool(server_label="files", allowed_tools=["read"], require_approval="always")
-    assert narrow.asks("read", read_only=True)
+    assert narrow.needs_approval("read", read_only=True)
     assert not narrow.allows("drop", read_only=False)
     some = tool(server_label="files", require_approval={"never": ["read"]})
-    assert (some.asks("read", read_only=True), some.asks("drop", read_only=False)) == (False, True)
-    assert tool(server_label="shy", require_approval="never").asks("read", read_only=True)
+    assert (some.needs_approval("read", read_only=True), some.needs_approval("drop", read_only=False)) == (False, True)
+    assert tool(server_label="shy", require_approval="never").needs_approval("read", read_only=True)
 
 
 @pytest.mark.parametrize(

@@ -60,5 +60,5 @@ async def test_the_first_ones_go() -> None:
     assert len(frames_after(log.value(), 95) or []) == 4
     (error,) = [frame async for frame in slow]
     assert json.loads(error.partition(b"data: ")[2])["sequence_number"] == 1
-    assert b"not kept any more" in error
+    assert b"no longer stored" in error
     assert repr(log).endswith("to 99, over)")

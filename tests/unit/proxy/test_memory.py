@@ -179,16 +179,16 @@ async def test_what_others_write(caplog: pytest.LogCaptureFixture) -> None:
     await made.write("p", [Record("a", b"1", names=("n",)), Record("conv_1", b"2")], {"a": 0})
     assert made.size.records == 2
     assert {name: record.value for name, record in (await made.find("p", ["n", "m"])).items()} == {"n": b"1"}
-    found = await made.conversation("p", "conv_1")
+    found = await made.last("p", "conv_1")
     assert found is not None
     assert (found.value, found.version) == (b"2", 1)
     with pytest.raises(Conflict):
         await made.write("p", [Record("a", b"3")], {"a": 0})
     await made.forget("p", ["a", "conv_1", "b"])
-    assert await made.conversation("p", "conv_1") is None
+    assert await made.last("p", "conv_1") is None
     assert (await made.find("p", ["n"]), made.errors) == ({}, {"read": 0, "write": 0})
     made._store = Broken()  # type: ignore[assignment]
-    for work in made.write("p", [], {}), made.find("p", ["n"]), made.conversation("p", "conv_1"):
+    for work in made.write("p", [], {}), made.find("p", ["n"]), made.last("p", "conv_1"):
         with pytest.raises(StoreError):
             await work
     made._store = None
@@ -215,10 +215,10 @@ async def test_a_store_that_is_left_is_closed(tmp_path: Path) -> None:
     """Whether replaced or shut down: pending writes are finished, and no file stays open."""
     made, file = Memory(), tmp_path / "store"
     made.configure(Address("sqlite", str(file)))
-    kept = [asyncio.create_task(made.store(turn(f"resp_{number}"), ANSWER, [])) for number in range(20)]
+    stored = [asyncio.create_task(made.store(turn(f"resp_{number}"), ANSWER, [])) for number in range(20)]
     await asyncio.sleep(0)
     made.configure(Address("sqlite", str(tmp_path / "other")))
-    assert await asyncio.gather(*kept) == [True] * 20
+    assert await asyncio.gather(*stored) == [True] * 20
     await made.store(turn("resp_20"), ANSWER, [])
     await made.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "store"]

@@ -113,7 +113,7 @@ class CodexBackend:
             return
         # In its own task: if the client leaves now, it continues, to get the ids of what has to be cleaned up.
         starting = asyncio.create_task(_start(child, asked))
-        completed = False
+        has_ended = False
         try:
             try:
                 running = await asyncio.wait_for(asyncio.shield(starting), _ACCEPT_TIMEOUT)
@@ -129,9 +129,9 @@ class CodexBackend:
                 yield Failed(request_rejected(error))
                 return
             turn = CodexTurn(running.model)
-            while not turn.done:
+            while not turn.is_done:
                 try:
-                    async with asyncio.timeout(None if turn.opened else _HEADERS_TIMEOUT):
+                    async with asyncio.timeout(None if turn.is_opened else _HEADERS_TIMEOUT):
                         notification = await running.notifications.get()
                 except TimeoutError:
                     events = turn.open()
@@ -140,11 +140,11 @@ class CodexBackend:
                         events = turn.fail(child.death or child_died("died."))
                     else:
                         events = turn.feed(notification)
-                    completed = notification is None or notification.method == "turn/completed"
+                    has_ended = notification is None or notification.method == "turn/completed"
                 for event in events:
                     yield event
         finally:
-            cleanup = asyncio.create_task(_clean_up(child, starting, completed=completed))
+            cleanup = asyncio.create_task(_clean_up(child, starting, has_ended=has_ended))
             self._cleanups.add(cleanup)
             cleanup.add_done_callback(self._cleanups.discard)
 
@@ -179,13 +179,13 @@ async def _start(child: Child, request: CodexRequest) -> _Running:
     return _Running(thread, turn_id, string(started.get("model")) or None, notifications)
 
 
-async def _clean_up(child: Child, starting: asyncio.Task[_Running], *, completed: bool) -> None:
-    """Interrupt the turn unless it has completed, and unload its thread."""
+async def _clean_up(child: Child, starting: asyncio.Task[_Running], *, has_ended: bool) -> None:
+    """Interrupt the turn unless it has ended, and unload its thread."""
     with contextlib.suppress(RpcError, Unavailable, TimeoutError):
         async with asyncio.timeout(_CLEANUP_TIMEOUT):
             running = await starting
             child.unsubscribe(running.thread)
-            if not completed:
+            if not has_ended:
                 await child.request("turn/interrupt", {"threadId": running.thread, "turnId": running.turn})
             await _unload(child, running.thread)
 

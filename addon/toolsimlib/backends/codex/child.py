@@ -71,7 +71,7 @@ class Child(asyncio.SubprocessProtocol):
         self._closed = asyncio.Event()
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the child is not known to have ended."""
         return not self._ended.is_set()
 

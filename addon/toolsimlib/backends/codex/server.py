@@ -99,17 +99,14 @@ class AppServer:
         """Return the running child, waiting for its start if necessary. Raises Unavailable (503)."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_START_PATIENCE):
-                while not self._is_serving() and self._failure is None:
+                while not (self._child and self._child.is_alive) and self._failure is None:
                     self._changed.clear()
                     await self._changed.wait()
-        if self._child is not None and self._child.alive:
+        if self._child is not None and self._child.is_alive:
             return self._child
         message = self._failure or "The Codex app-server is still starting."
         wait = max(1, math.ceil(self._retry_at - asyncio.get_running_loop().time()))
         raise Unavailable(ApiError(message, code="backend_unavailable", status=503, retry_after=wait))
-
-    def _is_serving(self) -> bool:
-        return self._child is not None and self._child.alive
 
     async def _supervise(self) -> None:
         loop = asyncio.get_running_loop()

@@ -46,11 +46,11 @@ _INCOMPLETE = re.compile(rf"Incomplete response\b.*\breason: ({'|'.join(_CUT_REA
 
 
 class CodexTurn:
-    """Turns the notifications of one turn into events; ``done`` once ``Closed`` or ``Failed`` was returned."""
+    """Turns the notifications of one turn into events; ``is_done`` once ``Closed`` or ``Failed`` was returned."""
 
     def __init__(self, model: str | None) -> None:
-        self.done = False
-        self.opened = False
+        self.is_done = False
+        self.is_opened = False
         self._model = model
         # Characters emitted so far, by message item.
         self._emitted: dict[str, int] = {}
@@ -59,14 +59,14 @@ class CodexTurn:
 
     def open(self) -> list[BackendEvent]:
         """Announce the answer, once."""
-        if self.opened:
+        if self.is_opened:
             return []
-        self.opened = True
+        self.is_opened = True
         return [Opened(model=self._model)]
 
     def feed(self, notification: Notification) -> list[BackendEvent]:
         """Return the events of one of the thread's notifications; most have none."""
-        if self.done:
+        if self.is_done:
             return []
         params = notification.params
         match notification.method:
@@ -94,7 +94,7 @@ class CodexTurn:
 
     def fail(self, error: ApiError) -> list[BackendEvent]:
         """End the answer with an error."""
-        self.done = True
+        self.is_done = True
         return [Failed(error)]
 
     def _item_started(self, item: Mapping[str, Any]) -> list[BackendEvent]:
@@ -145,7 +145,7 @@ class CodexTurn:
         return self._close(reason) if reason else self.fail(turn_error(error))
 
     def _close(self, reason: FinishReason) -> list[BackendEvent]:
-        self.done = True
+        self.is_done = True
         counted = [Counted(self._usage)] if self._usage else []
         return [*self.open(), Finished(reason), *counted, Closed()]
 

@@ -79,7 +79,7 @@ def _find(tool: Tool, text: str) -> dict[str, list[Any]]:
     schema = tool.parameters or {}
     required = _required(schema)
     properties = mapping(schema.get("properties"))
-    slots = [_Slot(name, mapping(given), required=name in required) for name, given in properties.items()]
+    slots = [_Slot(name, mapping(given), is_required=name in required) for name, given in properties.items()]
     _Sentence(text, tool.name).fill(slots)
     return {slot.name: slot.values for slot in slots if slot.values is not None}
 
@@ -87,9 +87,9 @@ def _find(tool: Tool, text: str) -> dict[str, list[Any]]:
 class _Slot:
     """One parameter; ``values`` are those that it has taken, None before that."""
 
-    def __init__(self, name: str, schema: Mapping[str, Any], *, required: bool) -> None:
+    def __init__(self, name: str, schema: Mapping[str, Any], *, is_required: bool) -> None:
         self.name = name
-        self.required = required
+        self.is_required = is_required
         self.values: list[Any] | None = None
         schema = _simple(schema)
         self.is_array = _type(schema) == "array"
@@ -124,11 +124,11 @@ class _Sentence:
         if len(quoted) < len(strings):
             # The last of equals: a body rather than a subject.
             strings.reverse()
-            strings.sort(key=lambda slot: (not slot.is_free_text, not slot.required))
+            strings.sort(key=lambda slot: (not slot.is_free_text, not slot.is_required))
         _allot(strings, quoted)
         nameable = [slot for slot in _open(slots, "string") if not slot.is_free_text]
         # An optional slot must not take the second of two values for the one that is required.
-        nameable = [slot for slot in nameable if slot.required] or nameable
+        nameable = [slot for slot in nameable if slot.is_required] or nameable
         _allot(nameable, self._take(_NAME, self._is_name) if nameable else [])
         for slot in _open(slots, "string"):
             slot.take(self._phrases(slot))
@@ -164,7 +164,7 @@ class _Sentence:
         rest = self._left[found.end() :] if found else ""
         if slot.is_free_text:
             phrases = [rest.partition("\0")[0].strip(_EDGES)]
-            if not phrases[0] and slot.required and "\0" not in self._left:
+            if not phrases[0] and slot.is_required and "\0" not in self._left:
                 phrases = [self._text.strip()]
         else:
             parts = re.split(r"\b(?:and|or)\b|[,;.?!\0]+", rest)

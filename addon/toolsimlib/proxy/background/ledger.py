@@ -136,7 +136,7 @@ class Ledger:
         if not ending.conversation:
             return await self._replace(lease, [*records, lease.over()])
         for _ in range(MAX_TRIES):
-            found = await self._memory.conversation(lease.partition, ending.conversation)
+            found = await self._memory.last(lease.partition, ending.conversation)
             if found is None:
                 return LOST
             value = appended(found.value, ending.own, ending.output)

@@ -117,7 +117,8 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
     builtin = backend if backend in ("codex", "local", "scripted") else None
     policy = policy_fields(parsed) | {"backend": "auto" if builtin else backend}
     largest = parsed["max_body_bytes"]
-    edge = ("upstream", "api_key", "upstream_key", "codex_command", "drain_timeout", "model", "store", "capture")
+    # Of the same name as their option.
+    own = {name: value for name, value in parsed.items() if name in Settings.__dataclass_fields__}
     return Settings(
         policy=Policy(**policy),
         builtin=builtin,
@@ -125,8 +126,7 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
         limits=Limits(keepalive, parsed["connect_timeout"], parsed["idle_timeout"], largest, largest),
         bounds=Bounds(parsed["max_rounds"], text_bytes=largest),
         mcp=_mcp(parsed),
-        metrics_labels=parsed["metrics_labels"],
-        **{name: parsed[name] for name in edge},
+        **own,
     )
 
 
@@ -194,9 +194,7 @@ def _command(value: str) -> tuple[str, ...]:
 
 
 def _upstream(value: str) -> Upstream | None:
-    if not value:
-        return None
-    return parse_url(value)
+    return parse_url(value) if value else None
 
 
 def _origins(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ def may_refer_to_stored(body: bytes) -> bool:
 
 
 def pieces(body: bytes, size: int) -> Iterator[bool]:
-    """Yield for each piece of a body, of so many bytes, whether it may mention any of that, as ``mentions_kept``."""
+    """Yield for each piece of a body, of so many bytes, whether ``may_refer_to_stored`` may hold for it."""
     for start in range(0, len(body), size):
         yield _NAMES.search(body, start, start + size + _LONGEST_NAME) is not None
 

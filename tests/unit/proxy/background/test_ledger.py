@@ -137,18 +137,18 @@ async def test_a_conversation(ledger: Ledger, memory: Memory) -> None:
     """Its items are added with the answer despite concurrent writes; if it is gone, nothing is written."""
     await memory.write("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"i0"}]}')], {})
     lease = await opened(ledger)
-    find = memory.conversation
+    find = memory.last
 
     async def disturbed(partition: str, id: str) -> Record | None:
         found = await find(partition, id)
-        memory.conversation = find  # type: ignore[method-assign]
+        memory.last = find  # type: ignore[method-assign]
         await memory.write("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"x"}]}')], {})
         return found
 
-    memory.conversation = disturbed  # type: ignore[method-assign]
+    memory.last = disturbed  # type: ignore[method-assign]
     ending = Ending(OVER, "", (), b"", "conv_1", b'[{"id":"i1"}]', [{"id": "o1"}])
     assert await ledger.end(lease, ending) is True
-    found = await memory.conversation("p", "conv_1")
+    found = await memory.last("p", "conv_1")
     assert found is not None
     assert [item["id"] for item in json.loads(found.value)["items"]] == ["x", "i1", "o1"]
     lease = await ledger.open("p", "resp_2", WAITS, "", [])
