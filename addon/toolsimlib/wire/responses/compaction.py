@@ -2,8 +2,8 @@
 
 1. A client asks for it by a last input item of type ``compaction_trigger`` (Codex does, when its context is full), or
    by the endpoint of that name (``actions.py``), whose request becomes such a turn.
-2. The model sees the conversation without a catalogue of tools, and is asked for a summary. Calls are recognised all
-   the same: a model that calls a tool instead of summarising has not done it.
+2. The model sees the conversation as in any other turn that may call nothing, so that its server has read most of it,
+   and is asked for a summary. Calls are recognised all the same: a model that calls a tool instead has not done it.
 3. The answer holds exactly one item, with the summary; reasoning is dropped. An answer without a whole summary has
    failed and holds no item: a client that installed half of one would forget the rest.
 4. Clients treat the item as opaque; any toolsim instance can read it. It is not encrypted: it holds the client's own
