@@ -5,12 +5,14 @@ catalogue at the beginning depends on nothing but the client's tools and the ope
 to say closes what the client's side said last:
 
 1. the entries of tools that the catalogue only names (``names_first``), once they have been called;
-2. after a long history or a tool's output, a reminder of the catalogue;
-3. what this request alone wants: a call, none, or only some of the tools.
+2. what this request alone wants: a call, none, or only some of the tools.
 
 We remember nothing between requests, but a prompt has ended wherever an item of the model follows one of the client's
-side. What depends on the items up to there (1 and 2, and a demand that the operator's ``tool_use_mode`` makes) is
-written there again in each later request. What only this request wants (3) is not: the next prompt differs from there.
+side. What depends on the items up to there (1, and a demand that the operator's ``tool_use_mode`` makes) is written
+there again in each later request. What only this request wants (2) is not: the next prompt differs from there.
+
+There is no reminder of the catalogue: one at each of these places makes a small model answer nothing, and one at the
+end alone moves what follows it (addon/docs/figures.md).
 """
 
 from __future__ import annotations
@@ -25,11 +27,6 @@ from toolsimlib.request.manifest import further_entries
 from toolsimlib.request.names_first import only_named
 from toolsimlib.request.transforms import tools_shown
 
-# With more items than this, the catalogue is far above the end of the conversation.
-_LONG_HISTORY = 8
-
-_REMINDER = "(Reminder: a tool is called by a <{tag}> block, as the client tool catalog says.)"
-_READ_REMINDER = re.compile(re.escape(_REMINDER).replace(r"\{tag\}", r"[^<>\s]+"))
 _NO_CALL = "You may call no tool in this answer: answer in words."
 _READ_WANT = re.compile(r"You (?:MUST call (?:a tool|(?:one of )?(.+))|may call no tool but (.+)) in this answer\.")
 
@@ -54,7 +51,7 @@ def closed(items: Sequence[Item], plan: Plan) -> list[Item]:
     after: dict[int, str] = {}
     start = 0
     for prompt in prompts:
-        said = lines.of_history(items[start : prompt.end], prompt.end)
+        said = lines.of_history(items[start : prompt.end])
         said += lines.of_request() if prompt is prompts[-1] else lines.of_operator(items[prompt.end - 1])
         after[prompt.last] = "\n\n".join(said)
         start = prompt.end
@@ -85,17 +82,13 @@ class _Lines:
     def __init__(self, plan: Plan) -> None:
         policy = plan.policy
         self._plan = plan
-        self._reminder = _REMINDER.format(tag=policy.sentinel)
-        self._is_far = False
         named = only_named(plan.listed, policy)
         self._named = {tool.name: tool for tool in tools_shown(plan.listed, policy.transforms) if tool.name in named}
 
-    def of_history(self, items: Sequence[Item], count: int) -> list[str]:
-        """Return what follows from the items since the last prompt, and from the ``count`` of all items."""
+    def of_history(self, items: Sequence[Item]) -> list[str]:
+        """Return what follows from the items since the last prompt."""
         called = dict.fromkeys(item.name for item in items if isinstance(item, Call)) if self._named else ()
-        self._is_far = self._is_far or count > _LONG_HISTORY or any(isinstance(item, CallOutput) for item in items)
-        said = self._entries([self._named.pop(name) for name in called if name in self._named])
-        return [*said, self._reminder] if self._is_far else said
+        return self._entries([self._named.pop(name) for name in called if name in self._named])
 
     def of_operator(self, last: Item) -> list[str]:
         """Return what the operator wanted of an earlier prompt, which ended with the item ``last``."""
@@ -126,11 +119,6 @@ class _Lines:
             return f"You MUST call {names[0]} in this answer."
         # "At least one" makes a small model invent further calls (addon/docs/figures.md).
         return f"You MUST call {f'one of {", ".join(some)}' if some else 'a tool'} in this answer."
-
-
-def is_closing(line: str) -> bool:
-    """Return whether a line is the reminder, or says what a request wants."""
-    return _READ_REMINDER.fullmatch(line) is not None or read_choice(line) is not None
 
 
 def wanted(items: Iterable[Item]) -> str:

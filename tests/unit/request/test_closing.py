@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Text
 from toolsimlib.plan import ApiName, Plan, Policy, Tool, ToolChoice
 from toolsimlib.report import Report
-from toolsimlib.request.closing import closed, is_closing, read_choice, wanted
+from toolsimlib.request.closing import closed, read_choice, wanted
 from toolsimlib.request.forms import FORMS
 from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.request.transforms import NAMES
@@ -136,9 +136,9 @@ def tool(name: str) -> Tool:
 
 
 F, G, H = tool("f"), tool("g"), tool("h")
-REMINDER = "(Reminder: a tool is called by a <tool_call> block, as the client tool catalog says.)"
 USER, ASSISTANT = Message("user", (Text("hi"),)), Message("assistant", (Text("Well."),))
 NAMED, DEVELOPER = Message("user", (Text("hi"),), "Ann"), Message("developer", (Text("Be brief."),))
+DEMAND = "You MUST call a tool in this answer."
 CALL, OUTPUT = Call("c", "f", "{}"), CallOutput("c", (Text("1"),))
 HOSTED = HostedItem({"type": "web_search_call"})
 
@@ -157,19 +157,20 @@ def lines(*items: Item, tools: tuple[Tool, ...] = (F, G), offered: tuple[Tool, .
 
 
 def test_where_a_prompt_ended_it_ended_with_the_same_lines() -> None:
-    """After a long history or an output a reminder closes each prompt, whatever the model did next."""
+    """A prompt ends after what the user or a tool said last, whatever the model did next."""
+    policy = Policy(tool_use_mode="enforced")
     assert lines(USER) == [""]
-    assert lines(USER, CALL, OUTPUT) == ["", "", REMINDER]
-    assert lines(USER, CALL, OUTPUT, DEVELOPER, ASSISTANT, USER) == ["", "", REMINDER, "", "", REMINDER]
-    assert lines(USER, HOSTED, OUTPUT, ASSISTANT) == ["", "", REMINDER, ""]
-    assert lines(*[USER, ASSISTANT] * 4, USER) == [*[""] * 8, REMINDER]
+    assert lines(USER, CALL, OUTPUT, ASSISTANT, USER, policy=policy) == [DEMAND, "", "", "", ""]
+    assert lines(USER, DEVELOPER, ASSISTANT, USER, policy=policy) == [DEMAND, "", "", ""]
+    assert lines(USER, HOSTED, USER, ASSISTANT, USER, policy=policy) == [DEMAND, "", DEMAND, "", ""]
     assert lines(DEVELOPER, ASSISTANT) == ["", ""]
     assert lines(DEVELOPER, choice=ToolChoice("required")) == ["You MUST call a tool in this answer."]
 
 
 def test_a_line_is_said_by_the_participant_who_spoke_last() -> None:
     """Otherwise it would be a message of its own."""
-    assert [item.name for item in closed([*[NAMED] * 9], Plan("chat", "chat", tools=(F,), listed=(F,)))] == ["Ann"] * 10
+    plan = Plan("chat", "chat", tools=(F,), listed=(F,), choice=ToolChoice("required"))
+    assert [getattr(item, "name", None) for item in closed([NAMED], plan)] == ["Ann", "Ann"]
 
 
 @pytest.mark.parametrize(
@@ -190,16 +191,13 @@ def test_what_a_request_wants(choice: ToolChoice, offered: tuple[Tool, ...], lin
     prompt = Message("user", (Text(f"hi\n\n{line}"),))
     assert wanted([USER, prompt, ASSISTANT]) == line
     assert read_choice(line) == (choice if line else None)
-    assert is_closing(line) is bool(line)
-    assert is_closing(REMINDER)
 
 
 def test_what_the_operator_wants_is_wanted_of_each_question() -> None:
     """``tool_use_mode=enforced`` demands a call except after an output, now and then."""
     policy = Policy(tool_use_mode="enforced")
     said = lines(USER, CALL, OUTPUT, ASSISTANT, USER, policy=policy, choice=ToolChoice("required"))
-    demand = "You MUST call a tool in this answer."
-    assert said == [demand, "", REMINDER, "", f"{REMINDER}\n\n{demand}"]
+    assert said == [DEMAND, "", "", "", DEMAND]
 
 
 def test_entries_follow_the_first_call() -> None:

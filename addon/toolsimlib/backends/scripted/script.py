@@ -21,7 +21,7 @@ from toolsimlib.backends.scripted.choose import choose
 from toolsimlib.backends.scripted.fill import fill, unanswered
 from toolsimlib.conversation import ClientRequest, Message, Text
 from toolsimlib.plan import Tool, ToolChoice
-from toolsimlib.request.closing import is_closing, read_choice, wanted
+from toolsimlib.request.closing import read_choice, wanted
 from toolsimlib.request.manifest import Catalog, find_catalog, find_further
 from toolsimlib.request.record import is_error_record, read_call_record, read_output_record, sentinel_block
 from toolsimlib.wire.json_codec import value_line
@@ -107,7 +107,7 @@ def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _question(messages: Sequence[Message]) -> str:
-    """Return what the user wrote since the last answer, without manifest, reminder, records and context."""
+    """Return what the user wrote since the last answer, without manifest, records, context and our own lines."""
     spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
     since = messages[spoken[-1] + 1 :] if spoken else messages
     return "\n".join(_words_of(message.text) for message in since if message.role == "user").strip()
@@ -133,7 +133,7 @@ def _words_of(text: str) -> str:
 
 def _is_ours(line: str) -> bool:
     """Return whether toolsim wrote a line: a record, or one that closes a prompt."""
-    return bool(read_call_record(line) or read_output_record(line)) or is_closing(line)
+    return bool(read_call_record(line) or read_output_record(line)) or read_choice(line) is not None
 
 
 def _outputs(messages: Sequence[Message]) -> list[str]:

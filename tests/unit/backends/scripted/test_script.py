@@ -24,9 +24,6 @@ def message(role: Any, text: str) -> Message:
     return Message(role, (Text(text),))
 
 
-REMINDER = "(Reminder: a tool is called by a <tool_call> block, as the client tool catalog says.)"
-
-
 def shown(*, tag: str = "tool_call", tools: list[Tool] = TOOLS) -> Message:
     text = manifest(tools, sentinel=tag, one_call=False, answer_format=None)
     return message("developer", f"Be kind.\n\n{text}")
@@ -81,7 +78,7 @@ def test_what_may_not_be_called_is_not() -> None:
 
 def test_further_entries_are_tools_too() -> None:
     """Those that the catalogue only names, and shows later; their words are no part of the question."""
-    later = message("user", f"Weather in Bonn?\n\n{further_entries(TOOLS[1:], sentinel='tool_call')}\n\n{REMINDER}")
+    later = message("user", f"Weather in Bonn?\n\n{further_entries(TOOLS[1:], sentinel='tool_call')}")
     assert calls(say([shown(tools=TOOLS[:1]), later])) == [("get_weather", {"city": "Bonn"})]
 
 
@@ -94,7 +91,7 @@ def test_it_answers_in_words_once_the_outputs_have_come() -> None:
         message(
             "user",
             '[function_call_output call_id=fc_001 output={"t":3}]\n'
-            '[function_call_output name=g arguments={"of":"a b"} nth=2 output="light rain"]\n\n' + REMINDER,
+            '[function_call_output name=g arguments={"of":"a b"} nth=2 output="light rain"]',
         ),
     ]
     text = say(conversation)
@@ -112,9 +109,9 @@ def test_a_quoted_output_cannot_become_a_call() -> None:
 
 
 def test_what_toolsim_added_to_a_question_is_no_part_of_it() -> None:
-    """The words of a manifest in a user message and of the reminder choose nothing and fill nothing."""
+    """The words of a manifest in a user message and of a demand choose nothing and fill nothing."""
     text = manifest(TOOLS, sentinel="tool_call", one_call=False, answer_format=None)
-    question = forced(f"{text}\n\nSend 'hi'\n\n{REMINDER}")
+    question = forced(f"{text}\n\nSend 'hi'")
     assert calls(say([question])) == [("send", {"text": "hi"})]
 
 
