@@ -52,7 +52,7 @@ LOST = ApiError(
     status=503,
     retry_after=1,
 )
-INTERNAL = ("lease_", "events_", "wanted_")
+INTERNAL = LEASE, EVENTS, WANTED = ("lease_", "events_", "wanted_")
 """How the names of records about answers in the background begin: they are nobody's to read."""
 _KEY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
 

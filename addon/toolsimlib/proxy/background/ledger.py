@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from toolsimlib.errors import ApiError
-from toolsimlib.proxy.memory import LOST, Memory
+from toolsimlib.proxy.memory import EVENTS, LEASE, LOST, WANTED, Memory
 from toolsimlib.store.record import MAX_TRIES, Conflict, Record, StoreError
 from toolsimlib.wire.responses.background import is_one
 from toolsimlib.wire.responses.stored import appended
@@ -40,15 +40,15 @@ class Lease:
     @property
     def name(self) -> str:
         """The id of the lease's record."""
-        return _lease_of(self.id)
+        return LEASE + self.id
 
     def record(self) -> Record:
         """Return the lease as it is written now."""
-        return Record(self.name, f"{self.state} {self.token}".encode(), names=(self.name,))
+        return _named(self.name, f"{self.state} {self.token}".encode())
 
     def over(self) -> Record:
         """Return the record that replaces the lease at the end of the answer."""
-        return Record(self.name, f"{_OVER} {self.token}".encode(), names=(self.name,))
+        return _named(self.name, f"{_OVER} {self.token}".encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ class Ledger:
 
     async def read(self, partition: str, id: str) -> Entry | None:
         """Return the current state of an answer; None if there is none, or it is not a background answer."""
-        found = await self._memory.find(partition, [id, _lease_of(id)])
-        record, lease = found.get(id), found.get(_lease_of(id))
+        found = await self._memory.find(partition, [id, LEASE + id])
+        record, lease = found.get(id), found.get(LEASE + id)
         if record is None or record.id != id or not is_one(record.value):
             return None
         state, _ = _read(lease)
@@ -112,12 +112,11 @@ class Ledger:
 
     async def want(self, partition: str, id: str) -> None:
         """Ask the proxy that makes an answer to store its events as they come."""
-        name = _wanted_of(id)
-        await self._memory.write(partition, [Record(name, b"", names=(name,))], {})
+        await self._memory.write(partition, [_named(WANTED + id)], {})
 
     async def is_wanted(self, lease: Lease) -> bool:
         """Return whether another proxy has asked for the events."""
-        return bool(await self._memory.find(lease.partition, [_wanted_of(lease.id)]))
+        return bool(await self._memory.find(lease.partition, [WANTED + lease.id]))
 
     async def store_events(self, lease: Lease, events: bytes) -> None:
         """Store the events of an answer that another proxy has ended; none if it was deleted."""
@@ -152,7 +151,7 @@ class Ledger:
     async def settle(self, entry: Entry, value: bytes) -> bool:
         """Write how an answer has ended, as any proxy may; return whether it was still unchanged."""
         lease = Lease(entry.partition, entry.id)
-        records = [Record(entry.id, value, names=(entry.id,)), lease.over()]
+        records = [_named(entry.id, value), lease.over()]
         try:
             await self._memory.write(entry.partition, records, {lease.name: entry.version})
         except Conflict:
@@ -163,17 +162,17 @@ class Ledger:
     async def tidy(self, lease: Lease) -> None:
         """Delete a lease that is no longer needed."""
         with suppress(StoreError):
-            await self._memory.forget(lease.partition, [lease.name, _wanted_of(lease.id)])
+            await self._memory.forget(lease.partition, [lease.name, WANTED + lease.id])
 
     async def events(self, partition: str, id: str) -> bytes | None:
         """Return the events of an answer, None if they are not stored: all of one that is over, or those so far."""
-        name = _events_of(id)
+        name = EVENTS + id
         found = await self._memory.find(partition, [name])
         return found[name].value if name in found else None
 
     async def delete(self, partition: str, id: str) -> None:
         """Delete an answer. The lease goes first: without it, the proxy that makes the answer cannot write any more."""
-        await self._memory.forget(partition, [_lease_of(id), id, _events_of(id), _wanted_of(id)])
+        await self._memory.forget(partition, [LEASE + id, id, EVENTS + id, WANTED + id])
 
     async def _replace(self, lease: Lease, records: Sequence[Record]) -> bool:
         """Write records, the lease's among them; return whether it was still held."""
@@ -200,21 +199,13 @@ class Ledger:
         return "over" if state == _OVER else "held"
 
 
-def _lease_of(id: str) -> str:
-    return f"lease_{id}"
-
-
-def _events_of(id: str) -> str:
-    return f"events_{id}"
-
-
-def _wanted_of(id: str) -> str:
-    return f"wanted_{id}"
+def _named(name: str, value: bytes = b"") -> Record:
+    """Return a record that is found by its id as well."""
+    return Record(name, value, names=(name,))
 
 
 def _events(id: str, events: bytes) -> list[Record]:
-    name = _events_of(id)
-    return [Record(name, events, names=(name,))] if events else []
+    return [_named(EVENTS + id, events)] if events else []
 
 
 def _read(lease: Record | None) -> tuple[str, str]:
