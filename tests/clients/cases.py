@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from support.text_backend import Exchange, TextBackend, Turn, refuses, says
 
 MODEL = "gpt-text"
@@ -140,6 +141,21 @@ CASES = (
         strict=True,
         error="get_weather",
     ),
+)
+
+
+class Sky(BaseModel):
+    """What a client may demand of an answer in words, beside its tools."""
+
+    city: str
+    sky: str
+
+
+TYPED = Case(
+    "typed answer",  # the call is written without its tag: only the schema distinguishes it from the answer
+    (says(json.dumps({"name": "get_weather", "arguments": PARIS})), says('{"city":"Paris","sky":"clear"}')),
+    calls=(("get_weather", PARIS),),
+    words='{"city":"Paris","sky":"clear"}',
 )
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "_"))
 both_apis = pytest.mark.parametrize("api", ["responses", "chat"])

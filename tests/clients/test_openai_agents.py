@@ -26,8 +26,10 @@ from clients.cases import (
     MODEL,
     ONE_CALL,
     TOOLS,
+    TYPED,
     Case,
     Outcome,
+    Sky,
     Stage,
     both_apis,
     every_case,
@@ -56,11 +58,13 @@ def tools(strict: bool) -> list[FunctionTool]:
     ]
 
 
-async def run(base_url: str, api: str, mode: str, prompts: list[str], strict: bool = False) -> list[Outcome]:
+async def run(
+    base_url: str, api: str, mode: str, prompts: list[str], strict: bool = False, output: type[Sky] | None = None
+) -> list[Outcome]:
     outcomes = []
     async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, timeout=10) as client:
         model = MODELS[api](MODEL, client)
-        agent = Agent[Any](name="Tester", tools=list(tools(strict)), model=model)
+        agent = Agent[Any](name="Tester", tools=list(tools(strict)), model=model, output_type=output)
         for prompt in prompts:
             outcome = Outcome()
             outcomes.append(outcome)
@@ -72,7 +76,8 @@ async def run(base_url: str, api: str, mode: str, prompts: list[str], strict: bo
                     result = Runner.run_streamed(agent, prompt, **options)
                     async for _ in result.stream_events():
                         pass
-                outcome.text = result.final_output
+                made = result.final_output
+                outcome.text = made.model_dump_json() if isinstance(made, Sky) else made
             except (AgentsException, openai.OpenAIError, ResponsesWebSocketError) as error:
                 outcome.error = str(error)
         await model.close()
@@ -94,6 +99,14 @@ async def test_tool_loop_over_a_websocket(stage: Stage, case: Case) -> None:
     """The same over the SDK's own WebSocket connection."""
     stage.prepare(case)
     stage.compare(case, await run(stage.base_url, "websocket", "run_streamed", case.prompts, case.strict))
+
+
+@every_mode
+@over_its_own_api
+async def test_typed_answer_beside_tools(stage: Stage, api: str, mode: str) -> None:
+    """With an ``output_type`` a call without its tag is still a call, and the answer is parsed."""
+    stage.prepare(TYPED)
+    stage.compare(TYPED, await run(stage.base_url, api, mode, TYPED.prompts, output=Sky))
 
 
 @every_mode

@@ -13,8 +13,10 @@ from clients.cases import (
     MODEL,
     ONE_CALL,
     TOOLS,
+    TYPED,
     Case,
     Outcome,
+    Sky,
     Stage,
     both_apis,
     every_case,
@@ -22,7 +24,7 @@ from clients.cases import (
     over_its_own_api,
     run_tool,
 )
-from pydantic_ai import Agent, AgentRunError, RunContext, Tool
+from pydantic_ai import Agent, AgentRunError, NativeOutput, RunContext, Tool
 from pydantic_ai.models import Model
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
@@ -70,17 +72,20 @@ async def connected(base_url: str, api: str) -> AsyncIterator[Model]:
             yield MODELS[api](MODEL, provider=OpenAIProvider(openai_client=client))
 
 
-async def run(base_url: str, api: str, mode: str, prompts: list[str], strict: bool = False) -> list[Outcome]:
+async def run(
+    base_url: str, api: str, mode: str, prompts: list[str], strict: bool = False, output: Any = str
+) -> list[Outcome]:
     outcomes = []
     async with connected(base_url, api) as model:
-        agent = Agent(model, deps_type=Outcome, tools=[tool(declaration, strict) for declaration in TOOLS])
+        made = [tool(declaration, strict) for declaration in TOOLS]
+        agent = Agent(model, deps_type=Outcome, tools=made, output_type=output)
         for prompt in prompts:
             outcome = Outcome()
             outcomes.append(outcome)
             try:
                 handler = read if mode == "stream" else None
                 result = await agent.run(prompt, deps=outcome, event_stream_handler=handler)
-                outcome.text = result.output
+                outcome.text = result.output.model_dump_json() if isinstance(result.output, Sky) else result.output
             except AgentRunError as error:
                 outcome.error = str(error)
     return outcomes
@@ -102,6 +107,14 @@ async def test_tool_loop_over_messages(stage: Stage, mode: str, case: Case) -> N
     """The same by Anthropic's API."""
     stage.prepare(case)
     stage.compare(case, await run(stage.base_url, "messages", mode, case.prompts, case.strict))
+
+
+@every_mode
+@over_its_own_api
+async def test_typed_answer_beside_tools(stage: Stage, api: str, mode: str) -> None:
+    """With a native output type a call without its tag is still a call, and the answer is parsed."""
+    stage.prepare(TYPED)
+    stage.compare(TYPED, await run(stage.base_url, api, mode, TYPED.prompts, output=NativeOutput(Sky)))
 
 
 @every_mode

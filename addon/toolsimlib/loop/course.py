@@ -31,7 +31,7 @@ from toolsimlib.request.names_first import looked_up, only_named
 from toolsimlib.request.record import error_record
 from toolsimlib.request.rewrite import calls_freely, is_after_outputs, tools_on_offer
 from toolsimlib.response.retry import CALL_FAULTS, CUT_OFF, EMPTY_ANSWER, NO_CALL, SECOND_OPINION, Retry
-from toolsimlib.response.verdict import UNKNOWN_TOOL
+from toolsimlib.response.verdict import ANSWER_MISMATCH, UNKNOWN_TOOL
 from toolsimlib.wire.dialect import Api
 
 _NOT_OF_TOOLS = (401, 402, 403, 404, 408, 429)
@@ -45,6 +45,9 @@ _GO_ON = (
     " else."
 )
 _CALL = "Call a tool now, and write nothing else."
+_ANSWER = (
+    "That answer was not passed on. Write it again, as one JSON object that conforms to the schema, or call a tool."
+)
 _DONE = " The calls before it were made: do not repeat them."
 
 NOTHING = "(no answer)"
@@ -213,6 +216,6 @@ def words_of(retry: Retry) -> str:
 def reply_to(retry: Retry, *, called: bool) -> str:
     """Return our words to the model; ``called``: there are valid calls."""
     fault = retry.fault
-    instruction = {CUT_OFF: _GO_ON, NO_CALL: _CALL}.get(fault.reason, _ANEW)
+    instruction = {CUT_OFF: _GO_ON, NO_CALL: _CALL, ANSWER_MISMATCH: _ANSWER}.get(fault.reason, _ANEW)
     record = error_record(fault.reason, fault.name, fault.expected)
     return f"{record}\n{instruction}{_DONE if called and fault.reason != CUT_OFF else ''}"

@@ -41,12 +41,13 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report, entry
+from toolsimlib.response.answer_format import AnswerWatch
 from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.choice import Choice
 from toolsimlib.response.client_items import ClientItems
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import reasoned_calls_for
-from toolsimlib.response.reasoned_calls import IN_REASONING
+from toolsimlib.response.reasoned_calls import IN_REASONING, ReasonedCalls
 from toolsimlib.response.retry import EMPTY_ANSWER, NO_CALL, Retry
 
 
@@ -66,6 +67,8 @@ class Answer:
         # Built while the model is still thinking, not when its first text arrives.
         self._first_choice = self.new_choice(0)
         self._reasoned = reasoned_calls_for(plan)  # None once reasoning is only reasoning.
+        wanted = self._judge.answer_format
+        self._watch = AnswerWatch(wanted, report) if wanted is not None else None
         self._usage: Usage | None = None
         self._is_empty = True
         self.retry: Retry | None = None
@@ -84,9 +87,13 @@ class Answer:
 
     def feed(self, event: BackendEvent) -> list[ClientEvent]:
         """Take one event of the backend. After the end everything is ignored."""
-        if self._reasoned is None:
-            return self._feed(event)
-        reasoned, emitted = self._reasoned, list[ClientEvent]()
+        emitted = self._feed(event) if self._reasoned is None else self._feed_reasoned(self._reasoned, event)
+        if self._watch is not None:
+            self._watch.take(emitted)
+        return emitted
+
+    def _feed_reasoned(self, reasoned: ReasonedCalls, event: BackendEvent) -> list[ClientEvent]:
+        emitted: list[ClientEvent] = []
         events = reasoned.take(event)
         if reasoned.is_over:
             self._reasoned = None

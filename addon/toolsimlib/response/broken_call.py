@@ -126,6 +126,8 @@ class BrokenCalls:
         body = _CLOSING_MARK.sub("", raw[found.end("fence") :]) if found and found["fence"] else raw
         # Brackets that the model left open are not added: nothing here shows that the call was complete.
         block = Block("json", "", body, "\n" if self._brackets.is_balanced else "")
+        if self._judge.answer_format is not None and self._judge.answer_format.is_answer(body):
+            return None
         as_strict = tuple(replace(tool, strict=True) for tool in self._plan.tools)
         for plan, reasons in ((self._plan, _FAULTS), (replace(self._plan, tools=as_strict), (SCHEMA_MISMATCH,))):
             # In the report all of this is text: nothing is counted.

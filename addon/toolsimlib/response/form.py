@@ -127,6 +127,11 @@ class Form:
         lacks_bracket = self.kind == "json" and self._last == "}" and self._stack in ends
         return lacks_bracket or self._is_cut_in_loop("")
 
+    @property
+    def json(self) -> str:
+        """The text of a complete form that is JSON, "" for any other."""
+        return "".join(self._text) if self.kind == "json" and not self.is_loop else ""
+
     def calls(self) -> tuple[Sequence[Written | None], str]:
         """Return the calls of the complete form, None for each that is not one; and the code that names its kind."""
         text = "".join(self._text)

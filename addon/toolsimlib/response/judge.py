@@ -30,6 +30,7 @@ from toolsimlib.errors import ApiError
 from toolsimlib.events import StructuredCall, StructuredDelta
 from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Plan, Tool
 from toolsimlib.report import Report, code_of, entry, loggable_name
+from toolsimlib.response.answer_format import AnswerFormat
 from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
 from toolsimlib.response.call_forms import FOREIGN, read_form
 from toolsimlib.response.checker import BUDGET_SECONDS, SCHEMA_UNSETTLED, UNSETTLED, SchemaChecker
@@ -86,6 +87,10 @@ class Judge:
         self.toolbox = Toolbox(plan)
         self._searched = 0  # Bytes of outputs that have been searched (_MAX_SEARCHED).
         self._checker = SchemaChecker(self._warn, seconds=seconds, max_schema_bytes=plan.policy.max_schema_bytes)
+        # What an answer in words has to be; None if anything will do, or the backend can write nothing but calls.
+        self.answer_format: AnswerFormat | None = None
+        if plan.answer_format is not None and plan.tools and plan.constraint is None:
+            self.answer_format = AnswerFormat(plan.answer_format, self._checker)
 
     def block(self, block: Block | Oversize) -> list[Verdict]:
         """Return the verdicts on what one block holds, in source order; nothing follows a Violation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from toolsimlib.plan import Plan
+from toolsimlib.response.answer_format import HeldAnswer
 from toolsimlib.response.broken_call import BrokenCalls
 from toolsimlib.response.continuation import Continuation
 from toolsimlib.response.judge import Judge
@@ -12,7 +13,7 @@ from toolsimlib.response.quotation import Quotation
 from toolsimlib.response.reasoned_calls import ReasonedCalls
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.untagged import Untagged
-from toolsimlib.response.verdict import MALFORMED_JSON
+from toolsimlib.response.verdict import ANSWER_MISMATCH, MALFORMED_JSON
 
 # The quotes, the name and the escapes around the arguments; they are not counted as arguments.
 _HEADER_BYTES = 4096
@@ -37,6 +38,8 @@ def parser_for(plan: Plan, judge: Judge) -> Parser | None:
         parser = Untagged(tagged, judge, limit=limit, repair=plan.policy.repair == "safe")
         if MALFORMED_JSON in plan.asks:
             parser = BrokenCalls(parser, plan, judge, limit)
+    if judge.answer_format is not None and ANSWER_MISMATCH in plan.asks:
+        parser = HeldAnswer(parser, judge.answer_format, limit)
     if plan.begun:
         parser = Continuation(parser, plan.begun)
     return parser
@@ -57,5 +60,5 @@ def _limit(plan: Plan) -> int:
 
 
 def _has_untagged(plan: Plan) -> bool:
-    # If the client asked for JSON, JSON is the answer; a backend that enforces calls writes them untagged.
-    return plan.constraint is not None or (plan.policy.untagged != "off" and plan.answer_format is None)
+    # A backend that enforces calls writes them untagged.
+    return plan.constraint is not None or plan.policy.untagged != "off"

@@ -74,7 +74,10 @@ Piece = TaggedPiece | Calls | FenceMark
 
 @dataclass(frozen=True, slots=True)
 class BrokenCall:
-    """A whole answer that was held back, and what is wrong with it as a call; None: it is merely text."""
+    """A whole answer that was held back, and what is wrong with it as a call, or as the JSON that was demanded.
+
+    None: it is merely text.
+    """
 
     raw: str
     refused: Rejected | Violation | None

@@ -31,6 +31,7 @@ bare or in a code fence. In addition to tagged blocks, these count:
  9. Nothing is lost: the pieces, each as its raw text, add up to the input. Where it is split does not matter.
 10. A list that repeats one call, without end or until the backend cut it off, ends there (``same_call``).
 11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``).
+12. If the client demands JSON of an answer in words, ``answer_format`` says which form is that answer: it is text.
 """
 
 from __future__ import annotations
@@ -213,11 +214,17 @@ class Untagged:
         """Submit the complete form to the judge."""
         if self._statement is not None and self._statement.is_python and self._form.kind == "syntax":
             self._has_python = True
-        calls = self._judge.untagged(*self._form.calls())
+        calls = None
+        if not self._is_answer(self._form.json):
+            calls = self._judge.untagged(*self._form.calls())
         self._held.calls += calls or []
         self.state = self.state_behind_form
         if calls is None:
             self._reject()
+
+    def _is_answer(self, text: str) -> bool:
+        wanted = self._judge.answer_format
+        return bool(text) and wanted is not None and wanted.is_answer(text)
 
     def state_behind_form(self) -> None:
         """Behind a form: another one may follow; anything else shows whether the unit stands alone on its lines."""

@@ -25,6 +25,7 @@ def test_the_model_is_told_what_to_do_by_what_was_wrong() -> None:
     assert "do not repeat" in reply_to(fault, called=True)
     assert "Go on" in reply_to(retry(CUT_OFF), called=True)
     assert "do not repeat" not in reply_to(retry(CUT_OFF), called=True)
+    assert "as one JSON object" in reply_to(retry("ANSWER_MISMATCH"), called=False)
     assert "Call a tool now" in reply_to(retry(NO_CALL), called=False)
 
 

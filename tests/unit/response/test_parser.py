@@ -17,12 +17,12 @@ from toolsimlib.response.untagged import Untagged
     [
         ({}, Untagged),
         ({"policy": {"untagged": "off"}}, Quotation),
-        ({"answer_format": {"type": "json_object"}}, Quotation),
+        ({"answer_format": {"type": "json_object"}}, Untagged),
         ({"policy": {"untagged": "off"}, "constraint": {"type": "json_schema"}}, Untagged),
     ],
 )
 def test_the_plan_chooses_the_parser(fields: dict[str, Any], kind: type) -> None:
-    """JSON that was requested is no call, unless the backend was constrained to write nothing but a call."""
+    """What is untagged counts unless that is switched off and the backend was not constrained to write a call."""
     the_plan = plan("chat", "chat", True, [ADD], **fields)
     assert type(parser_for(the_plan, Judge(the_plan, Report()))) is kind
 

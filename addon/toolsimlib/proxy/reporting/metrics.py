@@ -40,7 +40,10 @@ _ERRORS = ("backend_unavailable", "backend_timeout", "backend_truncated", "backe
 _OUTCOMES = ("OK", "TOOL_FAILED", "SERVER_FAILED", "OUTPUT_TOO_LARGE", "REFUSED", "LIMIT", "ASKED")
 _CUTOFFS = ("text after tools", "first call", "more than 1 calls")
 _TOKENS = ("input", "output", "cached", "reasoning")
-_WARNINGS = ("NO_CALL", "EMPTY_ANSWER", "DUPLICATE_CALL", "UNANSWERED_CALL", "CALL_AS_TEXT", "TOOL_LEFT_OUT")
+_WARNINGS = (
+    *("NO_CALL", "EMPTY_ANSWER", "ANSWER_MISMATCH", "DUPLICATE_CALL"),
+    *("UNANSWERED_CALL", "CALL_AS_TEXT", "TOOL_LEFT_OUT"),
+)
 # By the report's field: an explanation, and the codes that are known beforehand.
 _TALLIES: Mapping[str, tuple[str, Sequence[str]]] = {
     "parse_failures": ("Call blocks that stayed text, by reason.", _FAULTS),

@@ -1,0 +1,174 @@
+"""The JSON that the client demands of an answer in words (``response_format``, ``text.format``), beside its tools.
+
+A backend that enforced it could never write a call, so the model is asked for it in words (``request/manifest.py``).
+What it writes may be a call or the answer, and often neither has a tag:
+
+| an untagged form (see ``untagged``) that is a call       | and the demanded schema                        | is     |
+|----------------------------------------------------------|------------------------------------------------|--------|
+| in a programmer's syntax, or JSON that has to be repaired | any                                            | a call |
+| any JSON                                                 | none (``json_object``), or it does not fit     | a call |
+| an object that fits                                      | leaves room for one of its keys, undeclared    | a call |
+| an object that fits                                      | declares each of its keys                      | text   |
+| an array that fits                                       | says that it takes an array                    | text   |
+| an array that fits                                       | does not                                       | a call |
+
+1. So a schema that takes any object, or one with ``name`` alone, does not hide calls; one that asks for ``name`` and
+   ``arguments``, as a plan of calls would, gets its answer.
+2. An answer in words that breaks the schema gets a warning. It is all the text of a choice that ends by itself and
+   without a call; a code fence around it breaks the schema too, since the client parses the text as it is.
+3. If the model may be asked again (``HeldAnswer``), the text is held back to its end, or to the first call or item.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from toolsimlib.events import CallStarted, ClientEvent, Ended, TextDelta
+from toolsimlib.plan import Tool
+from toolsimlib.report import Report, entry
+from toolsimlib.response.checker import SchemaChecker
+from toolsimlib.response.pieces import BrokenCall, Parser, Piece
+from toolsimlib.response.verdict import ANSWER_MISMATCH, Rejected
+from toolsimlib.schema import Finding
+
+_ANSWER = "/answer"
+"""The name of the answer where a tool has one: no tool has a slash in its name."""
+
+_MAX_CHARS = 1_000_000
+"""A longer answer is not checked."""
+
+_NOT_JSON = Finding("it is not JSON", outline="not JSON")
+_NO_OBJECT = Finding("it is not a JSON object", outline="not an object")
+
+
+class AnswerFormat:
+    """What the client demands. ``wanted``: the flat ``text.format``."""
+
+    def __init__(self, wanted: Mapping[str, Any], checker: SchemaChecker) -> None:
+        schema = wanted.get("schema") if wanted.get("type") == "json_schema" else None
+        self._needs_object = wanted.get("type") == "json_object"
+        self._checker = checker
+        self._answer = Tool(_ANSWER, _ANSWER, parameters=schema if isinstance(schema, dict) else None)
+
+    def is_answer(self, text: str) -> bool:
+        """Return whether the ``text`` of a form that may be a call is what the client demands (see the table)."""
+        schema = self._checker.schema(self._answer)
+        try:
+            value = json.loads(text) if schema is not None else None
+        except (ValueError, RecursionError):
+            return False
+        if schema is None or not self._checker.conforms(schema, value):
+            return False
+        if isinstance(value, dict):
+            return all(schema.property(key) is not None for key in value)
+        return "array" in schema.types()
+
+    def mismatch(self, text: str) -> Finding | None:
+        """Return why an answer in words is not what the client demands, None if it is."""
+        if len(text) > _MAX_CHARS:
+            return None
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return _NOT_JSON
+        if self._needs_object and not isinstance(value, dict):
+            return _NO_OBJECT
+        return self._checker.mismatch(self._answer, value)
+
+
+class AnswerWatch:
+    """Warns of answers in words that are not as demanded (rule 2), from what the client gets."""
+
+    def __init__(self, wanted: AnswerFormat, report: Report) -> None:
+        self._wanted = wanted
+        self._report = report
+        self._texts: dict[int, list[str]] = {}  # The pieces of the text of each choice.
+        self._calls: set[int] = set()  # The choices with calls, announced ones included.
+
+    def take(self, events: Iterable[ClientEvent]) -> None:
+        """Take events of an answer, in order."""
+        for event in events:
+            match event:
+                case TextDelta():
+                    self._texts.setdefault(event.choice, []).append(event.text)
+                case CallStarted():
+                    self._calls.add(event.choice)
+                case Ended():
+                    for choice, pieces in self._texts.items():
+                        if event.reasons.get(choice) == "stop" and choice not in self._calls:
+                            self._check("".join(pieces))
+
+    def _check(self, text: str) -> None:
+        finding = self._wanted.mismatch(text) if text.strip() else None
+        if finding is not None:
+            self._report.warnings.append(ANSWER_MISMATCH)
+            self._report.mismatches.append(entry("answer", finding.outline))
+
+
+class HeldAnswer:
+    """Wraps the parser ``inner``, and holds the answer back (rule 3). Used like ``inner``; ``limit`` in characters."""
+
+    def __init__(self, inner: Parser, wanted: AnswerFormat, limit: int) -> None:
+        self._inner, self._wanted, self._limit = inner, wanted, limit
+        self._held: list[str] = []
+        self._size = 0
+        self._is_over = False  # Whether the answer has something else than text, or too much of it.
+
+    def __repr__(self) -> str:
+        return f"HeldAnswer({'holding, ' if self._held else ''}{self._inner})"
+
+    @property
+    def in_block(self) -> bool:
+        """Whether text is being held back."""
+        return bool(self._held) or self._inner.in_block
+
+    @property
+    def open_size(self) -> int:
+        """How many characters of the open tagged block have arrived, 0 if none is open."""
+        return self._inner.open_size
+
+    def feed(self, text: str) -> Sequence[Piece]:
+        """Return what ``text`` completes."""
+        pieces = self._inner.feed(text)
+        return pieces if self._is_over else self._take(pieces)
+
+    def release(self) -> Sequence[Piece]:
+        """Return what is held back only while the answer has nothing but text: now it has more."""
+        held, self._held = self._held, []
+        self._is_over = self._is_over or bool(held)
+        return [*held, *self._inner.release()]
+
+    def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
+        """Return what is left at the end of the text; an answer that is not as demanded says so."""
+        # An open call is another fault: it can be asked for by itself.
+        has_open_call = self._inner.in_block if cut else self._inner.open_size > 0
+        pieces = self._inner.finish(cut=cut)
+        passed = list[Piece | BrokenCall](pieces) if self._is_over else self._take(pieces)
+        text, self._held = "".join(self._held), []
+        if not text:
+            return passed
+        if has_open_call:
+            return [*passed, text]
+        finding = self._wanted.mismatch(text) if text.strip() and not cut else None
+        if finding is None:
+            return [*passed, BrokenCall(text, None)]
+        expected = f"an answer in the JSON that was demanded; {finding.mismatch}"
+        return [*passed, BrokenCall(text, Rejected(text, ANSWER_MISMATCH, expected=expected))]
+
+    def _take[P: (Piece, Piece | BrokenCall)](self, pieces: Iterable[P]) -> list[P]:
+        out: list[P] = []
+        for piece in pieces:
+            if isinstance(piece, BrokenCall) and piece.refused is None:
+                piece = piece.raw
+            if self._is_over or not isinstance(piece, str):
+                out += [*self._held, piece]
+                self._held, self._is_over = [], True
+                continue
+            self._held.append(piece)
+            self._size += len(piece)
+            if self._size > self._limit:
+                out += self._held
+                self._held, self._is_over = [], True
+        return out

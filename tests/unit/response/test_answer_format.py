@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.answers import plan
+from toolsimlib.events import (
+    CallDelta,
+    CallStarted,
+    ClientEvent,
+    Closed,
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    TextDelta,
+)
+from toolsimlib.plan import Plan, Tool
+from toolsimlib.report import Report
+from toolsimlib.response.answer_format import HeldAnswer
+from toolsimlib.response.judge import Judge
+from toolsimlib.response.parser import parser_for
+from toolsimlib.response.retry import CALL_FAULTS, Retry
+from toolsimlib.response.retrying import answer_for
+
+FOLDER = Path(__file__).parents[2] / "cases"
+TABLE = json.loads((FOLDER / "answer_format.json").read_text(encoding="utf-8"))
+TOOLS = json.loads((FOLDER / "untagged.json").read_text(encoding="utf-8"))
+CALL = '{"name": "get_weather", "arguments": {"city": "Bonn"}}'
+every_case = pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["case"])
+
+
+def plan_of(form: str, **fields: Any) -> Plan:
+    tools = [Tool(wire_name=tool["name"], **tool) for tool in TOOLS["tools"]]
+    masked = frozenset(TOOLS["masked"])
+    return plan("chat", "chat", True, tools, masked=masked, answer_format=TABLE["formats"][form], **fields)
+
+
+def answer(
+    the_plan: Plan, chunks: list[str], finish: FinishReason = "stop"
+) -> tuple[list[list[str]], Report, Retry | None]:
+    """Return the texts and calls that the client gets, the report, and why the model is to be asked again."""
+    whole = answer_for(the_plan, report := Report())
+    emitted: list[ClientEvent] = [event for chunk in chunks for event in whole.feed(TextDelta(chunk))]
+    emitted += [*whole.feed(Finished(finish)), *whole.feed(Closed())]
+    items: list[list[str]] = []
+    for event in emitted:
+        match event:
+            case TextDelta(text) if items and items[-1][0] == "text":
+                items[-1][1] += text
+            case TextDelta(text):
+                items.append(["text", text])
+            case CallStarted(name=name):
+                items.append(["call", name, ""])
+            case CallDelta(text):
+                items[-1][2] += text
+    return items, report, whole.retry
+
+
+@every_case
+def test_case(case: dict[str, Any]) -> None:
+    """Each case has its items, and its warning, whole, character by character, and cut once at every third."""
+    text = case["text"]
+    for chunks in ([text], list(text), *([text[:cut], text[cut:]] for cut in range(1, len(text), 3))):
+        items, report, retry = answer(plan_of(case["format"]), chunks)
+        assert items == case.get("items", [["text", text]])
+        assert [warning for warning in report.warnings if warning == "ANSWER_MISMATCH"] == [
+            "ANSWER_MISMATCH"
+        ] * case.get("warns", False)
+        assert any(where.startswith("answer:") for where in report.mismatches) == case.get("warns", False)
+        assert retry is None
+
+
+@every_case
+def test_an_answer_that_is_not_as_demanded_is_asked_again(case: dict[str, Any]) -> None:
+    """If it may be, nothing of it is emitted before, and all of it if nobody asks; any other is as without asking."""
+    text, the_plan = case["text"], plan_of(case["format"], asks=CALL_FAULTS)
+    for chunks in ([text], list(text)):
+        items, report, retry = answer(the_plan, chunks)
+        if not case.get("warns"):
+            assert (items, retry) == (case.get("items", [["text", text]]), None)
+            continue
+        assert items == []
+        assert retry is not None
+        assert retry.words == text
+        assert retry.fault.expected
+        assert retry.otherwise[0] == TextDelta(text)
+        assert "ANSWER_MISMATCH" not in report.warnings
+        if "a call" not in case["case"]:
+            assert retry.fault.reason == "ANSWER_MISMATCH"
+
+
+@given(
+    st.lists(st.sampled_from([CALL, '{"sky": ', '"clear"}', "}", "\n", "words ", "```json\n", "```", " "]), max_size=6)
+)
+def test_any_text_any_cut(scraps: list[str]) -> None:
+    """Whether the text may be asked for again and how it is cut changes nothing of what the client gets."""
+    text = "".join(scraps)
+    for form in ("report", "loose", "object", "plan"):
+        items, report, _ = answer(plan_of(form), [text])
+        assert answer(plan_of(form), list(text))[0] == items
+        held, again, retry = answer(plan_of(form, asks=CALL_FAULTS), list(text))
+        assert "".join(item[-1] for item in held) == ("" if retry and not held else "".join(item[-1] for item in items))
+        assert again.calls == report.calls
+
+
+def test_what_is_held_back() -> None:
+    """JSON that cannot be a call is emitted from the first key on that no call has, as without a format."""
+    whole = answer_for(plan_of("report"), Report())
+    emitted = "".join(
+        event.text for char in '{"city": "Bo' for event in whole.feed(TextDelta(char)) if isinstance(event, TextDelta)
+    )
+    assert emitted == '{"city": "Bo'
+
+
+def test_an_answer_that_was_cut_off_is_not_asked_again() -> None:
+    """Nor does it get a warning: the client is told that it is incomplete."""
+    items, report, retry = answer(plan_of("report", asks=CALL_FAULTS), ['{"city": "Bo'], "length")
+    assert (items, retry) == ([["text", '{"city": "Bo']], None)
+    assert "ANSWER_MISMATCH" not in report.warnings
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+@pytest.mark.parametrize("words", ["", "Let me look.\n"])
+def test_a_call_without_its_end_is_asked_for_as_such(finish: FinishReason, words: str) -> None:
+    """Its fault is that of the call, whatever is demanded of an answer in words."""
+    text = f"{words}<tool_call>{CALL[:-9]}"
+    _, _, retry = answer(plan_of("report", asks=CALL_FAULTS), list(text), finish)
+    assert retry is not None
+    assert retry.fault.reason == ("MALFORMED_JSON" if finish == "stop" else "CALL_CUT_OFF")
+    assert retry.words == text
+
+
+def test_an_answer_beside_something_else_is_not_held_back() -> None:
+    """Reasoning before it means nothing; reasoning after its beginning, or too much text, releases it."""
+    whole = answer_for(plan_of("report", asks=CALL_FAULTS), Report())
+    assert whole.feed(ReasoningDelta("Hm.")) == [ReasoningDelta("Hm.")]
+    assert whole.feed(TextDelta("It is")) == []
+    assert whole.buffering
+    assert whole.feed(ReasoningDelta("So.")) == [TextDelta("It is"), ReasoningDelta("So.")]
+    assert whole.feed(TextDelta(" clear.")) == [TextDelta(" clear.")]
+    the_plan = plan_of("report", asks=CALL_FAULTS, policy={"max_tool_args_bytes": 10})
+    assert answer_for(the_plan, Report()).feed(TextDelta("x" * 5000)) == [TextDelta("x" * 5000)]
+    parser = parser_for(the_plan, Judge(the_plan, Report()))
+    assert isinstance(parser, HeldAnswer)
+    parser.feed("x")
+    assert "holding" in repr(parser)
+
+
+def test_without_tools_nothing_is_checked() -> None:
+    """Then the backend enforces the format itself."""
+    the_plan = plan("chat", "chat", True, [], answer_format=TABLE["formats"]["report"])
+    assert answer(the_plan, ["words"])[1].warnings == []
