@@ -1,0 +1,309 @@
+"""What addon/docs/security.md promises: each sentence with the tests that prove it.
+
+The tests are named by file (below ``tests/``) and function, and run where they are: this file proves only that none of
+them is missing, and that no promise is made without one.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+
+from support.mitmdump import ROOT
+
+PAGE = (ROOT / "addon" / "docs" / "security.md").read_text()
+
+CLAIMS = """
+# A client
+pass without the key
+    attack/test_attack.py::test_attack
+    proxy/test_access.py::test_api_key
+A client's `Authorization`
+    proxy/test_access.py::test_key_of_an_api_request_through_a_forward_proxy
+Clients that use the listener as their proxy
+    proxy/test_access.py::test_key_of_a_forward_proxy
+Only the modes whose clients
+    unit/proxy/test_access.py::test_the_key_of_the_proxy_opens_only_what_goes_through_it
+    unit/proxy/test_doors.py::test_which_way_a_flow_came
+use the listener to reach something else
+    proxy/test_access.py::test_builtin_backend_is_no_forward_proxy
+    proxy/test_access.py::test_a_forward_proxy_that_was_asked_for
+In front of a backend of your own
+    unit/proxy/test_access.py::test_forward
+hold up others
+    unit/proxy/test_jobs.py::test_what_is_heavy
+    unit/proxy/test_work.py::test_serving
+    unit/proxy/test_work.py::test_empty_lists_take_too_much_memory
+Clients take turns
+    unit/proxy/test_work.py::test_owners_take_turns
+    unit/test_one_thread.py::test_owners_take_turns
+Schemas and patterns are measured
+    unit/schema/test_patterns.py::test_a_pattern_that_would_take_all_memory_is_never_compiled
+    unit/schema/test_budget.py::test_no_step_is_long
+exhaust the proxy's memory
+    unit/proxy/test_decoding.py::test_bombs
+    unit/response/test_checker.py::test_a_schema_beyond_the_limit_checks_nothing
+    unit/proxy/test_exchange.py::test_request_that_was_dropped_as_it_arrived
+make the proxy fetch anything
+    unit/schema/test_compile.py::test_nothing_is_fetched
+occupy the proxy with WebSocket
+    proxy/test_websocket.py::test_limits
+    unit/proxy/sockets/test_server.py::test_a_connection_that_nobody_uses
+A key opens 128
+    proxy/test_websocket.py::test_connections_of_one_key
+A message is read on the event loop
+    unit/wire/responses/test_websocket.py::test_bad_messages
+What all connections remember
+    unit/test_shares.py::test_the_largest_share_gives_way
+Whoever exceeds a limit
+    unit/proxy/sockets/test_connection.py::test_a_flood_costs_the_flooder_only
+The upgrade is checked
+    proxy/test_websocket.py::test_the_door
+    proxy/test_websocket.py::test_foreign_pages_stay_out
+read what another client has stored
+    unit/proxy/test_memory.py::test_partitions
+    unit/store/test_record.py::test_it_holds_what_a_plain_model_holds
+Nor occupy the backend by leaving
+    unit/proxy/background/test_places.py::test_half_for_each_of_two
+    unit/proxy/background/test_edge.py::test_one_more_than_allowed
+The store has limits
+    unit/store/test_record.py::test_who_fills_the_store_loses_his_own
+    unit/hosted/test_approvals.py::test_nobody_pushes_out_another_clients
+    unit/loop/test_hidden.py::test_nobody_pushes_out_another_clients
+Writes to a SQLite store take turns
+    unit/store/test_sqlite.py::test_a_large_write_holds_up_no_small_one
+    unit/test_one_thread.py::test_whoever_fills_the_queue_gives_way
+A connection to an MCP server is never closed
+    unit/hosted/test_pool.py::test_one_client_has_so_many
+    unit/hosted/test_fair.py::test_answers_take_turns
+continue from something damaged
+    unit/wire/responses/test_kept.py::test_a_damaged_record_is_not_found
+    unit/proxy/test_memory.py::test_a_store_that_lies
+A connection that comes back
+    attack/test_attack.py::test_a_proxy_that_is_its_own_upstream
+    unit/proxy/test_circle.py::test_a_request_that_comes_back
+One that comes back through other proxies
+    attack/test_attack.py::test_two_proxies_that_name_each_other
+reach the built-in backend past
+    unit/backends/test_loopback.py::test_only_the_addon_is_answered
+# A model
+call a tool that is not on offer
+    unit/response/test_masked_calls.py::test_a_masked_call_never_passes
+    unit/response/test_judge.py::test_table
+Nor make more calls than allowed
+    unit/response/test_choice.py::test_a_call_beyond_the_cap_ends_the_turn_where_it_begins
+    unit/response/test_judge.py::test_more_calls_than_a_block_may_hold
+pass arguments to a strict tool
+    unit/response/test_judge.py::test_table
+    unit/response/test_answer.py::test_a_strict_failure_cuts_the_backend
+Arguments that cannot be checked in time
+    unit/response/test_checker.py::test_what_cannot_be_settled_is_nothing_that_conforms
+    unit/response/test_judge.py::test_catastrophic_patterns_share_one_budget
+hold up or fill the proxy: what it writes
+    unit/proxy/test_streamed.py::test_others_continue_between_slices
+    unit/response/test_judge.py::test_arguments_over_the_limit
+    unit/proxy/test_streamed.py::test_an_answer_beyond_the_limit
+# A tool's output
+On the way to the model
+    unit/request/test_record.py::test_output_record
+    unit/request/test_rewrite.py::test_text_is_unchanged
+forge the record
+    unit/request/test_record.py::test_no_line_of_a_user_is_a_record
+    unit/request/test_record.py::test_characters_that_nobody_sees
+A call that an output of the same request holds
+    unit/response/test_quoted_calls.py::test_a_call_from_an_output_is_text
+    unit/response/test_quoted_calls.py::test_how_an_output_wraps_a_call
+`toolsim_untagged=all` switches
+    unit/response/test_quoted_calls.py::test_what_is_not_quoted
+Inside inline code
+    unit/response/test_quotation.py::test_what_is_shown_is_text
+The model may believe what the text says
+    unit/response/test_quoted_calls.py::test_what_is_left
+A call that a user's message holds
+    unit/response/test_quoted_calls.py::test_what_is_left
+A call that the conversation already holds
+    unit/response/test_quoted_calls.py::test_what_is_left
+Outputs that only the backend stores
+    unit/response/test_quoted_calls.py::test_what_is_left_to_backends
+`toolsim_untagged=no_use_tool`
+    unit/response/test_quoted_calls.py::test_what_closes_it
+`toolsim_tool_allowlist=!NAME`
+    unit/response/test_masked_calls.py::test_a_masked_call_never_passes
+    unit/request/test_rewrite.py::test_choice_none
+# A backend
+call such a tool in the model's place
+    unit/response/test_toolbox.py::test_calls_of_a_backend
+    unit/response/test_choice.py::test_a_refused_structured_call_is_said_in_words
+So is a call whose arguments are broken
+    unit/response/test_masked_calls.py::test_a_broken_call_is_readable
+A tool that was merely never declared
+    unit/response/test_masked_calls.py::test_an_undeclared_call
+An answer to a request without tools
+    unit/request/test_rewrite.py::test_not_ours
+    unit/request/test_rewrite.py::test_no_tools_over_the_other_dialect
+make a cut answer look whole
+    attack/test_cuts.py::test_a_backend_that_is_gone_after_each_byte
+    unit/response/test_rewrite.py::test_a_stream_without_its_terminator_fails
+    unit/response/test_rewrite.py::test_a_chat_stream_that_breaks_off_after_a_call_keeps_it
+keep a client waiting forever
+    unit/proxy/test_streamed.py::test_silence
+    unit/proxy/mitmproxy12/test_connect.py::test_a_connection_that_takes_too_long
+blow up in decompression
+    unit/proxy/test_decoding.py::test_bombs
+    unit/wire/test_sse.py::test_an_event_without_end_is_cut_off
+    unit/wire/test_sse.py::test_an_event_of_too_many_values_is_cut_off
+# An MCP server
+All of it is text for the model
+    proxy/test_mcp.py::test_what_a_server_forges_is_text
+A description can ask for calls
+    unit/hosted/test_servers.py::test_what_is_not_said_needs_a_yes
+Commands come from the file alone
+    unit/hosted/test_servers.py::test_what_a_request_may_not
+A request's `server_url`
+    unit/hosted/test_servers.py::test_what_a_request_may_not
+    unit/hosted/test_web.py::test_no_other_place_is_asked
+    unit/proxy/test_mcp_servers.py::test_nobody_is_asked_by_default
+It gets its own headers
+    proxy/test_mcp.py::test_no_secret_is_left_anywhere
+stand in for another server's tool
+    unit/hosted/test_catalogue.py::test_no_name_is_taken_twice
+Nor can it forge a call
+    proxy/test_mcp.py::test_what_a_server_forges_is_text
+One message has at most 1 MiB
+    unit/hosted/test_web.py::test_an_answer_is_bounded
+    unit/hosted/test_web.py::test_what_is_compressed_is_not_read
+    unit/hosted/test_stdio.py::test_a_server_that_goes_on_and_on_is_counted
+A call has a time limit
+    unit/hosted/test_connection.py::test_waiting_for_a_turn_has_an_end
+    unit/hosted/test_outcome.py::test_a_result_is_text
+    unit/loop/test_course.py::test_the_bounds_hold
+A server's failure is the output
+    unit/loop/test_hosted_calls.py::test_a_failure_is_told_to_the_model
+outlive the proxy
+    proxy/test_mcp.py::test_servers_end_with_the_proxy
+On Linux that includes children
+    proxy/test_mcp.py::test_children_that_escaped_end_with_the_proxy
+    unit/hosted/test_stdio.py::test_a_server_ends_with_its_children
+leak its secrets
+    proxy/test_mcp.py::test_no_secret_is_left_anywhere
+    unit/hosted/test_connection.py::test_secrets_are_in_no_message
+**An approval** is for one call
+    unit/hosted/test_approvals.py::test_what_was_asked_is_what_is_approved
+    proxy/test_mcp.py::test_an_approval_is_for_one_call
+It is valid once
+    unit/hosted/test_approvals.py::test_nobody_else_approves
+    unit/hosted/test_approvals.py::test_they_do_not_wait_for_ever
+    unit/loop/test_hosted_calls.py::test_a_decision_that_is_sent_twice_counts_once
+Browser pages whose origin
+    proxy/test_mcp.py::test_a_page_of_the_web_has_no_tools
+    unit/proxy/test_mcp_servers.py::test_a_web_page_has_to_be_listed
+# A web page
+Pages served from `localhost`
+    unit/proxy/test_access.py::test_pages
+    unit/proxy/test_access.py::test_pages_do_not_have_the_key
+a page whose origin
+    proxy/test_access.py::test_unlisted_origin
+Only a page that has come through
+    proxy/test_access.py::test_page_of_the_backend_itself
+a page whose own name
+    proxy/test_access.py::test_rebound_name
+    unit/proxy/test_access.py::test_foreign_name
+A container calls its host's listener
+    unit/proxy/test_access.py::test_known_name
+`/toolsim/health` and
+    unit/proxy/test_route.py::test_where_a_request_goes
+Set `toolsim_api_key` then
+    proxy/test_access.py::test_codex_on_all_addresses_serves_this_machine_only
+# What is written down
+The log, metrics, comments
+    unit/proxy/reporting/test_summary.py::test_fields_stay_few
+    unit/response/test_judge.py::test_a_name_made_up_is_not_logged
+Captures (`toolsim_capture`)
+    unit/toolsimrec/test_redact.py::test_every_pattern_has_an_example
+    proxy/test_recording.py::test_planted_secrets
+"""
+"""Each sentence by how it begins, and below it the tests that prove it."""
+
+EXPLAINS = (
+    "**A client** can",
+    "Clients without a key",
+    "spend what belongs to all",
+    "Who sends as fast as it can",
+    "Who invents many keys",
+    "send a request in a circle",
+    "**A model** can",
+    "**A tool's output",
+    "It can",
+    "run a tool because the model repeats it",
+    "This is left",
+    "An output that a client sends as a user's message",
+    "MCP tools can wait",
+    "If the outcome matters",
+    "**A backend** can",
+    "**An MCP server**",
+    "lie, in what it says",
+    "`read_only` in a filter",
+    "do whatever its user may do",
+    "learn the arguments",
+    "be started or reached",
+    "What a host's name resolves to",
+    "see what is not its own",
+    "hold up or fill the proxy.",
+    "What a client itself sends",
+    "Whoever may use the proxy",
+    "**A web page** in a browser",
+    "Without a key",
+    "If you serve toolsim under another name",
+    "They say whether",
+    "**A neighbour on the network**",
+    "The key travels",
+    "Flows in mitmweb",
+    "They belong to",
+)
+"""Sentences that introduce others, say what is possible, or give advice."""
+
+
+def claims() -> dict[str, list[str]]:
+    """Return the names of the tests by how a sentence begins."""
+    found: dict[str, list[str]] = {}
+    sentence = ""
+    for line in CLAIMS.strip().splitlines():
+        if line.startswith("    "):
+            found[sentence].append(line.strip())
+        elif not line.startswith("# "):
+            sentence = line
+            found[sentence] = []
+    return found
+
+
+def sentences() -> list[str]:
+    """Return the sentences of the two sections that promise something."""
+    text = PAGE.split("## Not trusted")[1].split("## How this")[0]
+    found: list[str] = []
+    for block in re.split(r"\n\n|\n(?=- )", text):
+        words = " ".join(block.split()).removeprefix("- ")
+        if words and not words.startswith("##"):
+            found += re.split(r"(?<=[.!?])\s+(?=[A-Z`*])", words)
+    return found
+
+
+@cache
+def functions_of(file: str) -> frozenset[str]:
+    tree = ast.parse((ROOT / "tests" / file).read_text())
+    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def test_each_sentence_has_its_tests() -> None:
+    """Every sentence is in one of the two tables, and they have no others."""
+    known = [*claims(), *EXPLAINS]
+    unknown = [each for each in sentences() if not any(map(each.startswith, known))]
+    assert unknown == []
+    assert [each for each in known if not any(sentence.startswith(each) for sentence in sentences())] == []
+
+
+def test_each_named_test_exists() -> None:
+    """By file and function."""
+    assert all(claims().values())
+    named = {each for tests in claims().values() for each in tests}
+    assert sorted(each for each in named if each.split("::")[1] not in functions_of(each.split("::")[0])) == []
