@@ -4,8 +4,13 @@ The good client asks one small thing after another: an answer that is stored, on
 and one with a call of a local MCP server. The hostile one sends bodies of 15 MB to be stored, asks
 for 1,100 calls that need an approval, names an MCP server with other headers each time, and reads
 nothing of endless streams. What the proxy shares fairly must not show in the good client's times.
-The hostile one and the backend are processes of their own, but the backend reads those 15 MB too,
-and all share the machine's cores.
+
+1. Both take turns, ``_PERIOD`` seconds each: what else the machine does then is in both figures.
+2. The hostile client makes its attacks side by side, each over one connection, ``_PAUSE`` seconds after
+   the answer to the last one. Who sends as fast as it can over many connections takes its part of the
+   processor from everybody, which a proxy without a limit of rates cannot help.
+3. It is a process of its own, and so is the backend, which does not parse large bodies: they share the
+   machine's cores with the proxy, and only what the proxy does is of interest.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -27,11 +33,15 @@ from typing import Any
 from support.line import Line
 from support.mcp_servers import OFFICIAL, over_http
 from support.mitmdump import Mitmdump
-from support.text_backend import Exchange, TextBackend, Turn, says
+from support.raw_backend import Answer, RawBackend
+from support.wire import DONE, chat_frame
 
 GOOD, HOSTILE = "good-key", "hostile-key"
 MAX_RATIO = 2.0
 _MAX_CALLS = 1_100
+_PERIOD = 10.0
+_PAUSE = 0.25
+_LARGE = 15_000_000
 _PROCESSES = multiprocessing.get_context("spawn")
 
 
@@ -72,17 +82,23 @@ def compare(seconds: float) -> tuple[Waits, Waits]:
         proxy = stack.enter_context(Mitmdump(backend, **options))
         # The servers start with the first requests, which is not what is measured.
         _be_good(proxy.url, time.monotonic() + min(seconds, 5), Waits())
-        alone = Waits()
-        _be_good(proxy.url, time.monotonic() + seconds, alone)
-        beside = Waits()
-        end = time.monotonic() + seconds
-        ours, theirs = _PROCESSES.Pipe()
-        attacker = _PROCESSES.Process(target=_attack, args=(proxy.port, remote, seconds, theirs))
-        attacker.start()
-        _be_good(proxy.url, end, beside)
-        beside.hostile = ours.recv()
-        attacker.join()
+        alone, beside = Waits(), Waits()
+        for _ in range(max(round(seconds / _PERIOD), 1)):
+            period = min(seconds, _PERIOD)
+            _be_good(proxy.url, time.monotonic() + period, alone)
+            _be_good_beside(proxy, remote, period, beside)
     return alone, beside
+
+
+def _be_good_beside(proxy: Mitmdump, remote: str, seconds: float, waits: Waits) -> None:
+    """As ``_be_good``, while the hostile client attacks."""
+    ours, theirs = _PROCESSES.Pipe()
+    attacker = _PROCESSES.Process(target=_attack, args=(proxy.port, remote, seconds, theirs))
+    attacker.start()
+    assert ours.recv() == "ready"
+    _be_good(proxy.url, time.monotonic() + seconds, waits)
+    waits.hostile += ours.recv()
+    attacker.join()
 
 
 @contextlib.contextmanager
@@ -99,20 +115,36 @@ def _backend() -> Iterator[str]:
 
 
 def _serve(pipe: Connection) -> None:
-    with TextBackend(_answer) as backend:
+    with RawBackend() as backend:
+        backend.play(_answer)
         pipe.send(backend.url)
         pipe.recv()
 
 
-def _answer(exchange: Exchange) -> Turn:
-    text = " ".join(text for _, text in exchange.transcript)
-    if "APPROVE" in text:
-        return says('<tool_call>{"name":"shy__add","arguments":{"a":1,"b":2}}</tool_call>' * _MAX_CALLS)
-    if "ENDLESS" in text:
-        return Turn(("word " * 2_000,) * 500)
-    if "ADD" in text and not exchange.has_tool_output:
-        return says('<tool_call>{"name":"calc__add","arguments":{"a":1,"b":2}}</tool_call>')
-    return says("Well.")
+async def _answer(answer: Answer) -> None:
+    body = answer.asked.body
+    if not answer.asked.path.endswith("/chat/completions"):
+        await answer.whole(b"{}", 404)
+        return
+    if b"ENDLESS" in body[:100_000]:
+        await answer.head(Content_Type="text/event-stream")
+        piece = chat_frame("word " * 2_000)
+        for _ in range(500):
+            await answer.send(piece)
+        await answer.send(chat_frame(finish="stop") + DONE)
+        await answer.end()
+        return
+    text = "Well."
+    if len(body) < _LARGE:
+        if b"APPROVE" in body:
+            text = '<tool_call>{"name":"shy__add","arguments":{"a":1,"b":2}}</tool_call>' * _MAX_CALLS
+        elif b"ADD" in body and b"[function_call_output " not in body:
+            text = '<tool_call>{"name":"calc__add","arguments":{"a":1,"b":2}}</tool_call>'
+    message = {"role": "assistant", "content": text}
+    await answer.whole(
+        json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}).encode(),
+        Content_Type="application/json",
+    )
 
 
 def _be_good(url: str, end: float, waits: Waits) -> None:
@@ -136,6 +168,8 @@ def _be_good(url: str, end: float, waits: Waits) -> None:
 def _attack(port: int, remote: str, seconds: float, pipe: Connection) -> None:
     """All attacks at once for this many seconds; send what came of them."""
     done: Counter[str] = Counter()
+    _stored()
+    pipe.send("ready")
     end = time.monotonic() + seconds
     attacks = [_store, _ask_for_approval, _change_headers, _read_nothing]
     threads = [threading.Thread(target=_be_hostile, args=(attack, port, remote, end, done)) for attack in attacks]
@@ -154,25 +188,30 @@ def _be_hostile(attack: Any, port: int, remote: str, end: float, done: Counter[s
             done[f"{attack.__name__.lstrip('_')} {attack(port, remote, number)}"] += 1
         except OSError as problem:
             done[f"{attack.__name__.lstrip('_')} {type(problem).__name__}"] += 1
-            time.sleep(0.1)
+        time.sleep(_PAUSE)
 
 
-def _post(port: int, body: dict[str, Any]) -> int:
+def _post(port: int, body: dict[str, Any] | bytes) -> int:
     with Line(f"http://127.0.0.1:{port}") as line:
-        return line.post("/v1/responses", {"model": "m", **body}, Authorization=f"Bearer {HOSTILE}").status
+        return line.post("/v1/responses", body, Authorization=f"Bearer {HOSTILE}").status
+
+
+@cache
+def _stored() -> bytes:
+    return b'{"model":"m","input":"' + b"x" * _LARGE + b'"}'
 
 
 def _store(port: int, remote: str, number: int) -> int:
-    return _post(port, {"input": f"{number} " + "x" * 15_000_000})
+    return _post(port, _stored())
 
 
 def _ask_for_approval(port: int, remote: str, number: int) -> int:
-    return _post(port, {"input": "APPROVE"})
+    return _post(port, {"model": "m", "input": "APPROVE"})
 
 
 def _change_headers(port: int, remote: str, number: int) -> int:
     server = {"type": "mcp", "server_label": "mine", "server_url": remote, "headers": {"X-Own": str(number)}}
-    return _post(port, {"input": "Hello", "tools": [server]})
+    return _post(port, {"model": "m", "input": "Hello", "tools": [server]})
 
 
 def _read_nothing(port: int, remote: str, number: int) -> str:
