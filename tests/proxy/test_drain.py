@@ -52,7 +52,7 @@ FAILURES = {
     "responses": b"event: response.failed\n",
     "messages": b"event: error\n",
 }
-WHY = b"The proxy was stopped before the answer was complete."
+WHY = b"The proxy was stopped before the response was complete."
 
 
 def model(exchange: Exchange) -> Turn:

@@ -10,9 +10,12 @@ that an answer that lacks anything is noticed.
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
@@ -45,6 +48,7 @@ def haproxy(folder: Path, port: int, ports: list[int]) -> Iterator[None]:
     text = text.replace("bind :8080", f"bind 127.0.0.1:{port}")
     for name, at in zip(("one", "two"), ports, strict=True):
         text = text.replace(f"{name}:8080", f"127.0.0.1:{at}")
+    text = f"global\n    stats socket {folder}/stats\n{text}"
     file = folder / "haproxy.cfg"
     file.write_text(text)
     process = subprocess.Popen(["haproxy", "-f", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -119,13 +123,14 @@ def restart(clients: int, seconds: float, *, kill: bool = False, drain: int = 60
         proxies = [started(0), started(1)]
         stack.enter_context(haproxy(folder, port, ports))
         crowd = Clients(f"http://127.0.0.1:{port}")
-        wait_until_up(port)
+        wait_until_up(folder)
         pool = stack.enter_context(ThreadPoolExecutor(clients))
         asking = [pool.submit(crowd.run) for _ in range(clients)]
         stack.callback(crowd.over.set)
         opened, stopping, logs = [], [], []
         for at, proxy in enumerate(proxies):
-            time.sleep(seconds / 2 + 2)
+            wait_until_up(folder)
+            time.sleep(seconds / 2)
             with Line(proxy.url) as line:
                 page = line.request("GET", "/toolsim/metrics").body.decode()
             opened.append(int(re.findall(r"^toolsim_exchanges_open (\d+)", page, re.MULTILINE)[0]))
@@ -138,7 +143,8 @@ def restart(clients: int, seconds: float, *, kill: bool = False, drain: int = 60
             stopping.append(round(time.monotonic() - began, 1))
             logs.append(proxy.log())
             proxies[at] = started(at)
-        time.sleep(seconds / 2 + 2)
+        wait_until_up(folder)
+        time.sleep(seconds / 2)
         crowd.over.set()
         for each in asking:
             each.result()
@@ -148,15 +154,25 @@ def restart(clients: int, seconds: float, *, kill: bool = False, drain: int = 60
         return {"counts": crowd.counts, "open": opened, "logged": logged, "stopping": stopping}
 
 
-def wait_until_up(port: int) -> None:
-    """Wait until HAProxy has a server."""
-    end = time.monotonic() + 30
+def wait_until_up(folder: Path) -> None:
+    """Wait until HAProxy has found both proxies ready, as whoever restarts them has to."""
+    end = time.monotonic() + 60
     while True:
-        with suppress(OSError), Line(f"http://127.0.0.1:{port}") as line:
-            if line.request("GET", "/toolsim/health").status == 200:
+        with suppress(OSError):
+            if [server["status"] for server in servers(folder)] == ["UP", "UP"]:
                 return
-        assert time.monotonic() < end, "HAProxy has no server"
+        assert time.monotonic() < end, "HAProxy has not found both proxies ready"
         time.sleep(0.1)
+
+
+def servers(folder: Path) -> list[dict[str, str]]:
+    """Return what HAProxy knows of each proxy. Raises OSError while it does not run."""
+    with socket.socket(socket.AF_UNIX) as asked, asked.makefile("rw") as file:
+        asked.connect(f"{folder}/stats")
+        file.write("show stat\n")
+        file.flush()
+        rows = csv.DictReader(io.StringIO(file.read().removeprefix("# ")))
+        return [row for row in rows if row["svname"] in ("one", "two")]
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def test_a_rolling_restart_loses_nothing() -> None:
 
 def test_a_kill_loses_what_was_under_way() -> None:
     """Those turns break off, no other one does, and the logs have all the rest."""
-    found = restart(clients=10, seconds=3, kill=True)
+    found = restart(clients=10, seconds=2, kill=True)
     counts, opened = cast("Counter[str]", found["counts"]), cast("list[int]", found["open"])
     lost = sum(counts.values()) - counts["answered"]
     assert 0 < lost <= sum(opened) + 2, counts

@@ -49,7 +49,7 @@ END_SECONDS = 3.0
 POLL_SECONDS = 0.05
 
 STOPPED = ApiError(
-    "The proxy was stopped before the answer was complete.", code="proxy_stopped", status=503, retry_after=1
+    "The proxy was stopped before the response was complete.", code="proxy_stopped", status=503, retry_after=1
 )
 
 
