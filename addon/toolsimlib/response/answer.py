@@ -44,11 +44,11 @@ from toolsimlib.report import Report, entry
 from toolsimlib.response.answer_format import AnswerWatch
 from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.choice import Choice
-from toolsimlib.response.client_items import ClientItems
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import reasoned_calls_for
 from toolsimlib.response.reasoned_calls import IN_REASONING, ReasonedCalls
 from toolsimlib.response.retry import EMPTY_ANSWER, NO_CALL, Retry
+from toolsimlib.response.structured import ClientItems
 
 
 class Answer:

@@ -48,6 +48,7 @@ from toolsimlib.response.pieces import (
 from toolsimlib.response.reported import BlockLog
 from toolsimlib.response.same_call import ONE_CALL
 from toolsimlib.response.speech import EMPTY_LINE, Speech
+from toolsimlib.response.structured import StructuredCalls
 from toolsimlib.response.verdict import (
     CALL_AS_TEXT,
     QUOTED_CALL,
@@ -65,6 +66,7 @@ class Choice:
         self._plan = plan
         self._report = report
         self._judge = judge
+        self._structured_calls = StructuredCalls(judge)
         self._index = index
         self._parser = parser_for(plan, judge)  # None: no tools are on offer, so all text is text.
         self._calls = ClientCalls(plan, report, numbers, index)
@@ -163,7 +165,7 @@ class Choice:
         if self.over:
             return []
         may_announce = delta.is_first and not self._in_block
-        self._calls.arriving(delta, self._judge.arriving(delta) if may_announce else None)
+        self._calls.arriving(delta, self._structured_calls.arriving(delta) if may_announce else None)
         return self._calls.take()
 
     def finish(self, reason: FinishReason) -> list[ClientEvent]:
@@ -311,7 +313,7 @@ class Choice:
     # -- calls
 
     def _structured(self, call: StructuredCall) -> None:
-        for verdict in self._judge.structured(call):
+        for verdict in self._structured_calls.verdicts(call):
             self.act(verdict, call)
         # If it is still open, it was not emitted as a call.
         broke = self._calls.is_arriving_as(call.key) and self._calls.break_off()

@@ -16,7 +16,8 @@ slip) leaves the arguments as the model wrote them, and is allowed for strict to
 is not. Either is accepted only if the result satisfies the tool's schema.
 
 A call that an output of the same request holds, in all its letters, is quoted and not made: ``outputs`` says what
-counts as the same. Calls that the backend emitted as such are not text, and not compared.
+counts as the same. Calls that the backend emitted as such are judged by the same table (``structured``), but are not
+text, and not compared.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from dataclasses import replace
 from typing import Any
 
 from toolsimlib.errors import ApiError
-from toolsimlib.events import StructuredCall, StructuredDelta
 from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Plan, Tool
 from toolsimlib.report import Report, code_of, entry, loggable_name
 from toolsimlib.response.answer_format import AnswerFormat
@@ -35,16 +35,14 @@ from toolsimlib.response.arguments import Arguments, custom_input, function_argu
 from toolsimlib.response.call_forms import FOREIGN, read_form
 from toolsimlib.response.checker import BUDGET_SECONDS, SCHEMA_UNSETTLED, UNSETTLED, SchemaChecker
 from toolsimlib.response.pieces import Block, Oversize
-from toolsimlib.response.repeated import REPEATED_KEYS, split_arguments, split_repeated
+from toolsimlib.response.repeated import REPEATED_KEYS, split_call
 from toolsimlib.response.toolbox import Lookup, Toolbox
 from toolsimlib.response.verdict import (
     ARGUMENTS_TOO_LARGE,
     INVALID_CALL,
     MALFORMED_JSON,
-    MASKED_TOOL,
     QUOTED_CALL,
     SCHEMA_MISMATCH,
-    STRUCTURED_CALL,
     TOOL_NAME,
     UNKNOWN_TOOL,
     Accepted,
@@ -53,10 +51,9 @@ from toolsimlib.response.verdict import (
     Verdict,
     Violation,
 )
-from toolsimlib.response.written import Json, Written, name_of, read_json, read_value
+from toolsimlib.response.written import Written, name_of, read_json
 from toolsimlib.schema import Finding
 from toolsimlib.wire.local_tools import is_item
-from toolsimlib.wire.tools import model_name
 
 _MAX_HEADER = 2048
 """How many characters of an oversize block are searched for the tool's name."""
@@ -81,12 +78,12 @@ class Judge:
     """
 
     def __init__(self, plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> None:
-        self._plan = plan
-        self._report = report
+        self.plan = plan
+        self.report = report
         self._repair = plan.policy.repair == "safe"
         self.toolbox = Toolbox(plan)
         self._searched = 0  # Bytes of outputs that have been searched (_MAX_SEARCHED).
-        self._checker = SchemaChecker(self._warn, seconds=seconds, max_schema_bytes=plan.policy.max_schema_bytes)
+        self._checker = SchemaChecker(self.warn, seconds=seconds, max_schema_bytes=plan.policy.max_schema_bytes)
         # What an answer in words has to be; None if anything will do, or the backend can write nothing but calls.
         self.answer_format: AnswerFormat | None = None
         if plan.answer_format is not None and plan.tools and plan.constraint is None:
@@ -102,15 +99,15 @@ class Judge:
                 calls = [replace(call, broken=call.broken or bool(call.mends)) for call in calls]
             if calls[0].name is None:
                 # The model is describing the syntax, not calling a tool.
-                return [self._reject(block.raw, MALFORMED_JSON, None)]
+                return [self.reject(block.raw, MALFORMED_JSON, None)]
         else:
             calls = read_json(block.body, closed=bool(block.closing), repair=self._repair)
         quoted = [written for written in calls if self._is_quoted(written)]
         if quoted and (len(quoted) == len(calls) or _is_indivisible(block.body, calls)):
             return [self._quote(quoted[0], block.raw)]
         if block.form == "json":
-            calls = [part for call in calls for part in ([call] if call in quoted else self._split(call))]
-        repairs, warnings = len(self._report.repairs), len(self._report.warnings)
+            calls = [part for call in calls for part in ([call] if call in quoted else self._split([call]))]
+        repairs, warnings = len(self.report.repairs), len(self.report.warnings)
         # In another form's own tags a model may be quoting what it has read: an unknown name there ends nothing.
         in_ours = block.opening not in FOREIGN
         verdicts: list[Verdict] = []
@@ -124,9 +121,9 @@ class Judge:
         rejected = [verdict for verdict in verdicts if isinstance(verdict, Rejected)]
         if rejected and (len(rejected) == len(calls) > 1 or _is_indivisible(block.body, calls)):
             # The client sees the block as the model wrote it.
-            del self._report.repairs[repairs:]
-            self._report.warnings[warnings:] = [
-                warning for warning in self._report.warnings[warnings:] if code_of(warning) == QUOTED_CALL
+            del self.report.repairs[repairs:]
+            self.report.warnings[warnings:] = [
+                warning for warning in self.report.warnings[warnings:] if code_of(warning) == QUOTED_CALL
             ]
             return [replace(rejected[0], raw=block.raw)]
         return verdicts
@@ -136,53 +133,9 @@ class Judge:
         _, _, inside = raw.partition(">")
         name = name_of(inside[:_MAX_HEADER])
         lookup = self.toolbox.written(name) if name is not None else Lookup()
-        strict = lookup.tool.strict if lookup.tool else self._plan.any_strict
-        limit = self._plan.policy.max_tool_args_bytes
-        return self._fail(strict, raw, ARGUMENTS_TOO_LARGE, name, f"arguments of at most {limit} bytes, got more")
-
-    def structured(self, call: StructuredCall) -> list[Verdict]:
-        """Return the verdict on a call that the backend emitted as one; [] if there is nothing in it.
-
-        One that is not passed on becomes text in words: the model has not written it as text, and an answer that lacks
-        it may be empty.
-        """
-        if not call.name and not call.arguments.strip():
-            self._report.drop_call(loggable_name(call.name), STRUCTURED_CALL)
-            return []
-        verdict = self._structured(call)
-        if not isinstance(verdict, Rejected):
-            return [verdict]
-        name = model_name(call.name, call.namespace)
-        self._report.drop_call(loggable_name(name), STRUCTURED_CALL)
-        return [replace(verdict, raw=in_words(name, call.arguments, verdict.reason), name=name)]
-
-    def _structured(self, call: StructuredCall) -> Verdict:
-        name = model_name(call.name, call.namespace)
-        if not call.name:
-            return self._reject("", MALFORMED_JSON, name, "a call with a name")
-        if self._plan.choice.mode == "none":
-            return self._reject("", MASKED_TOOL, name)
-        lookup = self.toolbox.called(call.name, call.namespace)
-        tool = lookup.tool
-        if tool is None and not lookup.may_pass:
-            return self._fail(self._plan.any_strict, "", lookup.reason, name, self._on_offer())
-        if tool is None:
-            self._warn(UNKNOWN_TOOL, call.name)
-            tool = Tool(call.name, call.name, kind=call.kind, namespace=call.namespace)
-        if not call.whole and (call.kind == "custom" or read_value(call.arguments) is None):
-            # Not a slip that can be repaired: how the call would have continued is unknown.
-            return self._fail(tool.strict, "", MALFORMED_JSON, tool.name, "a whole call, got one that was cut off")
-        codes = (TOOL_NAME,) if lookup.inexact else ()
-        if tool.kind == "custom" and call.kind == "custom":
-            return self._input(tool, call.arguments, "", codes)
-        written = Written("", tool.name, arguments=Json(call.arguments, call.arguments))
-        return self._judge_arguments(tool, written, "", codes)
-
-    def arriving(self, delta: StructuredDelta) -> Tool | None:
-        """Return the client's tool for a call that the backend is emitting, None if none on offer has its name."""
-        lookup = self.toolbox.called(delta.name, delta.namespace)
-        # A name with a slip counts only if the arguments fit, which are not known yet.
-        return None if lookup.inexact or lookup.tool is None or lookup.tool.name in self._plan.hosted else lookup.tool
+        strict = lookup.tool.strict if lookup.tool else self.plan.any_strict
+        limit = self.plan.policy.max_tool_args_bytes
+        return self.fail(strict, raw, ARGUMENTS_TOO_LARGE, name, f"arguments of at most {limit} bytes, got more")
 
     def untagged(self, calls: Sequence[Written | None], code: str) -> list[Accepted] | None:
         """Return the calls that an untagged form stands for, None if it is text.
@@ -190,7 +143,7 @@ class Judge:
         Nothing is counted, and nothing is ever a violation: most such forms are text. So every call must be beyond
         doubt: a name on offer, arguments that are present and fit the schema, strict or not, and no other keys.
         """
-        accepted = [self._accept(written, code) for written in self._split_all(calls)]
+        accepted = [self._accept(written, code) for written in self._split(calls)]
         if None in accepted:
             return None
         is_quoted = any(written is not None and self._is_quoted(written) for written in calls)
@@ -199,16 +152,16 @@ class Judge:
     def count_untagged(self, accepted: Accepted) -> None:
         """Count a call that was accepted, and its repairs."""
         name = accepted.call.tool.name
-        self._count(self._report.untagged, (accepted.form,), name)
-        self._count(self._report.repairs, accepted.repairs, name)
+        self._count(self.report.untagged, (accepted.form,), name)
+        self._count(self.report.repairs, accepted.repairs, name)
 
     def count_quoted(self, accepted: Accepted) -> None:
         """Count a call that was accepted, but is quoted."""
-        self._warn(QUOTED_CALL, accepted.call.tool.name)
+        self.warn(QUOTED_CALL, accepted.call.tool.name)
 
     def count_unread(self) -> None:
         """Count a block that never became one, and passes as text (see ``unread``)."""
-        self._count(self._report.parse_failures, (MALFORMED_JSON,), None)
+        self._count(self.report.parse_failures, (MALFORMED_JSON,), None)
 
     def _accept(self, written: Written | None, code: str) -> Accepted | None:
         if written is None or written.name is None or written.broken or written.unknown:
@@ -236,7 +189,7 @@ class Judge:
 
     def _is_quoted(self, written: Written) -> bool:
         """Return whether an output holds the call, and it is not one that the model has made before."""
-        outputs = self._plan.outputs
+        outputs = self.plan.outputs
         if not outputs.text:
             return False
         self._searched += len(outputs.text)
@@ -247,7 +200,7 @@ class Judge:
         return tool is None or found is None or not outputs.answer(tool.name, found.text)
 
     def _quote(self, written: Written, raw: str) -> Rejected:
-        self._warn(QUOTED_CALL, written.name)
+        self.warn(QUOTED_CALL, written.name)
         return Rejected(raw, QUOTED_CALL, written.name)
 
     def _fits(self, tool: Tool, written: Written, found: Arguments) -> bool:
@@ -257,46 +210,42 @@ class Judge:
         fits = not _is_schema(found.value, tool) and self._checker.fits(tool, found.value)
         return fits and (not tool.must_fit or is_item(found.text))
 
-    def _split_all[W: (Written, Written | None)](self, calls: Sequence[W]) -> list[W | Written]:
+    def _split[W: (Written, Written | None)](self, calls: Sequence[W]) -> list[W | Written]:
         """Return the calls, and split each that several have collapsed into, if the schema allows nothing else."""
-        return [part for written in calls for part in (self._split(written) if written is not None else [written])]
+        return [part for call in calls for part in (self._split_one(call) if call is not None else [call])]
 
-    def _split(self, written: Written) -> list[Written]:
+    def _split_one(self, written: Written) -> list[Written]:
         tool = self.toolbox.written(written.name).tool if written.name is not None and self._repair else None
-        whole = split_repeated(written.source) if tool and tool.kind == "function" else None
-        if whole is not None:
-            calls = [read_json(part.source, closed=True, repair=True)[0] for part in whole.objects]
-            if all(self._accept(call, REPEATED_KEYS) for call in calls):
-                return [replace(call, codes=(*call.codes, REPEATED_KEYS)) for call in calls]
-        given = written.arguments
-        schema = self._checker.schema(tool) if tool and tool.kind == "function" and given else None
-        if tool is None or schema is None or given is None:
+        if tool is None or tool.kind != "function":
             return [written]
-        parts = split_arguments(given.value if isinstance(given.value, str) else given.source, schema)
-        if parts is None or not all(self._checker.fits(tool, part.value) for part in parts.objects):
-            return [written]
-        codes = (*written.codes, parts.code)
-        return [replace(written, arguments=part, codes=codes) for part in parts.objects]
+        return split_call(
+            written,
+            self._checker.schema(tool) if written.arguments else None,
+            accepts=lambda call: self._accept(call, REPEATED_KEYS) is not None,
+            fits=lambda value: self._checker.fits(tool, value),
+        )
 
     def _judge(self, written: Written, raw: str, in_ours: bool) -> Verdict:
         """Judge one call. ``in_ours``: it stands in our own tags, so it is a call whatever its tool is."""
-        strict = in_ours and self._plan.any_strict
+        strict = in_ours and self.plan.any_strict
         if written.name is None:
-            return self._fail(strict, raw, MALFORMED_JSON, None, "a JSON object with name and arguments, got none")
+            return self.fail(strict, raw, MALFORMED_JSON, None, "a JSON object with name and arguments, got none")
         lookup = self.toolbox.written(written.name)
         tool = lookup.tool
         if tool is None and in_ours and lookup.may_pass:
-            self._warn(UNKNOWN_TOOL, written.name)
+            self.warn(UNKNOWN_TOOL, written.name)
             return self._function(Tool(written.name, written.name), written, raw, written.codes)
         if tool is None:
-            return self._fail(strict, raw, lookup.reason, written.name, self._on_offer())
+            return self.fail(strict, raw, lookup.reason, written.name, self.on_offer())
         codes = (*written.codes, TOOL_NAME) if lookup.inexact else written.codes
-        return self._judge_arguments(tool, written, raw, codes)
+        return self.judge_arguments(tool, written, raw, codes)
 
-    def _on_offer(self) -> str:
+    def on_offer(self) -> str:
+        """Return what a call of an unknown tool would have needed."""
         return f"one of the tools on offer: {(', '.join(self.toolbox.names) or 'none')[:_MAX_OFFERED]}"
 
-    def _judge_arguments(self, tool: Tool, written: Written, raw: str, codes: tuple[str, ...]) -> Verdict:
+    def judge_arguments(self, tool: Tool, written: Written, raw: str, codes: tuple[str, ...]) -> Verdict:
+        """Judge a call whose tool is known; ``codes``: how its name was repaired."""
         judge = self._custom if tool.kind == "custom" else self._function
         return judge(tool, written, raw, codes)
 
@@ -305,7 +254,7 @@ class Judge:
         found = function_arguments(written, tool, self._checker, repair=self._repair)
         mends = (*written.mends, *found.mends) if found else ()
         if found is None or (mends and tool.strict):
-            return self._fail(tool.strict, raw, MALFORMED_JSON, tool.name, "arguments that are one JSON object")
+            return self.fail(tool.strict, raw, MALFORMED_JSON, tool.name, "arguments that are one JSON object")
         if self._too_large(found.text):
             return self._fail_too_large(tool, raw)
         codes = (*codes, *found.codes)
@@ -317,16 +266,16 @@ class Judge:
         if broken is not None and (lookup_call := self._lookup_instead(tool)):
             return lookup_call
         if broken is not None:
-            self._report.mismatches.append(entry(tool.name, broken.outline))
+            self.report.mismatches.append(entry(tool.name, broken.outline))
             expected = f"arguments that conform to its schema; {broken.mismatch}"
             if tool.strict:
                 reason = SCHEMA_UNSETTLED if broken is UNSETTLED else SCHEMA_MISMATCH
-                return self._fail(True, raw, reason, tool.name, expected)
+                return self.fail(True, raw, reason, tool.name, expected)
             if repaired or tool.must_fit:
                 reason = UNKNOWN_TOOL if TOOL_NAME in codes else MALFORMED_JSON if repaired else SCHEMA_MISMATCH
-                return self._reject(raw, reason, tool.name, expected)
-            self._warn(SCHEMA_MISMATCH, tool.name)
-        self._count(self._report.repairs, (*codes, *mends), tool.name)
+                return self.reject(raw, reason, tool.name, expected)
+            self.warn(SCHEMA_MISMATCH, tool.name)
+        self._count(self.report.repairs, (*codes, *mends), tool.name)
         return Call(tool, found.text)
 
     def _lookup_instead(self, tool: Tool) -> Call | None:
@@ -334,7 +283,7 @@ class Judge:
 
         None for any other tool, and once anything was looked up. Weak models guess rather than ask.
         """
-        if tool.name not in self._plan.named or GUESSED_CALL not in self._plan.asks:
+        if tool.name not in self.plan.named or GUESSED_CALL not in self.plan.asks:
             return None
         return Call(self.toolbox[FIND_TOOLS], json.dumps({"names": [tool.name]}))
 
@@ -343,61 +292,50 @@ class Judge:
         found = custom_input(written, repair=self._repair)
         mends = (*written.mends, *found.mends) if found else ()
         if found is None or (mends and tool.strict):
-            return self._fail(tool.strict, raw, MALFORMED_JSON, tool.name, 'arguments {"input": "…"}')
-        return self._input(tool, found.text, raw, (*codes, *found.codes, *mends))
+            return self.fail(tool.strict, raw, MALFORMED_JSON, tool.name, 'arguments {"input": "…"}')
+        return self.judge_input(tool, found.text, raw, (*codes, *found.codes, *mends))
 
-    def _input(self, tool: Tool, text: str, raw: str, codes: tuple[str, ...]) -> Verdict:
+    def judge_input(self, tool: Tool, text: str, raw: str, codes: tuple[str, ...]) -> Verdict:
+        """Judge the input of a custom tool, which is only measured."""
         if self._too_large(text):
             return self._fail_too_large(tool, raw)
-        self._count(self._report.repairs, codes, tool.name)
+        self._count(self.report.repairs, codes, tool.name)
         return Call(tool, text)
 
     # Limits, failures, counts.
 
     def _too_large(self, text: str) -> bool:
-        limit = self._plan.policy.max_tool_args_bytes
+        limit = self.plan.policy.max_tool_args_bytes
         # No character has more than four bytes: most texts need no encoding to be measured.
         return len(text) > limit // 4 and len(text.encode("utf-8", "surrogatepass")) > limit
 
     def _fail_too_large(self, tool: Tool, raw: str) -> Verdict:
-        limit = self._plan.policy.max_tool_args_bytes
-        return self._fail(
+        limit = self.plan.policy.max_tool_args_bytes
+        return self.fail(
             tool.strict, raw, ARGUMENTS_TOO_LARGE, tool.name, f"arguments of at most {limit} bytes, got more"
         )
 
-    def _fail(self, strict: bool, raw: str, reason: str, name: str | None, expected: str) -> Verdict:
+    def fail(self, strict: bool, raw: str, reason: str, name: str | None, expected: str) -> Verdict:
+        """Return the verdict on what cannot be a call: a violation if a ``strict`` tool is concerned."""
         if not strict:
-            return self._reject(raw, reason, name, expected)
-        self._count(self._report.strict_failures, (reason,), name)
+            return self.reject(raw, reason, name, expected)
+        self._count(self.report.strict_failures, (reason,), name)
         written = f"the tool {loggable_name(name)}" if name is not None else "a tool whose name cannot be read"
         message = f"The model called {written} and failed ({reason}): expected {expected}."
         error = ApiError(message, type="invalid_request_error", code=INVALID_CALL, param="tools", status=422)
         return Violation(error, reason, raw, name, expected)
 
-    def _reject(self, raw: str, reason: str, name: str | None, expected: str = "") -> Rejected:
-        self._count(self._report.parse_failures, (reason,), name)
+    def reject(self, raw: str, reason: str, name: str | None, expected: str = "") -> Rejected:
+        """Count what is not a call, and return the verdict."""
+        self._count(self.report.parse_failures, (reason,), name)
         return Rejected(raw, reason, name, expected)
 
-    def _warn(self, code: str, name: str | None) -> None:
-        self._count(self._report.warnings, (code,), name)
+    def warn(self, code: str, name: str | None) -> None:
+        """Add a warning about a tool."""
+        self._count(self.report.warnings, (code,), name)
 
     def _count(self, counts: list[str], codes: tuple[str, ...], name: str | None) -> None:
         counts += [code if name is None else f"{code}:{loggable_name(name)}" for code in codes]
-
-
-_REASONS = {
-    MALFORMED_JSON: "it is not a call with a JSON object as its arguments",
-    ARGUMENTS_TOO_LARGE: "its arguments are too large",
-    SCHEMA_MISMATCH: "its arguments do not fit the tool's schema",
-    UNKNOWN_TOOL: "no such tool was declared",
-    MASKED_TOOL: "this tool may not be called here",
-}
-
-
-def in_words(name: str, arguments: str, reason: str) -> str:
-    """Return the text that a client gets for a call that a backend emitted and that is not passed on."""
-    called = loggable_name(name) if name else "a tool without a name"
-    return f"Call of {called}, not passed on because {_REASONS[reason]}: {arguments}"
 
 
 def _is_indivisible(body: str, calls: Sequence[Written]) -> bool:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from toolsimlib.response.written import Json, read_items, read_pairs
+from toolsimlib.response.written import Json, Written, read_items, read_json, read_pairs
 from toolsimlib.schema.validator import Validator
 
 REPEATED_KEYS = "REPEATED_KEYS"
@@ -35,6 +36,32 @@ class Repeated:
     code: str
     keys: tuple[str, ...]
     objects: tuple[Json, ...]
+
+
+def split_call(
+    written: Written,
+    schema: Validator | None,
+    *,
+    accepts: Callable[[Written], bool],
+    fits: Callable[[Any], bool],
+) -> list[Written]:
+    """Return the calls that one call of a function tool stands for: itself alone unless several have collapsed into it.
+
+    ``schema``: that of its arguments, None if there is none or no arguments were written. ``accepts``: whether a call
+    would be made beyond doubt; ``fits``: whether arguments satisfy the schema.
+    """
+    whole = split_repeated(written.source)
+    if whole is not None:
+        calls = [read_json(part.source, closed=True, repair=True)[0] for part in whole.objects]
+        if all(accepts(call) for call in calls):
+            return [replace(call, codes=(*call.codes, REPEATED_KEYS)) for call in calls]
+    given = written.arguments
+    if schema is None or given is None:
+        return [written]
+    parts = split_arguments(given.value if isinstance(given.value, str) else given.source, schema)
+    if parts is None or not all(fits(part.value) for part in parts.objects):
+        return [written]
+    return [replace(written, arguments=part, codes=(*written.codes, parts.code)) for part in parts.objects]
 
 
 def split_repeated(text: str) -> Repeated | None:

@@ -18,6 +18,7 @@ from toolsimlib.report import Report
 from toolsimlib.request.names_first import FINDER
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.pieces import Block, Oversize
+from toolsimlib.response.structured import StructuredCalls
 from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
 from toolsimlib.response.written import Json, Written, read_json
 
@@ -244,9 +245,11 @@ class TestStructured:
         """A known name is found plain, as the model's name, and as namespace and name; arguments are verbatim."""
         judge, report = self.judge()
         arguments = '{ "city":"x"}'
-        assert judge.structured(StructuredCall("f", arguments)) == [Call(self.lax, arguments)]
-        assert judge.structured(StructuredCall("ns__f", arguments)) == [Call(self.spaced, arguments)]
-        assert judge.structured(StructuredCall("f", arguments, namespace="ns")) == [Call(self.spaced, arguments)]
+        assert StructuredCalls(judge).verdicts(StructuredCall("f", arguments)) == [Call(self.lax, arguments)]
+        assert StructuredCalls(judge).verdicts(StructuredCall("ns__f", arguments)) == [Call(self.spaced, arguments)]
+        assert StructuredCalls(judge).verdicts(StructuredCall("f", arguments, namespace="ns")) == [
+            Call(self.spaced, arguments)
+        ]
         assert report == Report()
 
     def test_masked_names_are_refused(self) -> None:
@@ -257,12 +260,12 @@ class TestStructured:
             (StructuredCall("gone", "{}", namespace="ns"), "ns__gone"),
         ):
             text = f"Call of {name}, not passed on because this tool may not be called here: {{}}"
-            assert judge.structured(call) == [Rejected(text, "MASKED_TOOL")]
+            assert StructuredCalls(judge).verdicts(call) == [Rejected(text, "MASKED_TOOL")]
         assert report.parse_failures == ["MASKED_TOOL:gone", "MASKED_TOOL:ns__gone"]
         assert report.dropped_calls == ["STRUCTURED_CALL:gone", "STRUCTURED_CALL:ns__gone"]
         assert report.truncated
         judge, report = self.judge(choice=ToolChoice("none"))
-        [verdict] = judge.structured(StructuredCall("f", '{"city":"x"}'))
+        [verdict] = StructuredCalls(judge).verdicts(StructuredCall("f", '{"city":"x"}'))
         assert isinstance(verdict, Rejected)
         assert report.dropped_calls == ["STRUCTURED_CALL:f"]
 
@@ -270,32 +273,36 @@ class TestStructured:
         """A call of a tool that was never declared is refused, unless the operator wants it: then it is a warning."""
         call = StructuredCall("own", "not json", kind="custom", namespace="x")
         judge, report = self.judge()
-        [verdict] = judge.structured(call)
+        [verdict] = StructuredCalls(judge).verdicts(call)
         assert isinstance(verdict, Rejected)
         assert verdict.raw.endswith("no such tool was declared: not json")
         assert report.dropped_calls == ["STRUCTURED_CALL:x__own"]
         judge, report = self.judge(unknown_tool="call")
-        assert judge.structured(call) == [Call(Tool("own", "own", kind="custom", namespace="x"), "not json")]
+        assert StructuredCalls(judge).verdicts(call) == [
+            Call(Tool("own", "own", kind="custom", namespace="x"), "not json")
+        ]
         assert report.warnings == ["UNKNOWN_TOOL:own"]
 
     def test_a_name_with_a_slip(self) -> None:
         """It is repaired as it would be in text, if the arguments fit the schema; no call is announced by it."""
         judge, report = self.judge()
-        assert judge.structured(StructuredCall("functions.f", '{"city":"x"}')) == [Call(self.lax, '{"city":"x"}')]
+        assert StructuredCalls(judge).verdicts(StructuredCall("functions.f", '{"city":"x"}')) == [
+            Call(self.lax, '{"city":"x"}')
+        ]
         assert report.repairs == ["TOOL_NAME:f"]
-        assert isinstance(judge.structured(StructuredCall("F", '{"city":5}'))[0], Rejected)
-        assert judge.arriving(StructuredDelta("0", "F", "", True)) is None
-        assert judge.arriving(StructuredDelta("0", "f", "", True)) == self.lax
+        assert isinstance(StructuredCalls(judge).verdicts(StructuredCall("F", '{"city":5}'))[0], Rejected)
+        assert StructuredCalls(judge).arriving(StructuredDelta("0", "F", "", True)) is None
+        assert StructuredCalls(judge).arriving(StructuredDelta("0", "f", "", True)) == self.lax
 
     def test_validated_like_others(self) -> None:
         """A mismatch warns; malformed arguments are repaired, or the call refused; empty ones are {}."""
         judge, report = self.judge()
-        assert judge.structured(StructuredCall("f", "")) == [Call(self.lax, "{}")]
+        assert StructuredCalls(judge).verdicts(StructuredCall("f", "")) == [Call(self.lax, "{}")]
         assert report.warnings == ["SCHEMA_MISMATCH:f"]
-        assert judge.structured(StructuredCall("f", '{"city":"x",}')) == [Call(self.lax, '{"city":"x"}')]
+        assert StructuredCalls(judge).verdicts(StructuredCall("f", '{"city":"x",}')) == [Call(self.lax, '{"city":"x"}')]
         assert report.repairs == ["TRAILING_COMMA:f"]
         assert report.dropped_calls == []
-        [verdict] = judge.structured(StructuredCall("f", "oops"))
+        [verdict] = StructuredCalls(judge).verdicts(StructuredCall("f", "oops"))
         assert isinstance(verdict, Rejected)
         assert (verdict.raw[-6:], verdict.reason) == (": oops", "MALFORMED_JSON")
         assert (report.parse_failures, report.dropped_calls) == (["MALFORMED_JSON:f"], ["STRUCTURED_CALL:f"])
@@ -303,12 +310,14 @@ class TestStructured:
     def test_cut_off(self) -> None:
         """A truncated call is never completed by a guess: it is refused, unless its JSON turns out to be complete."""
         judge, report = self.judge()
-        assert judge.structured(StructuredCall("f", '{"city":"x"}', whole=False)) == [Call(self.lax, '{"city":"x"}')]
+        assert StructuredCalls(judge).verdicts(StructuredCall("f", '{"city":"x"}', whole=False)) == [
+            Call(self.lax, '{"city":"x"}')
+        ]
         for call in (
             StructuredCall("f", '{"city":"x"', whole=False),
             StructuredCall("apply_patch", "*** Begin", kind="custom", whole=False),
         ):
-            [verdict] = judge.structured(call)
+            [verdict] = StructuredCalls(judge).verdicts(call)
             assert isinstance(verdict, Rejected)
             assert (verdict.raw.endswith(call.arguments), verdict.reason) == (True, "MALFORMED_JSON")
         assert report.parse_failures == ["MALFORMED_JSON:f", "MALFORMED_JSON:apply_patch"]
@@ -316,24 +325,26 @@ class TestStructured:
     def test_without_a_name(self) -> None:
         """A call with nothing in it is dropped, one without a name refused; one that passes always has arguments."""
         judge, report = self.judge(unknown_tool="call")
-        assert judge.structured(StructuredCall("", "")) == []
+        assert StructuredCalls(judge).verdicts(StructuredCall("", "")) == []
         assert report.dropped_calls == ["STRUCTURED_CALL:?"]
-        [verdict] = judge.structured(StructuredCall("", '{"city":"x"}'))
+        [verdict] = StructuredCalls(judge).verdicts(StructuredCall("", '{"city":"x"}'))
         assert isinstance(verdict, Rejected)
         assert verdict.raw.startswith("Call of a tool without a name, ")
-        assert judge.structured(StructuredCall("own", "")) == [Call(Tool("own", "own"), "{}")]
+        assert StructuredCalls(judge).verdicts(StructuredCall("own", "")) == [Call(Tool("own", "own"), "{}")]
 
     def test_custom(self) -> None:
         """A custom call's input is verbatim; from a function call to a custom tool it is extracted."""
         judge, _ = self.judge()
         odd = '{"input":"x"}'
-        assert judge.structured(StructuredCall("apply_patch", odd, kind="custom")) == [Call(self.patch, odd)]
-        assert judge.structured(StructuredCall("apply_patch", odd)) == [Call(self.patch, "x")]
+        assert StructuredCalls(judge).verdicts(StructuredCall("apply_patch", odd, kind="custom")) == [
+            Call(self.patch, odd)
+        ]
+        assert StructuredCalls(judge).verdicts(StructuredCall("apply_patch", odd)) == [Call(self.patch, "x")]
 
     def test_strict(self) -> None:
         """A strict tool's structured call that breaks the schema ends the turn."""
         tool = Tool("f", "f", parameters=CITY, strict=True)
-        [verdict] = Judge(plan_for(tool), Report()).structured(StructuredCall("f", "{}"))
+        [verdict] = StructuredCalls(Judge(plan_for(tool), Report())).verdicts(StructuredCall("f", "{}"))
         assert isinstance(verdict, Violation)
 
     @pytest.mark.parametrize(("name", "reason"), [("own", "UNKNOWN_TOOL"), ("gone", "MASKED_TOOL")])
@@ -341,7 +352,7 @@ class TestStructured:
         """If any tool is strict, a call of a tool that is not on offer ends the turn, as it does in text."""
         strict = Tool("s", "s", strict=True)
         judge = Judge(plan_for(self.lax, strict, masked=("gone",)), report := Report())
-        [verdict] = judge.structured(StructuredCall(name, "{}"))
+        [verdict] = StructuredCalls(judge).verdicts(StructuredCall(name, "{}"))
         assert isinstance(verdict, Violation)
         assert report.strict_failures == [f"{reason}:{name}"]
 
