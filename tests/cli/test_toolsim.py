@@ -84,9 +84,9 @@ def test_the_demo(tmp_path: Path) -> None:
         f"✓ {over} stream over responses · no tools · ",
         f"✓ {responses} stream · 1 call search_notes · ",
         f"✓ {responses} stream · 1 call get_weather · ",
-        f"✓ {over} over responses · 1 call get_weather · SCHEMA_MISMATCH get_weather: /: lacks city · ",
+        f"⚠ {over} over responses · 1 call get_weather · SCHEMA_MISMATCH get_weather: /: lacks city · ",
         f"✓ {over} stream over responses · 1 call get_weather · repaired get_weather · ",
-        f"✓ {over} stream over responses · 1 call get_weather · SCHEMA_MISMATCH get_weather: /city: got number, "
+        f"⚠ {over} stream over responses · 1 call get_weather · SCHEMA_MISMATCH get_weather: /city: got number, "
         "expected string · ",
         f"✗ {responses} · SCHEMA_MISMATCH get_weather: /city: got number, expected string · ",
         f"⚠ {over} stream over responses · no call, 2 tools · UNKNOWN_TOOL get_weather_of_another_client · ",
