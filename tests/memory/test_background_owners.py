@@ -157,7 +157,8 @@ def test_how_many(backend: TextBackend) -> None:
         client.responses.cancel(id)
         events = events_of(start(client, input="Count", stream=True))
         id = events[-1]["response"]["id"]
-        assert len(events) > 400
+        deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
+        assert "".join(deltas) == "word " * 400
         assert events_of(client.responses.retrieve(id, stream=True, starting_after=len(events) - 3)) == events[-2:]
         tools: Any = [{**TOOLS[0], "strict": True}]
         asked_again = ended(client, start(client, input="Weather?", tools=tools).id)
