@@ -10,6 +10,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 
 from toolsimlib.command_line import UsageError
@@ -66,6 +67,8 @@ def _resumed(parser: ArgumentParser, arguments: list[str]) -> tuple[Namespace, P
 
 
 async def _evaluate(args: Namespace, folder: Path) -> int:
+    # What asks a model is imported on demand, so that --help needs no package; here a missing one ends the command.
+    import_module("openai")
     url = settings.base_url(args, os.environ)
     key = settings.api_key(args, url, os.environ) if url else ""
     async with AsyncExitStack() as stack:

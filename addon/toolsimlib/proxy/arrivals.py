@@ -78,12 +78,15 @@ class Arrivals:
         if is_replay and flow.live and (asked := round_of(flow)) is not None:
             flow.is_replay = None
             flow.request.stream = False
-            self._open(flow, "", asked.report, asked)
+            # Its target is the one that the client's own request was routed to.
+            is_for_builtin = self.settings.builtin is not None and route.leads_to(flow.request, self._builtin.port)
+            features: list[Feature] = [asked, self._admitted(flow)] if is_for_builtin else [asked]
+            self._open(flow, "", asked.report, *features).is_for_builtin = is_for_builtin
             return None
         upgrade = upgrade_of(flow) if is_replay and flow.live else None
         if upgrade is not None:
             flow.is_replay, is_replay = None, False
-        features: list[Feature] = [Resent(flow)] if is_replay else []
+        features = [Resent(flow)] if is_replay else []
         incoming = self._doors.incoming(flow, reached_at)
         if upgrade is not None and upgrade.has_proxy_key:
             incoming = replace(incoming, has_proxy_key=True)
@@ -147,8 +150,7 @@ class Arrivals:
         # Only a backend that the operator named gets our signature, and is asked what it is.
         is_named = isinstance(decision, route.Forward) or isinstance(client.proxy_mode, ReverseMode)
         if decision.to_builtin:
-            self._builtin.admit(flow)
-            features.append(Admitted(self._builtin, flow))
+            features.append(self._admitted(flow))
         elif is_named and flow.live:
             self.circle.sign(flow)
         api = route.api_of(request.method, request.path, decision.action)
@@ -191,6 +193,11 @@ class Arrivals:
         if asked is None and api is not None and api.is_storable:
             self._remember(flow, exchange)
         return exchange
+
+    def _admitted(self, flow: HTTPFlow) -> Admitted:
+        """Let a flow through to the built-in backend, now and whenever it is sent."""
+        self._builtin.admit(flow)
+        return Admitted(self._builtin, flow)
 
     def _remember(self, flow: HTTPFlow, exchange: Exchange) -> None:
         if self.settings.store is not None and flow.live:

@@ -89,7 +89,8 @@ class BuiltinBackend:
             message = "toolsim: requests to this listener, under /v1, go to the codex backend on %s:%s"
             logger.info(message, LOOPBACK, self.port)
         else:
-            logger.info("toolsim: the %s backend answers on this listener, under /v1", settings.builtin)
+            message = "toolsim: the %s backend answers on this listener, under /v1, from %s:%s"
+            logger.info(message, settings.builtin, LOOPBACK, self.port)
 
     async def _stop(self, first: Coroutine[Any, Any, None] | None = None) -> None:
         if first is not None:

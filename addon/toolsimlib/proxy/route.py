@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mitmproxy.http import Request
+
 from toolsimlib.errors import ApiError
 from toolsimlib.proxy.access import Incoming, check_forward, check_server, is_bearer
 from toolsimlib.proxy.address import LOOPBACK, Upstream, leads_here
@@ -151,6 +153,11 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
             message = "This is a proxy without a backend: set toolsim_backend, toolsim_upstream or a reverse mode."
         return Answer(ApiError(message, "invalid_request_error", "not_found", status=404), headers=cors)
     return Pass(to_builtin, authorization, action)
+
+
+def leads_to(request: Request, port: int | None) -> bool:
+    """Return whether a routed request goes to a port of this machine."""
+    return request.port == port and leads_here(request.host)
 
 
 def endpoint(path: str) -> str:

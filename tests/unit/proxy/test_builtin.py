@@ -58,7 +58,7 @@ async def test_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytes
         (
             "scripted",
             "regular",
-            "the scripted backend answers on this listener, under /v1",
+            "the scripted backend answers on this listener, under /v1, from 127.0.0.1:{port}",
         ),
         ("codex", "regular", "requests to this listener, under /v1, go to the codex backend on 127.0.0.1:{port}"),
         (
