@@ -68,6 +68,8 @@ class ServerReplay:
                     stored.request.port,
                 )
                 self.handover.redirected.add(flow.id)
+                # The addon takes a request for a model whatever its API: the recording says that it is one of ours.
+                flow.metadata[NOTE] = stored.metadata[NOTE]
 
     def request(self, flow: HTTPFlow) -> None:
         """Find the recorded exchange that began with this request."""
