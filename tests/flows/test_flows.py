@@ -129,7 +129,9 @@ def test_serves_live_clients() -> None:
         for path in served:
             backend, client = recorded(path)
             request = backend.request
-            headers = {key: value for key, value in request.headers.items() if key.lower() not in ("host", "content-length")}
+            headers = {
+                key: value for key, value in request.headers.items() if key.lower() not in ("host", "content-length")
+            }
             with Line(proxy.url) as line:
                 reply = line.request("POST", request.path, request.content, **headers)
             made, response = client.copy(), client.response

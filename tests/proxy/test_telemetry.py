@@ -59,7 +59,7 @@ def test_each_exchange_is_reported_once(backend: RawBackend, tmp_path: Path, ask
     assert [flow.metadata.get("toolsim", {}).get("status") for flow in flows[:4]] == [200, 200, 400, None]
     assert flows[0].metadata["toolsim"]["calls"] == ["get_weather"]
     assert flows[0].comment.startswith("1 call: get_weather · cut off: ")
-    assert flows[0].comment.endswith(" · #1 turn 1 · “hi”")
+    assert flows[0].comment.endswith(" · #1 turn 1 · m chat · “hi”")
     assert b"# CLIENT TOOL CATALOG" in (flows[0].request.content or b"")
     flows[0].revert()  # type: ignore[no-untyped-call]
     assert json.loads(flows[0].request.content or b"") == ask()

@@ -42,7 +42,7 @@ async def test_an_answer_is_bounded() -> None:
     with pytest.raises(httpx2.ReadError, match="it sent a message of more than"):
         await read(Answers(MAX_MESSAGE_BYTES // len(PIECE) + 1, content_type="application/json"))
     assert await read(Answers(MAX_BETWEEN_BYTES // len(PIECE), content_type="text/event-stream"))
-    with pytest.raises(httpx2.ReadError, match="between two questions"):
+    with pytest.raises(httpx2.ReadError, match="between two requests"):
         await read(Answers(MAX_BETWEEN_BYTES // len(PIECE) + 1, content_type="text/event-stream"))
 
 

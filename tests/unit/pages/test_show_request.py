@@ -182,7 +182,7 @@ def test_rows():
     """A conversation as a table: who speaks, and what."""
     sent, _ = rewritten(CHAT)
     rows = list(conversation_rows(read_conversation(sent)))
-    assert [who for who, _ in rows] == ["system", "catalog", "user", "assistant", "call", "output", "user"]
+    assert [who for who, _ in rows] == ["system", "catalog", "user", "assistant", "call", "output"]
     assert rows[4] == ("call", '→ get_weather   call_001\n{"city": "Bonn"}')
     original = list(conversation_rows(read_conversation(json.dumps(CHAT).encode())))
     assert [who for who, _ in original] == ["system", "user", "assistant", "call", "output"]

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
@@ -77,6 +77,7 @@ def test_what_is_added_changes_nothing_before_it(api, steps, more, policy):
     calls = [place for place, step in enumerate(steps) if step[0] == "call"]
     early = {steps[place][1] for place, owner in owners(steps).items() if owner is None or calls[owner] > place}
     more = [step for step in more if step[0] != "call" or step[3] not in early]
+    assume(not steps or steps[-1][0] != "call")  # No request ends with a call that has no output.
     before = prompt(api, steps, policy)
     after = prompt(api, [*steps, ("call", "g", "{}", "y"), ("say", "And now?"), *more], policy)
     assert after[: len(before)] == before
