@@ -29,7 +29,7 @@ from toolsimlib.events import CallStarted, ClientEvent, Ended, TextDelta
 from toolsimlib.plan import Tool
 from toolsimlib.report import Report, entry
 from toolsimlib.response.checker import SchemaChecker
-from toolsimlib.response.pieces import BrokenCall, Parser, Piece
+from toolsimlib.response.pieces import BrokenCall, Holding, Parser, Piece
 from toolsimlib.response.verdict import ANSWER_MISMATCH, Rejected
 from toolsimlib.schema import Finding
 
@@ -107,27 +107,14 @@ class AnswerWatch:
             self._report.mismatches.append(entry("answer", finding.outline))
 
 
-class HeldAnswer:
+class HeldAnswer(Holding[Parser, str]):
     """Wraps the parser ``inner``, and holds the answer back (rule 3). Used like ``inner``; ``limit`` in characters."""
 
     def __init__(self, inner: Parser, wanted: AnswerFormat, limit: int) -> None:
-        self._inner, self._wanted, self._limit = inner, wanted, limit
-        self._held: list[str] = []
+        super().__init__(inner)
+        self._wanted, self._limit = wanted, limit
         self._size = 0
         self._is_over = False  # Whether the answer has something else than text, or too much of it.
-
-    def __repr__(self) -> str:
-        return f"HeldAnswer({'holding, ' if self._held else ''}{self._inner})"
-
-    @property
-    def in_block(self) -> bool:
-        """Whether text is being held back."""
-        return bool(self._held) or self._inner.in_block
-
-    @property
-    def open_size(self) -> int:
-        """How many characters of the open tagged block have arrived, 0 if none is open."""
-        return self._inner.open_size
 
     def feed(self, text: str) -> Sequence[Piece]:
         """Return what ``text`` completes."""

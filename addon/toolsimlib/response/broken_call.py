@@ -22,7 +22,7 @@ from dataclasses import replace
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.pieces import Block, BrokenCall, Piece
+from toolsimlib.response.pieces import Block, BrokenCall, Holding, Piece
 from toolsimlib.response.untagged import Untagged
 from toolsimlib.response.verdict import MALFORMED_JSON, SCHEMA_MISMATCH, Call, Rejected, Violation
 
@@ -32,29 +32,16 @@ _CLOSING_MARK = re.compile(r"\n?[ \t\r]*```+\s*\Z")
 _FAULTS = (MALFORMED_JSON, SCHEMA_MISMATCH)
 
 
-class BrokenCalls:
+class BrokenCalls(Holding[Untagged, str]):
     """Wraps the parser ``inner``, and holds such an answer back. Used like ``inner``."""
 
     def __init__(self, inner: Untagged, plan: Plan, judge: Judge, limit: int) -> None:
-        self._inner, self._plan, self._judge, self._limit = inner, plan, judge, limit
-        self._held: list[str] = []
+        super().__init__(inner)
+        self._plan, self._judge, self._limit = plan, judge, limit
         self._size = 0
         self._brackets = _Brackets(fenced=False)
         self._head = ""  # The held text, while the key behind the name is incomplete.
         self._is_over = False  # Whether the answer is not such a call.
-
-    def __repr__(self) -> str:
-        return f"BrokenCalls({'holding, ' if self._held else ''}{self._inner})"
-
-    @property
-    def in_block(self) -> bool:
-        """Whether text is being held back."""
-        return bool(self._held) or self._inner.in_block
-
-    @property
-    def open_size(self) -> int:
-        """How many characters of the open tagged block have arrived, 0 if none is open."""
-        return self._inner.open_size
 
     def feed(self, text: str) -> Sequence[Piece]:
         """Return what ``text`` completes."""

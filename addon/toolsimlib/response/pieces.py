@@ -83,8 +83,8 @@ class BrokenCall:
     refused: Rejected | Violation | None
 
 
-class Parser(Protocol):
-    """Finds calls in a text that arrives in pieces. What it returns adds up to the text."""
+class Open(Protocol):
+    """What has begun in a text that arrives in pieces, and not ended."""
 
     @property
     def in_block(self) -> bool:
@@ -93,6 +93,10 @@ class Parser(Protocol):
     @property
     def open_size(self) -> int:
         """How many characters of the open tagged block have arrived, 0 if none is open."""
+
+
+class Parser(Open, Protocol):
+    """Finds calls in a text that arrives in pieces. What it returns adds up to the text."""
 
     def feed(self, text: str) -> Sequence[Piece]:
         """Return what ``text`` completes."""
@@ -105,6 +109,27 @@ class Parser(Protocol):
 
         ``cut``: the text is known not to be all that the model would have written.
         """
+
+
+class Holding[Inner: Open, Held]:
+    """A parser around another one, that holds back some of what that one returns."""
+
+    def __init__(self, inner: Inner) -> None:
+        self._inner = inner
+        self._held: list[Held] = []
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({'holding, ' if self._held else ''}{self._inner})"
+
+    @property
+    def in_block(self) -> bool:
+        """Whether text is being held back because it may be a call."""
+        return bool(self._held) or self._inner.in_block
+
+    @property
+    def open_size(self) -> int:
+        """How many characters of the open tagged block have arrived, 0 if none is open."""
+        return self._inner.open_size
 
 
 def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:

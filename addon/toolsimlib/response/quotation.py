@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from toolsimlib.response.pieces import Block, Fragment, Oversize, TaggedPiece
+from toolsimlib.response.pieces import Block, Fragment, Holding, Oversize, TaggedPiece
 from toolsimlib.response.sentinel import Sentinel
 
 _MAX_LINE = 4096
@@ -32,33 +32,19 @@ _MARK = re.compile(r"`+")
 _BEGINS = re.compile(r"[ \t\r]*(>)?")
 
 
-class Quotation:
+class Quotation(Holding[Sentinel, str | Block | Oversize]):
     """The sentinel, except that blocks which are only shown are text. It is used like the sentinel."""
 
     def __init__(self, sentinel: Sentinel) -> None:
-        self._sentinel = sentinel
+        # What is held: a block that may be in inline code, with others in the same line.
+        super().__init__(sentinel)
         self._line = _Line()
-        # A block that may be in inline code, with others in the same line; and the text after it.
-        self._held: list[str | Block | Oversize] = []
-        self._tail = ""
+        self._tail = ""  # The text after it.
         self._closing = _MARK  # The mark that is awaited.
-
-    def __repr__(self) -> str:
-        return f"Quotation({'holding, ' if self._held else ''}{self._sentinel})"
-
-    @property
-    def in_block(self) -> bool:
-        """Whether text is being held back because it may be a call."""
-        return bool(self._held) or self._sentinel.in_block
-
-    @property
-    def open_size(self) -> int:
-        """How many characters of the open block have arrived, 0 if none is open."""
-        return self._sentinel.open_size
 
     def feed(self, text: str) -> list[TaggedPiece]:
         """Return what ``text`` completes."""
-        return self._take(self._sentinel.feed(text))
+        return self._take(self._inner.feed(text))
 
     def release(self) -> list[TaggedPiece]:
         """Return nothing: other items mean nothing to what is held back here."""
@@ -66,7 +52,7 @@ class Quotation:
 
     def finish(self, *, cut: bool = False) -> list[TaggedPiece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
-        out = self._take(self._sentinel.finish(cut=cut))
+        out = self._take(self._inner.finish(cut=cut))
         return out + self._read_tail("", is_all=True)
 
     def _take(self, pieces: Iterable[TaggedPiece]) -> list[TaggedPiece]:
