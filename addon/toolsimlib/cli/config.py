@@ -75,9 +75,9 @@ def _option(name: str, value: Any) -> list[str]:
     """Return an option's value as the command line would have it: a list is given word by word."""
     if isinstance(value, dict):
         raise ValueError("got a table, expected an option: names are not grouped")
-    if any(option.name == name for option in table.OPTIONS):
-        raise ValueError(f"no such option; did you mean {table.PREFIX}{name}?")
     for option in table.OPTIONS:
+        if option.name == name:
+            raise ValueError(f"no such option; did you mean {option.full_name}?")
         if option.full_name == name:
             value = reading.from_yaml(option, value)
     match value:

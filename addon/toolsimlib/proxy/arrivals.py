@@ -79,7 +79,8 @@ class Arrivals:
             flow.is_replay = None
             flow.request.stream = False
             # Its target is the one that the client's own request was routed to.
-            is_for_builtin = self.settings.builtin is not None and route.leads_to(flow.request, self._builtin.port)
+            request = flow.request
+            is_for_builtin = route.leads_to(request.host, request.port, self._builtin_port)
             features: list[Feature] = [asked, self._admitted(flow)] if is_for_builtin else [asked]
             self._open(flow, "", asked.report, *features).is_for_builtin = is_for_builtin
             return None
@@ -95,8 +96,7 @@ class Arrivals:
             return None
         # The key of the client may be exchanged for the backend's in what follows.
         owner = partition_of(flow.request.headers.fields)
-        builtin_port = self._builtin.port if self.settings.builtin is not None else None
-        match route.decide(incoming, self.settings, builtin_port):
+        match route.decide(incoming, self.settings, self._builtin_port):
             case route.Answer() as answer:
                 return self._answer(flow, answer)
             case route.Serve():
@@ -110,6 +110,10 @@ class Arrivals:
             case decision:
                 return self._forward(flow, incoming, decision, owner, features)
         return None
+
+    @property
+    def _builtin_port(self) -> int | None:
+        return self._builtin.port if self.settings.builtin is not None else None
 
     def cors(self, flow: HTTPFlow) -> dict[str, str]:
         """Return the headers that let a web page of an allowed origin read an answer."""

@@ -19,8 +19,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mitmproxy.http import Request
-
 from toolsimlib.errors import ApiError
 from toolsimlib.proxy.access import Incoming, check_forward, check_server, is_bearer
 from toolsimlib.proxy.address import LOOPBACK, Upstream, leads_here
@@ -110,7 +108,7 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
     page = PAGES.get(plain, "") if we_are_the_server and request.method in ("GET", "HEAD") else ""
     upstream = _other_target(request, ending, settings, builtin_port)
     host, port = (upstream.host, upstream.port) if upstream else (request.host, request.port)
-    to_builtin = port == builtin_port and leads_here(host)
+    to_builtin = leads_to(host, port, builtin_port)
     is_stored = settings.store is not None and takes_over and resource_of(request.path) is not None
     concerns_us = bool(page or is_stored or upstream or to_builtin or (ending and we_are_the_server))
     is_guarded = concerns_us or we_are_the_server
@@ -155,9 +153,9 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
     return Pass(to_builtin, authorization, action)
 
 
-def leads_to(request: Request, port: int | None) -> bool:
-    """Return whether a routed request goes to a port of this machine."""
-    return request.port == port and leads_here(request.host)
+def leads_to(host: str, port: int, builtin_port: int | None) -> bool:
+    """Return whether an address is that of the built-in backend."""
+    return port == builtin_port and leads_here(host)
 
 
 def endpoint(path: str) -> str:
