@@ -24,7 +24,8 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse. A surplus argument is reported by the command that got it, with that command's flags as hints."""
         parsed, surplus = self.parse_known_args(args, namespace)
-        if surplus:
+        # Whether argparse leaves this mark among them depends on Python's version.
+        if surplus := [word for word in surplus if word != "--"]:
             commands = self.commands
             given = next((word for word in args or () if word in commands), "")
             commands.get(given, self).error(f"unrecognized arguments: {' '.join(surplus)}")

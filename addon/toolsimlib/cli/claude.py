@@ -58,7 +58,7 @@ def _check_is_there(host: str, port: int) -> None:
 
 
 class Over:
-    """An addon that prints the variables once the proxy is up, or runs a command and shuts the proxy down behind it."""
+    """An addon that prints the variables once the proxy is up, or runs a command and then shuts the proxy down."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command

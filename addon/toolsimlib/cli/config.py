@@ -6,8 +6,8 @@
     toolsim_cors_origins = ["app://obsidian.md"]
 
 The names are those of the command's own arguments (``backend``, ``host``, ``port``, ``web``) and of options, toolsim's
-and mitmproxy's alike. What the command line says as well, counts instead of what the file says. An error has the place:
-``toolsim.toml:3: …``. mitmproxy's own config.yaml is read by mitmproxy, as ever, and counts least.
+and mitmproxy's alike. The command line overrides the file. An error names the place:
+``toolsim.toml:3: …``. mitmproxy's own config.yaml is read by mitmproxy as ever, and both override it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _read(file: Path) -> tuple[dict[str, Any], str]:
 
 def _argument(name: str, value: Any) -> Any:
     expected = _ARGUMENTS[name]
-    # A bool is an int to Python, and a port is neither.
+    # To Python true is an int too, but it is not a port.
     if type(value) is not expected:
         raise ValueError(f"got {value!r}, expected {_TYPES[expected]}")
     return value

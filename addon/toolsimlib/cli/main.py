@@ -12,6 +12,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from toolsimlib.command_line import EXIT_USAGE, Parser, UsageError, missing
 from toolsimlib.version import __version__
@@ -47,8 +48,8 @@ def _run(words: list[str]) -> int:
     if words and words[0] in GUESTS:
         return int(importlib.import_module(GUESTS[words[0]]).main(words[1:]))
     made = parser()
-    # What follows is for the program that a command runs.
-    words, of_program = _split(words)
+    # Only claude runs a program that has words of its own.
+    words, of_program = _split(words) if words[:1] == ["claude"] else (words, [])
     args = made.parse_args(words)
     if args.command is None:
         made.print_help(sys.stderr)
@@ -82,6 +83,7 @@ def _run(words: list[str]) -> int:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words before and after ``--``."""
     end = words.index("--") if "--" in words else len(words)
     return words[:end], words[end + 1 :]
 
@@ -103,7 +105,13 @@ def parser() -> Parser:
     made.add_argument("--version", action="version", version=f"toolsim {__version__}")
     commands = made.add_subparsers(dest="command", metavar="command", parser_class=Parser)
 
-    serve = commands.add_parser("serve", help="serve a backend", description="Serve a backend.")
+    def command(name: str, words: str, description: str = "", **more: Any) -> Parser:
+        """Add a command; its description is what the list of commands says of it, as a sentence."""
+        sentence = description or f"{words[0].upper()}{words[1:]}."
+        added: Parser = commands.add_parser(name, help=words, description=sentence, **more)
+        return added
+
+    serve = command("serve", "serve a backend")
     serve.add_argument(
         "backend",
         nargs="?",
@@ -111,11 +119,10 @@ def parser() -> Parser:
         type=usage.served_backend,
         help="its base URL, http://127.0.0.1:11434/v1, or a model file, model.gguf",
     )
-    codex = commands.add_parser("codex", help="serve your Codex login", description="Serve your Codex login.")
-    claude = commands.add_parser(
+    codex = command("codex", "serve your Codex login")
+    claude = command(
         "claude",
-        help="run Claude Code over a backend, or print what it needs to know",
-        description="Run Claude Code over a backend, or print what it needs to know.",
+        "run Claude Code over a backend, or print what it needs to know",
         epilog="With --run, what follows -- are arguments of Claude Code: toolsim claude URL --run -- --model NAME",
     )
     claude.add_argument(
@@ -126,17 +133,9 @@ def parser() -> Parser:
         help="what to serve: a base URL, a model file or codex (default: nothing, for a toolsim that is running)",
     )
     claude.add_argument("--run", action="store_true", help="start Claude Code, and end when it does")
-    demo = commands.add_parser(
-        "demo",
-        help="play one turn of each kind with a scripted model, and go on serving it",
-        description="Play one turn of each kind with a scripted model, and go on serving it.",
-    )
+    demo = command("demo", "play one turn of each kind with a scripted model, and go on serving it")
     demo.add_argument("--once", action="store_true", help="end after the turns; the exit code says if all went well")
-    record = commands.add_parser(
-        "record",
-        help="serve a backend and record each exchange in a folder",
-        description="Serve a backend and record each exchange in a folder.",
-    )
+    record = command("record", "serve a backend and record each exchange in a folder")
     record.add_argument("folder", metavar="DIR", help="folder for one .flow file an exchange, without secrets")
     record.add_argument(
         "backend",
@@ -144,23 +143,19 @@ def parser() -> Parser:
         type=usage.recorded_backend,
         help="the backend's base URL, a model file, codex or scripted",
     )
-    for command in (serve, codex, claude, demo, record):
-        _add_listener(command)
+    for server in (serve, codex, claude, demo, record):
+        _add_listener(server)
 
     commands.add_parser("replay", help="replay recorded exchanges and compare", add_help=False)
-    doctor = commands.add_parser(
+    doctor = command(
         "doctor",
-        help="say what a server can, and how to serve it",
-        description="Ask a server what it can, with one short question to a model, and say how to serve it.",
+        "say what a server can do, and how to serve it",
+        "Ask a server what it can do, with one short question to a model, and say how to serve it.",
     )
     doctor.add_argument("url", metavar="URL", type=usage.backend_url, help="its base URL: http://127.0.0.1:11434/v1")
     doctor.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
     doctor.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
-    commands.add_parser(
-        "addon-path",
-        help="print the addon's file, for mitmdump -s",
-        description="Print the path of the addon, for mitmdump -s and mitmweb -s.",
-    )
+    command("addon-path", "print the path of the addon, for mitmdump -s and mitmweb -s")
     commands.add_parser("eval", help="measure how well models call, and compare reports", add_help=False)
     return made
 

@@ -96,6 +96,7 @@ WRONG = [
         "claude --port 1 --run",
         "toolsim: nothing answers on 127.0.0.1:1: say which backend to serve, toolsim claude URL --run",
     ),
+    ("demo -- http://localhost", "toolsim demo: no such argument: http://localhost"),
     ("demo http://localhost", "toolsim demo: no such argument: http://localhost"),
     ("record", "toolsim record: DIR, URL is missing; toolsim record --help shows how it is used"),
     (
