@@ -27,7 +27,7 @@ def _addons() -> list[object]:
             if find_spec(package) is None:
                 raise ModuleNotFoundError(name=package)
         from toolsimlib.proxy.addon import ToolSim
-        from toolsimlib.proxy.commands import Inspect
+        from toolsimpages.commands import Inspect
         from toolsimrec.capture import Capture
         from toolsimrec.commands import Commands
         from toolsimrec.server_replay import ServerReplay
@@ -41,7 +41,7 @@ def _addons() -> list[object]:
 
 
 if __name__ == "__main__":
-    from toolsimlib.cli.main import main
+    from toolsimcli.main import main
 
     sys.exit(main())
 

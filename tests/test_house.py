@@ -1,7 +1,6 @@
 """The house rules as tests, one a rule; each lists all that break it.
 
-The house is ``toolsimlib``. ``toolsimeval`` and ``toolsimrec`` are its guests: they may use all of it, and it knows
-none of them, nor do they know each other.
+The house is ``toolsimlib``. The packages beside it are its guests: they may use all of it, and it knows none of them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ADDON = ROOT / "addon"
 PACKAGE = ADDON / "toolsimlib"
-GUESTS = ("toolsimeval", "toolsimrec")
+# A guest may use those of the lines above its own.
+GUESTS = (
+    ("toolsimbackends", "toolsimpages", "toolsimrec"),
+    ("toolsimcli",),
+    ("toolsimeval",),
+)
+STOREY = {guest: storey for storey, guests in enumerate(GUESTS) for guest in guests}
 # From bottom to top. Wings on one line may not import each other.
 FLOORS = (
     ("command_line", "errors", "one_thread", "report", "shares", "version"),
@@ -29,17 +34,16 @@ FLOORS = (
     ("conversation", "schema"),
     ("wire",),
     ("request", "response"),
-    ("backends", "hosted", "pages", "store"),
+    ("backends", "hosted", "store"),
     ("loop",),
     ("proxy",),
-    ("cli",),
 )
 FLOOR = {wing: floor for floor, wings in enumerate(FLOORS) for wing in wings}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
-OF_GUESTS = {guest: sorted((ADDON / guest).rglob("*.py")) for guest in GUESTS}
-EDGES = ("backends", "cli", "hosted", "loop", "one_thread", "proxy", "store")
-# Wings that may import mitmproxy.
-ABOVE_MITMPROXY = ("cli", "proxy")
+OF_GUESTS = {guest: sorted((ADDON / guest).rglob("*.py")) for guest in STOREY}
+# Those that run with the proxy or start it; toolsimeval is a client.
+OF_THE_PROXY = [path for guest in STOREY if guest != "toolsimeval" for path in OF_GUESTS[guest]]
+EDGES = ("backends", "hosted", "loop", "one_thread", "proxy", "store")
 # Input and output, and whatever depends on time or place: none of it in the pure part.
 IMPURE = {"asyncio", "logging", "os", "socket", "subprocess", "threading", "tornado", "mitmproxy", "pathlib", "sys"}
 
@@ -96,20 +100,22 @@ def test_imports_run_one_way() -> None:
 
 
 def test_the_house_does_not_know_its_guests() -> None:
-    """The command finds theirs by name (``cli/main.py``); that one table is the only place where they are named."""
-    named = [name(path) for path in MODULES if re.search(rf"\b({'|'.join(GUESTS)})\b", path.read_text())]
-    assert named == ["cli/main.py"]
-    assert [path.name for path in PACKAGE.rglob("*.py") if top_levels(path) & set(GUESTS)] == []
+    """It finds built-in backends by name: that one table of options is the only place where guests are named."""
+    named = [name(path) for path in MODULES if re.search(rf"\b({'|'.join(STOREY)})\b", path.read_text())]
+    assert named == ["proxy/options/table.py"]
+    assert [path.name for path in PACKAGE.rglob("*.py") if top_levels(path) & set(STOREY)] == []
 
 
-def test_guests_do_not_know_each_other() -> None:
-    """Each can be left out."""
-    wrong = [f"{guest}: {path.name}" for guest in GUESTS for path in OF_GUESTS[guest] if others(path, guest)]
+def test_guests_know_each_other_one_way() -> None:
+    """Each can be left out, with those that use it."""
+    wrong = [
+        f"{guest}: {path.name} imports {other}"
+        for guest, storey in STOREY.items()
+        for path in OF_GUESTS[guest]
+        for other in top_levels(path) & STOREY.keys() - {guest}
+        if STOREY[other] >= storey
+    ]
     assert wrong == []
-
-
-def others(path: Path, guest: str) -> set[str]:
-    return top_levels(path) & (set(GUESTS) - {guest})
 
 
 def test_the_pure_part_is_pure() -> None:
@@ -118,9 +124,9 @@ def test_the_pure_part_is_pure() -> None:
     assert {path: modules for path, modules in impure.items() if modules} == {}
 
 
-def test_only_the_top_floors_know_mitmproxy() -> None:
-    """The edge, and the command above it; everything below runs without the proxy."""
-    below = [path for path in MODULES if wing(path) not in ABOVE_MITMPROXY]
+def test_only_the_top_floor_knows_mitmproxy() -> None:
+    """The edge; everything below runs without the proxy."""
+    below = [path for path in MODULES if wing(path) != "proxy"]
     assert [name(path) for path in below if "mitmproxy" in top_levels(path)] == []
 
 
@@ -169,7 +175,7 @@ def test_only_wire_knows_an_api() -> None:
     toolsimeval acts as a client, and speaks an API as clients do: through the openai package.
     """
     asked = [path for path in MODULES if wing(path) != "wire" and name(path) not in API_WORDS]
-    asked += OF_GUESTS["toolsimrec"]
+    asked += OF_THE_PROXY
     assert [f"{path.relative_to(ADDON)}:{line}" for path in asked for line in decisions(path)] == []
 
 
@@ -189,7 +195,7 @@ DOCUMENTED = {
 }
 # Other libraries whose objects are meant to be set by attribute, and where.
 SET_BY_ATTRIBUTE = {
-    "toolsimlib/backends/local.py": "xllamacpp: the parameters of a server",
+    "toolsimbackends/local.py": "xllamacpp: the parameters of a server",
     "toolsimrec/junit.py": "ElementTree: the text of an element",
 }
 
@@ -255,7 +261,7 @@ def patches(module: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             imported |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
             where = getattr(node, "module", None) or node.names[0].name
-            if where.partition(".")[0] not in {"toolsimlib", *sys.stdlib_module_names}:
+            if where.partition(".")[0] not in {"toolsimlib", *STOREY, *sys.stdlib_module_names}:
                 foreign |= {alias.asname or alias.name for alias in node.names}
     of_others = {
         argument.arg
@@ -281,7 +287,7 @@ def patches(module: ast.Module) -> Iterator[str]:
 
 def test_one_folder_patches_what_is_not_ours() -> None:
     """Nothing else sets an attribute of a module, or one of another library's object that it does not document."""
-    paths = {str(path.relative_to(ADDON)): path for path in [*MODULES, *OF_GUESTS["toolsimrec"]]}
+    paths = {str(path.relative_to(ADDON)): path for path in [*MODULES, *OF_THE_PROXY]}
     checked = {where: path for where, path in paths.items() if not where.startswith((DOOR, *SET_BY_ATTRIBUTE))}
     assert [f"{where}:{place}" for where, path in checked.items() for place in patches(tree(path))] == []
 
@@ -315,8 +321,8 @@ def test_a_planted_patch_is_found(line: str) -> None:
 # What a start of the proxy must not import: it is needed by an option, a command, or the first request that uses it.
 ON_DEMAND = (
     *("jsonschema", "mcp", "redis", "referencing", "regex", "sqlite3", "tornado", "xml.etree", "toolsimeval"),
-    *("toolsimlib.backends", "toolsimlib.cli", "toolsimlib.hosted.connection", "toolsimlib.loop.server"),
-    *("toolsimlib.pages.show_answer", "toolsimlib.pages.show_request", "toolsimlib.schema.build"),
+    *("toolsimlib.backends", "toolsimbackends", "toolsimcli", "toolsimlib.hosted.connection", "toolsimlib.loop.server"),
+    *("toolsimpages.show_answer", "toolsimpages.show_request", "toolsimlib.schema.build"),
     *("toolsimlib.store.redis_server", "toolsimlib.store.sqlite", "toolsimrec.redact", "toolsimrec.replay"),
 )
 

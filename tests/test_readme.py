@@ -15,11 +15,11 @@ from xml.etree import ElementTree
 import pytest
 from support.mitmdump import ROOT, Mitmdump
 from test_house import FLOORS
+from toolsimbackends.scripted.script import DIRECTIONS
+from toolsimcli.config import completed
+from toolsimcli.main import parser
+from toolsimcli.usage import check_settings
 from toolsimeval import flags, suites
-from toolsimlib.backends.scripted.script import DIRECTIONS
-from toolsimlib.cli.config import completed
-from toolsimlib.cli.main import parser
-from toolsimlib.cli.usage import check_settings
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.options.predecessor import VARIABLES
 from toolsimlib.proxy.options.table import OPTIONS, Option
@@ -228,7 +228,7 @@ def test_the_architecture_page_names_what_is_there() -> None:
     """The files that it names exist, in the package or the repository, and so do the functions and classes."""
     for name in re.findall(r"`([\w/.]+(?:\.py|\.json|/))`", ARCHITECTURE):
         assert (PACKAGE / name).exists() or (ROOT / name).exists() or any(PACKAGE.rglob(name)), name
-    source = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    source = "\n".join(path.read_text() for path in PACKAGE.parent.rglob("*.py"))
     for name in re.findall(r"`(_?[a-z]+_[a-z_]+|[A-Z][a-z]+[A-Z]\w+|[A-Z]{4,})`", ARCHITECTURE):
         assert re.search(rf"\b{name}\b", source) or name == "DIALECTS", name
 

@@ -10,12 +10,12 @@ from typing import Any
 from mitmproxy.exceptions import FlowReadException
 from mitmproxy.http import HTTPFlow
 from mitmproxy.io import read_flows_from_paths
-from toolsimlib.backends.scripted.script import messages_of
+from toolsimbackends.scripted.script import messages_of
 from toolsimlib.errors import BadRequest
-from toolsimlib.pages.read_answer import read_answer
 from toolsimlib.proxy.metadata import NOTE, REPORT
 from toolsimlib.wire.dialect import api_of_path
 from toolsimlib.wire.json_codec import parse_object
+from toolsimpages.read_answer import read_answer
 
 # A thread of the proxy writes a recording after the answer has left the proxy.
 _WAIT_SECONDS = 3.0

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolsimlib.cli import usage
+from toolsimcli import usage
 from toolsimlib.command_line import UsageError
 from toolsimlib.proxy.options.table import PREFIX
 

@@ -20,9 +20,9 @@ from bench.table import Row
 from support import programs
 from support.mitmdump import MITMDUMP, Mitmdump
 from support.stub_model import Reply, StubModel
-from toolsimlib.backends.codex.child import Child
-from toolsimlib.backends.codex.server import AppServer
-from toolsimlib.backends.codex.text_only import settings
+from toolsimbackends.codex.child import Child
+from toolsimbackends.codex.server import AppServer
+from toolsimbackends.codex.text_only import settings
 
 RUNS = 30
 AT_ONCE = 8

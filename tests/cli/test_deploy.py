@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 from support.mitmdump import ROOT
-from toolsimlib.cli.main import parser
+from toolsimcli.main import parser
 from toolsimlib.proxy.drain import ANNOUNCE_SECONDS, END_SECONDS
 from toolsimlib.proxy.options.table import OPTIONS
 

@@ -76,12 +76,12 @@ def published(tmp_path: Path, python: str, install: Sequence[str]) -> Path:
         shutil.copyfile(ROOT / name, source / name)
     subprocess.run([python, "-m", "hatchling", "build", "-d", str(built)], cwd=source, check=True, capture_output=True)
     [wheel], [archive] = built.glob("*.whl"), built.glob("*.tar.gz")
-    packages = ("addon/toolsim.py", "addon/toolsimlib/", "addon/toolsimeval/", "addon/toolsimrec/")
+    packages = "addon/toolsim"
     wanted = {name.removeprefix("addon/") for name in tracked if name.startswith(packages) and name[-3:] != ".md"}
     assert {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name} == wanted
     with tarfile.open(archive) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
     beside = {"PKG-INFO", "README.md", "pyproject.toml"}
-    assert names == beside | {name for name in tracked if name.startswith((*packages, "addon/docs/"))}
+    assert names == beside | {name for name in tracked if name.startswith((packages, "addon/docs/"))}
     shutil.rmtree(source)
     return wheel

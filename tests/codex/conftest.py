@@ -8,7 +8,7 @@ import httpx
 import pytest
 from support import programs
 from support.stub_model import StubModel
-from toolsimlib.backends.codex.backend import CodexBackend
+from toolsimbackends.codex.backend import CodexBackend
 from toolsimlib.backends.loopback import Loopback
 
 

@@ -13,8 +13,8 @@ import httpx
 import pytest
 from httpx_sse import aconnect_sse
 from support.stub_model import Reply, StubModel, last_text, texts
-from toolsimlib.backends.codex import backend as codex_backend
-from toolsimlib.backends.codex.backend import CodexBackend
+from toolsimbackends.codex import backend as codex_backend
+from toolsimbackends.codex.backend import CodexBackend
 from toolsimlib.backends.loopback import Loopback
 
 PIXEL = (

@@ -21,10 +21,10 @@ import httpx
 import pytest
 from support.answers import plan, tool
 from support.stub_model import Reply
-from toolsimlib.backends.codex import child as child_module
-from toolsimlib.backends.codex.backend import CodexBackend
-from toolsimlib.backends.codex.child import Child
-from toolsimlib.backends.codex.server import _handshake
+from toolsimbackends.codex import child as child_module
+from toolsimbackends.codex.backend import CodexBackend
+from toolsimbackends.codex.child import Child
+from toolsimbackends.codex.server import _handshake
 from toolsimlib.backends.loopback import Loopback
 from toolsimlib.plan import ApiName
 from toolsimlib.report import Report

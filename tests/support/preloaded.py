@@ -21,7 +21,7 @@ _IMPORTED = (
     "mitmproxy.tools.main",
     "regex",
     "toolsimlib.proxy.addon",
-    "toolsimlib.proxy.commands",
+    "toolsimpages.commands",
     "toolsimrec.capture",
     "toolsimrec.commands",
     "toolsimrec.server_replay",

@@ -1,1 +1,1 @@
-"""The built-in backends: text-only upstreams that run in this process and are served on its loopback."""
+"""The loopback server that presents a built-in backend as a text-only upstream."""

@@ -6,6 +6,7 @@ Most proxies have another backend, so these, and the server in front of them, ar
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, override
@@ -19,9 +20,10 @@ from toolsimlib.plan import Plan
 from toolsimlib.proxy.address import LOOPBACK, is_loopback
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.options.settings import Settings
+from toolsimlib.proxy.options.table import BUILTIN
 
 if TYPE_CHECKING:
-    from toolsimlib.backends.loopback import Loopback, TextBackend
+    from toolsimlib.backends.loopback import Loopback
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +68,8 @@ class BuiltinBackend:
             return
         from toolsimlib.backends.loopback import Loopback
 
-        loopback = Loopback(_make_backend(settings))
+        backend = importlib.import_module(BUILTIN[settings.builtin].module)
+        loopback = Loopback(backend.backend_of(settings))
         try:
             await loopback.start()
         except OSError as problem:
@@ -157,18 +160,3 @@ def check_together(settings: Settings, hosts: Iterable[str]) -> None:
 
 def _config(settings: Settings) -> tuple[object, ...]:
     return settings.builtin, settings.codex_command, settings.model
-
-
-def _make_backend(settings: Settings) -> TextBackend:
-    if settings.builtin == "scripted":
-        from toolsimlib.backends.scripted.backend import ScriptedBackend
-
-        return ScriptedBackend()
-    if settings.builtin == "local":
-        from toolsimlib.backends.local import LocalBackend
-
-        assert settings.model is not None
-        return LocalBackend(settings.model)
-    from toolsimlib.backends.codex.backend import CodexBackend
-
-    return CodexBackend(settings.codex_command)

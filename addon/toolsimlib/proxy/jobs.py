@@ -15,9 +15,9 @@ from typing import Any
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent
-from toolsimlib.pages.topic import Topic, topic_of
 from toolsimlib.plan import AnswerForm, ApiName, Feature, Plan, Policy, StoredAs
 from toolsimlib.proxy.decoding import TooLarge, decoded
+from toolsimlib.proxy.reporting.topic import Topic, topic_of
 from toolsimlib.report import Report
 from toolsimlib.request.background import in_background
 from toolsimlib.request.estimate import estimated_tokens

@@ -21,7 +21,6 @@ from toolsimlib.events import ClientEvent, Ended, Failed
 from toolsimlib.loop.course import Bounds, Round, may_be_hosted, may_take_rounds
 from toolsimlib.loop.hosted_calls import HostedCalls, Hosting
 from toolsimlib.loop.runner import TOKEN, Job, Refused, RoundEvent, RoundReport, StoreAnswer, Stream
-from toolsimlib.pages.topic import Topic, topic_of
 from toolsimlib.plan import AnswerForm, Plan, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.exchange import Exchange, Feature
@@ -30,6 +29,7 @@ from toolsimlib.proxy.memory import Remembered
 from toolsimlib.proxy.metadata import NOTE
 from toolsimlib.proxy.mitmproxy12.replayed import FlowHandler, own_flow
 from toolsimlib.proxy.reporting import summary
+from toolsimlib.proxy.reporting.topic import Topic, topic_of
 from toolsimlib.report import Report, entry
 from toolsimlib.request.rewrite import as_stored, is_to_be_stored
 from toolsimlib.response.retry import Retry

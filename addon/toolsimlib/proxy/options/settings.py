@@ -20,7 +20,7 @@ from toolsimlib.proxy.options.combinations import useless
 from toolsimlib.proxy.options.option import PRESETS, preset_value
 from toolsimlib.proxy.options.policy import policy_fields
 from toolsimlib.proxy.options.reading import checked
-from toolsimlib.proxy.options.table import OPTIONS
+from toolsimlib.proxy.options.table import BUILTIN, OPTIONS
 from toolsimlib.request.fields import read_fields
 from toolsimlib.request.transforms import expand
 from toolsimlib.store.opening import Address, read_address
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 MAX_RETRY = 3
 """A model that fails four times in a row fails the fifth time too."""
-
-Builtin = Literal["codex", "local", "scripted"]
 
 METRICS_LABELS = ("model", "tool")
 
@@ -68,7 +66,7 @@ class Settings:
     """What the operator decided."""
 
     policy: Policy = Policy()
-    builtin: Builtin | None = None
+    builtin: str | None = None
     """The built-in backend that answers, if any."""
     upstream: Upstream | None = None
     api_key: str = ""
@@ -114,7 +112,7 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
     if why := useless(parsed):
         raise OptionsError(why)  # type: ignore[no-untyped-call]
     backend = parsed["backend"]
-    builtin = backend if backend in ("codex", "local", "scripted") else None
+    builtin = backend if backend in BUILTIN else None
     policy = policy_fields(parsed) | {"backend": "auto" if builtin else backend}
     largest = parsed["max_body_bytes"]
     # Of the same name as their option.

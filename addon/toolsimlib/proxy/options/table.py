@@ -6,6 +6,7 @@ The options of the edge have their own table; the others are here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from mitmproxy.addonmanager import Loader
 from mitmproxy.optmanager import OptManager
@@ -15,7 +16,22 @@ from toolsimlib.proxy.options.option import PREFIX, PRESETS, Option, Value
 from toolsimlib.proxy.options.predecessor import from_environment
 from toolsimlib.request.forms import FORMS
 
-__all__ = ["OPTIONS", "PREFIX", "Option", "Value", "register"]
+__all__ = ["BUILTIN", "OPTIONS", "PREFIX", "Builtin", "Option", "Value", "register"]
+
+
+class Builtin(NamedTuple):
+    """A built-in backend. ``module``: imported on demand; its ``backend_of(settings)`` returns a ``TextBackend``."""
+
+    module: str
+    words: str
+
+
+BUILTIN = {
+    "codex": Builtin("toolsimbackends.codex.backend", "your Codex login"),
+    "local": Builtin("toolsimbackends.local", "a model file"),
+    "scripted": Builtin("toolsimbackends.scripted.backend", "a scripted model (toolsim_backend=scripted)"),
+}
+"""The guests that ``toolsim_backend`` can name: this table is the only place where the house knows of them."""
 
 OPTIONS = (
     Option(
@@ -26,7 +42,7 @@ OPTIONS = (
         "translated. codex, local, scripted: a built-in backend answers "
         "requests that are addressed to the listener itself; codex runs the Codex app-server under your login, local "
         "runs a model file in this process, scripted is a deterministic stand-in to try things with.",
-        ("auto", "responses", "chat", "messages", "codex", "local", "scripted"),
+        ("auto", "responses", "chat", "messages", *BUILTIN),
     ),
     Option("model", "", "File (GGUF) of the model that toolsim_backend=local runs; it needs the extra [local]."),
     Option(

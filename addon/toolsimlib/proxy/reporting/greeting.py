@@ -18,6 +18,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.proxy.address import is_loopback, url_host
 from toolsimlib.proxy.builtin import BuiltinBackend
+from toolsimlib.proxy.options import table
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.reporting.log import FIELDS
 from toolsimlib.proxy.reporting.log_line import listed, printable
@@ -34,12 +35,6 @@ _MAX_BYTES = 4 * 1024 * 1024
 _PAUSE = 0.1
 _MAX_SHOWN = 6
 _MAX_LINE_CHARS = 200
-
-_BUILTIN = {
-    "codex": "your Codex login",
-    "local": "a model file",
-    "scripted": "a scripted model (toolsim_backend=scripted)",
-}
 
 
 class Greeting:
@@ -154,7 +149,7 @@ class _Facts:
     def text(self) -> str:
         """Return it laid out for people."""
         settings = self._settings
-        backend = _BUILTIN[settings.builtin] if settings.builtin else self._url
+        backend = table.BUILTIN[settings.builtin].words if settings.builtin else self._url
         if settings.model is not None and settings.builtin == "local":
             backend = settings.model.name
         lines = [f"toolsim {__version__} in front of {backend or 'no backend: set one, or a reverse mode'}"]

@@ -6,13 +6,13 @@ from typing import override
 
 from mitmproxy.http import HTTPFlow
 
-from toolsimlib.pages.topic import Conversations, Topic
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.jobs import Done
 from toolsimlib.proxy.metadata import COMMENT, REPORT
 from toolsimlib.proxy.reporting import summary
 from toolsimlib.proxy.reporting.log import Log
 from toolsimlib.proxy.reporting.metrics import Metrics
+from toolsimlib.proxy.reporting.topic import Conversations, Topic
 from toolsimlib.proxy.rounds import HandedOver, RoundFlow
 from toolsimlib.report import Report
 
