@@ -34,7 +34,7 @@ FLOORS = (
     ("conversation", "schema"),
     ("wire",),
     ("request", "response"),
-    ("backends", "hosted", "store"),
+    ("backends", "hosted", "parsing", "store"),
     ("loop",),
     ("proxy",),
 )

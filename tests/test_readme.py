@@ -346,9 +346,12 @@ def aimed(snippet: str, url: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("snippet", blocks("python"))
+@pytest.mark.parametrize("snippet", [snippet for snippet in blocks("python") if "toolsimlib" not in snippet])
 def test_python_snippets(snippet: str, scripted: str) -> None:
-    """Each Python snippet works as it stands and prints what the model says."""
+    """Each Python snippet of a client works as it stands and prints what the model says.
+
+    Those of the library run in ``unit/test_parsing.py`` and ``clients/test_fastapi.py``.
+    """
     command = [sys.executable, "-W", "ignore", "-c", aimed(snippet, scripted)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "scripted" in run.stdout, run.stderr

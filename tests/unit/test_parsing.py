@@ -1,0 +1,252 @@
+"""The reader as a library says what the proxy says, whole and at every cut, and needs nothing of mitmproxy."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.answers import read, rewrite
+from support.wire import backend_answer
+from toolsimlib.parsing import BadRequest, Call, InvalidCall, Parsed, Part, Prose, StreamParser, parse
+from toolsimlib.plan import Policy
+from toolsimlib.report import Report
+from toolsimlib.request.rewrite import rewrite_request
+
+FOLDER = Path(__file__).parents[1] / "cases"
+ADDON = Path(__file__).parents[2] / "addon"
+PAGE = (ADDON / "docs" / "parsing.md").read_text(encoding="utf-8")
+Tools = list[dict[str, Any]]
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+WEATHER: Tools = [{"type": "function", "name": "get_weather", "parameters": CITY}]
+STRICT: Tools = [{**WEATHER[0], "strict": True}]
+CALL = '<tool_call>{"name":"get_weather","arguments":{"city":"Oslo"}}</tool_call>'
+OSLO = Call("get_weather", '{"city":"Oslo"}')
+
+
+def declared(tools: list[dict[str, Any]]) -> Tools:
+    """Return a table's tools as a client of Responses declares them."""
+    return [{**tool, "type": tool.get("kind", "function")} for tool in tools]
+
+
+def with_properties(tools: dict[str, dict[str, str]]) -> Tools:
+    """Return the tools of a table that has only their properties' types, all required."""
+    return [
+        {
+            "type": "function",
+            "name": name,
+            "strict": name.startswith("strict_"),
+            "parameters": {
+                "type": "object",
+                "properties": {key: {"type": kind} for key, kind in fields.items()},
+                "required": list(fields),
+                "additionalProperties": False,
+            },
+        }
+        for name, fields in tools.items()
+    ]
+
+
+def tables() -> dict[str, tuple[Tools, list[str]]]:
+    """Return the tools and the texts of each table of cases."""
+    found = {name: json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")) for name in
+             ("answers", "call_forms", "judge", "talk", "untagged")}  # fmt: skip
+    judge = [f"<tool_call>{case['body']}{case.get('closing', '</tool_call>')}" for case in found["judge"]["cases"]]
+    forms = with_properties({"write": {"path": "string"}, "list": {}})
+    forms[0]["parameters"]["properties"] |= {"text": {"type": "string"}, "lines": {"type": "integer"}}
+    forms[1]["parameters"] = {"type": "object", "properties": {"all": {"type": "boolean"}}}
+    return {
+        "answers": (with_properties(found["answers"]["tools"]), texts(found["answers"])),
+        "call_forms": (forms, texts(found["call_forms"])),
+        "judge": (declared(found["judge"]["tools"]), judge),
+        "untagged": (declared(found["untagged"]["tools"]), texts(found["untagged"])),
+        "talk": (declared(found["talk"]["tools"]), found["talk"]["answers"] + found["talk"]["read_as_calls"]),
+    }
+
+
+def texts(table: dict[str, Any]) -> list[str]:
+    return [case["text"] for case in table["cases"]]
+
+
+TABLES = tables()
+
+
+def by_proxy(text: str, tools: Tools, *, cut: bool = False) -> list[list[Any]] | str:
+    """Return what an official client gets for this text through the proxy's rewriting, or the code of its error."""
+    body = json.dumps({"model": "m", "input": "x", "tools": tools, "stream": True}).encode()
+    asked = rewrite_request(
+        "responses", "/v1/responses", body, Policy(backend="chat"), output_mode=None, report=Report()
+    )
+    assert asked is not None
+    answer = backend_answer("chat", True, [text] if text else [], "length" if cut else "stop")
+    rewriter, frames = rewrite(asked.plan, *answer)
+    seen = read("responses", True, frames, rewriter.status)
+    return seen.error or seen.items
+
+
+def items(parsed: Parsed) -> list[list[Any]] | str:
+    """Return an answer as ``by_proxy`` does."""
+    if parsed.error is not None:
+        return "invalid_tool_call"
+    return [["text", part.text] if isinstance(part, Prose) else ["call", part.name, part.arguments]
+            for part in parsed.parts if not isinstance(part, InvalidCall)]  # fmt: skip
+
+
+def streamed(pieces: list[str], tools: Tools, *, cut: bool = False) -> Parsed:
+    """Return the answer that arrives in pieces, adjacent prose joined."""
+    parser = StreamParser(tools)
+    parts: list[Part] = []
+    for part in [part for piece in pieces for part in parser.feed(piece)] + parser.finish(cut=cut):
+        last = parts[-1] if parts else None
+        if isinstance(part, Prose) and isinstance(last, Prose):
+            parts[-1] = Prose(last.text + part.text)
+        else:
+            parts.append(part)
+    assert parser.done
+    return Parsed(tuple(parts))
+
+
+CASES = [pytest.param(name, number, id=f"{name}-{number}") for name in TABLES for number in range(len(TABLES[name][1]))]
+
+
+@pytest.mark.parametrize(("table", "number"), CASES)
+def test_it_says_what_the_proxy_says(table: str, number: int) -> None:
+    """For every text of the tables: whole, letter by letter, and cut once at some eight places of it."""
+    tools, table_texts = TABLES[table]
+    text = table_texts[number]
+    whole = parse(text, tools)
+    assert items(whole) == by_proxy(text, tools)
+    step = len(text) // 8 + 1
+    for pieces in (list(text), *([text[:at], text[at:]] for at in range(1 + number % step, len(text), step))):
+        assert streamed(pieces, tools) == whole
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        CALL,
+        *("<tool_call>", "</tool_call>", '{"name":"get_weather","arguments":', '{"city":"Oslo"}', '{"city":1}', "}"),
+        *("```json\n", "\n```", "\n", " ", "get_weather(city='Oslo')", "[TOOL_CALLS]", "<think>", "</think>", "So, "),
+    ]
+)
+
+
+@given(st.lists(FRAGMENTS | st.text(max_size=5), max_size=8), st.booleans(), st.booleans(), st.data())
+def test_any_text(fragments: list[str], strict: bool, cut: bool, data: st.DataObject) -> None:
+    """The proxy's answer, wherever the text is cut; and no exception."""
+    text, tools = "".join(fragments), STRICT if strict else WEATHER
+    whole = parse(text, tools, cut=cut)
+    assert items(whole) == by_proxy(text, tools, cut=cut)
+    at = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    pieces = [text[a:b] for a, b in zip([0, *at], [*at, len(text)], strict=True)]
+    assert streamed(pieces, tools, cut=cut) == whole
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "function", "function": {"name": "get_weather", "parameters": CITY}},
+        {"type": "function", "name": "get_weather", "parameters": CITY},
+        {"name": "get_weather", "input_schema": CITY},
+        {"type": "custom", "name": "get_weather", "input_schema": CITY},
+    ],
+    ids=["chat", "responses", "messages", "messages-custom"],
+)
+def test_the_tools_of_each_api(tool: dict[str, Any]) -> None:
+    """One call and the prose around it, however its tool is declared; the declaration stays as it was."""
+    before = json.dumps(tool)
+    parsed = parse(f"Let me look.\n{CALL} Done.", [tool])
+    assert parsed.parts == (Prose("Let me look.\n"), OSLO, Prose(" Done."))
+    assert (parsed.prose, parsed.calls, parsed.error) == ("Let me look.\n Done.", (OSLO,), None)
+    assert json.dumps(tool) == before
+
+
+def test_tools_that_call_otherwise() -> None:
+    """A custom tool's input is no JSON, and a tool in a namespace is called with it."""
+    patch = [{"type": "custom", "name": "apply_patch"}]
+    assert parse('<tool_call>{"name":"apply_patch","arguments":{"input":"+x"}}</tool_call>', patch).calls == (
+        Call("apply_patch", "+x"),
+    )
+    inner = [{"type": "namespace", "name": "files", "tools": [{"type": "function", "name": "list"}]}]
+    assert parse('<tool_call>{"name":"files__list"}</tool_call>', inner).calls == (Call("list", "{}", "files"),)
+
+
+def test_without_tools_all_text_is_prose() -> None:
+    """What would be a call is talk."""
+    assert parse(CALL, []).parts == (Prose(CALL),)
+    assert parse("", []).parts == ()
+
+
+def test_a_strict_tool_ends_the_answer() -> None:
+    """At a call that it does not allow; what follows is not read."""
+    parsed = parse(f"So:\n{CALL.replace('city', 'town')}{CALL}", STRICT)
+    assert (parsed.prose, parsed.calls) == ("So:\n", ())
+    assert "get_weather" in (parsed.error or "")
+    assert parse(CALL, STRICT).calls == (OSLO,)
+
+
+UNRESOLVED = {"type": "object", "$ref": "#/x"}
+
+
+@pytest.mark.parametrize(
+    ("tools", "param"),
+    [
+        ([{"type": "function"}], "tools[0].name"),
+        ([{"name": "a b", "input_schema": {}}], "tools[0].function.name"),
+        ([{"type": "function", "name": "f", "strict": True, "parameters": UNRESOLVED}], "tools[0].parameters"),
+    ],
+)
+def test_tools_that_cannot_be(tools: Tools, param: str) -> None:
+    """They are our caller's mistake, and raise what says where."""
+    with pytest.raises(BadRequest) as raised:
+        StreamParser(tools)
+    assert raised.value.error.param == param
+
+
+def test_prose_is_not_held_back() -> None:
+    """Nor is a call, once it is whole; after the end nothing comes."""
+    parser = StreamParser(WEATHER)
+    assert parser.feed("Hello <") == [Prose("Hello ")]
+    assert parser.feed("b> ") == [Prose("<b> ")]
+    assert parser.feed(CALL[:-1]) == []
+    assert parser.feed(">") == [OSLO]
+    assert not parser.done
+    assert (parser.finish(), parser.done, parser.feed("x"), parser.finish()) == ([], True, [], [])
+
+
+def test_nothing_of_mitmproxy() -> None:
+    """In a clean interpreter that cannot import it, nor anything that it brings, all of this works."""
+    code = f"""
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in ('mitmproxy', 'mitmproxy_rs', 'tornado', 'h2', 'cryptography', 'OpenSSL', 'asyncio'):
+            raise ImportError(name)
+sys.meta_path.insert(0, Missing())
+sys.path.insert(0, {str(ADDON)!r})
+from toolsimlib.parsing import parse
+tools = {STRICT!r}
+assert parse({CALL!r}, tools).calls
+assert parse({CALL.replace("city", "town")!r}, tools).error
+assert parse("```json\\n" + {CALL[11:-12]!r} + "\\n```", tools).calls
+print(*(name for name in sys.modules if name.startswith(('mitmproxy', 'toolsimlib.proxy', 'toolsimlib.cli'))))
+"""
+    run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout.strip(), run.stderr) == (0, "", "")
+
+
+def test_the_pages_first_lines_hold() -> None:
+    """Run as printed."""
+    code = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]
+    exec(compile(code, "parsing.md", "exec"), {})
