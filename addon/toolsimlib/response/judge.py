@@ -159,8 +159,8 @@ class Judge:
         """Count a call that was accepted, but is quoted."""
         self.warn(QUOTED_CALL, accepted.call.tool.name)
 
-    def count_unread(self) -> None:
-        """Count a block that never became one, and passes as text (see ``unread``)."""
+    def count_lost(self) -> None:
+        """Count a call that was lost: its block never became one, and passes as text (see ``sentinel``)."""
         self._count(self.report.parse_failures, (MALFORMED_JSON,), None)
 
     def _accept(self, written: Written | None, code: str) -> Accepted | None:

@@ -30,7 +30,7 @@ def parser_for(plan: Plan, judge: Judge) -> Parser | None:
         limit=limit,
         fragments=announces_early(plan),
         foreign=_has_untagged(plan),
-        unread=judge.count_unread,
+        count_lost=judge.count_lost,
     )
     tagged = Quotation(sentinel)
     parser: Parser = tagged

@@ -23,11 +23,15 @@ The rules, by number; the tests name them.
     is followed by an opening one: the block is then read again without values, and so is everything after it.
  6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, braces too many.
  7. A block that is never closed is not a block: its opening tag is text, and parsing resumes right behind that tag.
- 8. A ``<think>`` may open before the first visible character; nothing up to its ``</think>`` is a block.
+ 8. A ``<think>`` may open before the first visible character, since some models write their reasoning into their text;
+    nothing up to its ``</think>`` is a block. Anywhere else the tag is ordinary text.
  9. A block (tags not counted) of more than ``limit`` bytes of UTF-8 is emitted as ``Oversize`` up to that byte; what
     follows is prose again.
 10. Nothing is lost: the pieces, with each block as its raw text, add up to the input.
 11. The pieces, once joined, do not depend on where the input is split.
+12. A model that means to call may fail so badly that the judge never sees it, and a lost call must show up somewhere.
+    So it is counted if our own tag opened no body, and its closing tag follows before any other tag; or if a body
+    began, and the text ends in the middle of it without having been cut.
 
 Linear: only rules 5 and 7 read text again. When a body is read twice, a tag that the first reading saw inside a string
 may be outside one for the second (quotes pair up differently), and ends that second block; so no character is read
@@ -44,22 +48,26 @@ from toolsimlib.response.call_forms import JSON, CallForm, reads_cleanly, row_at
 from toolsimlib.response.json_body import JsonBody
 from toolsimlib.response.pieces import Block, Fragment, Oversize, TaggedPiece, characters_within, utf8_length
 from toolsimlib.response.tags import OpenValue, behind_fence, ends, foreign_end, held_from, tags
-from toolsimlib.response.thought import Thought
-from toolsimlib.response.unread import UnreadBlocks
 
 _SPACE = re.compile(r"[ \t\r\n]*+").match
+_BLANK = re.compile(r"\s*+").match
+_THINK = "<think>"
+_END_THINK = "</think>"
+_END_THINK_BEGINNINGS = frozenset(_END_THINK[:end] for end in range(1, len(_END_THINK)))
 _BETWEEN = re.compile(
     r"\s{0,16}(?:[;,]\s{0,16}|(?P<tail>\[/TOOL_CALLS\]|</function_call>)|(?P<half>[\[<](?:/[A-Za-z_]{0,13})?\Z))?"
 ).match
 _END_FUNCTION = "</function>"
 # No model writes more whitespace than this between an opening tag and its body: by rule 2 the tag is then prose.
 _MAX_SPACE = 1024
+_MAX_LOST = 4096
+"""How far behind its opening tag a lost call may be closed (rule 12)."""
 
 
 class Sentinel:
     """The parser. ``feed`` it text, ``finish`` it once; both return pieces. It never raises.
 
-    ``unread`` is called for each block that turned out not to be one (see the module ``unread``).
+    ``count_lost`` is called for each call that was lost (rule 12).
     """
 
     def __init__(
@@ -70,7 +78,7 @@ class Sentinel:
         foreign: bool = False,
         limit: int = 200_000,
         fragments: bool = False,
-        unread: Callable[[], None] = lambda: None,
+        count_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._tags = tags(tag, use_tool, foreign)
         self._limit = limit
@@ -80,7 +88,7 @@ class Sentinel:
         self._text, self._pos, self._held = "", 0, ""
         self._final = self._was_cut = False
         self._is_idle = False  # Whether nothing is open or held back: text without a tag is prose.
-        self.state, self._thought = self.state_start, Thought()
+        self.state = self.state_start
         # The open block: where it begins in the current text (opening tag included), and what arrived of it earlier.
         self._opening = self._closing = ""
         self._start = 0
@@ -91,7 +99,7 @@ class Sentinel:
         self._row: CallForm | None = None  # The form of its body; None before the body, and once JSON turned literal.
         self._value = OpenValue()  # The open value in that body.
         self._ignores_values = False  # Whether values are ignored from now on (rule 5).
-        self._unread = UnreadBlocks(unread)
+        self._lost = LostCalls(count_lost)
 
     def __repr__(self) -> str:
         return f"Sentinel({self.state.__name__})"
@@ -130,19 +138,35 @@ class Sentinel:
         while self._pos < len(self._text):
             self.state()
         self._text, self._pos = "", 0
-        self._is_idle = not (self._opening or self._held or self._unread.waits) and self.state == self.state_prose
+        self._is_idle = not (self._opening or self._held or self._lost.is_searching) and self.state == self.state_prose
         self._out, out = [], self._out
         return out
 
     # -- outside blocks
 
     def state_start(self) -> None:
-        """Before the first visible character, or in a thought: nothing is a block (rule 8)."""
-        self._emit(self._thought.end(self._text, self._pos, final=self._final))
-        if self._thought.is_over:
+        """Before the first visible character, where a thought may open (rule 8)."""
+        at = _BLANK(self._text, self._pos).end()  # type: ignore[union-attr]
+        if self._text.startswith(_THINK, at):
+            self.state = self.state_thought
+            return
+        self._emit(at)
+        if at < len(self._text):
+            if self._final or not _THINK.startswith(self._text[at:]):
+                self.state = self.state_prose
+            else:
+                self._hold(at)
+
+    def state_thought(self) -> None:
+        """In a thought: nothing is a block (rule 8)."""
+        at = self._text.find(_END_THINK, self._pos)
+        if at != -1:
+            self._emit(at + len(_END_THINK))
             self.state = self.state_prose
-        elif self._pos < len(self._text):
-            self._hold(self._pos)
+            return
+        end = len(self._text) if self._final else held_from(self._text, self._pos, _END_THINK_BEGINNINGS)
+        self._emit(end)
+        self._hold(end)
 
     def state_prose(self) -> None:
         """Outside blocks: look for an opening tag (rule 1)."""
@@ -153,7 +177,7 @@ class Sentinel:
             self._hold(end)
             return
         self._emit(match.start())
-        self._unread.close()
+        self._lost.close()
         self._start, self._pos = match.span()
         self._opening = match[0]
         self._closing = self._tags.closing[match[0]]
@@ -168,7 +192,7 @@ class Sentinel:
         if end > self._pos:
             prose, self._pos = self._text[self._pos : end], end
             self._out.append(prose)
-            self._unread.feed(prose)
+            self._lost.feed(prose)
 
     def _hold(self, at: int) -> None:
         self._held = self._text[at:]
@@ -318,7 +342,7 @@ class Sentinel:
     def _reject(self) -> None:
         self._out.append(self._opening)
         if not self._is_foreign:
-            self._unread.open(self._closing)
+            self._lost.open(self._closing)
         self._reread(self._raw(self._pos), len(self._opening), self._pos)
 
     def _turn_literal(self, at: int) -> None:
@@ -348,7 +372,7 @@ class Sentinel:
             self._close(self._pos, self._pos)
         else:
             if self.state != self.state_opened and not (self._was_cut or self._is_foreign):
-                self._unread.count()
+                self._lost.count()
             self._reject()
 
     @property
@@ -381,3 +405,41 @@ class Sentinel:
     def _leave(self) -> None:
         self._opening, self._pieces, self._value = "", [], OpenValue()
         self.state = self.state_prose
+
+
+class LostCalls:
+    """Searches for the closing tags of calls that opened no body, and calls ``count`` for each (rule 12)."""
+
+    def __init__(self, count: Callable[[], None]) -> None:
+        self.count = count
+        self._closing = ""  # The tag that is searched for, "" if none is.
+        self._tail = ""  # The end of the text so far, which may be half of it.
+        self._left = 0  # How many characters are still searched.
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether a closing tag is searched for, so that all text has to be fed."""
+        return bool(self._closing)
+
+    def open(self, closing: str) -> None:
+        """Remember an opening tag that opened no block; ``closing`` is its closing tag."""
+        self._closing = closing
+        self._tail = ""
+        self._left = _MAX_LOST
+
+    def close(self) -> None:
+        """Stop searching: another tag has come."""
+        self._closing = ""
+
+    def feed(self, text: str) -> None:
+        """Take prose behind the opening tag."""
+        if not self._closing:
+            return
+        searched = self._tail + text[: self._left]
+        self._left -= len(text)
+        self._tail = searched[1 - len(self._closing) :]
+        if self._closing in searched:
+            self.count()
+            self.close()
+        elif self._left <= 0:
+            self.close()

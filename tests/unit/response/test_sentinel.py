@@ -108,6 +108,10 @@ CASES: dict[str, tuple[str, list[Piece]]] = {
     "8 think after space": (f"\n <think>{T}{CALL}{E}</think>", [f"\n <think>{T}{CALL}{E}</think>"]),
     "8 think not at the start": (f"a<think>{T}{CALL}{E}", ["a<think>", J(CALL)]),
     "8 think without end": (f"<think>{T}{CALL}{E}", [f"<think>{T}{CALL}{E}"]),
+    "8 think after any space": (f"\u00a0\x0b\u2028<think>{T}</think>{T}{CALL}{E}", [
+        f"\u00a0\x0b\u2028<think>{T}</think>", J(CALL)
+    ]),
+    "8 half an end in it": (f"<think>a</th</think><think>{T}{CALL}{E}", ["<think>a</th</think><think>", J(CALL)]),
     "8 nearly think": (f"<thin>{T}{CALL}{E}", ["<thin>", J(CALL)]),
     "8 call first": (f" {T}{CALL}{E}", [" ", J(CALL)]),
     "fence": (f"```\n{T}{CALL}{E}\n```", ["```\n", J(CALL), "\n```"]),

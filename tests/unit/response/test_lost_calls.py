@@ -4,7 +4,7 @@ import pytest
 from support.answers import plan
 from support.turns import STRICT, chat, run_events
 from toolsimlib.events import Closed, Finished, TextDelta
-from toolsimlib.response.unread import UnreadBlocks
+from toolsimlib.response.sentinel import LostCalls
 
 END = "</tool_call>"
 
@@ -17,16 +17,16 @@ END = "</tool_call>"
 def test_one_end_for_each_tag(text: str, count: int, size: int) -> None:
     """The first end within reach counts, once; after that nothing is searched."""
     found: list[int] = []
-    unread = UnreadBlocks(lambda: found.append(1))
-    unread.feed(text)
-    unread.open(END)
-    assert unread.waits
+    lost = LostCalls(lambda: found.append(1))
+    lost.feed(text)
+    lost.open(END)
+    assert lost.is_searching
     for at in range(0, len(text), size):
-        unread.feed(text[at : at + size])
+        lost.feed(text[at : at + size])
     assert len(found) == count
-    unread.open(END)
-    unread.close()
-    unread.feed(END)
+    lost.open(END)
+    lost.close()
+    lost.feed(END)
     assert len(found) == count
 
 
