@@ -34,6 +34,7 @@ from toolsimlib.response.call_syntax import (
 )
 from toolsimlib.response.gemma_braces import QUOTE, read_gemma
 from toolsimlib.response.named_json import read_braces
+from toolsimlib.response.pieces import end_of
 from toolsimlib.response.same_call import REPEATED_CALL, LoopDetector
 from toolsimlib.response.toolbox import Toolbox
 from toolsimlib.response.unwrap import unwrap
@@ -382,9 +383,3 @@ class Form:
             self._parameters = self._toolbox.parameters(token) or () if self._repair else ()
             return self._toolbox.offers(token)
         return role is None or token in _TYPES
-
-
-def end_of(pattern: re.Pattern[str], text: str, pos: int, stop: int | None = None) -> int:
-    """Return where the match of ``pattern`` at ``pos`` ends, ``pos`` if there is none."""
-    match = pattern.match(text, pos, len(text) if stop is None else stop)
-    return pos if match is None else match.end()

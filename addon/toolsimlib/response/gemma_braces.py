@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 
+from toolsimlib.response.pieces import end_of
 from toolsimlib.response.written import Written, decode, read_value
 
 QUOTE = '<|"|>'
@@ -43,14 +44,14 @@ def read_gemma(body: str) -> list[Written]:
 
 def _object(text: str, at: int, depth: int) -> tuple[str, int] | None:
     members: list[str] = []
-    at = _skip(text, at + 1)
+    at = end_of(_SPACE, text, at + 1)
     while not text.startswith("}", at):
         key = _quoted(text, at)
         if key is None and (bare := _KEY.match(text, at)) is not None:
             key = (json.dumps(bare[0]), bare.end())
-        if key is None or not text.startswith(":", colon := _skip(text, key[1])):
+        if key is None or not text.startswith(":", colon := end_of(_SPACE, text, key[1])):
             return None
-        value = _value(text, _skip(text, colon + 1), depth + 1, _WORD)
+        value = _value(text, end_of(_SPACE, text, colon + 1), depth + 1, _WORD)
         if value is None:
             return None
         members.append(f"{key[0]}:{value[0]}")
@@ -62,7 +63,7 @@ def _object(text: str, at: int, depth: int) -> tuple[str, int] | None:
 
 def _array(text: str, at: int, depth: int) -> tuple[str, int] | None:
     items: list[str] = []
-    at = _skip(text, at + 1)
+    at = end_of(_SPACE, text, at + 1)
     while not text.startswith("]", at):
         value = _value(text, at, depth + 1, _ITEM)
         if value is None:
@@ -103,12 +104,7 @@ def _quoted(text: str, at: int) -> tuple[str, int] | None:
 
 def _behind_comma(text: str, at: int, closes: str) -> int:
     """Return where the next member or the closing bracket stands, -1 if neither follows."""
-    at = _skip(text, at)
+    at = end_of(_SPACE, text, at)
     if text.startswith(",", at):
-        return _skip(text, at + 1)
+        return end_of(_SPACE, text, at + 1)
     return at if text.startswith(closes, at) else -1
-
-
-def _skip(text: str, at: int) -> int:
-    space = _SPACE.match(text, at)
-    return at if space is None else space.end()

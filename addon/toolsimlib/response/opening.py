@@ -12,6 +12,12 @@ call:name{             gemma       dropped the marks; the same for Gemma's and g
 commentary to=functions.name json{  braces
 ```                    a fence     its language decides whether it may hold a call
 ~~~                    a fence of code, which holds none
+
+In a fence of code that does nothing but call, Python may stand around the calls (``Statement``):
+
+    statement := call | "print(" call ")" | name "=" call
+
+Some models were shown their tools with ``default_api.`` before the name; it counts as part of that.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ from typing import Literal
 
 from toolsimlib.response.call_syntax import ESCAPED
 from toolsimlib.response.form import Kind
+from toolsimlib.response.pieces import end_of
 from toolsimlib.response.repair import common_spelling
 
 LANGUAGES = ("", "json", "tool_call", "tool_code", "xml", "python", "py")
@@ -56,6 +63,9 @@ _HALF_ARGUMENTS = re.compile(r"(?:\[[A-Z_]{0,8}(?:\][\w-]{0,64}(?:\[[A-Z]{0,4}\]
 _GPT_OSS_ARGUMENTS = re.compile(r" ?(?:json)?\{")
 _HALF_GPT_OSS_ARGUMENTS = re.compile(r" ?(?:j(?:s(?:on?)?)?)?\Z")
 _SPACE = re.compile(r"\s{0,32}")
+_WORD = re.compile(r"[A-Za-z_]\w{0,63}[ \t]{0,8}")
+_CODE_SPACE = re.compile(r"[ \t\r\n]{0,64}")
+_DEFAULT_MODULE = "default_api."
 
 
 def language_at(text: str, pos: int, *, has_begun: bool, final: bool) -> tuple[str, int] | Literal["more"] | None:
@@ -88,8 +98,7 @@ def opening_at(text: str, pos: int, names: list[str], *, final: bool) -> Kind | 
             if _RECORD.startswith(head) and not final:
                 return "more"
             if not head.startswith(_RECORD):
-                space = _SPACE.match(text, pos + 1)
-                inner = space.end() if space else pos + 1
+                inner = end_of(_SPACE, text, pos + 1)
                 if inner == len(text):
                     return "json" if final else "more"
                 if text[inner] in "'\"":
@@ -144,3 +153,34 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
     if arguments.match(text, name.end()):
         return "gemma" if text.startswith(_GEMMA, pos) else "braces"
     return "more" if not final and half.match(text, name.end()) else None
+
+
+class Statement:
+    """The code around one call after another. ``is_open``: a ``print(`` is not closed yet.
+
+    ``is_python``: its language is Python, and no language of calls.
+    """
+
+    def __init__(self, *, is_python: bool = False) -> None:
+        self.is_open = False
+        self.is_python = is_python
+
+    def before(self, text: str, pos: int, *, final: bool) -> int | None:
+        """Return where the call of the statement at ``pos`` may begin, None if more text is needed."""
+        at = end_of(_WORD, text, pos)
+        if at == len(text):
+            return pos if final else None
+        self.is_open = text[pos:at].rstrip() == "print" and text[at] == "("
+        is_assigned = at > pos and text[at] == "="
+        at = end_of(_CODE_SPACE, text, at + 1) if self.is_open or is_assigned else pos
+        if not final and _DEFAULT_MODULE.startswith(text[at:]):
+            return None
+        if text.startswith(_DEFAULT_MODULE, at):
+            at += len(_DEFAULT_MODULE)
+        return pos if at == len(text) else at
+
+    def behind(self, text: str, pos: int) -> int:
+        """Return the end of the statement whose call ended at ``pos``."""
+        closes = self.is_open and text.startswith(")", pos)
+        self.is_open = False
+        return pos + closes

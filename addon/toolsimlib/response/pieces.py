@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -168,3 +169,9 @@ def characters_within(text: str, size: int) -> int:
     if text.isascii():
         return min(size, len(text))
     return bisect_right(range(len(text) + 1), size, key=lambda n: utf8_length(text[:n])) - 1
+
+
+def end_of(pattern: re.Pattern[str], text: str, pos: int, stop: int | None = None) -> int:
+    """Return where the match of ``pattern`` at ``pos`` ends, ``pos`` if there is none."""
+    match = pattern.match(text, pos, len(text) if stop is None else stop)
+    return pos if match is None else match.end()

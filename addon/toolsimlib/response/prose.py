@@ -1,4 +1,4 @@
-"""The text around untagged calls, and where in it one may begin.
+"""The text around untagged calls, which arrives in pieces: where in it a call may begin.
 
 | state   | what is read                     | then                                 |
 |---------|----------------------------------|--------------------------------------|
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from toolsimlib.response.cursor import Cursor
+from toolsimlib.response.pieces import end_of
 
 _THINK = "<think>"
 _END_THINK = "</think>"
@@ -24,6 +24,58 @@ _LINE_END_OR_TICK = re.compile(r"[\n`]")
 
 Place = Literal["info", "line", "start"]
 """A place in a fence: in the line of its opening mark, in another line, or at the start of one."""
+
+
+class Cursor:
+    """``text``: the current text; ``pos``: how far it has been read; ``final``: whether no more text follows.
+
+    A reader continues until ``is_spent``. What it cannot decide yet, it reads again once more text has arrived.
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.pos = 0
+        self.final = False
+        self._rest = ""
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether there is nothing to be read before more text arrives."""
+        return self.pos == len(self.text)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether text that was taken already is to be read again."""
+        return bool(self._rest)
+
+    @property
+    def char(self) -> str:
+        """The next character, "" at the end of the current text."""
+        return self.text[self.pos : self.pos + 1]
+
+    def feed(self, text: str) -> None:
+        """Continue with ``text``, behind what is to be read again."""
+        self.text = self._rest + text
+        self.pos = 0
+        self._rest = ""
+
+    def take(self, end: int) -> str:
+        """Return the text up to ``end``, and move there."""
+        text = self.text[self.pos : end]
+        self.pos = end
+        return text
+
+    def end_of(self, pattern: re.Pattern[str]) -> int:
+        """Return where the match of ``pattern`` ends, or the position if there is none."""
+        return end_of(pattern, self.text, self.pos)
+
+    def skip(self, pattern: re.Pattern[str]) -> str:
+        """Return what ``pattern`` matches, "" if nothing, and move behind it."""
+        return self.take(self.end_of(pattern))
+
+    def wait(self) -> None:
+        """Read the rest again when more text has arrived."""
+        self._rest = self.take(len(self.text))
 
 
 class Prose:
@@ -138,16 +190,14 @@ class CodeFence:
                 at = text.find("\n", pos)
                 pos, self._place = (at + 1, "start") if at != -1 else (len(text), "line")
             else:
-                match = _INDENT.match(text, pos)
-                pos = match.end() if match else pos
+                pos = end_of(_INDENT, text, pos)
                 if pos == len(text):
                     break
                 marks = self._marks.match(text, pos)
                 if marks is None:
                     self._place = "line"
                     continue
-                match = _INDENT.match(text, marks.end())
-                end = match.end() if match else marks.end()
+                end = end_of(_INDENT, text, marks.end())
                 if end == len(text) and not final:
                     break
                 if marks[0].startswith(self._mark) and text[end : end + 1] in ("", "\n"):

@@ -10,7 +10,7 @@ bare or in a code fence. In addition to tagged blocks, these count:
     form  := object | array | syntax | record | list | braces
     object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}];
                                                and see unwrap
-    syntax := name(…)                          see call_syntax; in a code fence also printed or assigned: see statement
+    syntax := name(…)                          see call_syntax; in a code fence also printed or assigned: see opening
     list  := [name(…), …] | ["name(…)", …]
     braces := name{…}                          what is left of some models' own forms: see opening
     record := [function_call … name=… arguments=…]
@@ -39,17 +39,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from toolsimlib.response.cursor import Cursor
 from toolsimlib.response.explanation import MAX_SENTENCE, introduces_example
 from toolsimlib.response.form import Form
 from toolsimlib.response.held_units import HeldUnits
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.opening import CODE, MARK, PYTHON, language_at, opening_at
+from toolsimlib.response.opening import CODE, MARK, PYTHON, Statement, language_at, opening_at
 from toolsimlib.response.pieces import FenceMark, Fragment, Piece, TaggedPiece
-from toolsimlib.response.prose import Place, Prose
+from toolsimlib.response.prose import Cursor, Place, Prose
 from toolsimlib.response.quotation import Quotation
 from toolsimlib.response.sentinel import Sentinel
-from toolsimlib.response.statement import Statement
 
 _INDENT = re.compile(r"[ \t\r]*+")
 _SPACE = re.compile(r"\s*+")

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
+from toolsimlib.response.pieces import end_of
 from toolsimlib.response.repair import CLOSERS, MISSING_BRACE, UNESCAPED_ARGUMENTS, mend, unescaped_arguments
 
 ARGUMENTS_KEY = "ARGUMENTS_KEY"
@@ -176,8 +177,7 @@ def read_items(text: str, start: int) -> list[Json] | None:
 
 
 def _skip(text: str, at: int) -> int:
-    space = _SPACE.match(text, at)
-    return at if space is None else space.end()
+    return end_of(_SPACE, text, at)
 
 
 def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
@@ -196,7 +196,7 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
     calls: list[Written] = []
     at = _space_end(body, 0)
     listed = body.startswith("[", at)
-    at = _between_end(body, at + listed)
+    at = end_of(_BETWEEN, body, at + listed)
     while at < len(body):
         if (calls or listed) and CLOSERS.match(body, at):
             surplus = body[at:].split() != ["]"] if listed else True
@@ -208,7 +208,7 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
             calls.append(Written(body[at:], name_of(body[at:]), broken=True))
             break
         calls.append(call)
-        at = _between_end(body, end)
+        at = end_of(_BETWEEN, body, end)
     else:
         if listed and calls:
             calls[-1] = replace(calls[-1], mends=(*calls[-1].mends, MISSING_BRACE))
@@ -257,11 +257,6 @@ def _tool_calls(body: str) -> list[Written] | None:
 
 def _space_end(text: str, at: int) -> int:
     return len(text) - len(text[at:].lstrip())
-
-
-def _between_end(text: str, at: int) -> int:
-    between = _BETWEEN.match(text, at)
-    return at if between is None else between.end()
 
 
 def _next_call(body: str, at: int, *, closed: bool) -> tuple[Written | None, int]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from toolsimlib.response.cursor import Cursor
+from toolsimlib.response.prose import Cursor
 
 DIGITS = re.compile(r"\d*+")
 

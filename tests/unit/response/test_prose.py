@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.response.cursor import Cursor
-from toolsimlib.response.prose import CodeFence, Place, Prose
+from toolsimlib.response.prose import CodeFence, Cursor, Place, Prose
 
 
 def places(text: str, *, bytewise: bool) -> tuple[str, Prose]:

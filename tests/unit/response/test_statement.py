@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.response.statement import Statement
+from toolsimlib.response.opening import Statement
 
 
 @pytest.mark.parametrize(
