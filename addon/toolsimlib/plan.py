@@ -225,3 +225,8 @@ class Plan:
     def legacy_functions(self) -> bool:
         """Whether the answer has chat's old ``function_call`` shape, which holds one call."""
         return self.form.legacy_functions
+
+    @property
+    def reads_untagged(self) -> bool:
+        """Whether calls without our tag count: a backend that enforces calls writes them so, whatever is set."""
+        return self.constraint is not None or self.policy.untagged != "off"

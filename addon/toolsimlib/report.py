@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 MAX_NAMES = 64
 """A model may invent any number of names; a one-line summary has to stay one line."""
+
+_MAX_BLOCKS = 1000
+"""Blocks listed for the pages, which show their place beside the model's words: nobody reads more."""
 
 # Fields that only answers of several rounds have; those that a round's report repeats from the client's request.
 _ROUND_FIELDS = ("rounds", "round", "part_of", "asked_again", "hosted_calls")
@@ -168,6 +172,21 @@ class Report:
         """Record that a call is not passed on, and why; its name may not be known yet."""
         self.dropped_calls.append(entry(code, name))
         self.truncated = True
+
+    @contextmanager
+    def block(self, choice: int, start: int, end: int) -> Iterator[list[str]]:
+        """List a block at its place in the text of ``choice``, with all that is found in it until the context ends.
+
+        What becomes of its calls is appended to the list meanwhile.
+        """
+        outcomes: list[str] = []
+        findings = {"repairs": self.repairs, "untagged": self.untagged, "warnings": self.warnings}
+        before = {kind: len(entries) for kind, entries in findings.items()}
+        yield outcomes
+        if len(self.blocks) < _MAX_BLOCKS:
+            found = {kind: new for kind, entries in findings.items() if (new := entries[before[kind] :])}
+            place = {"choice": choice, "start": start, "end": end}
+            self.blocks.append({**place, "verdicts": outcomes, "repairs": [], **found})
 
     def tallies(self) -> list[Tally]:
         """Return everything that this report counts."""

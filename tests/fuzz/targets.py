@@ -25,7 +25,7 @@ from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.call_forms import FOREIGN
-from toolsimlib.response.model_turn import ModelTurn
+from toolsimlib.response.rewrite import ModelTurn
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.repeats import RepeatDecoder, Repeats
 from toolsimlib.wire.sse import SSEDecoder

@@ -10,7 +10,7 @@ from toolsimlib.events import BackendEvent, CallDelta, CallEnded, CallStarted, C
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report
 from toolsimlib.response.answer import Answer
-from toolsimlib.response.retrying import answer_for
+from toolsimlib.response.rewrite import answer_for
 
 ADD = tool("add", a="number")
 STRICT = tool("add", True, a="number")

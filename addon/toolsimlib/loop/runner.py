@@ -17,8 +17,8 @@ from toolsimlib.loop.merge import Merger
 from toolsimlib.loop.opinion import SecondOpinion
 from toolsimlib.plan import FIND_TOOLS, AnswerForm, Policy
 from toolsimlib.report import Report, entry
-from toolsimlib.response.reported import ClientRecord
 from toolsimlib.response.retry import SECOND_OPINION, Retry
+from toolsimlib.response.rewrite import ClientRecord
 from toolsimlib.response.verdict import INVALID_CALL
 from toolsimlib.wire.dialect import Api
 from toolsimlib.wire.errors import error_body, read_error

@@ -45,8 +45,7 @@ from toolsimlib.response.answer_format import AnswerWatch
 from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.choice import Choice
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.parser import reasoned_calls_for
-from toolsimlib.response.reasoned_calls import IN_REASONING, ReasonedCalls
+from toolsimlib.response.reasoned_calls import IN_REASONING, ReasonedCalls, reasoned_calls_for
 from toolsimlib.response.retry import EMPTY_ANSWER, NO_CALL, Retry
 from toolsimlib.response.structured import ClientItems
 

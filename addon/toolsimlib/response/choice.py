@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Literal
 
 from toolsimlib.events import (
@@ -31,9 +32,11 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report, entry, loggable_name
+from toolsimlib.response.answer_format import HeldAnswer
+from toolsimlib.response.broken_call import BrokenCalls
 from toolsimlib.response.client_calls import ClientCalls
+from toolsimlib.response.continuation import Continuation
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.parser import parser_for
 from toolsimlib.response.pieces import (
     Block,
     BrokenCall,
@@ -45,12 +48,16 @@ from toolsimlib.response.pieces import (
     Piece,
     joined,
 )
-from toolsimlib.response.reported import BlockLog
+from toolsimlib.response.preview import announces_early
+from toolsimlib.response.quotation import block_limit, tagged_calls
 from toolsimlib.response.same_call import ONE_CALL
 from toolsimlib.response.speech import EMPTY_LINE, Speech
 from toolsimlib.response.structured import StructuredCalls
+from toolsimlib.response.untagged import Untagged
 from toolsimlib.response.verdict import (
+    ANSWER_MISMATCH,
     CALL_AS_TEXT,
+    MALFORMED_JSON,
     QUOTED_CALL,
     Call,
     Rejected,
@@ -71,7 +78,7 @@ class Choice:
         self._parser = parser_for(plan, judge)  # None: no tools are on offer, so all text is text.
         self._calls = ClientCalls(plan, report, numbers, index)
         self._speech = Speech(plan, report, self._calls, index)
-        self._log = BlockLog(report, index)
+        self._position = 0  # How many characters of the text have been taken.
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._speech}, {self._calls.made} calls, {self._parser})"
@@ -193,7 +200,7 @@ class Choice:
                 return
             match piece:
                 case str():
-                    self._log.position += len(piece)
+                    self._position += len(piece)
                     self._end_block()
                     self._speech.state(piece)
                 case Fragment():
@@ -203,18 +210,18 @@ class Choice:
                 case Calls():
                     self._untagged(piece)
                 case FenceMark():
-                    self._log.position += len(piece.raw)
+                    self._position += len(piece.raw)
                     self._speech.mark(piece.raw, opening=piece.opening)
                 case BrokenCall():
                     self._speech.state(piece.raw)
 
     def _block(self, block: Block | Oversize) -> None:
-        with self._log.block(block.raw) as outcomes:
+        with self._reported(block.raw) as outcomes:
             outcomes += [self.act(verdict) for verdict in self._judge.block(block)]
         self._end_block()
 
     def _untagged(self, piece: Calls) -> None:
-        with self._log.block(piece.raw) as outcomes:
+        with self._reported(piece.raw) as outcomes:
             if any(accepted.is_quoted for accepted in piece.calls):
                 for accepted in piece.calls:
                     self._judge.count_quoted(accepted)
@@ -226,6 +233,11 @@ class Choice:
                 outcomes.append(self.act(accepted.call))
         if piece.ends and not self.over:
             self._speech.end_early(ONE_CALL)
+
+    def _reported(self, raw: str) -> AbstractContextManager[list[str]]:
+        start = self._position
+        self._position += len(raw)
+        return self._report.block(self._index, start, self._position)
 
     def _release_text(self) -> None:
         """Emit what the parser holds back only while the answer has nothing but text."""
@@ -335,3 +347,21 @@ class Choice:
         for call in self._calls.take_postponed():
             if not self.over:
                 self._structured(call)
+
+
+def parser_for(plan: Plan, judge: Judge) -> Parser | None:
+    """Return the parsers that the plan requires, one around the other; None if no tools are on offer."""
+    if not plan.tools:
+        return None
+    limit = block_limit(plan)
+    tagged = tagged_calls(plan, fragments=announces_early(plan), count_lost=judge.count_lost)
+    parser: Parser = tagged
+    if plan.reads_untagged:
+        parser = Untagged(tagged, judge, limit=limit, repair=plan.policy.repair == "safe")
+        if MALFORMED_JSON in plan.asks:
+            parser = BrokenCalls(parser, plan, judge, limit)
+    if judge.answer_format is not None and ANSWER_MISMATCH in plan.asks:
+        parser = HeldAnswer(parser, judge.answer_format, limit)
+    if plan.begun:
+        parser = Continuation(parser, plan.begun)
+    return parser

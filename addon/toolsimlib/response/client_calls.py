@@ -1,7 +1,7 @@
 """What one choice emits: its calls, one after the other, and behind each what arrived meanwhile.
 
-1. A call that the judge has passed is emitted whole, unless it is one too many or repeats another (``allowance``). One
-   too many is dropped; it ends the turn wherever other text behind a call would.
+1. A call that the judge has passed is emitted whole, unless it is one too many or repeats another. One too many is
+   dropped; it ends the turn wherever other text behind a call would.
 2. With incremental arguments a call is announced before it is whole, if it would not be one too many: from an open
    block, as soon as its header is clean (``preview``), or while the backend is emitting it as a call, unless it may
    repeat one that came as text. A call that is run between the rounds (``Plan.hosted``) never is: its client gets other
@@ -12,10 +12,15 @@
 5. No model makes dozens of calls before its first one is over: a call for which so many wait has broken.
 6. In the output mode obsidian-xml a call is followed by its text, so that a client which stops at the first text has
    received the call.
+7. Some backends send a call as text **and** as a structured call; if both were passed on, a tool that writes would
+   write twice. So a call of one kind that means the same as an unpaired call of the other kind is dropped: as many are
+   left as the backend made of the more frequent kind. With ``toolsim_tool_block_dedup`` every repetition is dropped.
 """
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -32,7 +37,6 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report, entry
-from toolsimlib.response.allowance import Allowance
 from toolsimlib.response.preview import Preview, as_block
 from toolsimlib.response.use_tool import use_tool_text
 from toolsimlib.response.verdict import Call
@@ -220,3 +224,68 @@ def _joined(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
             yield TextDelta("".join([event.text for event in texts]), texts[0].choice)
         else:
             yield from same
+
+
+type _Meaning = tuple[str, str]
+
+
+class Allowance:
+    """Which calls one choice may make: as many as its limit allows, and none twice (rule 7)."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max  # 0: any number.
+        self.made = 0  # How many were emitted whole.
+        self._drops_all_repeats = plan.policy.tool_block_dedup
+        self._seen: set[_Meaning] = set()
+        # Calls that came as text, not parsed until a structured call makes it matter.
+        self._unparsed: list[_Meaning] = []
+        # The calls of each kind, structured or not, that none of the other kind has repeated.
+        self._unpaired: dict[bool, Counter[_Meaning]] = {False: Counter(), True: Counter()}
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no further call may be made."""
+        return 0 < self.limit <= self.made
+
+    @property
+    def may_be_repeated(self) -> bool:
+        """Whether a structured call may be one that came as text before."""
+        return bool(self._unparsed) or self._unpaired[False].total() > 0
+
+    def repeats(self, name: str, arguments: str, *, structured: bool) -> bool:
+        """Return whether this call was made already; it counts as made from now on.
+
+        ``structured``: the backend emitted it as one.
+        """
+        if self._drops_all_repeats:
+            meaning = _meaning(name, arguments)
+            is_known = meaning in self._seen
+            self._seen.add(meaning)
+            return is_known
+        if not structured and not self._unpaired[True]:
+            self._unparsed.append((name, arguments))
+            return False
+        self._unpaired[False].update(_meaning(*call) for call in self._unparsed)
+        self._unparsed = []
+        meaning = _meaning(name, arguments)
+        counterparts = self._unpaired[not structured]
+        if counterparts[meaning] > 0:
+            counterparts[meaning] -= 1
+            return True
+        self._unpaired[structured][meaning] += 1
+        return False
+
+
+def _meaning(name: str, arguments: str) -> _Meaning:
+    """Return what two calls have in common that mean the same: the tool and the values, however they are spelled."""
+    try:
+        value = json.loads(arguments, parse_float=_number)
+    except (ValueError, RecursionError):
+        return name, arguments.strip()
+    return name, json.dumps(value, sort_keys=True)
+
+
+def _number(text: str) -> float | int:
+    """Return 1 for 1.0: the same number in JSON."""
+    number = float(text)
+    return int(number) if number.is_integer() else number

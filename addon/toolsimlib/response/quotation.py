@@ -17,10 +17,14 @@ Untagged calls need no such rule, since nothing may stand beside them on their l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from toolsimlib.plan import Plan
 from toolsimlib.response.pieces import Block, Fragment, Holding, Oversize, TaggedPiece
 from toolsimlib.response.sentinel import Sentinel
+
+_HEADER_BYTES = 4096
+"""For the quotes, the name and the escapes around the arguments, which are not counted as arguments."""
 
 _MAX_LINE = 4096
 """How many characters after a block are held back for the mark that closes inline code."""
@@ -158,3 +162,21 @@ class _Line:
 
     def _end_run(self) -> None:
         self._open, self._run = self.mark, 0
+
+
+def block_limit(plan: Plan) -> int:
+    """Return how many bytes a call may have, or characters while it is held back."""
+    return plan.policy.max_tool_args_bytes + _HEADER_BYTES
+
+
+def tagged_calls(plan: Plan, *, fragments: bool = False, count_lost: Callable[[], None] = lambda: None) -> Quotation:
+    """Return the parser of tagged calls that a plan requires."""
+    sentinel = Sentinel(
+        plan.policy.sentinel,
+        use_tool=plan.policy.use_tool,
+        foreign=plan.reads_untagged,
+        limit=block_limit(plan),
+        fragments=fragments,
+        count_lost=count_lost,
+    )
+    return Quotation(sentinel)

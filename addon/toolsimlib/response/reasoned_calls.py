@@ -26,8 +26,9 @@ from toolsimlib.events import (
     ReasoningDelta,
     TextDelta,
 )
+from toolsimlib.plan import Plan
 from toolsimlib.response.pieces import Block, Oversize, TaggedPiece, joined
-from toolsimlib.response.quotation import Quotation
+from toolsimlib.response.quotation import Quotation, tagged_calls
 from toolsimlib.response.sentinel import Sentinel
 
 IN_REASONING = "CALL_IN_REASONING"
@@ -91,3 +92,8 @@ class ReasonedCalls:
         if held:
             events.append(TextDelta(held, self._like.choice) if self.found else replace(self._like, text=held))
         return events
+
+
+def reasoned_calls_for(plan: Plan) -> ReasonedCalls | None:
+    """Return the parser for the reasoning of an answer, None if no tools are on offer or it has several choices."""
+    return ReasonedCalls(tagged_calls(plan)) if plan.tools and plan.choices == 1 else None

@@ -31,11 +31,6 @@ from toolsimlib.response.speech import EMPTY_LINE
 from toolsimlib.response.verdict import Rejected, Verdict
 
 
-def answer_for(plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> Answer:
-    """Return the answer for a plan; ``seconds``: see ``Answer``."""
-    return (RetryingAnswer if plan.asks else Answer)(plan, report, seconds=seconds)
-
-
 class RetryingChoice(Choice):
     """A choice that ends at a fault of which the model can be told; ``faults`` has it then."""
 

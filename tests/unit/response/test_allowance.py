@@ -7,8 +7,8 @@ from support.answers import plan, tool
 from toolsimlib.events import CallStarted, Closed, Finished, StructuredCall, TextDelta
 from toolsimlib.plan import AnswerForm, ApiName, Plan, Policy
 from toolsimlib.report import Report
-from toolsimlib.response.allowance import Allowance, Duplicates
 from toolsimlib.response.answer import Answer
+from toolsimlib.response.client_calls import Allowance
 
 
 @pytest.mark.parametrize(
@@ -45,18 +45,18 @@ A_AGAIN = ("f", '{"b":[1],"a":1.0}')
 @given(st.lists(st.tuples(st.sampled_from([A, A_AGAIN, B]), st.booleans())))
 def test_as_many_calls_are_left_as_one_kind_made(calls: list[tuple[tuple[str, str], bool]]) -> None:
     """In any order, each call remains as often as the kind that made it more often, compared by meaning."""
-    duplicates = Duplicates(all_duplicates=False)
-    left = [call for call, structured in calls if not duplicates.is_duplicate(*call, structured=structured)]
+    allowance = Allowance(Plan("chat", "chat"))
+    left = [call for call, structured in calls if not allowance.repeats(*call, structured=structured)]
     for same in ((A, A_AGAIN), (B,)):
         made = [sum(call in same for call, structured in calls if structured is kind) for kind in (False, True)]
         assert sum(call in same for call in left) == max(made)
 
 
 def test_calls_of_one_kind_may_repeat() -> None:
-    """A model may want the same thing twice, unless the operator drops duplicates."""
-    assert not any(Duplicates(all_duplicates=False).is_duplicate(*A, structured=kind) for kind in (False, True))
-    strict = Duplicates(all_duplicates=True)
-    assert [strict.is_duplicate(*call, structured=False) for call in (A, A_AGAIN, B)] == [False, True, False]
+    """A model may want the same thing twice, unless the operator drops allowance."""
+    assert not any(Allowance(Plan("chat", "chat")).repeats(*A, structured=kind) for kind in (False, True))
+    strict = Allowance(Plan("chat", "chat", policy=Policy(tool_block_dedup=True)))
+    assert [strict.repeats(*call, structured=False) for call in (A, A_AGAIN, B)] == [False, True, False]
 
 
 @pytest.mark.parametrize("client", ["responses", "chat"])
@@ -75,19 +75,19 @@ def test_a_call_sent_as_text_and_as_a_call_runs_once(client: ApiName, text_first
 
 def test_inputs_that_are_no_json_are_the_same_by_their_text() -> None:
     """A custom tool's input is text: surrounding whitespace does not matter."""
-    duplicates = Duplicates(all_duplicates=False)
+    allowance = Allowance(Plan("chat", "chat"))
     texts = (("sh", "ls -l\n"), False), (("sh", "ls -a"), True), (("sh", "ls -l"), True)
-    assert [duplicates.is_duplicate(*call, structured=kind) for call, kind in texts] == [False, False, True]
+    assert [allowance.repeats(*call, structured=kind) for call, kind in texts] == [False, False, True]
 
 
 def test_whether_a_call_in_text_waits_for_its_twin() -> None:
     """From the first call in text until structured ones have repeated them all."""
-    duplicates = Duplicates(all_duplicates=False)
-    assert not duplicates.has_unpaired_text
+    allowance = Allowance(Plan("chat", "chat"))
+    assert not allowance.may_be_repeated
     for arguments in ("{}", '{"a":1}'):
-        duplicates.is_duplicate("f", arguments, structured=False)
-    assert duplicates.has_unpaired_text
-    assert duplicates.is_duplicate("f", "{}", structured=True)
-    assert duplicates.has_unpaired_text
-    assert duplicates.is_duplicate("f", '{"a": 1}', structured=True)
-    assert not duplicates.has_unpaired_text
+        allowance.repeats("f", arguments, structured=False)
+    assert allowance.may_be_repeated
+    assert allowance.repeats("f", "{}", structured=True)
+    assert allowance.may_be_repeated
+    assert allowance.repeats("f", '{"a": 1}', structured=True)
+    assert not allowance.may_be_repeated

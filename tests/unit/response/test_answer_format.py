@@ -21,10 +21,10 @@ from toolsimlib.events import (
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.answer_format import HeldAnswer
+from toolsimlib.response.choice import parser_for
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.parser import parser_for
 from toolsimlib.response.retry import CALL_FAULTS, Retry
-from toolsimlib.response.retrying import answer_for
+from toolsimlib.response.rewrite import answer_for
 
 FOLDER = Path(__file__).parents[2] / "cases"
 TABLE = json.loads((FOLDER / "answer_format.json").read_text(encoding="utf-8"))

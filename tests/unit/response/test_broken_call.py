@@ -31,10 +31,10 @@ from toolsimlib.events import (
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.broken_call import BrokenCalls
+from toolsimlib.response.choice import parser_for
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.parser import parser_for
 from toolsimlib.response.retry import CALL_FAULTS, Retry
-from toolsimlib.response.retrying import answer_for
+from toolsimlib.response.rewrite import answer_for
 
 TALK = json.loads((Path(__file__).parents[2] / "cases" / "talk.json").read_text(encoding="utf-8"))
 

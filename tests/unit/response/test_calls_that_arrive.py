@@ -24,7 +24,7 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import ApiName, Plan, Tool
 from toolsimlib.report import Report
-from toolsimlib.response.model_turn import ModelTurn
+from toolsimlib.response.rewrite import ModelTurn
 from toolsimlib.wire import repeats
 
 TOOLS = [

@@ -15,8 +15,7 @@ from toolsimlib.errors import ApiError
 from toolsimlib.events import CallStarted, ClientEvent, Ended, Failed, Opened, TextDelta
 from toolsimlib.plan import ApiName, Plan
 from toolsimlib.report import Report
-from toolsimlib.response.model_turn import ModelTurn
-from toolsimlib.response.rewrite import ResponseRewriter
+from toolsimlib.response.rewrite import ModelTurn, ResponseRewriter
 from toolsimlib.wire import repeats
 from toolsimlib.wire.repeats import RepeatDecoder
 from toolsimlib.wire.sse import SSEDecoder

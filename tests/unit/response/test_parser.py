@@ -6,8 +6,8 @@ import pytest
 from support.answers import plan
 from support.turns import ADD
 from toolsimlib.report import Report
+from toolsimlib.response.choice import parser_for
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.parser import parser_for
 from toolsimlib.response.quotation import Quotation
 from toolsimlib.response.untagged import Untagged
 

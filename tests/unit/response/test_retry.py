@@ -29,7 +29,8 @@ from toolsimlib.plan import Plan, ToolChoice
 from toolsimlib.report import Report
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.retry import CALL_FAULTS, EMPTY_ANSWER, Retry
-from toolsimlib.response.retrying import RetryingAnswer, answer_for
+from toolsimlib.response.retrying import RetryingAnswer
+from toolsimlib.response.rewrite import answer_for
 
 BROKEN = '<tool_call>{"name":"add","arguments":{"a":"x"}}</tool_call>'
 UNKNOWN = '<tool_call>{"name":"sub","arguments":{"a":1}}</tool_call>'
