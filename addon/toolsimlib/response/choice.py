@@ -224,7 +224,7 @@ class Choice:
         with self._reported(piece.raw) as outcomes:
             if any(accepted.is_quoted for accepted in piece.calls):
                 for accepted in piece.calls:
-                    self._judge.count_quoted(accepted)
+                    self._judge.warn(QUOTED_CALL, accepted.call.tool.name)
                 outcomes.append(f"text {QUOTED_CALL}")
                 self._speech.state(piece.raw)
                 return

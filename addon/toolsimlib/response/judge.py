@@ -1,15 +1,22 @@
 """The judge: which call is good, which is repaired, which stays text, which ends the turn.
 
-| what the model wrote                          | tool strict                | otherwise                  |
-|-----------------------------------------------|----------------------------|----------------------------|
-| arguments: an object, or a JSON string of one | call                       | call                       |
-| arguments absent, null, ``""``                | ``{}``, then the schema    | ``{}``                     |
-| schema mismatch                               | violation                  | call, warning              |
-| mismatch undecided in time                    | violation                  | call, warning              |
-| malformed JSON                                | violation                  | one repair pass, else text |
-| unknown, masked or not-chosen name            | violation if any is strict | text                       |
-| unknown, with ``unknown_tool=call``           | call, warning              | call, warning              |
-| any of these, and a tool's output holds it    | text, warning              | text, warning              |
+| row | what the model wrote                          | tool strict                | otherwise                  |
+|-----|-----------------------------------------------|----------------------------|----------------------------|
+| 1   | nothing that has a name                       | violation if any is strict | text                       |
+| 2   | unknown, masked or not-chosen name            | violation if any is strict | text                       |
+| 3   | unknown, with ``unknown_tool=call``           | on, with a warning         | on, with a warning         |
+| 4   | malformed arguments                           | violation                  | one repair pass, else text |
+| 5   | arguments that are too large                  | violation                  | text                       |
+| 6   | a guess at a tool that was only named         | its look-up                | its look-up                |
+| 7   | schema mismatch, or undecided in time         | violation                  | row 8                      |
+| 8   | a mismatch of a repaired call, or of an item  | –                          | text                       |
+| 9   | any other mismatch                            | –                          | call, warning              |
+| 10  | everything else                               | call                       | call                       |
+| 11  | any of these, and a tool's output holds it    | text, warning              | text, warning              |
+
+``decide`` is this table, from the first row to the tenth. ``arguments`` says what counts as arguments: absent ones,
+null and "" are ``{}``. An item (row 8) is a call of a tool that the client runs by a type of its own, such as a shell:
+it cannot be represented at all unless it fits.
 
 There are two kinds of repair. Unwrapping (several calls in one block, ``parameters`` for ``arguments``, a name with a
 slip) leaves the arguments as the model wrote them, and is allowed for strict tools too. Changing the text of the JSON
@@ -17,7 +24,7 @@ is not. Either is accepted only if the result satisfies the tool's schema.
 
 A call that an output of the same request holds, in all its letters, is quoted and not made: ``outputs`` says what
 counts as the same. Calls that the backend emitted as such are judged by the same table (``structured``), but are not
-text, and not compared.
+text, and not compared. Untagged calls have to be beyond doubt: ``untagged``.
 """
 
 from __future__ import annotations
@@ -67,7 +74,6 @@ What is written after that counts as quoted.
 _MAX_OFFERED = 500
 """How many characters of the names on offer an error message lists."""
 
-
 _NO_ITEM = Finding("one of its numbers is too large", outline="a number is too large")
 
 
@@ -80,8 +86,9 @@ class Judge:
     def __init__(self, plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> None:
         self.plan = plan
         self.report = report
-        self._repair = plan.policy.repair == "safe"
         self.toolbox = Toolbox(plan)
+        self._repair = plan.policy.repair == "safe"
+        self._limit = plan.policy.max_tool_args_bytes
         self._searched = 0  # Bytes of outputs that have been searched (_MAX_SEARCHED).
         self._checker = SchemaChecker(self.warn, seconds=seconds, max_schema_bytes=plan.policy.max_schema_bytes)
         # What an answer in words has to be; None if anything will do, or the backend can write nothing but calls.
@@ -89,24 +96,72 @@ class Judge:
         if plan.answer_format is not None and plan.tools and plan.constraint is None:
             self.answer_format = AnswerFormat(plan.answer_format, self._checker)
 
+    def decide(self, written: Written, raw: str, lookup: Lookup, *, in_ours: bool = True) -> Verdict:
+        """Return the verdict on one call, by the rows of the table.
+
+        ``raw``: the text that stays if it is not made. ``lookup``: what its name means. ``in_ours``: it stands in our
+        own tags, or was emitted as a call, so it is one whatever its tool is.
+        """
+        any_strict = in_ours and self.plan.any_strict
+        # 1. Nobody can tell which tool was meant: it may have been a strict one.
+        if written.name is None:
+            expected = "a JSON object with name and arguments, got none"
+            return self.fail(any_strict, raw, MALFORMED_JSON, None, expected)
+        tool = lookup.tool
+        # 2. The same here: what was meant may be the one strict tool, misspelt beyond repair.
+        if tool is None and not (in_ours and lookup.may_pass):
+            return self.fail(any_strict, raw, lookup.reason, written.name, self._on_offer())
+        # 3. The operator lets such calls through; without a schema any object fits.
+        if tool is None:
+            self.warn(UNKNOWN_TOOL, written.name)
+            tool = Tool(written.name, written.name)
+        # 4. A repair that changes text is a guess, however safe: a strict tool's client was promised that none is made.
+        found = self._arguments(written, tool)
+        mends = (*written.mends, *found.mends) if found is not None else ()
+        if found is None or (mends and tool.strict):
+            expected = 'arguments {"input": "…"}' if tool.kind == "custom" else "arguments that are one JSON object"
+            return self.fail(tool.strict, raw, MALFORMED_JSON, tool.name, expected)
+        # 5.
+        if self._is_too_large(found.text):
+            return self.fail(tool.strict, raw, ARGUMENTS_TOO_LARGE, tool.name, self._size_expected())
+        codes = (*self._codes(written, lookup), *found.codes)
+        broken = self._mismatch(tool, found)
+        # 6. Weak models guess rather than ask; the guess says what they want to know.
+        if broken is not None and (question := self._lookup_instead(tool)) is not None:
+            return question
+        if broken is not None:
+            self.report.mismatches.append(entry(tool.name, broken.outline))
+            expected = f"arguments that conform to its schema; {broken.mismatch}"
+            # 7. The promise of a strict tool, which an undecided check does not keep.
+            if tool.strict:
+                reason = SCHEMA_UNSETTLED if broken is UNSETTLED else SCHEMA_MISMATCH
+                return self.fail(True, raw, reason, tool.name, expected)
+            # 8. A repair was a wrong guess if its result does not fit; it is named by what was repaired.
+            if codes or mends:
+                return self.reject(raw, UNKNOWN_TOOL if TOOL_NAME in codes else MALFORMED_JSON, tool.name, expected)
+            if tool.must_fit:
+                return self.reject(raw, SCHEMA_MISMATCH, tool.name, expected)
+            # 9. The client has its own check, and can tell the model what is wrong.
+            self.warn(SCHEMA_MISMATCH, tool.name)
+        # 10.
+        self._count(self.report.repairs, (*codes, *mends), tool.name)
+        return Call(tool, found.text)
+
+    # -- tagged calls
+
     def block(self, block: Block | Oversize) -> list[Verdict]:
         """Return the verdicts on what one block holds, in source order; nothing follows a Violation."""
         if isinstance(block, Oversize):
             return [self._oversize(block.raw)]
-        if block.form == "xml":
-            calls = read_form(block.opening, block.body)
-            if not self._repair:
-                calls = [replace(call, broken=call.broken or bool(call.mends)) for call in calls]
-            if calls[0].name is None:
-                # The model is describing the syntax, not calling a tool.
-                return [self.reject(block.raw, MALFORMED_JSON, None)]
-        else:
-            calls = read_json(block.body, closed=bool(block.closing), repair=self._repair)
+        calls = self._read(block)
+        if block.form == "xml" and calls[0].name is None:
+            # The model is describing the syntax, not calling a tool.
+            return [self.reject(block.raw, MALFORMED_JSON, None)]
         quoted = [written for written in calls if self._is_quoted(written)]
         if quoted and (len(quoted) == len(calls) or _is_indivisible(block.body, calls)):
             return [self._quote(quoted[0], block.raw)]
         if block.form == "json":
-            calls = [part for call in calls for part in ([call] if call in quoted else self._split([call]))]
+            calls = [part for call in calls for part in ([call] if call in quoted else self._split(call))]
         repairs, warnings = len(self.report.repairs), len(self.report.warnings)
         # In another form's own tags a model may be quoting what it has read: an unknown name there ends nothing.
         in_ours = block.opening not in FOREIGN
@@ -115,12 +170,14 @@ class Judge:
             if written in quoted:
                 verdicts.append(self._quote(written, written.source))
                 continue
-            verdicts.append(self._judge(written, block.raw if len(calls) == 1 else written.source, in_ours))
-            if isinstance(verdicts[-1], Violation):
+            raw = block.raw if len(calls) == 1 else written.source
+            verdict = self.decide(written, raw, self.toolbox.written(written.name), in_ours=in_ours)
+            verdicts.append(verdict)
+            if isinstance(verdict, Violation):
                 return verdicts
         rejected = [verdict for verdict in verdicts if isinstance(verdict, Rejected)]
         if rejected and (len(rejected) == len(calls) > 1 or _is_indivisible(block.body, calls)):
-            # The client sees the block as the model wrote it.
+            # The client sees the block as the model wrote it: none of its calls was repaired, or made with a warning.
             del self.report.repairs[repairs:]
             self.report.warnings[warnings:] = [
                 warning for warning in self.report.warnings[warnings:] if code_of(warning) == QUOTED_CALL
@@ -128,14 +185,21 @@ class Judge:
             return [replace(rejected[0], raw=block.raw)]
         return verdicts
 
+    def _read(self, block: Block) -> list[Written]:
+        if block.form == "json":
+            return read_json(block.body, closed=bool(block.closing), repair=self._repair)
+        calls = read_form(block.opening, block.body)
+        return calls if self._repair else [replace(call, broken=call.broken or bool(call.mends)) for call in calls]
+
     def _oversize(self, raw: str) -> Verdict:
-        """Return the verdict on the beginning of a block that is over the size limit."""
+        """Return the verdict on the beginning of a block that is over the size limit (row 5)."""
         _, _, inside = raw.partition(">")
         name = name_of(inside[:_MAX_HEADER])
-        lookup = self.toolbox.written(name) if name is not None else Lookup()
-        strict = lookup.tool.strict if lookup.tool else self.plan.any_strict
-        limit = self.plan.policy.max_tool_args_bytes
-        return self.fail(strict, raw, ARGUMENTS_TOO_LARGE, name, f"arguments of at most {limit} bytes, got more")
+        tool = self.toolbox.written(name).tool
+        strict = tool.strict if tool is not None else self.plan.any_strict
+        return self.fail(strict, raw, ARGUMENTS_TOO_LARGE, name, self._size_expected())
+
+    # -- untagged calls
 
     def untagged(self, calls: Sequence[Written | None], code: str) -> list[Accepted] | None:
         """Return the calls that an untagged form stands for, None if it is text.
@@ -143,11 +207,15 @@ class Judge:
         Nothing is counted, and nothing is ever a violation: most such forms are text. So every call must be beyond
         doubt: a name on offer, arguments that are present and fit the schema, strict or not, and no other keys.
         """
-        accepted = [self._accept(written, code) for written in self._split(calls)]
-        if None in accepted:
-            return None
+        accepted: list[Accepted] = []
+        for written in calls:
+            for part in self._split(written) if written is not None else [None]:
+                call = self._accept(part, code) if part is not None else None
+                if call is None:
+                    return None
+                accepted.append(call)
         is_quoted = any(written is not None and self._is_quoted(written) for written in calls)
-        return [replace(call, is_quoted=is_quoted) for call in accepted if call is not None]
+        return [replace(call, is_quoted=is_quoted) for call in accepted]
 
     def count_untagged(self, accepted: Accepted) -> None:
         """Count a call that was accepted, and its repairs."""
@@ -155,53 +223,25 @@ class Judge:
         self._count(self.report.untagged, (accepted.form,), name)
         self._count(self.report.repairs, accepted.repairs, name)
 
-    def count_quoted(self, accepted: Accepted) -> None:
-        """Count a call that was accepted, but is quoted."""
-        self.warn(QUOTED_CALL, accepted.call.tool.name)
-
     def count_lost(self) -> None:
         """Count a call that was lost: its block never became one, and passes as text (see ``sentinel``)."""
         self._count(self.report.parse_failures, (MALFORMED_JSON,), None)
 
-    def _accept(self, written: Written | None, code: str) -> Accepted | None:
-        if written is None or written.name is None or written.broken or written.unknown:
-            return None
+    def _accept(self, written: Written, code: str) -> Accepted | None:
         lookup = self.toolbox.written(written.name)
         tool = lookup.tool
-        if tool is None:
+        if tool is None or written.broken or written.unknown:
             return None
         found = self._arguments(written, tool)
-        if found is None or self._too_large(found.text):
+        if found is None or self._is_too_large(found.text):
             return None
         if tool.kind != "custom" and not self._fits(tool, written, found):
-            lookup_call = self._lookup_instead(tool) if found.value and not _is_schema(found.value, tool) else None
-            return Accepted(lookup_call, code) if lookup_call else None
+            question = self._lookup_instead(tool) if found.value and not _is_schema(found.value, tool) else None
+            return Accepted(question, code) if question is not None else None
         mends = (*written.mends, *found.mends)
         if mends and tool.strict:
             return None
-        codes = (*written.codes, TOOL_NAME) if lookup.inexact else written.codes
-        return Accepted(Call(tool, found.text), code, (*codes, *found.codes, *mends))
-
-    def _arguments(self, written: Written, tool: Tool) -> Arguments | None:
-        if tool.kind == "custom":
-            return custom_input(written, repair=self._repair)
-        return function_arguments(written, tool, self._checker, repair=self._repair)
-
-    def _is_quoted(self, written: Written) -> bool:
-        """Return whether an output holds the call, and it is not one that the model has made before."""
-        outputs = self.plan.outputs
-        if not outputs.text:
-            return False
-        self._searched += len(outputs.text)
-        if self._searched <= _MAX_SEARCHED and not outputs.hold(written.source):
-            return False
-        tool = self.toolbox.written(written.name).tool if written.name is not None else None
-        found = self._arguments(written, tool) if tool is not None else None
-        return tool is None or found is None or not outputs.answer(tool.name, found.text)
-
-    def _quote(self, written: Written, raw: str) -> Rejected:
-        self.warn(QUOTED_CALL, written.name)
-        return Rejected(raw, QUOTED_CALL, written.name)
+        return Accepted(Call(tool, found.text), code, (*self._codes(written, lookup), *found.codes, *mends))
 
     def _fits(self, tool: Tool, written: Written, found: Arguments) -> bool:
         given = written.arguments or next(iter(written.aliased.values()), None)
@@ -210,12 +250,35 @@ class Judge:
         fits = not _is_schema(found.value, tool) and self._checker.fits(tool, found.value)
         return fits and (not tool.must_fit or is_item(found.text))
 
-    def _split[W: (Written, Written | None)](self, calls: Sequence[W]) -> list[W | Written]:
-        """Return the calls, and split each that several have collapsed into, if the schema allows nothing else."""
-        return [part for call in calls for part in (self._split_one(call) if call is not None else [call])]
+    # -- what the rows ask
 
-    def _split_one(self, written: Written) -> list[Written]:
-        tool = self.toolbox.written(written.name).tool if written.name is not None and self._repair else None
+    def _codes(self, written: Written, lookup: Lookup) -> tuple[str, ...]:
+        return (*written.codes, TOOL_NAME) if lookup.inexact else written.codes
+
+    def _arguments(self, written: Written, tool: Tool) -> Arguments | None:
+        if tool.kind == "custom":
+            return custom_input(written, repair=self._repair)
+        return function_arguments(written, tool, self._checker, repair=self._repair)
+
+    def _mismatch(self, tool: Tool, found: Arguments) -> Finding | None:
+        """Return why arguments do not fit; any input of a custom tool does."""
+        if tool.kind == "custom":
+            return None
+        broken = self._checker.mismatch(tool, found.value)
+        return _NO_ITEM if broken is None and tool.must_fit and not is_item(found.text) else broken
+
+    def _lookup_instead(self, tool: Tool) -> Call | None:
+        """Return the lookup that replaces a call that does not fit, if the model has not seen its tool's entry.
+
+        None for any other tool, and once anything was looked up.
+        """
+        if tool.name not in self.plan.named or GUESSED_CALL not in self.plan.asks:
+            return None
+        return Call(self.toolbox[FIND_TOOLS], json.dumps({"names": [tool.name]}))
+
+    def _split(self, written: Written) -> list[Written]:
+        """Return the calls that several have collapsed into one, if the schema allows nothing else."""
+        tool = self.toolbox.written(written.name).tool if self._repair else None
         if tool is None or tool.kind != "function":
             return [written]
         return split_call(
@@ -225,95 +288,33 @@ class Judge:
             fits=lambda value: self._checker.fits(tool, value),
         )
 
-    def _judge(self, written: Written, raw: str, in_ours: bool) -> Verdict:
-        """Judge one call. ``in_ours``: it stands in our own tags, so it is a call whatever its tool is."""
-        strict = in_ours and self.plan.any_strict
-        if written.name is None:
-            return self.fail(strict, raw, MALFORMED_JSON, None, "a JSON object with name and arguments, got none")
-        lookup = self.toolbox.written(written.name)
-        tool = lookup.tool
-        if tool is None and in_ours and lookup.may_pass:
-            self.warn(UNKNOWN_TOOL, written.name)
-            return self._function(Tool(written.name, written.name), written, raw, written.codes)
-        if tool is None:
-            return self.fail(strict, raw, lookup.reason, written.name, self.on_offer())
-        codes = (*written.codes, TOOL_NAME) if lookup.inexact else written.codes
-        return self.judge_arguments(tool, written, raw, codes)
+    def _is_quoted(self, written: Written) -> bool:
+        """Return whether an output holds the call, and it is not one that the model has made before (row 11)."""
+        outputs = self.plan.outputs
+        if not outputs.text:
+            return False
+        self._searched += len(outputs.text)
+        if self._searched <= _MAX_SEARCHED and not outputs.hold(written.source):
+            return False
+        tool = self.toolbox.written(written.name).tool
+        found = self._arguments(written, tool) if tool is not None else None
+        return tool is None or found is None or not outputs.answer(tool.name, found.text)
 
-    def on_offer(self) -> str:
-        """Return what a call of an unknown tool would have needed."""
+    def _quote(self, written: Written, raw: str) -> Rejected:
+        self.warn(QUOTED_CALL, written.name)
+        return Rejected(raw, QUOTED_CALL, written.name)
+
+    def _is_too_large(self, text: str) -> bool:
+        # No character has more than four bytes: most texts need no encoding to be measured.
+        return len(text) > self._limit // 4 and len(text.encode("utf-8", "surrogatepass")) > self._limit
+
+    def _size_expected(self) -> str:
+        return f"arguments of at most {self._limit} bytes, got more"
+
+    def _on_offer(self) -> str:
         return f"one of the tools on offer: {(', '.join(self.toolbox.names) or 'none')[:_MAX_OFFERED]}"
 
-    def judge_arguments(self, tool: Tool, written: Written, raw: str, codes: tuple[str, ...]) -> Verdict:
-        """Judge a call whose tool is known; ``codes``: how its name was repaired."""
-        judge = self._custom if tool.kind == "custom" else self._function
-        return judge(tool, written, raw, codes)
-
-    def _function(self, tool: Tool, written: Written, raw: str, codes: tuple[str, ...]) -> Verdict:
-        """Judge a call to a function tool: find its arguments, then ask the schema."""
-        found = function_arguments(written, tool, self._checker, repair=self._repair)
-        mends = (*written.mends, *found.mends) if found else ()
-        if found is None or (mends and tool.strict):
-            return self.fail(tool.strict, raw, MALFORMED_JSON, tool.name, "arguments that are one JSON object")
-        if self._too_large(found.text):
-            return self._fail_too_large(tool, raw)
-        codes = (*codes, *found.codes)
-        broken = self._checker.mismatch(tool, found.value)
-        if broken is None and tool.must_fit and not is_item(found.text):
-            broken = _NO_ITEM
-        # Each of several calls in one block is judged as if it stood alone; a repaired one must satisfy the schema.
-        repaired = mends or codes
-        if broken is not None and (lookup_call := self._lookup_instead(tool)):
-            return lookup_call
-        if broken is not None:
-            self.report.mismatches.append(entry(tool.name, broken.outline))
-            expected = f"arguments that conform to its schema; {broken.mismatch}"
-            if tool.strict:
-                reason = SCHEMA_UNSETTLED if broken is UNSETTLED else SCHEMA_MISMATCH
-                return self.fail(True, raw, reason, tool.name, expected)
-            if repaired or tool.must_fit:
-                reason = UNKNOWN_TOOL if TOOL_NAME in codes else MALFORMED_JSON if repaired else SCHEMA_MISMATCH
-                return self.reject(raw, reason, tool.name, expected)
-            self.warn(SCHEMA_MISMATCH, tool.name)
-        self._count(self.report.repairs, (*codes, *mends), tool.name)
-        return Call(tool, found.text)
-
-    def _lookup_instead(self, tool: Tool) -> Call | None:
-        """Return the lookup that replaces a call that does not fit, if the model has not seen its tool's entry.
-
-        None for any other tool, and once anything was looked up. Weak models guess rather than ask.
-        """
-        if tool.name not in self.plan.named or GUESSED_CALL not in self.plan.asks:
-            return None
-        return Call(self.toolbox[FIND_TOOLS], json.dumps({"names": [tool.name]}))
-
-    def _custom(self, tool: Tool, written: Written, raw: str, codes: tuple[str, ...]) -> Verdict:
-        """Judge a call to a custom tool: any input is valid, so it only has to be found."""
-        found = custom_input(written, repair=self._repair)
-        mends = (*written.mends, *found.mends) if found else ()
-        if found is None or (mends and tool.strict):
-            return self.fail(tool.strict, raw, MALFORMED_JSON, tool.name, 'arguments {"input": "…"}')
-        return self.judge_input(tool, found.text, raw, (*codes, *found.codes, *mends))
-
-    def judge_input(self, tool: Tool, text: str, raw: str, codes: tuple[str, ...]) -> Verdict:
-        """Judge the input of a custom tool, which is only measured."""
-        if self._too_large(text):
-            return self._fail_too_large(tool, raw)
-        self._count(self.report.repairs, codes, tool.name)
-        return Call(tool, text)
-
-    # Limits, failures, counts.
-
-    def _too_large(self, text: str) -> bool:
-        limit = self.plan.policy.max_tool_args_bytes
-        # No character has more than four bytes: most texts need no encoding to be measured.
-        return len(text) > limit // 4 and len(text.encode("utf-8", "surrogatepass")) > limit
-
-    def _fail_too_large(self, tool: Tool, raw: str) -> Verdict:
-        limit = self.plan.policy.max_tool_args_bytes
-        return self.fail(
-            tool.strict, raw, ARGUMENTS_TOO_LARGE, tool.name, f"arguments of at most {limit} bytes, got more"
-        )
+    # -- what follows
 
     def fail(self, strict: bool, raw: str, reason: str, name: str | None, expected: str) -> Verdict:
         """Return the verdict on what cannot be a call: a violation if a ``strict`` tool is concerned."""
@@ -335,7 +336,7 @@ class Judge:
         self._count(self.report.warnings, (code,), name)
 
     def _count(self, counts: list[str], codes: tuple[str, ...], name: str | None) -> None:
-        counts += [code if name is None else f"{code}:{loggable_name(name)}" for code in codes]
+        counts += [entry(code, None if name is None else loggable_name(name)) for code in codes]
 
 
 def _is_indivisible(body: str, calls: Sequence[Written]) -> bool:

@@ -18,14 +18,13 @@ from toolsimlib.events import HostedEvent, HostedProgress, HostedStarted, Struct
 from toolsimlib.plan import Tool
 from toolsimlib.report import loggable_name
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.toolbox import Toolbox
+from toolsimlib.response.toolbox import Lookup, Toolbox
 from toolsimlib.response.verdict import (
     ARGUMENTS_TOO_LARGE,
     MALFORMED_JSON,
     MASKED_TOOL,
     SCHEMA_MISMATCH,
     STRUCTURED_CALL,
-    TOOL_NAME,
     UNKNOWN_TOOL,
     Rejected,
     Verdict,
@@ -76,32 +75,28 @@ class StructuredCalls:
         if self._judge.plan.choice.mode == "none":
             return self._judge.reject("", MASKED_TOOL, name)
         lookup = self._judge.toolbox.called(call.name, call.namespace)
-        tool = lookup.tool
-        if tool is None and not lookup.may_pass:
-            return self._judge.fail(self._judge.plan.any_strict, "", lookup.reason, name, self._judge.on_offer())
-        if tool is None:
+        if lookup.tool is None and lookup.may_pass:
             self._judge.warn(UNKNOWN_TOOL, call.name)
-            tool = Tool(call.name, call.name, kind=call.kind, namespace=call.namespace)
-        if not call.whole and (call.kind == "custom" or read_value(call.arguments) is None):
+            lookup = Lookup(Tool(call.name, call.name, kind=call.kind, namespace=call.namespace))
+        tool = lookup.tool
+        if tool is not None and not call.whole and (call.kind == "custom" or read_value(call.arguments) is None):
             # Not a slip that can be repaired: how the call would have continued is unknown.
-            return self._judge.fail(
-                tool.strict, "", MALFORMED_JSON, tool.name, "a whole call, got one that was cut off"
-            )
-        codes = (TOOL_NAME,) if lookup.inexact else ()
-        if tool.kind == "custom" and call.kind == "custom":
-            return self._judge.judge_input(tool, call.arguments, "", codes)
-        written = Written("", tool.name, arguments=Json(call.arguments, call.arguments))
-        return self._judge.judge_arguments(tool, written, "", codes)
+            expected = "a whole call, got one that was cut off"
+            return self._judge.fail(tool.strict, "", MALFORMED_JSON, tool.name, expected)
+        given = Json(call.arguments, call.arguments)
+        if tool is not None and tool.kind == call.kind == "custom":
+            written = Written("", name, values=((None, given),))  # The input itself.
+        else:
+            written = Written("", name, arguments=given)
+        return self._judge.decide(written, "", lookup)
 
     def arriving(self, delta: StructuredDelta) -> Tool | None:
         """Return the client's tool for a call that the backend is emitting, None if none on offer has its name."""
         lookup = self._judge.toolbox.called(delta.name, delta.namespace)
         # A name with a slip counts only if the arguments fit, which are not known yet.
-        return (
-            None
-            if lookup.inexact or lookup.tool is None or lookup.tool.name in self._judge.plan.hosted
-            else lookup.tool
-        )
+        if lookup.inexact or lookup.tool is None or lookup.tool.name in self._judge.plan.hosted:
+            return None
+        return lookup.tool
 
 
 def in_words(name: str, arguments: str, reason: str) -> str:

@@ -85,8 +85,10 @@ class Toolbox:
         """Return the tool on offer that the model is shown under ``name``."""
         return self._tools[name]
 
-    def written(self, name: str) -> Lookup:
-        """Return what a name in the model's text means."""
+    def written(self, name: str | None) -> Lookup:
+        """Return what a name in the model's text means; None: one that cannot be read."""
+        if name is None:
+            return Lookup()
         if name in self._tools:
             return Lookup(self._tools[name])
         return self._no_exact(name, (name,))
