@@ -29,7 +29,7 @@ from toolsimlib.events import CallStarted, ClientEvent, Ended, TextDelta
 from toolsimlib.plan import Tool
 from toolsimlib.report import Report, entry
 from toolsimlib.response.checker import SchemaChecker
-from toolsimlib.response.pieces import BrokenCall, Holding, Parser, Piece
+from toolsimlib.response.pieces import BrokenCall, Parser, Piece, TextHeld
 from toolsimlib.response.verdict import ANSWER_MISMATCH, Rejected
 from toolsimlib.schema import Finding
 
@@ -107,33 +107,24 @@ class AnswerWatch:
             self._report.mismatches.append(entry("answer", finding.outline))
 
 
-class HeldAnswer(Holding[Parser, str]):
+class HeldAnswer(TextHeld[Parser]):
     """Wraps the parser ``inner``, and holds the answer back (rule 3). Used like ``inner``; ``limit`` in characters."""
 
     def __init__(self, inner: Parser, wanted: AnswerFormat, limit: int) -> None:
         super().__init__(inner)
-        self._wanted, self._limit = wanted, limit
-        self._size = 0
-        self._is_over = False  # Whether the answer has something else than text, or too much of it.
-
-    def feed(self, text: str) -> Sequence[Piece]:
-        """Return what ``text`` completes."""
-        pieces = self._inner.feed(text)
-        return pieces if self._is_over else self._take(pieces)
-
-    def release(self) -> Sequence[Piece]:
-        """Return what is held back only while the answer has nothing but text: now it has more."""
-        held, self._held = self._held, []
-        self._is_over = self._is_over or bool(held)
-        return [*held, *self._inner.release()]
+        self._wanted = wanted
+        self._left = limit
 
     def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
         """Return what is left at the end of the text; an answer that is not as demanded says so."""
         # An open call is another fault: it can be asked for by itself.
         has_open_call = self._inner.in_block if cut else self._inner.open_size > 0
         pieces = self._inner.finish(cut=cut)
-        passed = list[Piece | BrokenCall](pieces) if self._is_over else self._take(pieces)
-        text, self._held = "".join(self._held), []
+        if self._is_over:
+            return pieces
+        passed = self._take([_without_fault(piece) for piece in pieces])
+        text = "".join(self._held)
+        self._held = []
         if not text:
             return passed
         if has_open_call:
@@ -144,18 +135,11 @@ class HeldAnswer(Holding[Parser, str]):
         expected = f"an answer in the JSON that was demanded; {finding.mismatch}"
         return [*passed, BrokenCall(text, Rejected(text, ANSWER_MISMATCH, expected=expected))]
 
-    def _take[P: (Piece, Piece | BrokenCall)](self, pieces: Iterable[P]) -> list[P]:
-        out: list[P] = []
-        for piece in pieces:
-            if isinstance(piece, BrokenCall) and piece.refused is None:
-                piece = piece.raw
-            if self._is_over or not isinstance(piece, str):
-                out += [*self._held, piece]
-                self._held, self._is_over = [], True
-                continue
-            self._held.append(piece)
-            self._size += len(piece)
-            if self._size > self._limit:
-                out += self._held
-                self._held, self._is_over = [], True
-        return out
+    def _holds(self, text: str) -> bool:
+        self._left -= len(text)
+        return self._left >= 0
+
+
+def _without_fault(piece: Piece | BrokenCall) -> Piece | BrokenCall:
+    """Return the text of what was held back as a call, and is none."""
+    return piece.raw if isinstance(piece, BrokenCall) and piece.refused is None else piece

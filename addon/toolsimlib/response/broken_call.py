@@ -22,7 +22,7 @@ from dataclasses import replace
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.pieces import Block, BrokenCall, Holding, Piece
+from toolsimlib.response.pieces import Block, BrokenCall, Piece, TextHeld
 from toolsimlib.response.untagged import Untagged
 from toolsimlib.response.verdict import MALFORMED_JSON, SCHEMA_MISMATCH, Call, Rejected, Violation
 
@@ -32,21 +32,16 @@ _CLOSING_MARK = re.compile(r"\n?[ \t\r]*```+\s*\Z")
 _FAULTS = (MALFORMED_JSON, SCHEMA_MISMATCH)
 
 
-class BrokenCalls(Holding[Untagged, str]):
-    """Wraps the parser ``inner``, and holds such an answer back. Used like ``inner``."""
+class BrokenCalls(TextHeld[Untagged]):
+    """Wraps the parser ``inner``, and holds such an answer back. Used like ``inner``; ``limit`` in characters."""
 
     def __init__(self, inner: Untagged, plan: Plan, judge: Judge, limit: int) -> None:
         super().__init__(inner)
-        self._plan, self._judge, self._limit = plan, judge, limit
-        self._size = 0
+        self._plan = plan
+        self._judge = judge
+        self._left = limit
         self._brackets = _Brackets(fenced=False)
         self._head = ""  # The held text, while the key behind the name is incomplete.
-        self._is_over = False  # Whether the answer is not such a call.
-
-    def feed(self, text: str) -> Sequence[Piece]:
-        """Return what ``text`` completes."""
-        pieces = self._inner.feed(text)
-        return pieces if self._is_over else self._take(pieces)
 
     def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
         """Return what is left at the end of the text, as the inner parser does."""
@@ -56,32 +51,19 @@ class BrokenCalls(Holding[Untagged, str]):
             return pieces
         passed = self._take(pieces)
         if not self._held or self._head:
-            return passed + self.release()
+            return [*passed, *self.release()]
         raw = "".join(self._held)
         self._held = []
         return [*passed, BrokenCall(raw, self._refused(raw))]
 
-    def release(self) -> list[Piece]:
-        """Return what is held here, which is text; if anything is, the answer is not such a call."""
-        held, self._held = self._held, []
-        self._is_over = self._is_over or bool(held)
-        return list(held)
-
-    def _take(self, pieces: Sequence[Piece]) -> list[Piece]:
-        out: list[Piece] = []
-        for piece in pieces:
-            if self._is_over or (isinstance(piece, str) and not self._held and piece.isspace()):
-                out.append(piece)
-            elif not isinstance(piece, str) or not self._hold(piece):
-                out += [*self.release(), piece]
-                self._is_over = True
-        return out
-
-    def _hold(self, text: str) -> bool:
-        """Hold ``text`` back if the answer may still be such a call; return whether it may."""
-        self._size += len(text)
-        if self._size > self._limit:
+    def _holds(self, text: str) -> bool | None:
+        """Return whether the answer may still be such a call; None for whitespace before it."""
+        if not self._held and text.isspace():
+            return None
+        self._left -= len(text)
+        if self._left < 0:
             return False
+        start = 0
         if not self._held:
             # The inner parser emits what it took for a call as one text.
             found = _HEAD.match(text)
@@ -89,14 +71,10 @@ class BrokenCalls(Holding[Untagged, str]):
                 return False
             self._brackets = _Brackets(fenced=found["fence"] is not None)
             self._head = text
-            start = found.end("fence") if found["fence"] else 0
-        else:
-            self._head += text if self._head else ""
-            start = 0
-        if not self._brackets.read(text[start:]) or not self._key_fits():
-            return False
-        self._held.append(text)
-        return True
+            start = max(found.end("fence"), 0)
+        elif self._head:
+            self._head += text
+        return self._brackets.read(text[start:]) and self._key_fits()
 
     def _key_fits(self) -> bool:
         found = _HEAD.match(self._head)

@@ -112,8 +112,8 @@ class Parser(Open, Protocol):
         """
 
 
-class Holding[Inner: Open, Held]:
-    """A parser around another one, that holds back some of what that one returns."""
+class Around[Inner: Open, Held]:
+    """A parser around another one, of whose pieces it holds some back."""
 
     def __init__(self, inner: Inner) -> None:
         self._inner = inner
@@ -131,6 +131,41 @@ class Holding[Inner: Open, Held]:
     def open_size(self) -> int:
         """How many characters of the open tagged block have arrived, 0 if none is open."""
         return self._inner.open_size
+
+
+class TextHeld[Inner: Parser](Around[Inner, str]):
+    """Holds an answer's text back, as long as the answer has nothing else and ``_holds`` says so."""
+
+    def __init__(self, inner: Inner) -> None:
+        super().__init__(inner)
+        self._is_over = False  # Whether nothing is held back any more.
+
+    def feed(self, text: str) -> Sequence[Piece]:
+        """Return what ``text`` completes."""
+        pieces = self._inner.feed(text)
+        return pieces if self._is_over else self._take(pieces)
+
+    def release(self) -> Sequence[Piece]:
+        """Return what is held back only while the answer has nothing but text: now it has more."""
+        held, self._held = self._held, []
+        self._is_over = self._is_over or bool(held)
+        return [*held, *self._inner.release()]
+
+    def _holds(self, text: str) -> bool | None:
+        """Return whether a text is held back; None: it passes, and nothing is decided yet."""
+        raise NotImplementedError
+
+    def _take[P: (Piece, Piece | BrokenCall)](self, pieces: Iterable[P]) -> list[P]:
+        out: list[P] = []
+        for piece in pieces:
+            holds = isinstance(piece, str) and not self._is_over and self._holds(piece)
+            if holds and isinstance(piece, str):
+                self._held.append(piece)
+            else:
+                self._is_over = self._is_over or holds is not None
+                out += [*self._held, piece]
+                self._held = []
+        return out
 
 
 def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from toolsimlib.plan import Plan
-from toolsimlib.response.pieces import Block, Fragment, Holding, Oversize, TaggedPiece
+from toolsimlib.response.pieces import Around, Block, Fragment, Oversize, TaggedPiece
 from toolsimlib.response.sentinel import Sentinel
 
 _HEADER_BYTES = 4096
@@ -36,7 +36,7 @@ _MARK = re.compile(r"`+")
 _BEGINS = re.compile(r"[ \t\r]*(>)?")
 
 
-class Quotation(Holding[Sentinel, str | Block | Oversize]):
+class Quotation(Around[Sentinel, str | Block | Oversize]):
     """The sentinel, except that blocks which are only shown are text. It is used like the sentinel."""
 
     def __init__(self, sentinel: Sentinel) -> None:
