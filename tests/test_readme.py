@@ -50,7 +50,7 @@ def blocks(language: str) -> list[str]:
 GROUPS: dict[str, tuple[str, ...]] = {
     "Backend": ("backend", "upstream", "engine", "upstream_key", "codex_command", "model"),
     "What the model is shown": (
-        "preset",
+        "profiles",
         "manifest",
         "manifest_role",
         "catalog_budget",

@@ -12,7 +12,6 @@ and mitmproxy's alike. The command line overrides the file. An error names the p
 
 from __future__ import annotations
 
-import re
 import tomllib
 from argparse import Namespace
 from collections.abc import Sequence
@@ -49,7 +48,7 @@ def completed(words: Sequence[str], args: Namespace) -> list[str]:
             else:
                 of_file.append(f"--{name}={_argument(name, value)}")
         except ValueError as problem:
-            raise UsageError(f"{args.config}:{_line(text, name)}: {name}: {problem}") from problem
+            raise UsageError(f"{args.config}:{reading.line_of(text, name)}: {name}: {problem}") from problem
     return [command, *of_file, *own]
 
 
@@ -88,9 +87,3 @@ def _option(name: str, value: Any) -> list[str]:
         case str() | int():
             return [str(value)]
     raise ValueError(f"got {value!r}, expected a text, a whole number, true or false, or a list of texts")
-
-
-def _line(text: str, name: str) -> int:
-    """Return the number of the line that sets a name."""
-    found = re.search(rf"""^[ \t]*\[*["']?{re.escape(name)}\b""", text, re.MULTILINE)
-    return text.count("\n", 0, found.start()) + 1 if found else 1

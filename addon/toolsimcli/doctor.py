@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolsimlib.command_line import UsageError
+from toolsimlib.plan import nearest_profile
 from toolsimlib.proxy.address import is_loopback, parse_url
+from toolsimlib.proxy.options.profiles import read_profiles
 from toolsimlib.proxy.reporting.log_line import listed, printable
 from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
 from toolsimlib.wire.json_fields import mapping, mappings, string
@@ -71,12 +73,26 @@ def main(args: Namespace) -> int:
     print(f"  models       {listed(found.models, _MAX_SHOWN, _MAX_CHARS) or 'it names none'}")
     print(f"  key          {f'that of {args.key_env}; clients send it' if key else 'none is wanted'}")
     print(f"  calls tools  {f'{model}: ' if model else ''}{calls}")
+    if model:
+        print(f"  profile      {_profile(model)}")
     if native:
         print("It may do without toolsim. In front of it, toolsim reads the calls that its own parser misses:")
     else:
         print("Serve it with:")
     print(f"  {serve_line(found, native=native)}")
     return 0
+
+
+def _profile(model: str) -> str:
+    """Return which profile a model has by default, and what it decides."""
+    try:
+        found = nearest_profile(read_profiles("auto", os.environ), model)
+    except ValueError as problem:
+        return f"cannot be read: {problem}"
+    if found is None:
+        return f"{model}: none; toolsim learn finds out which settings suit it"
+    values = ", ".join(f"{name}={value}" for name, value in found.fields) or "all at their defaults"
+    return f"{model}: {found.name} ({values})"
 
 
 def examine(url: str, key: str) -> Finding:

@@ -6,7 +6,8 @@ Plain frozen values. ``Policy`` is the operator's, ``Plan`` one request's; both 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from toolsimlib.events import ToolKind
@@ -75,6 +76,32 @@ class ToolChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """The settings that suit certain models (``proxy/options/profiles.py`` reads them)."""
+
+    name: str
+    models: tuple[str, ...]
+    """Patterns of their names, as of files; case does not count."""
+    fields: tuple[tuple[str, Any], ...] = ()
+    """Fields of a policy, by name."""
+    engine: str = ""
+    """The engine with which they were measured, "" if that is not known."""
+    toolsim: str = ""
+    """The version with which they were measured, likewise."""
+
+    def nearness(self, model: str) -> int:
+        """Return how many characters of its best pattern for a model are literal, -1 if none matches."""
+        fitting = [pattern for pattern in self.models if fnmatchcase(model.lower(), pattern.lower())]
+        return max((len(pattern) - sum(map(pattern.count, "*?")) for pattern in fitting), default=-1)
+
+
+def nearest_profile(profiles: tuple[Profile, ...], model: str) -> Profile | None:
+    """Return the profile whose pattern is the most specific one for a model, the first of several."""
+    found = max(profiles, key=lambda profile: profile.nearness(model), default=None)
+    return found if found is not None and found.nearness(model) >= 0 else None
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """The operator's options; ``proxy/options/table.py`` documents each one.
 
@@ -128,12 +155,28 @@ class Policy:
     fix_empty_final: bool = False
     fix_empty_final_disable_tools: bool = True
     fix_empty_final_text: str = "Now answer the question in words, from what the tools have returned."
+    known_profiles: tuple[Profile, ...] = ()
+    """Those of which one may still replace some of these values, once the model is known: see ``for_model``."""
+    profile: str = ""
+    """The name of the one that has."""
+
+    def for_model(self, model: str) -> Policy:
+        """Return the policy for a request's model: this one, with the values of the nearest profile in it."""
+        if not self.known_profiles:
+            return self
+        found = nearest_profile(self.known_profiles, model)
+        if found is None:
+            return replace(self, known_profiles=())
+        return replace(self, **dict(found.fields), profile=found.name, known_profiles=())
 
     @property
     def asks_again(self) -> bool:
         """Whether an answer may take several turns of the model."""
         asks = self.retry or self.fix_empty_final or self.unknown_tool == "retry" or self.falls_back
-        return bool(asks or self.catalog_budget or self.second_opinion == "on")
+        has_opinion = self.second_opinion == "on" or any(
+            ("second_opinion", "on") in profile.fields for profile in self.known_profiles
+        )
+        return bool(asks or self.catalog_budget or has_opinion)
 
     @property
     def falls_back(self) -> bool:

@@ -14,9 +14,11 @@ MAX_NAMES = 64
 _MAX_BLOCKS = 1000
 """Blocks listed for the pages, which show their place beside the model's words: nobody reads more."""
 
-# Fields that only answers of several rounds have; those that a round's report repeats from the client's request.
-_ROUND_FIELDS = ("rounds", "round", "part_of", "asked_again", "hosted_calls")
-_REQUEST_FIELDS = ("client", "backend", "model", "stream", "tools", "echoed_calls", "outputs_replaced", "dropped")
+# Fields that only some answers have; those that a round's report repeats from the client's request.
+_RARE_FIELDS = ("rounds", "round", "part_of", "asked_again", "hosted_calls", "profile")
+_REQUEST_FIELDS = (
+    *("client", "backend", "model", "profile", "stream", "tools", "echoed_calls", "outputs_replaced", "dropped"),
+)
 _JOINED_FIELDS = (
     "parse_failures",
     "strict_failures",
@@ -103,6 +105,8 @@ class Report:
     client: str = ""
     backend: str = ""
     model: str = ""
+    profile: str = ""
+    """The name of the profile with whose values the request was rewritten."""
     stream: bool = False
     tools: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
@@ -152,7 +156,7 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as ``flow.metadata`` requires (it must stay savable)."""
         values = {key: getattr(self, key) for key in _FIELDS}
-        return {key: _copied(value) for key, value in values.items() if value or key not in _ROUND_FIELDS}
+        return {key: _copied(value) for key, value in values.items() if value or key not in _RARE_FIELDS}
 
     def add(self, other: Report) -> None:
         """Add the report of a round: failures and repairs are concatenated, the last ending counts.

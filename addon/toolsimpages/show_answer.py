@@ -268,6 +268,8 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "ended early", cutoff
     if report.get("truncated") is True and not report.get("dropped_calls"):
         yield "truncated", "the backend's answer was cut off"
+    if profile := string(report.get("profile")):
+        yield "profile", profile
     if (mode := string(report.get("mode"))) and mode != "openai-json":
         yield "output mode", mode
 

@@ -35,10 +35,11 @@ from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import Memory
 from toolsimlib.proxy.metadata import PAGE
-from toolsimlib.proxy.mitmproxy12 import installing, web
+from toolsimlib.proxy.mitmproxy12 import deferred, installing, web
 from toolsimlib.proxy.mitmproxy12.connect import ConnectTimeout
 from toolsimlib.proxy.mitmproxy12.heap import Heap
 from toolsimlib.proxy.options import table
+from toolsimlib.proxy.options.profiles import with_profiles
 from toolsimlib.proxy.options.settings import Settings, parse
 from toolsimlib.proxy.readiness import Readiness
 from toolsimlib.proxy.recognise import Recogniser
@@ -90,6 +91,8 @@ class ToolSim:
         self, *, keepalive: float = KEEPALIVE_SECONDS, alone: bool = False, by_hand: Collection[str] = ()
     ) -> None:
         self._keepalive = keepalive
+        self._by_hand = frozenset(by_hand)
+        """Never fewer: mitmproxy forgets them when it rolls back."""
         self._is_running = False
         self._settings = Settings()
         self._modes: list[ProxyMode] = []
@@ -126,7 +129,6 @@ class ToolSim:
             self._rounds,
             self._remembering,
             self._background,
-            by_hand,
         )
         self.addons = [
             self._arrivals.circle.connections,
@@ -162,7 +164,10 @@ class ToolSim:
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
         hosts = [mode.listen_host(ctx.options.listen_host) for mode in modes]
         settings = with_names(parse(ctx.options, keepalive=self._keepalive), hosts)
-        settings = replace(settings, websocket=ctx.options.websocket)
+        self._by_hand |= deferred.set_by_hand(ctx.options)
+        by_hand = frozenset(option.name for option in table.OPTIONS if option.full_name in self._by_hand)
+        settings = replace(settings, websocket=ctx.options.websocket, by_hand=by_hand)
+        settings = with_profiles(settings, os.environ)
         check_together(settings, hosts)
         self._settings, self._modes = settings, modes
         for part in (self._doors, self._arrivals, self._rewriting, self._background, self._readiness):

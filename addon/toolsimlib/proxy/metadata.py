@@ -38,7 +38,8 @@ def policy_as_dict(policy: Policy) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def _decided(policy: Policy) -> list[tuple[str, Any]]:
     default = Policy()
-    values = [(field.name, getattr(policy, field.name)) for field in fields(policy)]
+    # Profiles that may still apply decide nothing.
+    values = [(field.name, getattr(policy, field.name)) for field in fields(policy) if field.name != "known_profiles"]
     return [(name, value) for name, value in values if value != getattr(default, name)]
 
 

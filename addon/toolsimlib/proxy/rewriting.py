@@ -9,10 +9,10 @@ answer  ──▶ rewritten if it is whole ──▶ stored ──▶ sent, and 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from mitmproxy import ctx
 from mitmproxy.http import HTTPFlow
 
 from toolsimlib.plan import FIND_TOOLS, Policy
@@ -28,6 +28,7 @@ from toolsimlib.proxy.memory import Remembered
 from toolsimlib.proxy.metadata import builtin_policy, is_recorded, is_stored, recorded_policy
 from toolsimlib.proxy.options import table
 from toolsimlib.proxy.options.policy import policy_fields
+from toolsimlib.proxy.options.profiles import doubts
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.remembering import Remembering
 from toolsimlib.proxy.resend import Resent
@@ -35,9 +36,11 @@ from toolsimlib.proxy.rounds import RoundFlow, Rounds
 from toolsimlib.proxy.work import Work
 from toolsimlib.wire.dialect import Api
 
+logger = logging.getLogger(__name__)
+
 
 class Rewriting:
-    """Rewrites requests and whole answers. ``by_hand``: full names of options that count as set by hand."""
+    """Rewrites requests and whole answers."""
 
     def __init__(
         self,
@@ -47,7 +50,6 @@ class Rewriting:
         rounds: Rounds,
         remembering: Remembering,
         background: BackgroundAnswers,
-        by_hand: Collection[str],
     ) -> None:
         self.settings = Settings()
         """The current ones."""
@@ -57,7 +59,7 @@ class Rewriting:
         self._rounds = rounds
         self._remembering = remembering
         self._background = background
-        self._by_hand = frozenset(by_hand)
+        self._doubted: set[tuple[str, str]] = set()
 
     def request(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
         """Rewrite a request whose body is there; what is returned has to be awaited."""
@@ -105,6 +107,17 @@ class Rewriting:
         is_edited = resent is not None and resent.words is not None
         if exchange.plan is not None and exchange.plan.attempts and not is_edited:
             exchange.attach(Attempt(job))
+        if exchange.plan is not None:
+            self._doubt(exchange.plan.policy)
+
+    def _doubt(self, used: Policy) -> None:
+        """Log once per profile and engine if a profile that was used may not be right."""
+        if not used.profile or (used.profile, used.engine) in self._doubted:
+            return
+        self._doubted.add((used.profile, used.engine))
+        for profile in self.settings.policy.known_profiles:
+            if profile.name == used.profile and (why := doubts(profile, used.engine)):
+                logger.warning("toolsim: the profile %s is used, but %s", profile.name, why)
 
     def _hand_over(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> bool:
         """Send a request to the runner if its answer may take several rounds; return whether it goes there."""
@@ -125,12 +138,7 @@ class Rewriting:
             return builtin_policy(self.settings.policy)
         if not is_recorded(flow):
             return self.settings.policy
-        changed = ctx.options.has_changed
-        given = {
-            option.name: option.default
-            for option in table.OPTIONS
-            if option.full_name in self._by_hand or changed(option.full_name)  # type: ignore[no-untyped-call]
-        }
+        given = {option.name: option.default for option in table.OPTIONS if option.name in self.settings.by_hand}
         return recorded_policy(flow, self.settings.policy, policy_fields(given))
 
     def resend(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:

@@ -37,6 +37,7 @@ from toolsimlib.response.rewrite import Listener
 from toolsimlib.wire.dialect import Api
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump, read_body
+from toolsimlib.wire.json_fields import string
 
 if TYPE_CHECKING:
     from toolsimlib.loop.server import RunnerServer
@@ -88,6 +89,9 @@ class Rounds:
             document = read_body(body) if hosting is not None or policy.asks_again else None
             if document is None or not (hosting is not None or api.uses_tools(document)):
                 return None
+            policy = policy.for_model(string(document.get("model")))
+            if hosting is None and not policy.asks_again:
+                return None
             request = api.read(document)
             if memory is not None and is_to_be_stored(document, memory.stored_as):
                 request = as_stored(request, memory.stored_as)
@@ -127,6 +131,7 @@ class Rounds:
 
         It takes at least one round, since no other code sends the request.
         """
+        policy = policy.for_model(form.model)
         report = Report(client=api.name, stream=form.stream, model=form.model)
         document: Mapping[str, Any] = {}
         may_take_more = False

@@ -16,6 +16,7 @@ value.
 
 from __future__ import annotations
 
+import os
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from toolsimlib.command_line import nearest
 from toolsimlib.proxy.builtin import check_together
 from toolsimlib.proxy.mitmproxy12 import deferred
 from toolsimlib.proxy.options.gone import GONE
+from toolsimlib.proxy.options.profiles import with_profiles
 from toolsimlib.proxy.options.reading import from_texts, from_yaml
 from toolsimlib.proxy.options.settings import parse
 from toolsimlib.proxy.options.table import OPTIONS, PREFIX, Option, Value
@@ -62,7 +64,8 @@ def take_problems(options: OptManager) -> list[str]:
         return list(problems.values())
     try:
         hosts = [ProxyMode.parse(mode).listen_host(options.listen_host) for mode in options.mode]
-        check_together(parse(SimpleNamespace(**current | given)), hosts)
+        settings = with_profiles(parse(SimpleNamespace(**current | given)), os.environ)
+        check_together(settings, hosts)
     except OptionsError as problem:
         return [str(problem)]
     return []

@@ -119,7 +119,8 @@ def rewrite_request(
         return None
     report.client = client.name
     report.backend = backend.name
-    policy = _with_output_mode(policy, client, output_mode)
+    policy = _with_output_mode(policy.for_model(report.model), client, output_mode)
+    report.profile = policy.profile
     try:
         request = read(client, document, report)
         if stored_as is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,6 +61,7 @@ def examined(
               models       model-0, model-1, model-2, model-3, model-4, model-5 and 2 more
               key          none is wanted
               calls tools  model-0: no, it writes the call as text, which toolsim reads
+              profile      model-0: none; toolsim learn finds out which settings suit it
             Serve it with:
               toolsim serve URL/v1 --set toolsim_backend=chat
             """,
@@ -72,6 +74,7 @@ def examined(
               models       model-0, model-1, model-2, model-3, model-4, model-5 and 2 more
               key          none is wanted
               calls tools  model-0: no, it answers in words
+              profile      model-0: none; toolsim learn finds out which settings suit it
             Serve it with:
               toolsim serve URL/v1
             """,
@@ -84,6 +87,7 @@ def examined(
               models       m
               key          none is wanted
               calls tools  m: yes
+              profile      m: none; toolsim learn finds out which settings suit it
             It may do without toolsim. In front of it, toolsim reads the calls that its own parser misses:
               toolsim serve URL/v1 --set toolsim_mode=native
             """,
@@ -212,3 +216,20 @@ def test_a_server_without_a_list_of_models(capsys: pytest.CaptureFixture[str]) -
     code, out, _ = examined(server(completions=chat({"content": "x"})), capsys, "--model", "m")
     assert code == 0
     assert "calls tools  m: no, it answers in words" in out
+
+
+def test_the_profile_of_the_model_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what it decides; one that is broken is no reason to say nothing else."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    file = tmp_path / "toolsim" / "profiles" / "mine.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('models = ["m"]\n[options]\ntoolsim_mode = "native"\n')
+    replies = {"models": (200, {"data": [{"id": "m"}]}), "completions": chat({"content": "18 °"})}
+    assert "  profile      m: mine (mode=native)\n" in examined(server(**replies), capsys)[1]
+    file.write_text('models = ["m"]\n[options]\n')
+    assert "  profile      m: mine (all at their defaults)\n" in examined(server(**replies), capsys)[1]
+    file.write_text("models = 1\n")
+    code, out, _ = examined(server(**replies), capsys)
+    assert (code, f"  profile      cannot be read: {file}:1: models: got 1" in out) == (0, True)

@@ -5,14 +5,15 @@ and applies it once the script has added its options. A wrong value then ends th
 script in silence, and a name that nobody ever adds is not mentioned at all.
 
 Relies on these internals of ``mitmproxy.optmanager`` 12.2: ``deferred`` holds them by name: a value
-from a file as it is, texts from the command line as ``val`` of an object.
+from a file as it is, texts from the command line as ``val`` of an object. An option that nobody has set has the
+``value`` ``unset``; one that was set to its default has not.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from mitmproxy.optmanager import OptManager
+from mitmproxy.optmanager import OptManager, unset
 
 
 def given(options: OptManager) -> dict[str, Any]:
@@ -31,3 +32,8 @@ class Texts(tuple[str, ...]):
 def drop(options: OptManager, name: str) -> None:
     """Do not apply what was put aside."""
     del options.deferred[name]
+
+
+def set_by_hand(options: OptManager) -> frozenset[str]:
+    """Return the names of the options that somebody has set, be it to their default."""
+    return frozenset(name for name, option in options.items() if option.value is not unset)  # type: ignore[no-untyped-call]

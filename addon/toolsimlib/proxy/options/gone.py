@@ -9,6 +9,7 @@ _PORT = "toolsim_backend takes any free port, and answers on the listener"
 _STORE = "it is a part of toolsim_store, as in toolsim_store=memory?{}"
 
 GONE: Mapping[str, str] = {
+    "preset": "write toolsim_profiles=strict-tags",
     "use_tool": "write toolsim_untagged=no_use_tool instead of false",
     "fix_empty_final_disable_tools": "write toolsim_fix_empty_final=with_tools instead of false",
     "fix_empty_final_text": _CONSTANT,

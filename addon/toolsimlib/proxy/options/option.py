@@ -1,8 +1,8 @@
-"""What an option is, and the presets: one word for the values of several options."""
+"""What an option is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,16 +31,3 @@ class Option:
     def typespec(self) -> Any:
         """The type as mitmproxy's option manager wants it."""
         return Sequence[str] if isinstance(self.default, tuple) else type(self.default)
-
-
-# A value that was set by hand, or by a flag, wins over it.
-PRESETS: Mapping[str, Mapping[str, Value]] = {
-    "": {},
-    # Calls in their tags and nothing else, records with ids, JSON schemas, and nothing repaired.
-    "strict-tags": {"untagged": "off", "history": "record", "manifest": "schemas", "repair": "off"},
-}
-
-
-def preset_value(preset: str, option: Option, value: Value) -> Value:
-    """Return the value that counts: the preset's, if it has one and ``value`` is the option's own default."""
-    return PRESETS[preset].get(option.name, value) if value == option.default else value

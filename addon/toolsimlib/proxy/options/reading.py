@@ -6,6 +6,7 @@ type. All raise ValueError, with a message that says what came and what was expe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -57,6 +58,12 @@ def checked(option: Option, value: Any) -> Any:
     if isinstance(value, int) and value < option.minimum:
         raise ValueError(f"got {value}, expected {option.minimum} or more")
     return _choice(option, value)
+
+
+def line_of(text: str, name: str) -> int:
+    """Return the number of the line of a TOML text that sets a name, or begins the table of that name."""
+    found = re.search(rf"""^[ \t]*\[*["']?{re.escape(name)}\b""", text, re.MULTILINE)
+    return text.count("\n", 0, found.start()) + 1 if found else 1
 
 
 def words(values: Iterable[str]) -> list[str]:

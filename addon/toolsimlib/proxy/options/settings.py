@@ -17,7 +17,6 @@ from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream, parse_url
 from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.options.combinations import useless
-from toolsimlib.proxy.options.option import PRESETS, preset_value
 from toolsimlib.proxy.options.policy import policy_fields
 from toolsimlib.proxy.options.reading import checked
 from toolsimlib.proxy.options.table import BUILTIN, OPTIONS
@@ -82,6 +81,10 @@ class Settings:
     bounds: Bounds = Bounds()
     store: Address | None = None
     mcp: Mcp = Mcp()
+    profiles: str = "auto"
+    """Which ones apply; ``profiles.with_profiles`` reads them."""
+    by_hand: frozenset[str] = frozenset()
+    """The options that were set by hand, by their short names."""
     drain_timeout: int = 0
     """Seconds that answers may take once the proxy is to end."""
     websocket: bool = True
@@ -105,7 +108,6 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
     for option in OPTIONS:
         try:
             value = checked(option, getattr(values, option.full_name))
-            value = preset_value(values.toolsim_preset, option, value) if values.toolsim_preset in PRESETS else value
             parsed[option.name] = _PARSERS[option.name](value) if option.name in _PARSERS else value
         except ValueError as problem:
             raise OptionsError(f"{option.full_name}: {problem}") from problem  # type: ignore[no-untyped-call]

@@ -12,7 +12,7 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.optmanager import OptManager
 
 from toolsimlib.proxy.options.edge import EDGE_OPTIONS
-from toolsimlib.proxy.options.option import PREFIX, PRESETS, Option, Value
+from toolsimlib.proxy.options.option import PREFIX, Option, Value
 from toolsimlib.proxy.options.predecessor import from_environment
 from toolsimlib.request.forms import FORMS
 
@@ -61,12 +61,14 @@ OPTIONS = (
         ("auto", "unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"),
     ),
     Option(
-        "preset",
-        "",
-        "Values of several options in one word; other values than their defaults win over it. strict-tags: the narrow "
-        "contract, for those who want nothing clever: toolsim_untagged=off (tags only), toolsim_history=record (with "
-        "ids), toolsim_manifest=schemas (JSON schemas) and toolsim_repair=off (nothing is repaired).",
-        tuple(PRESETS),
+        "profiles",
+        "auto",
+        "Settings for each model, from files that toolsim learn writes: of those whose pattern fits a request's model, "
+        "the most specific one counts, and nothing that is set by hand. auto: those of the user's folder "
+        "(~/.config/toolsim/profiles), then those that come with toolsim. off: none. strict-tags: the narrow contract, "
+        "for any model and for those who want nothing clever: toolsim_untagged=off (tags only), "
+        "toolsim_history=record (with ids), toolsim_manifest=schemas (JSON schemas) and toolsim_repair=off (nothing is "
+        "repaired). Any other value is a folder: those in it.",
     ),
     Option(
         "manifest",

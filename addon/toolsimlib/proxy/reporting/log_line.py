@@ -61,6 +61,8 @@ def _outcome(report: Report, status: int | None, problem: str, *, is_ours: bool)
         yield f"asked again {listed(report.asked_again)}"
     if report.rounds > 1:
         yield f"{report.rounds} rounds"
+    if report.profile:
+        yield f"profile {printable(report.profile, _MAX_NAME_CHARS)}"
     if report.round:
         yield f"round {report.round}"
     if report.tool_cutoff:

@@ -158,6 +158,7 @@ class Metrics:
             "Turns of the model in answers that may take several.",
             known=self._known(client=_APIS),
         )
+        self._profiles = Family("profiles_total", "Finished exchanges of models that have a profile, by profile.")
         self._hosted_calls = Family(
             "mcp_calls_total",
             "Calls of MCP tools that this proxy ran or refused, by what came of them.",
@@ -183,6 +184,8 @@ class Metrics:
             self._first_bytes.observe(client | model, first_byte)
         for name, count in Counter(report.calls).items():
             self._calls.add(client | model | self._tool(name), count)
+        if report.profile:
+            self._profiles.add({"profile": report.profile} | model)
         if report.rounds:
             self._rounds.add(client | model, report.rounds)
         for call in report.hosted_calls:
@@ -205,7 +208,8 @@ class Metrics:
         still_open = Family("exchanges_open", "Exchanges that are under way.", "gauge")
         still_open.add({}, in_flight)
         families: list[Family | Histogram] = [self._build, self._exchanges, self._durations, self._first_bytes]
-        families += [self._calls, self._rounds, self._hosted_calls, self._tokens, self._errors, self._cutoffs]
+        families += [self._calls, self._rounds, self._profiles, self._hosted_calls]
+        families += [self._tokens, self._errors, self._cutoffs]
         families += [*self._tallies.values(), still_open, *more]
         return "\n".join(line for family in families for line in family.lines()) + "\n"
 

@@ -60,6 +60,8 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
     yield from remedies(report)
     yield place
     yield " ".join(filter(None, (report.model, report.client)))
+    if report.profile:
+        yield f"profile {report.profile}"
     if words:
         yield f"“{words}”"
 
@@ -101,12 +103,14 @@ def headers(report: Report) -> dict[str, str]:
 def first_headers(report: Report) -> dict[str, str]:
     """Return the headers that are known before the answer, for streams too.
 
-    What other text after a call does, and the tools that the backend did not get, if there are any.
+    What other text after a call does, the profile, and the tools that the backend did not get, if there are any.
     """
     values = {"x-toolsim-stop-after-tools-mode": report.stop_after_tools_mode}
+    if report.profile:
+        values["x-toolsim-profile"] = loggable_name(report.profile)
     kinds = [loggable_name(note.removeprefix("tool:")) for note in report.dropped if note.startswith("tool:")]
     return values | ({"x-toolsim-left-out": ", ".join(dict.fromkeys(kinds[:MAX_NAMES]))} if kinds else {})
 
 
-HEADERS = tuple(headers(Report(tool_cutoff="any", dropped=["tool:any"])))
+HEADERS = tuple(headers(Report(profile="any", tool_cutoff="any", dropped=["tool:any"])))
 """The names of all headers that an answer may have."""

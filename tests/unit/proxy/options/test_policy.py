@@ -9,7 +9,9 @@ from toolsimlib.plan import Policy
 from unit.proxy.options.test_table import load
 
 # Options set them for every request alike; the others are constants, which only tests and recordings change.
-CONSTANTS = {"max_schema_bytes", "max_tools_bytes", "fix_empty_final_text", "may_look_up"}
+CONSTANTS = {
+    *("max_schema_bytes", "max_tools_bytes", "fix_empty_final_text", "may_look_up", "known_profiles", "profile"),
+}
 USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
 
 

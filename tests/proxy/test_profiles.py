@@ -1,0 +1,108 @@
+"""Profiles in a real mitmdump: the prompt that a model gets, and who says which profile that was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proxy.conftest import CALL
+from support.line import Line
+from support.mitmdump import Mitmdump
+from support.raw_backend import Answer, RawBackend, stream_of
+from support.wire import chat_whole
+
+PROFILE = """models = ["m"]
+[options]
+toolsim_manifest = "hermes"
+[learned]
+toolsim = "0.0.1"
+engine = "llama.cpp"
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """The user's folder of configuration, with a profile for the model m."""
+    (tmp_path / "toolsim" / "profiles").mkdir(parents=True)
+    (tmp_path / "toolsim" / "profiles" / "mine.toml").write_text(PROFILE)
+    return tmp_path
+
+
+async def whole(answer: Answer) -> None:
+    await answer.whole(chat_whole(CALL), Content_Type="application/json")
+
+
+def asked(backend: RawBackend) -> list[Any]:
+    return [json.loads(asked.body) for asked in backend.asked if asked.path.endswith("/chat/completions")]
+
+
+def prompt(backend: RawBackend) -> str:
+    return str(asked(backend)[-1]["messages"][0]["content"])
+
+
+@pytest.mark.slow
+def test_an_answer_says_which_profile_it_had(backend: RawBackend, own: Path, ask: Any) -> None:
+    """In its headers, the log and the metrics; other models and values that were set by hand go without."""
+    environment = {"XDG_CONFIG_HOME": str(own)}
+    with Mitmdump(backend.url, environment=environment, toolsim_log="text") as proxy, Line(proxy.url) as line:
+        backend.play(whole)
+        assert line.post("/v1/chat/completions", ask()).headers["x-toolsim-profile"] == "mine"
+        assert "<tools>" in prompt(backend)
+        backend.play(stream_of(CALL))
+        assert line.post("/v1/chat/completions", ask(stream=True)).headers["x-toolsim-profile"] == "mine"
+        proxy.wait_for("· profile mine ·", count=2)
+        backend.play(whole)
+        assert "x-toolsim-profile" not in line.post("/v1/chat/completions", ask(model="other")).headers
+        assert "<tools>" not in prompt(backend)
+        text = line.request("GET", "/toolsim/metrics").body.decode()
+        assert 'toolsim_profiles_total{profile="mine"} 2' in text
+        # Once, however often it is used.
+        assert proxy.log().count("the profile mine is used, but it was measured with toolsim 0.0.1") == 1
+    with (
+        Mitmdump(backend.url, environment=environment, toolsim_manifest="auto") as proxy,
+        Line(proxy.url) as line,
+    ):
+        backend.play(whole)
+        assert line.post("/v1/chat/completions", ask()).headers["x-toolsim-profile"] == "mine"
+        assert "<tools>" not in prompt(backend)
+
+
+@pytest.mark.slow
+def test_a_profile_may_ask_for_a_second_opinion(backend: RawBackend, own: Path, ask: Any) -> None:
+    """Which takes a further turn of this model, and of no other."""
+    folder = own / "toolsim" / "profiles"
+    (folder / "mine.toml").write_text('models = ["m"]\n[options]\ntoolsim_second_opinion = "on"\n')
+
+    async def discreet(answer: Answer) -> None:
+        """Call, refuse the call when asked about it, and answer in words without tools."""
+        turn = len(asked(backend))
+        await answer.whole(chat_whole((CALL, "no", "Hello!")[turn - 1]), Content_Type="application/json")
+
+    with Mitmdump(backend.url, toolsim_profiles=str(folder)) as proxy, Line(proxy.url) as line:
+        backend.play(discreet)
+        reply = line.post("/v1/chat/completions", ask())
+        message = json.loads(reply.body)["choices"][0]["message"]
+        assert (message["content"], message.get("tool_calls")) == ("Hello!", None)
+        assert reply.headers["x-toolsim-profile"] == "mine"
+        assert len(asked(backend)) == 3
+        backend.play(whole)
+        reply = line.post("/v1/chat/completions", ask(model="other"))
+        assert json.loads(reply.body)["choices"][0]["message"]["tool_calls"]
+        assert len(asked(backend)) == 1
+        text = line.request("GET", "/toolsim/metrics").body.decode()
+        assert 'toolsim_profiles_total{profile="mine"} 1' in text
+
+
+@pytest.mark.slow
+def test_a_broken_profile_stops_the_start(backend: RawBackend, own: Path) -> None:
+    """In one line with the file and the line; unless no profile is wanted."""
+    file = own / "toolsim" / "profiles" / "mine.toml"
+    file.write_text('models = ["m"]\n[options]\ntoolsim_manifest = "herms"\n')
+    environment = {"XDG_CONFIG_HOME": str(own)}
+    proxy = Mitmdump(backend.url, environment=environment)
+    assert proxy.exit_code() == 1
+    assert f"toolsim_profiles: {file}:3: toolsim_manifest: got 'herms'" in proxy.log()
+    with Mitmdump(backend.url, environment=environment, toolsim_profiles="off"):
+        pass

@@ -1,0 +1,160 @@
+"""Profiles: which one applies to a model, over what, and what a wrong file says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from mitmproxy.addonmanager import Loader
+from mitmproxy.exceptions import OptionsError
+from mitmproxy.options import Options
+from toolsimlib.plan import Policy, Profile, nearest_profile
+from toolsimlib.proxy.metadata import policy_as_dict
+from toolsimlib.proxy.mitmproxy12.deferred import set_by_hand
+from toolsimlib.proxy.options.profiles import doubts, read_profiles, with_profiles
+from toolsimlib.proxy.options.settings import Settings, parse
+from toolsimlib.proxy.options.table import OPTIONS, register
+from toolsimlib.version import __version__
+
+HERMES = 'models = ["qwen*"]\n\n[options]\ntoolsim_manifest = "hermes"\ntoolsim_second_opinion = "on"\n'
+
+
+def own(tmp_path: Path, **texts: str) -> dict[str, str]:
+    """Write the user's own profiles, and return the environment in which they are found."""
+    folder = tmp_path / "toolsim" / "profiles"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / f"{name}.toml").write_text(text)
+    return {"XDG_CONFIG_HOME": str(tmp_path)}
+
+
+def settings(environment: dict[str, str], *specs: str) -> Settings:
+    """Return the settings as the addon makes them of options that were set by hand."""
+    options = Options()
+    register(Loader(SimpleNamespace(options=options)), {})
+    options.set(*specs)
+    given = set_by_hand(options)
+    by_hand = frozenset(option.name for option in OPTIONS if option.full_name in given)
+    made = parse(options)
+    return with_profiles(
+        Settings(policy=made.policy, profiles=made.profiles, by_hand=by_hand),
+        environment,
+    )
+
+
+def changed(policy: Policy) -> set[str]:
+    plain = settings({"XDG_CONFIG_HOME": "/nowhere"}, "toolsim_profiles=off").policy
+    return {name for name in Policy.__dataclass_fields__ if getattr(policy, name) != getattr(plain, name)}
+
+
+def test_a_profile_lies_over_the_defaults(tmp_path: Path) -> None:
+    """For the models that it names, whatever their case, and for no other."""
+    policy = settings(own(tmp_path, small=HERMES)).policy
+    used = policy.for_model("Qwen2.5-0.5B")
+    assert (used.manifest, used.second_opinion, used.profile) == ("hermes", "on", "small")
+    assert changed(used) == {"manifest", "second_opinion", "profile"}
+    assert changed(policy.for_model("llama3")) == set()
+    assert used.for_model("llama3") == used, "it is laid over once"
+    assert policy.asks_again
+    assert not policy.for_model("llama3").asks_again
+    # A recording holds what was decided, not what could have been.
+    assert policy_as_dict(used).keys() - policy_as_dict(policy).keys() == {"manifest", "second_opinion", "profile"}
+
+
+@pytest.mark.parametrize("by_hand", ["toolsim_second_opinion=off", "toolsim_manifest=auto"])
+def test_what_is_set_by_hand_wins(tmp_path: Path, by_hand: str) -> None:
+    """Be it the default."""
+    name, _, value = by_hand.removeprefix("toolsim_").partition("=")
+    used = settings(own(tmp_path, small=HERMES), by_hand).policy.for_model("qwen")
+    assert getattr(used, name) == value
+    assert used.profile == "small"
+
+
+def test_the_most_specific_pattern_wins() -> None:
+    """By its literal characters; among equals the first, which is the user's."""
+    broad, near, same = (
+        Profile(name, models) for name, models in (("a", ("*", "qwen*")), ("b", ("*0.5b*",)), ("c", ("qwen2.5-*",)))
+    )
+    assert nearest_profile((broad, near, same), "qwen2.5-0.5b") == same
+    assert nearest_profile((broad, near), "qwen2.5-0.5b") in (broad, near)
+    assert nearest_profile((broad, Profile("d", ("QWEN*",))), "qwen") == broad
+    assert nearest_profile((near,), "qwen2.5-1.5b") is None
+    assert nearest_profile((), "qwen") is None
+
+
+def test_off_and_a_folder(tmp_path: Path) -> None:
+    """A folder's profiles alone count; off has none."""
+    environment = own(tmp_path, small=HERMES)
+    elsewhere = tmp_path / "mine"
+    elsewhere.mkdir()
+    (elsewhere / "other.toml").write_text('models = ["llama*"]\n')
+    assert read_profiles("off", environment) == ()
+    assert [profile.name for profile in read_profiles(str(elsewhere), environment)] == ["other"]
+    assert "small" in [profile.name for profile in read_profiles("auto", environment)]
+    with pytest.raises(OptionsError, match="toolsim_profiles: got 'strict', expected auto, off, strict-tags or a fold"):
+        settings(environment, "toolsim_profiles=strict")
+
+
+def test_strict_tags_is_the_narrow_contract() -> None:
+    """Tags only, records with ids, JSON schemas, nothing repaired; everything else stays, and so does what is set."""
+    strict = settings({}, "toolsim_profiles=strict-tags").policy.for_model("any")
+    assert (strict.untagged, strict.history, strict.manifest, strict.repair) == ("off", "record", "schemas", "off")
+    assert changed(strict) == {"untagged", "history", "manifest", "repair", "profile"}
+    chosen = settings({}, "toolsim_manifest=hermes", "toolsim_profiles=strict-tags").policy.for_model("any")
+    assert (chosen.manifest, chosen.repair) == ("hermes", "off")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("models = [", 1, "not TOML"),
+        ('models = ["a"]\n\nx = = 1\n', 3, "not TOML"),
+        ("models = []\n", 1, "models: got []"),
+        ('[options]\ntoolsim_manifest = "calls"\n', 1, "models: got None"),
+        ('models = ["a"]\nmodel = "a"\n', 2, "model: no part of a profile; did you mean models?"),
+        ('models = ["a"]\n[options]\ntoolsim_manifest = "herms"\n', 3, "did you mean hermes?"),
+        ('models = ["a"]\n[options]\ntoolsim_retry = 1\n', 3, "toolsim_retry: no option of a profile"),
+        ('models = ["a"]\n[options]\ntoolsim_api_key = "k"\n', 3, "toolsim_api_key: no option of a profile"),
+        ('models = ["a"]\n[options]\ntoolsim_second_opinion = true\n', 3, "got True, expected one of off, on"),
+        ('models = ["a"]\noptions = 1\n', 2, "options: got 1, expected a table"),
+        ('models = ["a"]\n[learned]\nengine = 1\n', 3, "engine: got 1, expected a text"),
+    ],
+)
+def test_a_broken_profile_says_where(tmp_path: Path, text: str, line: int, says: str) -> None:
+    """With its file and line, in one line."""
+    environment = own(tmp_path, bad=text)
+    with pytest.raises(OptionsError) as caught:
+        settings(environment)
+    message = str(caught.value)
+    assert message.startswith(f"toolsim_profiles: {tmp_path}/toolsim/profiles/bad.toml:{line}: ")
+    assert says in message
+    assert "\n" not in message
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """It stops the start too."""
+    (tmp_path / "folder.toml").mkdir()
+    with pytest.raises(ValueError, match=r"folder\.toml: Is a directory"):
+        read_profiles(str(tmp_path), {})
+    (tmp_path / "folder.toml").rmdir()
+    (tmp_path / "latin.toml").write_bytes(b'models = ["\xe4"]')
+    with pytest.raises(ValueError, match=r"latin\.toml:1: not TOML"):
+        read_profiles(str(tmp_path), {})
+
+
+def test_doubts() -> None:
+    """Another version, another engine; not an engine that nobody knows."""
+    profile = Profile("p", ("*",), engine="llama.cpp", toolsim=__version__)
+    assert doubts(profile, "llama.cpp") == doubts(profile, "unknown") == doubts(Profile("p", ("*",)), "vllm") == ""
+    assert doubts(profile, "ollama") == "it was measured with llama.cpp, not ollama"
+    old = Profile("p", ("*",), engine="llama.cpp", toolsim="0.0.1")
+    assert doubts(old, "ollama") == "it was measured with toolsim 0.0.1 and llama.cpp, not ollama"
+
+
+def test_those_that_come_with_toolsim_are_whole(tmp_path: Path) -> None:
+    """They can be read, and name models, engine and version."""
+    for profile in read_profiles("auto", {"XDG_CONFIG_HOME": str(tmp_path)}):
+        assert profile.engine
+        assert profile.toolsim
+        assert "*" not in profile.models
