@@ -21,8 +21,9 @@ from toolsimcli.main import parser
 from toolsimcli.usage import check_settings
 from toolsimeval import flags, suites
 from toolsimlib.plan import Policy
+from toolsimlib.proxy.options.gone import RENAMED
 from toolsimlib.proxy.options.predecessor import VARIABLES
-from toolsimlib.proxy.options.table import OPTIONS, Option
+from toolsimlib.proxy.options.table import OPTIONS, PREFIX, Option
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.response.rewrite import ResponseRewriter
@@ -149,7 +150,7 @@ def test_every_option_is_in_one_group() -> None:
 def test_every_option_is_documented() -> None:
     """The page of options is generated from them (python test_readme.py writes it); README names six."""
     assert OPTIONS_PAGE.read_text() == options_page()
-    known = {option.full_name for option in OPTIONS} | {"toolsim_replay"}
+    known = {option.full_name for option in OPTIONS} | {PREFIX + name for name in RENAMED} | {"toolsim_replay"}
     assert hasattr(pytest_plugin, "toolsim_replay")
     assert set(re.findall(r"\btoolsim_[a-z_]+[a-z]\b", TEXT)) <= known
     assert len(re.findall(r"^\| `toolsim_\w+` \|", README, re.MULTILINE)) == 6

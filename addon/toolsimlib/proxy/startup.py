@@ -16,6 +16,7 @@ value.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from types import SimpleNamespace
@@ -28,11 +29,13 @@ from mitmproxy.proxy.mode_specs import ProxyMode
 from toolsimlib.command_line import nearest
 from toolsimlib.proxy.builtin import check_together
 from toolsimlib.proxy.mitmproxy12 import deferred
-from toolsimlib.proxy.options.gone import GONE
+from toolsimlib.proxy.options.gone import GONE, RENAMED
 from toolsimlib.proxy.options.profiles import with_profiles
 from toolsimlib.proxy.options.reading import from_texts, from_yaml
 from toolsimlib.proxy.options.settings import parse
 from toolsimlib.proxy.options.table import OPTIONS, PREFIX, Option, Value
+
+logger = logging.getLogger(__name__)
 
 _OURS = re.compile(r"toolsim[\W_]*", re.IGNORECASE)
 _BY_NAME = {option.full_name: option for option in OPTIONS}
@@ -43,6 +46,9 @@ def take_problems(options: OptManager) -> list[str]:
 
     ``options``: mitmproxy's, with ours among them, at their defaults or, when the script is reloaded, at their values.
     """
+    for old, new in RENAMED.items():
+        if deferred.rename(options, PREFIX + old, PREFIX + new):
+            logger.warning("%s%s: this option is called %s%s now", PREFIX, old, PREFIX, new)
     current = {option.full_name: getattr(options, option.full_name) for option in OPTIONS}
     problems: dict[str, str] = {}
     given: dict[str, Value] = {}

@@ -39,6 +39,18 @@ def problems(*given: str, yaml: str = "", **known: Any) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("given", [["toolsim_preset=strict-tags"], ["toolsim_profiles=strict-tags", "toolsim_preset="]])
+def test_a_renamed_option_goes_on_working(given: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    """By the command line or a file; the log says what it is called now, and the present name wins."""
+    manager = mitmproxy_options.Options()
+    manager.set(*given, defer=True)
+    table.register(Loader(manager), {})  # type: ignore[arg-type]
+    assert startup.take_problems(manager) == []
+    manager.process_deferred()
+    assert manager.toolsim_profiles == "strict-tags"
+    assert "toolsim_preset: this option is called toolsim_profiles now" in caplog.text
+
+
 BACKENDS = "expected one of auto, responses, chat, messages, codex, local, scripted"
 
 

@@ -34,6 +34,14 @@ def drop(options: OptManager, name: str) -> None:
     del options.deferred[name]
 
 
+def rename(options: OptManager, name: str, new: str) -> bool:
+    """Apply what was put aside, if anything was, to another option, unless that one was given too."""
+    if name not in options.deferred:
+        return False
+    options.deferred.setdefault(new, options.deferred.pop(name))
+    return True
+
+
 def set_by_hand(options: OptManager) -> frozenset[str]:
     """Return the names of the options that somebody has set, be it to their default."""
     return frozenset(name for name, option in options.items() if option.value is not unset)  # type: ignore[no-untyped-call]

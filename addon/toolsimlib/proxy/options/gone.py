@@ -1,4 +1,4 @@
-"""Options of earlier versions that are gone: each stops the start with one line on what to write instead."""
+"""Options of earlier versions: one that is gone stops the start, with one line on what to write instead."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ _CONSTANT = "its value is fixed now"
 _PORT = "toolsim_backend takes any free port, and answers on the listener"
 _STORE = "it is a part of toolsim_store, as in toolsim_store=memory?{}"
 
+RENAMED: Mapping[str, str] = {"preset": "profiles"}
+"""Names that go on working, with the present ones."""
+
 GONE: Mapping[str, str] = {
-    "preset": "write toolsim_profiles=strict-tags",
     "use_tool": "write toolsim_untagged=no_use_tool instead of false",
     "fix_empty_final_disable_tools": "write toolsim_fix_empty_final=with_tools instead of false",
     "fix_empty_final_text": _CONSTANT,
