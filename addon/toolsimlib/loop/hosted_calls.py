@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,6 +49,10 @@ _OPERATOR = "The operator refused this call, or was not there to allow it. It wa
 _NOBODY = "This call needs a yes, which nobody can give here. It was not run."
 
 
+Watch = Callable[[Server, McpCall, Awaitable[Outcome]], Awaitable[Outcome]]
+"""Makes a call of a server's tool, which is awaited, and returns its outcome."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hosting:
     """The operator's settings for MCP servers, and who uses them. ``servers``: those of the file, by label.
@@ -69,6 +73,8 @@ class Hosting:
     """Where the operator decides instead of clients."""
     patience: float = 120.0
     """How many seconds the operator may take."""
+    watch: Watch | None = None
+    """Who sees each call that is made."""
 
     def is_asked(self, body: bytes) -> bool:
         """Return whether a request may concern MCP, judging by its bytes."""
@@ -355,8 +361,9 @@ class HostedCalls:
         if arguments is None:
             outcome = failed("The arguments are not a JSON object.")
         else:
-            limit = self._policy.max_tool_output_bytes
-            outcome = await self._hosting.pool.call(server, item.name, arguments, limit, self._asker)
+            hosting, limit = self._hosting, self._policy.max_tool_output_bytes
+            calling = hosting.pool.call(server, item.name, arguments, limit, self._asker)
+            outcome = await (calling if hosting.watch is None else hosting.watch(server, item, calling))
         self._note(outcome.code, f"{item.label}.{item.name}")
         return outcome
 

@@ -31,6 +31,7 @@ from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.net.http import status_codes
 
 from toolsimlib.errors import ApiError
+from toolsimlib.loop.hosted_calls import Hosting
 from toolsimlib.plan import ApiName, Plan, Policy
 from toolsimlib.proxy import head
 from toolsimlib.proxy.clocks import Clocks
@@ -72,6 +73,10 @@ class Feature:
     def planned(self, plan: Plan) -> Plan:
         """Return the plan of a request that has been rewritten."""
         return plan
+
+    def hosting(self, hosting: Hosting) -> Hosting:
+        """Return how calls of MCP tools are run, if the request may make any."""
+        return hosting
 
     def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
         """Follow up on a request whose job is done; ``done.rewritten`` is None if it passes unchanged."""
@@ -165,6 +170,13 @@ class Exchange:
         return bool(self.report.client)
 
     # -- the request --
+
+    def hosting(self, hosting: Hosting | None) -> Hosting | None:
+        """Return how its calls of MCP tools are run, None if it may make none."""
+        if hosting is not None:
+            for feature in self._features:
+                hosting = feature.hosting(hosting)
+        return hosting
 
     def request_job(self, flow: HTTPFlow, dialect: ApiName, policy: Policy) -> RequestJob | None:
         """Return the job of rewriting a request; None if it has already been answered, with an error."""

@@ -125,7 +125,7 @@ class Rewriting:
             return False
         remembered, bounds = exchange.find(Remembered), self.settings.bounds
         store = self._remembering.store_function(exchange) if remembered is not None else None
-        hosting = self._servers.hosting(self.settings.origins, flow, exchange.owner)
+        hosting = exchange.hosting(self._servers.hosting(self.settings.origins, flow, exchange.owner))
         handed_over = self._rounds.take(flow, api, policy, bounds, exchange.report, hosting, remembered, store)
         if handed_over is None:
             return False

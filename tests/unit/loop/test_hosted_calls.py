@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from toolsimlib.loop.runner import Job
 from toolsimlib.plan import ApiName, Policy
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import APIS
+from toolsimlib.wire.mcp_items import McpCall
 
 FREE, SHY = Server("free", ("x",), free=(EVERY,)), Server("shy", ("y",))
 TOOLS = [RemoteTool("read", schema={"type": "object"}), RemoteTool("drop", schema={"type": "object"})]
@@ -122,6 +123,25 @@ def test_a_call_is_run_and_answered(backend: ApiName) -> None:
     assert answer["usage"]["total_tokens"] == 14
     assert answer["tools"][0]["name"] == "add"
     assert len(answer["tools"]) == 2
+
+
+def test_calls_can_be_watched() -> None:
+    """Those that are made, each with its server, its item and its outcome; what is not made is not seen."""
+    seen: list[tuple[str, str, str, str]] = []
+
+    async def watch(server: Server, call: McpCall, calling: Awaitable[Outcome]) -> Outcome:
+        outcome = await calling
+        seen.append((server.label, call.name, call.id, outcome.code))
+        return outcome
+
+    made = block("free__read", a=1) + block("free__drop") + block("shy__read")
+    answer, *_ = play(made, "It is so.", client="chat", hosting={"watch": watch, "max_calls": 3})
+    assert answer["choices"][0]["message"]["content"] == "It is so."
+    assert [(label, name, code) for label, name, _, code in sorted(seen, key=lambda each: each[1])] == [
+        ("free", "drop", "SERVER_FAILED"),
+        ("free", "read", ""),
+    ]
+    assert len({call_id for _, _, call_id, _ in seen}) == 2
 
 
 def test_the_lists_come_first() -> None:

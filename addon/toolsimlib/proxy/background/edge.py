@@ -143,7 +143,7 @@ class BackgroundAnswers:
             remembered.partition, remembered.stored_as.id, value, references.previous, names
         )
         log = EventLog() if made.form.stream else None
-        hosting = self._servers.hosting(settings.origins, flow, exchange.owner)
+        hosting = exchange.hosting(self._servers.hosting(settings.origins, flow, exchange.owner))
         answer = self._rounds.in_background(flow, api, made.form, made.body, policy, settings.bounds, hosting)
         run = Run(answer, lease, writer, log, own, names, references.previous, references.conversation)
         run.publish(frames)
