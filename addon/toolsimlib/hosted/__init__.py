@@ -12,8 +12,8 @@ Servers are untrusted. What one sends is text for a model and for nobody else. I
 
 1. *What is contacted.* Commands come from the operator's file alone. A client names hosts of the operator's list, or
    servers of the file by their labels; redirects stay on the host.
-2. *What it is sent.* The arguments of its calls and its own headers or environment: no other header, none of the
-   proxy's keys, no part of the conversation. It cannot ask the model or the user anything.
+2. *What it is sent.* The arguments of its calls and its own headers or environment: no other header but the ids of a
+   trace, none of the proxy's keys, no part of the conversation. It cannot ask the model or the user anything.
 3. *What it may send.* The bytes of one message are bounded, and those between two requests; a server that sends more is
    cut off. Results are text of bounded size in the history, as JSON on one line.
 4. *How long it may take.* Each request has a timeout. A local server that exceeds it is killed with all of its

@@ -17,6 +17,7 @@ from typing import Any, override
 import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+from opentelemetry.propagate import inject
 
 from toolsimlib.hosted.servers import Server
 from toolsimlib.hosted.stdio import MAX_MESSAGE_BYTES, Flood, Meter
@@ -36,6 +37,8 @@ class Bounded(httpx2.AsyncBaseTransport):
             raise httpx2.ConnectError("the server points to another host")
         if request.method == "POST":
             self._meter.asked()
+            # The trace of whoever asks, if there is one; the package itself puts it into the message.
+            inject(request.headers)
         response = await self._inner.handle_async_request(request)
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
+from opentelemetry import trace
 from toolsimlib.hosted.stdio import MAX_BETWEEN_BYTES, MAX_MESSAGE_BYTES
 from toolsimlib.hosted.web import Bounded
 
@@ -19,9 +20,11 @@ class Answers(httpx2.AsyncBaseTransport):
     def __init__(self, pieces: int, **headers: str) -> None:
         self.pieces, self.headers = pieces, {name.replace("_", "-"): value for name, value in headers.items()}
         self.asked: list[str] = []
+        self.traced: list[str | None] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         self.asked.append(str(request.url))
+        self.traced.append(request.headers.get("traceparent"))
 
         class Stream(httpx2.AsyncByteStream):
             async def __aiter__(stream) -> AsyncIterator[bytes]:
@@ -73,3 +76,16 @@ async def test_no_other_place_is_asked(url: str) -> None:
         await read(answers, url)
     assert answers.asked == []
     assert await read(answers, "https://docs.example/other")
+
+
+async def test_a_trace_goes_on() -> None:
+    """Whoever asks within a span passes its ids on, and only then; a request that asks for nothing has none."""
+    span = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(1)))
+    answers = Answers(1)
+    await read(answers)
+    with trace.use_span(span):
+        await read(answers)
+        await read(answers, method="DELETE")
+    without, within, at_its_end = answers.traced
+    assert without is at_its_end is None
+    assert within == f"00-{1:032x}-{2:016x}-01"
