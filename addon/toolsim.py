@@ -5,6 +5,7 @@ line, which makes mitmproxy exit. The same goes for a Python that is too old.
 """
 
 import logging
+import os
 import sys
 from importlib.util import find_spec
 
@@ -27,6 +28,7 @@ def _addons() -> list[object]:
             if find_spec(package) is None:
                 raise ModuleNotFoundError(name=package)
         from toolsimlib.proxy.addon import ToolSim
+        from toolsimotel import start as traces
         from toolsimpages.commands import Inspect
         from toolsimrec.capture import Capture
         from toolsimrec.commands import Commands
@@ -36,8 +38,8 @@ def _addons() -> list[object]:
 
         logging.error("%s", missing(problem, sys.executable))
         return []
-    server_replay = ServerReplay()
-    return [server_replay, ToolSim(), Capture(), server_replay.handover, Commands(), Inspect()]
+    server_replay, tracing = ServerReplay(), traces.addons(os.environ)
+    return [server_replay, ToolSim(), Capture(), server_replay.handover, *tracing, Commands(), Inspect()]
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ PACKAGE = ADDON / "toolsimlib"
 # A guest may use those of the lines above its own.
 GUESTS = (
     ("toolsimbackends", "toolsimpages", "toolsimrec"),
-    ("toolsimcli",),
+    ("toolsimcli", "toolsimotel"),
     ("toolsimeval",),
 )
 STOREY = {guest: storey for storey, guests in enumerate(GUESTS) for guest in guests}
@@ -320,7 +320,8 @@ def test_a_planted_patch_is_found(line: str) -> None:
 
 # What a start of the proxy must not import: it is needed by an option, a command, or the first request that uses it.
 ON_DEMAND = (
-    *("jsonschema", "mcp", "redis", "referencing", "regex", "sqlite3", "tornado", "xml.etree", "toolsimeval"),
+    *("jsonschema", "mcp", "opentelemetry", "redis", "referencing", "regex", "sqlite3", "tornado", "xml.etree"),
+    *("toolsimeval", "toolsimotel.tracing"),
     *("toolsimlib.backends", "toolsimbackends", "toolsimcli", "toolsimlib.hosted.connection", "toolsimlib.loop.server"),
     *("toolsimpages.show_answer", "toolsimpages.show_request", "toolsimlib.schema.build"),
     *("toolsimlib.store.redis_server", "toolsimlib.store.sqlite", "toolsimrec.redact", "toolsimrec.replay"),

@@ -188,6 +188,7 @@ On Linux that includes children
 leak its secrets
     proxy/test_mcp.py::test_no_secret_is_left_anywhere
     unit/hosted/test_connection.py::test_secrets_are_in_no_message
+    unit/toolsimotel/test_conventions.py::test_calls
 **An approval** is for one call
     unit/hosted/test_approvals.py::test_what_was_asked_is_what_is_approved
     proxy/test_mcp.py::test_an_approval_is_for_one_call

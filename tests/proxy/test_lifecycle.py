@@ -23,7 +23,7 @@ def script(tmp_path: Path) -> Path:
     """A copy of the entry script that may be touched, beside links to the packages."""
     copy = tmp_path / "toolsim.py"
     shutil.copy(ADDON, copy)
-    for package in ("toolsimlib", "toolsimrec"):
+    for package in ("toolsimlib", "toolsimotel", "toolsimrec"):
         (tmp_path / package).symlink_to(ADDON.parent / package)
     return copy
 

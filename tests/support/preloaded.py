@@ -21,6 +21,7 @@ _IMPORTED = (
     "mitmproxy.tools.main",
     "regex",
     "toolsimlib.proxy.addon",
+    "toolsimotel.tracing",
     "toolsimpages.commands",
     "toolsimrec.capture",
     "toolsimrec.commands",

@@ -1,0 +1,59 @@
+"""The addon: attaches a ``Turn`` to each exchange that asks a model, and tells it what it cannot see by itself.
+
+Listed after ``ToolSim``, it gets each hook when the core is done with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from mitmproxy.http import HTTPFlow
+from toolsimlib.proxy.addon import ToolSim
+from toolsimlib.proxy.rounds import HandedOver, RoundFlow
+
+from toolsimotel.export import Export
+from toolsimotel.turn import Turn
+
+
+class Tracing:
+    """Watches the exchanges of the core."""
+
+    def __init__(self, export: Export) -> None:
+        self._export = export
+        self._open: set[Turn] = set()  # Those whose spans have not ended.
+
+    def requestheaders(self, flow: HTTPFlow) -> None:
+        """Begin the turn of a client, or a round of one."""
+        exchange = ToolSim.exchanges.of(flow)
+        if exchange is None or not flow.live or exchange.action == "input_tokens":
+            return
+        if exchange.is_turn or exchange.find(RoundFlow) is not None:
+            turn = Turn(self._export, self._open.discard, flow, exchange)
+            self._open.add(turn)
+            exchange.attach(turn)
+
+    def request(self, flow: HTTPFlow) -> None:
+        """Begin a turn of the model, unless nobody asks it now."""
+        exchange = ToolSim.exchanges.of(flow)
+        turn = exchange.find(Turn) if exchange is not None else None
+        if exchange is not None and turn is not None and flow.response is None and exchange.find(HandedOver) is None:
+            turn.ask(flow, exchange)
+
+    def toolsim_resend(self, flow: HTTPFlow) -> None:
+        """Begin it once more, without what its backend has refused."""
+        exchange = ToolSim.exchanges.of(flow)
+        if exchange is not None and (turn := exchange.find(Turn)) is not None:
+            turn.ask_again(flow, exchange)
+
+    def responseheaders(self, flow: HTTPFlow) -> None:
+        """Note the status of a backend's answer."""
+        exchange = ToolSim.exchanges.of(flow)
+        if exchange is not None and (turn := exchange.find(Turn)) is not None and flow.response is not None:
+            turn.answers(flow.response.status_code)
+
+    def done(self) -> Awaitable[None]:
+        """Send what has not been sent. Not async: a reload of the script calls it without waiting."""
+        for turn in self._open:
+            turn.end("proxy_stopped")
+        self._open.clear()
+        return self._export.end()

@@ -1,0 +1,347 @@
+"""Traces of a real mitmdump, sent to a stand-in for a collector: the tree, its parent, its ends, and what it lacks."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.line import Line
+from support.mcp_servers import OFFICIAL, over_http
+from support.mitmdump import MITMDUMP, ROOT, Mitmdump
+from support.otlp_receiver import OtlpReceiver, Received, tree
+from support.ports import free_port
+from support.text_backend import TextBackend, refuses, says
+
+pytestmark = pytest.mark.slow
+
+TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+TRACED = {"traceparent": f"00-{TRACE}-{CALLER}-01", "tracestate": "rojo=1"}
+KEY = "sk-own-key-of-the-client-0123456789"
+DAYS = {
+    "type": "object",
+    "properties": {"days": {"type": "integer"}},
+    "required": ["days"],
+    "additionalProperties": False,
+}
+GOOD = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
+BAD = GOOD.replace("3", '"three"')
+ADD = '<tool_call>{"name":"calc__add","arguments":{"a":1234,"b":1}}</tool_call>'
+HEADER = '<tool_call>{"name":"web__header","arguments":{"name":"traceparent"}}</tool_call>'
+QUESTION = "Is it raining in Atlantis?"
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[OtlpReceiver]:
+    with OtlpReceiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[TextBackend]:
+    with TextBackend(chunk_size=5) as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
+def remote() -> Iterator[str]:
+    with over_http() as url:
+        yield url
+
+
+@pytest.fixture(scope="module", params=["chat", "responses"])
+def proxy(
+    request: pytest.FixtureRequest,
+    backend: TextBackend,
+    collector: OtlpReceiver,
+    remote: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Mitmdump]:
+    never = {"require_approval": "never", "timeout": 15}
+    servers = {"calc": OFFICIAL | never, "web": {"url": remote} | never}
+    config = tmp_path_factory.mktemp("mcp") / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": servers}))
+    with Mitmdump(
+        backend.url,
+        toolsim_backend=request.param,
+        toolsim_retry=2,
+        toolsim_mcp_config=str(config),
+        environment=collector.environment,
+    ) as proxy:
+        yield proxy
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(collector: OtlpReceiver) -> Iterator[None]:
+    """Whatever a test does, nothing that anybody said is in its spans, nor any key."""
+    collector.forget()
+    yield
+    everything = b"".join(collector.bodies)
+    assert not [word for word in (b"Atlantis", b"sk-own", b"1234", b"three", b"1235") if word in everything]
+
+
+def ask(api: str, *, stream: bool, **more: Any) -> tuple[str, dict[str, Any]]:
+    """Return a path and a request with one strict tool."""
+    tool: dict[str, Any] = {"name": "forecast", "strict": True, "parameters": DAYS}
+    asked = {"model": "m", "stream": stream, "messages": [{"role": "user", "content": QUESTION}]}
+    match api:
+        case "chat":
+            counted = {"stream_options": {"include_usage": True}} if stream else {}
+            tools = [{"type": "function", "function": tool}]
+            return "/v1/chat/completions", asked | counted | {"tools": tools} | more
+        case "messages":
+            shaped = {"name": "forecast", "strict": True, "input_schema": DAYS}
+            return "/v1/messages", asked | {"max_tokens": 99, "tools": [shaped]} | more
+        case _:
+            del asked["messages"]
+            return "/v1/responses", asked | {"input": QUESTION, "tools": [{"type": "function", **tool}]} | more
+
+
+def names(spans: list[Received]) -> list[str]:
+    return [span.name for span in spans]
+
+
+def check(spans: list[Received], parent: str) -> None:
+    """One trace: the client's turn first, all others directly in it."""
+    assert {span.trace for span in spans} == {TRACE}
+    assert [span.parent for span in spans] == [parent] + [spans[0].id] * (len(spans) - 1)
+    assert all(span.began <= span.ended for span in spans)
+    assert {span.resource["service.name"] for span in spans} == {"toolsim"}
+    assert {span.kind for span in spans if span.name.startswith("chat")} <= {"CLIENT"}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("api", ["chat", "responses", "messages"])
+def test_a_turn_with_a_retry_and_two_mcp_calls(
+    api: str, stream: bool, proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver
+) -> None:
+    """The same tree for all APIs, streamed and whole; the trace reaches the backend, and both MCP servers."""
+    backend.play([says(BAD), says(ADD + HEADER), says(GOOD)])
+    path, body = ask(api, stream=stream)
+    with Line(proxy.url) as line:
+        reply = line.post(path, body, authorization=f"Bearer {KEY}", **TRACED)
+    assert reply.status == 200, reply.body
+    assert b"forecast" in reply.body
+    spans = collector.spans(6)
+    check(spans, CALLER)
+    turn, first, second, *calls, third = spans
+    assert turn.name == f"POST {path}"
+    assert names([first, second, third]) == ["chat m"] * 3
+    assert sorted(names(calls)) == ["execute_tool add", "execute_tool header"]
+    assert [span.attributes["toolsim.round"] for span in (first, second, third)] == [1, 2, 3]
+    assert first.attributes["toolsim.asked_again"] == ["SCHEMA_MISMATCH:forecast"]
+    assert "toolsim.asked_again" not in second.attributes
+    assert (turn.attributes["toolsim.rounds"], turn.attributes["toolsim.calls"]) == (3, ["forecast"])
+    assert not any(span.is_error for span in spans)
+    counted = [span.attributes.get("gen_ai.usage.output_tokens", 0) for span in (second, third)]
+    assert counted == [1, 1]
+    # The context of each request is that of its own span.
+    heard = [exchange.headers["traceparent"] for exchange in backend.exchanges]
+    assert heard == [f"00-{TRACE}-{span.id}-01" for span in (first, second, third)]
+    assert {exchange.headers["tracestate"] for exchange in backend.exchanges} == {"rojo=1"}
+    [to_server] = [call for call in calls if call.name == "execute_tool header"]
+    assert f"00-{TRACE}-{to_server.id}-01" in str(backend.exchanges[-1].transcript)
+
+
+def test_the_page_shows_a_tree_as_it_is(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
+    """But for numbers; and the attributes that its table names are there."""
+    backend.play([says(BAD), says(ADD + HEADER), says(GOOD)])
+    with Line(proxy.url) as line:
+        line.post(*ask("responses", stream=True), **TRACED)
+    spans = collector.spans(6)
+    page = (ROOT / "addon" / "docs" / "inspect.md").read_text()
+    [shown] = re.findall(r"<!-- trace -->\n```\n(.*?)\n```", page, re.DOTALL)
+    assert re.sub(r" *\d+", " N", shown) == re.sub(r" *\d+", " N", tree(spans))
+    rows = re.findall(r"^\| `(?:POST|chat|execute_tool) [^|]+\|[^|]+\|([^|]+)\|$", page, re.MULTILINE)
+    for row, of_row in zip(rows, (spans[:1], spans[1:3], spans[3:5]), strict=True):
+        named = [f"gen_ai{name}" if name[0] == "." else name for name in re.findall(r"`([a-z_.]+)`", row)]
+        found = {key for span in of_row for key in span.attributes}
+        assert set(named) <= found
+        assert {key for key in found - set(named) if key.startswith("gen_ai")} <= {
+            "gen_ai.operation.name",
+            *(key for key in found if key.startswith("gen_ai.usage")),
+        }
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_turn_of_its_own(stream: bool, backend: TextBackend, collector: OtlpReceiver) -> None:
+    """A request without a trace begins one; without tools it passes unread, and is a turn of the model all the same."""
+    backend.play([says("No.")])
+    with Mitmdump(backend.url, environment=collector.environment) as proxy, Line(proxy.url) as line:
+        path, body = ask("chat", stream=stream)
+        del body["tools"]
+        assert line.post(path, body).status == 200
+    assert "toolsim-" in backend.exchanges[0].headers["via"]
+    turn, chat = collector.spans(2)
+    assert (turn.parent, chat.parent) == ("", turn.id)
+    assert (turn.trace == chat.trace, len(turn.trace)) == (True, 32)
+
+
+def test_a_backend_that_dies(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
+    """In the middle of a stream: the head was a 200, and both spans are errors with the log's code."""
+    backend.play([says("It ", "is ", ending="eof")])
+    path, body = ask("chat", stream=True)
+    with Line(proxy.url) as line:
+        line.post(path, body, **TRACED)
+    turn, chat = collector.spans(2)
+    assert (turn.attributes["http.response.status_code"], turn.is_error, chat.is_error) == (200, True, True)
+    assert turn.attributes["error.type"] == chat.attributes["error.type"] == "backend_truncated"
+
+
+def test_a_backend_that_refuses(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
+    """Its status is the error of the model's turn; by the conventions for HTTP a 429 is none of the proxy's."""
+    backend.play([refuses(429, f"Slow down, {KEY}.")])
+    path, body = ask("responses", stream=False)
+    with Line(proxy.url) as line:
+        assert line.post(path, body, **TRACED).status == 429
+    turn, chat = collector.spans(2)
+    assert (turn.attributes["error.type"], turn.is_error) == ("429", False)
+    assert (chat.attributes["error.type"], chat.is_error) == ("429", True)
+
+
+def test_a_client_that_leaves(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
+    """The model is stopped, and what was under way ends as aborted."""
+    backend.play([says("Well, ", *["and "] * 500, pause=0.02)])
+    path, body = ask("responses", stream=True)
+    with Line(proxy.url) as line:
+        line.begin("POST", path, body, **TRACED).read1(10)
+    spans = collector.spans(2)
+    check(spans, CALLER)
+    assert [(span.attributes["error.type"], span.is_error) for span in spans] == [("aborted", True)] * 2
+
+
+def test_requests_of_a_websocket(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
+    """Each is a turn, in the trace of the upgrade; the connection itself is none."""
+    client = pytest.importorskip("websockets.sync.client", reason="needs the extra [clients]: run `make setup`")
+    backend.play([says(GOOD), says("It rains.")])
+    _, body = ask("responses", stream=True)
+    with client.connect(f"ws{proxy.url[4:]}/v1/responses", additional_headers=TRACED) as connection:
+        for _ in range(2):
+            connection.send(json.dumps({"type": "response.create", "store": False, **body}))
+            while json.loads(connection.recv(timeout=20))["type"] != "response.completed":
+                pass
+    spans = collector.spans(4)
+    assert names(spans) == ["POST /v1/responses", "chat m"] * 2
+    check(spans[:2], CALLER)
+    check(spans[2:], CALLER)
+    assert spans[0].attributes["network.protocol.name"] == "websocket"
+
+
+def test_a_request_that_is_sent_again(backend: TextBackend, collector: OtlpReceiver) -> None:
+    """A backend that refuses tools is asked a second time: each request is a turn of the model, under one client's."""
+    refusal = refuses(400, "This model does not support tools")
+    backend.play(lambda exchange: refusal if "tools" in exchange.body else says(GOOD))
+    with (
+        Mitmdump(backend.url, toolsim_backend="chat", toolsim_mode="auto", environment=collector.environment) as proxy,
+        Line(proxy.url) as line,
+    ):
+        path, body = ask("chat", stream=False)
+        tool = dict(body["tools"][0]["function"])
+        del tool["strict"]
+        reply = line.post(path, body | {"tools": [{"type": "function", "function": tool}]}, **TRACED)
+        assert reply.json()["choices"][0]["message"]["tool_calls"]
+        spans = collector.spans(len(backend.exchanges) + 1)
+    assert len(backend.exchanges) == 2, "the backend was not sent tools"
+    check(spans, CALLER)
+    _, refused, taken = spans
+    assert (refused.attributes["error.type"], refused.is_error, taken.is_error) == ("400", True, False)
+    heard = [exchange.headers["traceparent"] for exchange in backend.exchanges]
+    assert heard == [f"00-{TRACE}-{span.id}-01" for span in (refused, taken)]
+
+
+@pytest.mark.parametrize("drain", [0, 5])
+def test_the_end_of_the_proxy(drain: int, backend: TextBackend, collector: OtlpReceiver) -> None:
+    """What has not been sent is sent at SIGTERM; what is open then ends with the proxy, or with the drain before it."""
+    backend.play([says("Well, ", *["and "] * 10, pause=0.05), says("No.")])
+    later = collector.environment | {"OTEL_BSP_SCHEDULE_DELAY": "3600000"}
+    with (
+        Mitmdump(backend.url, toolsim_drain_timeout=drain, environment=later) as proxy,
+        Line(proxy.url) as line,
+    ):
+        path, body = ask("responses", stream=True)
+        line.begin("POST", path, body).read1(10)
+        assert collector.bodies == []
+        proxy.signal(signal.SIGTERM)
+        assert proxy.ended() == 0
+    turn, chat = collector.spans(2)
+    assert turn.is_error == chat.is_error == (not drain)
+    if not drain:
+        assert turn.attributes["error.type"] == "proxy_stopped"
+
+
+@pytest.mark.parametrize("way", ["nobody listens", "errors"])
+def test_a_collector_that_fails(way: str, backend: TextBackend, collector: OtlpReceiver) -> None:
+    """Turns are answered as ever, the log has one line about it, and the proxy ends in time."""
+    collector.status = 500
+    url = collector.url if way == "errors" else f"http://127.0.0.1:{free_port()}"
+    environment = collector.environment | {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+    try:
+        with Mitmdump(backend.url, environment=environment) as proxy, Line(proxy.url) as line:
+            backend.play([says(GOOD)] * 4)
+            for _ in range(2):
+                assert line.post(*ask("responses", stream=True)).status == 200
+            proxy.wait_for("traces cannot be exported")
+            for _ in range(2):
+                assert line.post(*ask("responses", stream=True)).status == 200
+    finally:
+        collector.status = 200
+    told = [line for line in proxy.log().splitlines() if "export" in line or "opentelemetry" in line]
+    assert len(told) == 1, told
+
+
+def test_content_only_if_asked_for(backend: TextBackend) -> None:
+    """With the conventions' own variable: what the model was shown and what it wrote, without keys."""
+    with OtlpReceiver() as receiver:
+        environment = receiver.environment | {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
+        with Mitmdump(backend.url, environment=environment) as proxy, Line(proxy.url) as line:
+            backend.play([says(f"The key is {KEY}. {GOOD}")])
+            path, body = ask("responses", stream=True)
+            line.post(path, body, authorization=f"Bearer {KEY}")
+            turn, chat = receiver.spans(2)
+        asked = json.loads(chat.attributes["gen_ai.input.messages"])
+        [said] = json.loads(chat.attributes["gen_ai.output.messages"])
+        assert QUESTION in str(asked)
+        assert "CLIENT TOOL CATALOG" in str(asked)
+        assert GOOD in said["parts"][0]["content"]
+        assert KEY.encode() not in b"".join(receiver.bodies)
+        assert not [name for name in turn.attributes if "message" in name]
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"OTEL_SDK_DISABLED": "true"},
+        {"OTEL_TRACES_EXPORTER": "none"},
+    ],
+)
+def test_nothing_is_loaded_unasked(environment: dict[str, str], tmp_path: Path) -> None:
+    """A proxy whose environment asks for no traces imports nothing of OpenTelemetry."""
+    script = tmp_path / "shows.py"
+    script.write_text(
+        "import sys\n"
+        "class Shows:\n"
+        "    def running(self):\n"
+        "        print('loaded:', sorted(name for name in sys.modules if 'otel' in name or 'telemetry' in name))\n"
+        "addons = [Shows()]\n"
+    )
+    asked = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"} | environment if environment else {}
+    with Mitmdump(
+        toolsim_backend="scripted", arguments=["-s", str(script)], command=MITMDUMP, environment=asked
+    ) as proxy:
+        found = proxy.wait_for(r"loaded: (\[.*\])")[1]
+    assert json.loads(found.replace("'", '"')) == ["toolsimotel", "toolsimotel.start"]
+
+
+def test_a_trace_in_the_console() -> None:
+    """Any exporter that is installed can be named, such as the SDK's own for looking."""
+    with (
+        Mitmdump(toolsim_backend="scripted", environment={"OTEL_TRACES_EXPORTER": "console"}) as proxy,
+        Line(proxy.url) as line,
+    ):
+        line.post("/v1/responses", {"model": "m", "input": "hi"})
+    assert '"name": "POST /v1/responses"' in proxy.log()
