@@ -5,7 +5,7 @@ Plain frozen values. ``Policy`` is the operator's, ``Plan`` one request's; both 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -169,6 +169,11 @@ class Policy:
             return replace(self, known_profiles=())
         return replace(self, **dict(found.fields), profile=found.name, known_profiles=())
 
+    def excludes(self, names: Collection[str]) -> bool:
+        """Return whether the operator's lists exclude a tool that has these names."""
+        is_unlisted = bool(self.tool_allowlist) and self.tool_allowlist.isdisjoint(names)
+        return is_unlisted or not self.tool_denylist.isdisjoint(names)
+
     @property
     def asks_again(self) -> bool:
         """Whether an answer may take several turns of the model."""
@@ -226,9 +231,11 @@ class Plan:
     """The names of those others."""
     listed: tuple[Tool, ...] = ()
     """Those that the catalogue shows, whatever the choice; none if it is not written."""
+    only_named: frozenset[str] = frozenset()
+    """The names of those that the catalogue shows by name alone (``request/names_first.py``)."""
     named: frozenset[str] = frozenset()
     """The names of those that the model may call and has to look up first; the tool that does it is then among
-    ``tools`` (``request/names_first.py``)."""
+    ``tools``."""
     any_strict: bool = False
     """Whether any declared tool is strict, on offer or not."""
     choice: ToolChoice = ToolChoice()
@@ -273,3 +280,13 @@ class Plan:
     def reads_untagged(self) -> bool:
         """Whether calls without our tag count: a backend that enforces calls writes them so, whatever is set."""
         return self.constraint is not None or self.policy.untagged != "off"
+
+    @property
+    def announces_early(self) -> bool:
+        """Whether calls may be announced before they are complete.
+
+        Not if something is decided once a call is complete: its XML beside it, dropping a duplicate.
+        """
+        policy = self.policy
+        changes = policy.output_mode != "openai-json" or policy.tool_block_dedup
+        return self.stream and policy.stream_arguments == "incremental" and not changes

@@ -33,8 +33,7 @@ LEFT_OUT = "TOOL_LEFT_OUT"
 
 def excludes_any(body: Mapping[str, Any], policy: Policy) -> bool:
     """Return whether the operator's lists exclude one of the tools of a request that has no others."""
-    has_lists = bool(policy.tool_allowlist or policy.tool_denylist)
-    return has_lists and any(_is_excluded(tool, policy) for tool in mappings(body.get("tools")))
+    return any(_is_excluded(tool, policy) for tool in mappings(body.get("tools")))
 
 
 def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy, report: Report) -> ClientRequest:
@@ -69,8 +68,7 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
 
 
 def _is_excluded(tool: Hosted, policy: Policy) -> bool:
-    names = {string(tool.get("type")), string(tool.get("server_label"))}
-    return bool(names & policy.tool_denylist) or bool(policy.tool_allowlist and not names & policy.tool_allowlist)
+    return policy.excludes((string(tool.get("type")), string(tool.get("server_label"))))
 
 
 def _no_form(tools: tuple[Hosted, ...], client: ApiName, backend: ApiName) -> BadRequest:

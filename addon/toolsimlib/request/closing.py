@@ -24,7 +24,6 @@ from typing import NamedTuple
 from toolsimlib.conversation import Call, CallOutput, Item, Message, Text
 from toolsimlib.plan import FIND_TOOLS, Plan, Tool, ToolChoice
 from toolsimlib.request.manifest import further_entries
-from toolsimlib.request.names_first import only_named
 from toolsimlib.request.transforms import tools_shown
 
 _NO_CALL = "You may call no tool in this answer: answer in words."
@@ -80,10 +79,11 @@ class _Lines:
     """The lines of one conversation's prompts, from the first to the last."""
 
     def __init__(self, plan: Plan) -> None:
-        policy = plan.policy
         self._plan = plan
-        named = only_named(plan.listed, policy)
-        self._named = {tool.name: tool for tool in tools_shown(plan.listed, policy.transforms) if tool.name in named}
+        self._named: dict[str, Tool] = {}  # Those whose entries the catalogue lacks, and that were not shown yet.
+        if plan.only_named:
+            shown = tools_shown(plan.listed, plan.policy.transforms)
+            self._named = {tool.name: tool for tool in shown if tool.name in plan.only_named}
 
     def of_history(self, items: Sequence[Item]) -> list[str]:
         """Return what follows from the items since the last prompt."""

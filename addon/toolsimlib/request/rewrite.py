@@ -52,13 +52,13 @@ from toolsimlib.request.engine import engine_fields, settle
 from toolsimlib.request.fields import with_fields
 from toolsimlib.request.manifest import manifest
 from toolsimlib.request.names_first import FINDER, only_named
-from toolsimlib.request.strict_tools import InvalidSchema, check_strict
+from toolsimlib.request.strict_tools import check_strict
 from toolsimlib.request.transcript import flatten, is_longer, output_text, place
 from toolsimlib.request.transforms import native_body, outputs_shown, tools_shown
 from toolsimlib.wire.dialect import APIS, Api
 from toolsimlib.wire.json_codec import dump, read_body
 from toolsimlib.wire.json_fields import string
-from toolsimlib.wire.tools import offered_natively, schema_param
+from toolsimlib.wire.tools import offered_natively
 
 # If the backend holds the history, numbers start anywhere in this range: see first_number.
 _STORED_START = 1_000
@@ -115,7 +115,7 @@ def rewrite_request(
     document = client.spelt_out(asked)
     is_changed = document is not asked
     must_rewrite = is_round or is_action or is_changed or stored_as is not None
-    if backend is client and not must_rewrite and not _is_ours(client, document, policy):
+    if backend is client and not must_rewrite and not (client.uses_tools(document) or excludes_any(document, policy)):
         return None
     report.client = client.name
     report.backend = backend.name
@@ -126,9 +126,7 @@ def rewrite_request(
         if stored_as is not None:
             request = as_stored(request, stored_as)
             is_changed = True
-        choice = _choice(request, policy)
-        if choice is not request.choice:
-            request = replace(request, choice=choice)
+        request = replace(request, choice=_choice(request, policy))
         policy, attempts = settle(policy, request, backend, refused)
         if request.hosted:
             declared = request
@@ -190,37 +188,37 @@ def plan(
 ) -> Plan:
     """Decide what the answer needs to know about its request. Raises BadRequest for tools that cannot be offered."""
     client = request.client or request.dialect
-    choice = _choice(request, policy)
+    choice = request.choice
     any_strict = any(tool.strict for tool in request.tools)
     if any_strict:
-        _check_schemas(request, policy)
+        check_strict(request, policy.max_schema_bytes)
     offered = tools_on_offer(request, policy)
     if choice.mode == "required" and not offered:
         message = "'tool_choice' demands a call, but none of the tools that it allows is offered here."
         raise BadRequest(message, "function_call" if request.form.legacy_functions else "tool_choice", "invalid_value")
-    offered_names = [tool.name for tool in offered]
-    native = policy.mode == "native" and backend.name == request.dialect
-    listed: tuple[Tool, ...] = ()
-    named = frozenset[str]()
-    if not native:
-        listed = _listed(request, offered, policy)
+    names = [tool.name for tool in offered]
+    is_native = policy.mode == "native" and backend.name == request.dialect
+    listed = () if is_native else _listed(request, offered, policy)
+    shortened = named = frozenset[str]()
+    if policy.catalog_budget and not is_native:
+        shortened = only_named(listed, policy)
         # Alone they may fit the budget, and are then shown as soon as only they may be called.
         if policy.may_look_up and only_named(offered, policy):
-            named = only_named(listed, policy).intersection(offered_names).difference(_called(request))
+            named = shortened.intersection(names).difference(_called(request))
     one_call = not (request.parallel and policy.parallel_tool_calls)
-    enforces_one = one_call or request.form.legacy_functions
-    untagged = policy.untagged != "off" and request.answer_format is None
     stops = policy.stop_after_tools
     ends_turns = stops == "on" or (stops == "auto" and not APIS[client].text_follows_calls)
     report.mode = policy.output_mode
     report.stop_after_tools_mode = policy.stop_after_tools_mode if ends_turns else "off"
-    report.tools.extend(offered_names)
+    report.tools.extend(names)
     if named:
         # First, since the example in a form is of the first tool.
         offered = (FINDER, *offered)
     enforced: Mapping[str, Any] | None = None
     fields = engine_fields(policy.engine, request.form.model)
     if offered and policy.constrain != "off":
+        enforces_one = one_call or request.form.legacy_functions
+        untagged = policy.untagged != "off" and request.answer_format is None
         enforced = constraint(offered, choice, policy=policy, one_call=enforces_one)
         fields |= grammar_fields(offered, choice, policy=policy, one_call=enforces_one, untagged=untagged)
     return Plan(
@@ -228,8 +226,9 @@ def plan(
         backend=backend.name,
         form=request.form,
         tools=offered,
-        masked=frozenset(tool.name for tool in request.tools).difference(offered_names),
+        masked=frozenset(tool.name for tool in request.tools).difference(names),
         listed=listed,
+        only_named=shortened,
         named=named,
         any_strict=any_strict,
         choice=choice,
@@ -245,15 +244,6 @@ def plan(
         after_outputs=is_after_outputs(request),
         outputs=quotable(request, policy) if offered else Outputs(),
     )
-
-
-def _check_schemas(request: ClientRequest, policy: Policy) -> None:
-    try:
-        check_strict(request.tools, policy.max_schema_bytes)
-    except InvalidSchema as invalid:
-        message = f"Invalid schema for function '{invalid.tool.wire_name}': {invalid}"
-        param = schema_param(request, invalid.tool.name)
-        raise BadRequest(message, param, "invalid_function_parameters") from invalid
 
 
 def quotable(request: ClientRequest, policy: Policy) -> Outputs:
@@ -349,9 +339,7 @@ def tools_on_offer(request: ClientRequest, policy: Policy) -> tuple[Tool, ...]:
 
 def _allowed(request: ClientRequest, policy: Policy) -> tuple[Tool, ...]:
     """Return the client's tools without those that the operator masks."""
-    if not policy.tool_allowlist and not policy.tool_denylist:
-        return request.tools
-    return tuple(tool for tool in request.tools if _is_allowed(tool, policy))
+    return tuple(tool for tool in request.tools if not policy.excludes((tool.name, tool.wire_name)))
 
 
 def _listed(request: ClientRequest, offered: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
@@ -389,25 +377,18 @@ def is_after_outputs(request: ClientRequest) -> bool:
     return bool(request.items) and isinstance(request.items[-1], CallOutput)
 
 
-def _is_allowed(tool: Tool, policy: Policy) -> bool:
-    names = {tool.name, tool.wire_name}
-    is_listed = not policy.tool_allowlist or bool(names & policy.tool_allowlist)
-    return is_listed and not names & policy.tool_denylist
-
-
 def catalogue_of(plan: Plan) -> str:
     """Return the catalogue of the tools, and the rules for calling them."""
     policy = plan.policy
-    named = only_named(plan.listed, policy)
     # First, since the example in a form is of the first tool.
-    tools = (FINDER, *plan.listed) if named else plan.listed
+    tools = (FINDER, *plan.listed) if plan.only_named else plan.listed
     return manifest(
         tools_shown(tools, policy.transforms) if policy.transforms else tools,
         sentinel=policy.sentinel,
         one_call=plan.one_call,
         answer_format=plan.answer_format,
         form=policy.manifest,
-        named=named,
+        named=plan.only_named,
     )
 
 
@@ -435,7 +416,3 @@ def _translated_path(path: str, client: Api, backend: Api) -> str:
     # Claude Code's, which means nothing to a backend of another API.
     query = "&".join(part for part in query.split("&") if part != "beta=true")
     return f"{plain}{backend.ending}{mark if query else ''}{query}"
-
-
-def _is_ours(client: Api, document: Mapping[str, Any], policy: Policy) -> bool:
-    return client.uses_tools(document) or excludes_any(document, policy)

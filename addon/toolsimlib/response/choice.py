@@ -48,7 +48,6 @@ from toolsimlib.response.pieces import (
     Piece,
     joined,
 )
-from toolsimlib.response.preview import announces_early
 from toolsimlib.response.quotation import block_limit, tagged_calls
 from toolsimlib.response.same_call import ONE_CALL
 from toolsimlib.response.speech import EMPTY_LINE, Speech
@@ -354,7 +353,7 @@ def parser_for(plan: Plan, judge: Judge) -> Parser | None:
     if not plan.tools:
         return None
     limit = block_limit(plan)
-    tagged = tagged_calls(plan, fragments=announces_early(plan), count_lost=judge.count_lost)
+    tagged = tagged_calls(plan, fragments=plan.announces_early, count_lost=judge.count_lost)
     parser: Parser = tagged
     if plan.reads_untagged:
         parser = Untagged(tagged, judge, limit=limit, repair=plan.policy.repair == "safe")

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
 from toolsimlib.outputs import Outputs
-from toolsimlib.plan import Plan, Tool
+from toolsimlib.plan import Tool
 
 _HEADER = re.compile(r'\s*(?:\[\s*)?\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
 # Names are at most 128 characters long; a longer header holds something else, and so does longer whitespace before
@@ -137,16 +137,6 @@ class Preview:
     def _over(self) -> str:
         self._rest = ""
         return ""
-
-
-def announces_early(plan: Plan) -> bool:
-    """Return whether calls may be announced before they are complete.
-
-    Not if something is decided once a call is complete: its XML beside it, dropping a duplicate.
-    """
-    policy = plan.policy
-    changes = policy.output_mode != "openai-json" or policy.tool_block_dedup
-    return plan.stream and policy.stream_arguments == "incremental" and not changes
 
 
 def as_block(name: str, arguments: str) -> str:

@@ -29,7 +29,6 @@ from toolsimlib.plan import AnswerForm, Plan
 from toolsimlib.report import Report, entry
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.checker import BUDGET_SECONDS
-from toolsimlib.response.preview import announces_early
 from toolsimlib.response.retry import Retry
 from toolsimlib.response.retrying import RetryingAnswer
 from toolsimlib.wire.dialect import APIS, Api, Writer, written_error
@@ -72,7 +71,7 @@ class ModelTurn:
         self._report = report
         self._reader = APIS[plan.backend].reader()
         # A call that can be asked for again is held back until it is complete.
-        self._reader.streams_ahead = announces_early(plan) and not plan.asks
+        self._reader.streams_ahead = plan.announces_early and not plan.asks
         self._answer = answer_for(plan, report, seconds=check_seconds)
         is_stream = content_type.lower().startswith("text/event-stream")
         self._stream = RepeatReader(self._reader, max_event_bytes) if is_stream else None

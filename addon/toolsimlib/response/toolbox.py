@@ -49,7 +49,7 @@ class Toolbox:
         self._masked = plan.masked | policy.tool_denylist
         self._repairs = policy.repair == "safe"
         self._passes_unknown = policy.unknown_tool == "call" and UNKNOWN_TOOL not in plan.asks
-        self._allowed = policy.tool_allowlist
+        self._excludes = policy.excludes
         self._is_unlimited = plan.choice.mode != "none" and plan.choice.names is None
         self._spellings = [
             (spelling, tool.name)
@@ -113,7 +113,7 @@ class Toolbox:
     def excludes(self, names: Iterable[str]) -> bool:
         """Return whether the operator's lists exclude a tool that has these names."""
         names = set(names)
-        return bool(names & self._masked) or (bool(self._allowed) and not names & self._allowed)
+        return not names.isdisjoint(self._masked) or self._excludes(names)
 
     def _no_exact(self, spelled: str, names: tuple[str, ...]) -> Lookup:
         """Return what a name means that no tool on offer has. ``names``: all that the lists may know it by."""

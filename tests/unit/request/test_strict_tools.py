@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
+from toolsimlib.conversation import ClientRequest
+from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool
 from toolsimlib.request.forms import entries
-from toolsimlib.request.strict_tools import InvalidSchema, check_strict
+from toolsimlib.request.strict_tools import check_strict
 from toolsimlib.schema import MAX_SCHEMA_BYTES
 
 
@@ -39,17 +43,23 @@ def test_no_tool_is_taken_for_one_that_is_gone() -> None:
         gc.collect(0)
 
 
+def check(tools: Sequence[Tool], most: int = MAX_SCHEMA_BYTES) -> None:
+    declared = [{"type": "function", "name": tool.name} for tool in tools]
+    check_strict(ClientRequest("responses", {"tools": declared}, (), tools=tuple(tools)), most)
+
+
 def test_a_bad_schema_is_reported_each_time() -> None:
     """With the first tool that has it; tools that are not strict may have any schema."""
     good, bad = tools(1), tools(1, properties={"a": {"$ref": "#/gone"}})
+    bad = [replace(bad[0], name="bad", wire_name="bad")]
     for _ in range(2):
-        check_strict(good, MAX_SCHEMA_BYTES)
-        with pytest.raises(InvalidSchema, match="does not resolve") as raised:
-            check_strict([*good, *bad], MAX_SCHEMA_BYTES)
-        assert raised.value.tool is bad[0]
-    with pytest.raises(InvalidSchema, match="too large"):
-        check_strict(good, 5)
-    check_strict([Tool("f", "f", parameters=bad[0].parameters)], MAX_SCHEMA_BYTES)
+        check(good)
+        with pytest.raises(BadRequest, match=r"Invalid schema for function 'bad': .*does not resolve") as raised:
+            check([*good, *bad])
+        assert raised.value.error.param == "tools[1].parameters"
+    with pytest.raises(BadRequest, match="too large"):
+        check(good, 5)
+    check([Tool("f", "f", parameters=bad[0].parameters)])
 
 
 def test_the_patterns_of_strict_tools_count_together() -> None:
@@ -58,7 +68,7 @@ def test_the_patterns_of_strict_tools_count_together() -> None:
         named = [{"properties": {"a": {"pattern": f"^(?:{count}{at}{strict}){{600}}"}}} for at in range(count)]
         offered = [Tool(f"f{at}", "f", parameters=schema, strict=strict) for at, schema in enumerate(named)]
         if problem:
-            with pytest.raises(InvalidSchema, match="more than 25000 atoms"):
-                check_strict(offered, MAX_SCHEMA_BYTES)
+            with pytest.raises(BadRequest, match="more than 25000 atoms"):
+                check(offered)
         else:
-            check_strict(offered, MAX_SCHEMA_BYTES)
+            check(offered)
