@@ -34,7 +34,7 @@ from toolsimlib.plan import Policy, Tool
 from toolsimlib.report import Report, code_of, entry
 from toolsimlib.request.rewrite import tools_on_offer
 from toolsimlib.response.retry import SECOND_OPINION, Fault, Retry
-from toolsimlib.response.use_tool import use_tool_text
+from toolsimlib.response.written import use_tool_text
 from toolsimlib.wire.json_fields import mapping
 
 RULE = "You check whether a function fits a request. You answer with one word, yes or no."

@@ -16,7 +16,6 @@ passes a verdict: None means that the arguments cannot be read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +29,7 @@ from toolsimlib.response.written import (
     EXTRA_BRACE,
     Json,
     Written,
+    json_object,
     read_elements,
     read_value,
     trim,
@@ -180,8 +180,8 @@ def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arg
         if name in members:
             return None
         members[name] = value
-    text = ",".join(f"{json.dumps(name, ensure_ascii=False)}:{value.source}" for name, value in members.items())
-    return Arguments("{" + text + "}", {name: value.value for name, value in members.items()})
+    whole = json_object(members)
+    return Arguments(whole.source, whole.value)
 
 
 # XML

@@ -38,8 +38,8 @@ from toolsimlib.events import (
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report, entry
 from toolsimlib.response.preview import Preview, as_block
-from toolsimlib.response.use_tool import use_tool_text
 from toolsimlib.response.verdict import Call
+from toolsimlib.response.written import use_tool_text
 
 MAX_WAITING = 64
 """Calls that wait for an open one: they are emitted in one step, at 0.05 ms each."""

@@ -20,7 +20,7 @@ builds no values: the form is parsed once, when it is complete.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -34,10 +34,10 @@ from toolsimlib.response.call_syntax import (
 )
 from toolsimlib.response.gemma_braces import QUOTE, read_gemma
 from toolsimlib.response.named_json import read_braces
+from toolsimlib.response.one_object import unwrap
 from toolsimlib.response.pieces import end_of
 from toolsimlib.response.same_call import REPEATED_CALL, LoopDetector
 from toolsimlib.response.toolbox import Toolbox
-from toolsimlib.response.unwrap import unwrap
 from toolsimlib.response.written import Written, read_json
 
 UNTAGGED_FENCED = "UNTAGGED_FENCED"
@@ -79,6 +79,15 @@ _IN_ARRAY = [("]", _CALLS)]
 """The open brackets between the items of an outermost array that may hold calls."""
 _DEPTH_OF_KEYS: Mapping[Kind, int] = {"syntax": 1, "record": 1, "list": 2}
 """How many brackets are open where a "=" may stand."""
+_READERS: Mapping[Kind, Callable[[str], Sequence[Written | None]]] = {
+    "syntax": lambda text: [read_call(text)],
+    "record": lambda text: [read_record(text)],
+    "list": read_calls,
+    "strings": read_strings,
+    "braces": read_braces,
+    "gemma": read_gemma,
+}
+"""What reads the calls of a whole form; None for each that is not one."""
 
 
 class Form:
@@ -136,31 +145,19 @@ class Form:
     def calls(self) -> tuple[Sequence[Written | None], str]:
         """Return the calls of the complete form, None for each that is not one; and the code that names its kind."""
         text = "".join(self._text)
-        match self.kind:
-            case "json":
-                code = UNTAGGED_FENCED if self._fenced else UNTAGGED_BARE
-                if not self.is_loop:
-                    calls = read_json(text, closed=True, repair=self._repair)
-                    if not self._repair:
-                        return calls, code
-                    return [part for call in calls for part in unwrap(call, self._toolbox.parameters)], code
-                calls = read_json(f"{text[: self._loop.first_end]}]", closed=True, repair=True)
-                return [*calls[:-1], replace(calls[-1], codes=(*calls[-1].codes, REPEATED_CALL))], code
-            case "syntax" | "list" if self._repair and (plain := without_escapes(text)) != text:
-                calls = read_calls(plain)
-                return [replace(call, mends=(MARKDOWN_ESCAPES,)) for call in calls], UNTAGGED_CALL_SYNTAX
-            case "syntax":
-                return [read_call(text)], UNTAGGED_CALL_SYNTAX
-            case "strings":
-                return read_strings(text), UNTAGGED_CALL_SYNTAX
-            case "record":
-                return [read_record(text)], UNTAGGED_RECORD
-            case "list":
-                return read_calls(text), UNTAGGED_CALL_SYNTAX
-            case "braces":
-                return read_braces(text), UNTAGGED_CALL_SYNTAX
-            case "gemma":
-                return read_gemma(text), UNTAGGED_CALL_SYNTAX
+        if self.kind == "json":
+            return self._json_calls(text), UNTAGGED_FENCED if self._fenced else UNTAGGED_BARE
+        code = UNTAGGED_RECORD if self.kind == "record" else UNTAGGED_CALL_SYNTAX
+        if self.kind in ("syntax", "list") and self._repair and (plain := without_escapes(text)) != text:
+            return [replace(call, mends=(MARKDOWN_ESCAPES,)) for call in read_calls(plain)], code
+        return _READERS[self.kind](text), code
+
+    def _json_calls(self, text: str) -> Sequence[Written | None]:
+        if self.is_loop:
+            calls = read_json(f"{text[: self._loop.first_end]}]", closed=True, repair=True)
+            return [*calls[:-1], replace(calls[-1], codes=(*calls[-1].codes, REPEATED_CALL))]
+        calls = read_json(text, closed=True, repair=self._repair)
+        return [part for call in calls for part in unwrap(call, self._toolbox.parameters)] if self._repair else calls
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
         """Read from ``pos``. Return how far, and whether it is a form: None while that is undecided.

@@ -35,54 +35,54 @@ def read_gemma(body: str) -> list[Written]:
     """Read ``call:f{…}`` that is all of the body."""
     head = _HEAD.match(body)
     body = body.rstrip().removesuffix(_TURN_END)
-    got = _object(body, head.end(), 0) if head else None
+    got = _members(body, head.end(), 0) if head else None
     arguments = read_value(got[0]) if got and not body[got[1] :].strip() else None
     if head is None or arguments is None:
         return [Written(body, head[1] if head else None, broken=True)]
     return [Written(body, head[1], arguments=arguments)]
 
 
-def _object(text: str, at: int, depth: int) -> tuple[str, int] | None:
+def _members(text: str, at: int, depth: int) -> tuple[str, int] | None:
+    """Read the object or the array whose bracket is at ``at``; return it as JSON, and its end."""
+    opening = text[at]
+    closing = "}" if opening == "{" else "]"
     members: list[str] = []
     at = end_of(_SPACE, text, at + 1)
-    while not text.startswith("}", at):
-        key = _quoted(text, at)
-        if key is None and (bare := _KEY.match(text, at)) is not None:
-            key = (json.dumps(bare[0]), bare.end())
-        if key is None or not text.startswith(":", colon := end_of(_SPACE, text, key[1])):
-            return None
-        value = _value(text, end_of(_SPACE, text, colon + 1), depth + 1, _WORD)
+    while not text.startswith(closing, at):
+        key = ""
+        if opening == "{":
+            named = _key(text, at)
+            if named is None:
+                return None
+            key, at = named
+        value = _value(text, at, depth + 1, _WORD if key else _ITEM)
         if value is None:
             return None
-        members.append(f"{key[0]}:{value[0]}")
-        at = _behind_comma(text, value[1], "}")
-        if at < 0:
+        members.append(key + value[0])
+        at = end_of(_SPACE, text, value[1])
+        if text.startswith(",", at):
+            at = end_of(_SPACE, text, at + 1)
+        elif not text.startswith(closing, at):
             return None
-    return "{" + ",".join(members) + "}", at + 1
+    return f"{opening}{','.join(members)}{closing}", at + 1
 
 
-def _array(text: str, at: int, depth: int) -> tuple[str, int] | None:
-    items: list[str] = []
-    at = end_of(_SPACE, text, at + 1)
-    while not text.startswith("]", at):
-        value = _value(text, at, depth + 1, _ITEM)
-        if value is None:
-            return None
-        items.append(value[0])
-        at = _behind_comma(text, value[1], "]")
-        if at < 0:
-            return None
-    return "[" + ",".join(items) + "]", at + 1
+def _key(text: str, at: int) -> tuple[str, int] | None:
+    """Read a key and its colon; return them as JSON, and where the value begins."""
+    key = _quoted(text, at)
+    if key is None and (bare := _KEY.match(text, at)) is not None:
+        key = (json.dumps(bare[0]), bare.end())
+    if key is None:
+        return None
+    colon = end_of(_SPACE, text, key[1])
+    return (f"{key[0]}:", end_of(_SPACE, text, colon + 1)) if text.startswith(":", colon) else None
 
 
 def _value(text: str, at: int, depth: int, bare: re.Pattern[str]) -> tuple[str, int] | None:
     if depth > _MAX_DEPTH:
         return None
-    match text[at : at + 1]:
-        case "{":
-            return _object(text, at, depth)
-        case "[":
-            return _array(text, at, depth)
+    if text.startswith(("{", "["), at):
+        return _members(text, at, depth)
     if text.startswith((QUOTE, '"'), at):
         return _quoted(text, at)
     word = bare.match(text, at)
@@ -100,11 +100,3 @@ def _quoted(text: str, at: int) -> tuple[str, int] | None:
         return None if end == -1 else (json.dumps(inner, ensure_ascii=False), end + len(QUOTE))
     got = decode(text, at) if text.startswith('"', at) else None
     return None if got is None else (text[at : got[1]], got[1])
-
-
-def _behind_comma(text: str, at: int, closes: str) -> int:
-    """Return where the next member or the closing bracket stands, -1 if neither follows."""
-    at = end_of(_SPACE, text, at)
-    if text.startswith(",", at):
-        return end_of(_SPACE, text, at + 1)
-    return at if text.startswith(closes, at) else -1

@@ -41,8 +41,8 @@ from toolsimlib.response.answer_format import AnswerFormat
 from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
 from toolsimlib.response.call_forms import FOREIGN, read_form
 from toolsimlib.response.checker import BUDGET_SECONDS, SCHEMA_UNSETTLED, UNSETTLED, SchemaChecker
+from toolsimlib.response.one_object import REPEATED_KEYS, split_call
 from toolsimlib.response.pieces import Block, Oversize
-from toolsimlib.response.repeated import REPEATED_KEYS, split_call
 from toolsimlib.response.toolbox import Lookup, Toolbox
 from toolsimlib.response.verdict import (
     ARGUMENTS_TOO_LARGE,

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from toolsimlib.response.checker import SchemaChecker
 from toolsimlib.response.repair import mend
-from toolsimlib.response.written import Json, read_elements, read_value, trim, unescape
+from toolsimlib.response.written import Json, json_object, read_elements, read_value, trim, unescape
 from toolsimlib.schema import Validator
 
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null", "none": "null"}
@@ -45,9 +45,7 @@ class ElementTypes:
             if member is None:
                 return None
             members[name] = member
-        source = ",".join(f"{json.dumps(name, ensure_ascii=False)}:{member.source}" for name, member in members.items())
-        value = {name: member.value for name, member in members.items()}
-        return Json("{" + source + "}", value)
+        return json_object(members)
 
     def _property(self, texts: list[str], schema: Validator | None) -> Json | None:
         """Return the value of all elements of one name, None if they are several but no array."""

@@ -9,7 +9,7 @@ bare or in a code fence. In addition to tagged blocks, these count:
     bare  := form+ NEWLINE                     nothing else on its lines; "," or ";" may stand between forms
     form  := object | array | syntax | record | list | braces
     object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}];
-                                               and see unwrap
+                                               and see one_object
     syntax := name(…)                          see call_syntax; in a code fence also printed or assigned: see opening
     list  := [name(…), …] | ["name(…)", …]
     braces := name{…}                          what is left of some models' own forms: see opening

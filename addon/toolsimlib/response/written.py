@@ -20,7 +20,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
+from xml.sax.saxutils import escape as xml_escape
 
+from toolsimlib.plan import Tool
 from toolsimlib.response.pieces import end_of
 from toolsimlib.response.repair import CLOSERS, MISSING_BRACE, UNESCAPED_ARGUMENTS, mend, unescaped_arguments
 
@@ -86,6 +88,12 @@ class Written:
     mends: tuple[str, ...] = ()
     values: tuple[tuple[str | None, Json], ...] | None = None
     unknown: Mapping[str, Json] = field(default_factory=dict)
+
+
+def json_object(members: Mapping[str, Json]) -> Json:
+    """Return the object with these members, each in its own source."""
+    source = ",".join(f"{json.dumps(name, ensure_ascii=False)}:{member.source}" for name, member in members.items())
+    return Json(f"{{{source}}}", {name: member.value for name, member in members.items()})
 
 
 class _NotJson(ValueError):
@@ -373,3 +381,20 @@ def trim(text: str) -> str:
     """Strip one newline from each end of a value that stands on lines of its own; all other whitespace is content."""
     inner = text.removeprefix("\r").removeprefix("\n") if text.startswith(("\n", "\r\n")) else ""
     return inner[:-1].removesuffix("\r") if inner.endswith("\n") else text
+
+
+def use_tool_text(tool: Tool, arguments: str) -> str:
+    """Return one call as canonical ``<use_tool>`` text: values escaped, parameters in the schema's order.
+
+    Strings stand as they are, every other value as the JSON that the model wrote. ``arguments`` is the JSON text of an
+    object, or a custom tool's input, which becomes the one parameter ``input``.
+    """
+    members, _ = read_object(arguments.lstrip(), 0) or ({}, 0)
+    values = {name: of.value if isinstance(of.value, str) else of.source for name, of in members.items()}
+    if tool.kind == "custom":
+        values = {"input": arguments}
+    properties = (tool.parameters or {}).get("properties")
+    order = [name for name in properties if name in values] if isinstance(properties, dict) else []
+    lines = ["<use_tool>", f"  <name>{xml_escape(tool.name)}</name>"]
+    lines += [f"  <{name}>{xml_escape(values[name])}</{name}>" for name in dict.fromkeys([*order, *values])]
+    return "\n".join([*lines, "</use_tool>"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import tool
 from toolsimlib.plan import Tool
-from toolsimlib.response.use_tool import use_tool_text
+from toolsimlib.response.written import use_tool_text
 
 
 def test_canonical_text() -> None:

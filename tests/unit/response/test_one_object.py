@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.response.repeated import split_arguments, split_repeated
+from toolsimlib.response.one_object import split_arguments, split_repeated
 from toolsimlib.schema import compile_schema
 
 

@@ -1,32 +1,68 @@
-"""Collapsed calls: several calls that a model wrote as one object.
+"""What one JSON object may stand for beside the one call that it seems to be: calls in another shape, or several.
 
-    {"city": "Rome", "city": "Oslo"}                    two objects, one city each: REPEATED_KEYS
-    {"unit": "C", "city": "Rome", "city": "Oslo"}       a key that stands once is shared
-    {"city": "Rome", "city2": "Oslo"}                   the same, if the tool takes no ``city2``
-    {"city": ["Rome", "Oslo"]}                          the same, if the tool takes no list there: LISTED_VALUES
+Calls whose name or arguments are not where a call has them (``unwrap``):
 
-A JSON parser keeps the last of equal keys and silently drops the others. The schema must decide whether several calls
-are meant; the caller asks it. Values keep their source.
+    {"get_weather": {"city": "Bonn"}}               the name as a key; several of them are several calls: NAME_AS_KEY
+    {"name": "get_weather", "city": "Bonn"}         the arguments beside the name: FLAT_ARGUMENTS
+
+Other JSON may look like that too. So it must be the name of a tool on offer, with parameters that this tool declares
+and no others.
+
+Several calls that have collapsed into one (``split_call``):
+
+    {"city": "Rome", "city": "Oslo"}                two objects, one city each: REPEATED_KEYS
+    {"unit": "C", "city": "Rome", "city": "Oslo"}   a key that occurs once is shared
+    {"city": "Rome", "city2": "Oslo"}               the same, if the tool takes no ``city2``
+    {"city": ["Rome", "Oslo"]}                      the same, if the tool takes no list there: LISTED_VALUES
+
+A JSON parser keeps the last of equal keys and silently drops the others. In either case the schema must decide; the
+caller asks it. Values keep their source.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toolsimlib.response.written import Json, Written, read_items, read_json, read_pairs
+from toolsimlib.response.written import Json, Written, json_object, read_items, read_json, read_pairs
 from toolsimlib.schema.validator import Validator
 
+NAME_AS_KEY = "NAME_AS_KEY"
+FLAT_ARGUMENTS = "FLAT_ARGUMENTS"
 REPEATED_KEYS = "REPEATED_KEYS"
 LISTED_VALUES = "LISTED_VALUES"
+
+Parameters = Callable[[str], Collection[str] | None]
+"""Returns the names of the parameters of a tool on offer, None if there is no such tool."""
 
 _NUMBERED = re.compile(r"_?\d{1,2}\Z")
 
 _MAX_LENGTH = 4096
 """Calls that collapse into one are short; longer arguments are not parsed again for this."""
+
+
+def unwrap(call: Written, parameters: Parameters) -> list[Written]:
+    """Return the calls that one object stands for."""
+    inner = call.unknown
+    if call.broken or not inner or call.arguments is not None or call.aliased:
+        return [call]
+    if call.name is not None:
+        if not _declares(parameters(call.name), inner):
+            return [call]
+        return [replace(call, arguments=json_object(inner), codes=(*call.codes, FLAT_ARGUMENTS), unknown={})]
+    for key, value in inner.items():
+        if not isinstance(value.value, dict) or not _declares(parameters(key), value.value):
+            return [call]
+    codes = (*call.codes, NAME_AS_KEY)
+    return [replace(call, name=key, arguments=value, codes=codes, unknown={}) for key, value in inner.items()]
+
+
+def _declares(parameters: Collection[str] | None, keys: Iterable[str]) -> bool:
+    """Return whether there are keys, and all of them are parameters."""
+    return bool(keys) and parameters is not None and set(keys) <= set(parameters)
 
 
 @dataclass(frozen=True, slots=True)
