@@ -42,7 +42,7 @@ _WHITESPACE = re.compile(r"\s")
 
 
 class Shown:
-    """An object's schema as shown to a model, written in one walk; omits what neither slots nor notes can express.
+    """An object's schema as shown to a model; omits what neither slots nor notes can express.
 
     ``template``: the object with slots; ``notes``: a line ``  path: description`` for each described property, inner
     ones by their path. Objects and lists of objects have no slot to mark them as optional; their line does it.
@@ -51,19 +51,14 @@ class Shown:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.notes: list[str] = []
-        self.is_all = True
-        if "properties" in schema:
-            self.template = self._unnamed(schema, "", 0)
-        else:
-            self.template, self.is_all = "{}", _is_expressible(schema)
+        self.template = self._unnamed(schema, "", 0) if "properties" in schema else "{}"
+        self.is_all = _is_expressible(schema)
 
     # Each method returns a part of the template. ``prefix``: that of the paths of the schema's properties.
 
     def _unnamed(self, schema: Mapping[str, Any], prefix: str, depth: int) -> str:
         """Write the whole, or the items of a list. Their properties get notes even if they have no template."""
-        if _is_object(schema, depth):
-            return self._object(schema, prefix, depth)
-        if depth <= _MAX_DEPTH and isinstance(schema.get("properties"), dict):
+        if not _is_object(schema, depth) and depth <= _MAX_DEPTH and isinstance(schema.get("properties"), dict):
             self._object(schema, prefix, depth)
         return self._value(schema, prefix, depth, optional=False)
 
@@ -71,45 +66,24 @@ class Shown:
         if _is_object(schema, depth):
             return self._object(schema, prefix, depth)
         if _is_list_of_objects(schema, depth):
-            self.is_all = self.is_all and _is_expressible(schema, depth)
             return f"[{self._unnamed(schema['items'], f'{prefix[:-1]}[].', depth + 1)}, ...]"
-        return self._slot(schema, depth, optional=optional)
+        return _slot(schema, depth, optional=optional)
 
     def _object(self, schema: Mapping[str, Any], prefix: str, depth: int) -> str:
-        properties, needed = schema["properties"], schema.get("required")
-        if not isinstance(needed, list):
-            needed = []
-        if depth == _MAX_DEPTH and properties:
-            self.is_all = False
+        required = schema.get("required")
+        needed = required if isinstance(required, list) else []
         pairs = []
-        for name, inner in properties.items():
+        for name, inner in schema["properties"].items():
             optional = name not in needed
-            if not isinstance(inner, dict):
-                self.is_all = False
-                value = "<any, optional>" if optional else "<any>"
-            elif (
-                type(kind := inner.get("type")) is str
-                and kind != "array"
-                and len(inner) - ("description" in inner) == 1
-            ):
-                # Most properties have nothing else.
-                if kind not in _TYPES:
-                    self.is_all = False
-                if len(inner) > 1:
-                    self._note(prefix, name, inner)
-                value = f"<{kind}, optional>" if optional else f"<{kind}>"
-            elif ("properties" in inner and _is_object(inner, depth + 1)) or (
-                "items" in inner and _is_list_of_objects(inner, depth + 1)
-            ):
-                path = self._note(prefix, name, inner, optional=optional)
-                value = self._value(inner, f"{path}.", depth + 1, optional=optional)
+            shown = inner if isinstance(inner, dict) else {}
+            if _is_nested(shown, depth + 1):
+                path = self._note(prefix, name, shown, optional=optional)
+                value = self._value(shown, f"{path}.", depth + 1, optional=optional)
             else:
-                if "description" in inner:
-                    self._note(prefix, name, inner)
-                value = self._slot(inner, depth + 1, optional=optional)
+                if "description" in shown:
+                    self._note(prefix, name, shown)
+                value = _slot(shown, depth + 1, optional=optional)
             pairs.append(f"{encode_basestring(name)}: {value}")
-        if self.is_all:
-            self.is_all = _are_expressible_keywords(schema, depth, excluding="properties")
         return f"{{{', '.join(pairs)}}}"
 
     def _note(self, prefix: str, name: str, schema: Mapping[str, Any], *, optional: bool = False) -> str:
@@ -123,41 +97,30 @@ class Shown:
             self.notes.append(f"  {path}: {words}")
         return path
 
-    def _slot(self, schema: Mapping[str, Any], depth: int, *, optional: bool) -> str:
-        slot = slot_type(schema, depth)
-        if depth > _MAX_DEPTH:
-            self.is_all = False
-        for keyword, value in schema.items():
-            if keyword in _FREE or (keyword == "type" and type(value) is str and value in _TYPES):
-                continue
-            if keyword not in _NAMELESS and _is_constraint(keyword, value):
-                slot += f", {keyword} {_json(value)}"
-            elif self.is_all and not _is_expressible_keyword(keyword, value, depth):
-                self.is_all = False
-        return f"<{slot}, optional>" if optional else f"<{slot}>"
+
+def _slot(schema: Mapping[str, Any], depth: int, *, optional: bool) -> str:
+    slot = slot_type(schema, depth)
+    for keyword, value in schema.items():
+        if keyword not in _NAMELESS and _is_constraint(keyword, value):
+            slot += f", {keyword} {_json(value)}"
+    return f"<{slot}, optional>" if optional else f"<{slot}>"
 
 
 def _is_expressible(schema: object, depth: int = 0) -> bool:
     """Return whether slots and notes can express the whole schema."""
-    return isinstance(schema, dict) and depth <= _MAX_DEPTH and _are_expressible_keywords(schema, depth)
-
-
-def _are_expressible_keywords(schema: Mapping[str, Any], depth: int, *, excluding: str = "") -> bool:
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+        return False
     for keyword, value in schema.items():
-        if keyword in _FREE or keyword == excluding or (keyword == "additionalProperties" and isinstance(value, bool)):
-            continue
-        if keyword == "type" and type(value) is str and value in _TYPES:
-            continue
-        if not _is_expressible_keyword(keyword, value, depth):
+        if keyword not in _FREE and not _is_expressible_keyword(keyword, value, depth):
             return False
     return True
 
 
 def _is_expressible_keyword(keyword: str, value: Any, depth: int) -> bool:
     match keyword:
+        case "type" if type(value) is str:
+            return value in _TYPES
         case "type":
-            if type(value) is str:
-                return value in _TYPES
             types = value if isinstance(value, list) else [value]
             return bool(types) and all(isinstance(name, str) and name in _TYPES for name in types)
         case "additionalProperties":
@@ -195,6 +158,13 @@ def _is_item(schema: object, depth: int) -> bool:
 
 def _is_plain(schema: object) -> bool:
     return isinstance(schema, dict) and _SCALAR.issuperset(schema) and _is_expressible(schema)
+
+
+def _is_nested(schema: Mapping[str, Any], depth: int) -> bool:
+    """Return whether a template, and no slot, stands for a schema."""
+    if "properties" not in schema and "items" not in schema:
+        return False  # Most properties.
+    return _is_object(schema, depth) or _is_list_of_objects(schema, depth)
 
 
 def _is_object(schema: Mapping[str, Any], depth: int) -> bool:
