@@ -121,7 +121,7 @@ class ClientRequest:
     """The client's own: functions, custom tools, and kinds that it runs itself."""
     hosted: tuple[Mapping[str, Any], ...] = ()
     """The declarations of all other kinds, as sent."""
-    choice: ToolChoice = ToolChoice()
+    tool_choice: ToolChoice = ToolChoice()
     parallel: bool = True
     n: int = 1
     answer_format: Mapping[str, Any] | None = None

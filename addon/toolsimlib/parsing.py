@@ -104,7 +104,7 @@ class StreamParser:
     @property
     def done(self) -> bool:
         """Whether the answer is over, perhaps before its text: a model that still writes may be stopped."""
-        return self._answer.done
+        return self._answer.is_done
 
     def feed(self, text: str) -> list[Part]:
         """Take the next piece of the text; return what is certain now."""

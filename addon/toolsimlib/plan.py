@@ -238,7 +238,7 @@ class Plan:
     ``tools``."""
     any_strict: bool = False
     """Whether any declared tool is strict, on offer or not."""
-    choice: ToolChoice = ToolChoice()
+    tool_choice: ToolChoice = ToolChoice()
     one_call: bool = False
     stops_after_tools: bool = False
     """Whether the first other text after a call ends the turn."""

@@ -156,7 +156,7 @@ def _facts(
     if request is not None:
         yield "streamed" if request.form.stream else "whole"
     if client_request is not None and client_request.tools:
-        yield f"tool_choice {_choice(client_request.choice)}"
+        yield f"tool_choice {_choice(client_request.tool_choice)}"
         if not client_request.parallel:
             yield "one call at a time"
     elif request is not None and catalog is not None and (line := wanted(request.items)):

@@ -38,7 +38,7 @@ class Room:
 
 
 def _of_answers(*files: str, more: tuple[str, ...] = ()) -> Room:
-    names = ("sentinel", "call_forms", "arguments", "judge", "turn", "again", *more)
+    names = ("sentinel", "call_forms", "arguments", "judge", "choice", "retry", *more)
     tests = tuple(f"tests/unit/response/test_{name}.py" for name in names)
     return Room(tuple(f"response/{file}" for file in files), tests, "tests/unit/response")
 
@@ -49,8 +49,8 @@ ROOMS = {
     "sentinel": _of_answers("sentinel"),
     "arguments": _of_answers("arguments"),
     "judge": _of_answers("judge", "verdict"),
-    "turn": _of_answers("turn"),
-    "untagged": _of_answers("untagged", "prose", "cursor", more=("untagged", "prose", "cursor")),
+    "choice": _of_answers("choice"),
+    "untagged": _of_answers("untagged", "prose", more=("untagged", "prose", "cursor")),
     "calls": _of_answers("client_calls", more=("client_calls", "calls_that_arrive")),
     "repeats": Room(
         ("wire/repeats", "wire/early_arguments"),

@@ -277,7 +277,7 @@ def _read(api: Api, data: bytes) -> ClientRequest:
     if body is None:
         raise BadRequest("The request body is not a JSON object.")
     request = api.read(body)
-    if request.hosted and request.choice.mode != "none":
+    if request.hosted and request.tool_choice.mode != "none":
         kinds = ", ".join(dict.fromkeys(str(tool["type"])[:40] for tool in request.hosted))
         message = (
             f"This backend runs no tools itself, and got {kinds}: expected functions. With toolsim_mcp_hosts "

@@ -104,7 +104,7 @@ def wants_opinion(request: ClientRequest, policy: Policy) -> bool:
 def may_be_hosted(request: ClientRequest, policy: Policy, bounds: Bounds) -> bool:
     """Return whether MCP tools can be run for a request: it wants one answer and allows calls, and two rounds fit."""
     is_whole = request.n == 1 and request.body.get("background") is not True and not request.form.legacy_functions
-    may_call = request.choice.mode != "none" and policy.tool_use_mode != "disabled"
+    may_call = request.tool_choice.mode != "none" and policy.tool_use_mode != "disabled"
     return is_whole and may_call and bounds.rounds > 1
 
 

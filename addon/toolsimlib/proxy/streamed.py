@@ -70,7 +70,7 @@ class StreamedAnswer:
     @property
     def finished(self) -> bool:
         """Whether the client has all of it."""
-        return self._rewriter.done
+        return self._rewriter.is_done
 
     @property
     def final(self) -> Mapping[str, Any] | None:
@@ -140,7 +140,7 @@ class StreamedAnswer:
     def _chunk_of(self, frames: list[bytes]) -> list[bytes]:
         """Return one chunk for all frames; nothing if they end an answer that has to be stored."""
         if self.finished:
-            self.cut = self.cut or self._rewriter.cut
+            self.cut = self.cut or self._rewriter.is_cut
             if self.final is not None:
                 self.end += b"".join(frames)
                 return []

@@ -46,7 +46,7 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
     is_same = backend == client
     is_native = policy.mode == "native" and is_same
     passes = is_same and (is_native or policy.forward_hosted_tools or not request.tools)
-    forbidden = request.choice.mode == "none"
+    forbidden = request.tool_choice.mode == "none"
     if not passes and allowed and not request.tools and not forbidden:
         raise _no_form(allowed, client, backend)
     kept = allowed if passes else ()

@@ -104,7 +104,7 @@ class _Lines:
         # What the model cannot look up any more.
         said = [] if plan.named else self._entries([self._named[name] for name in offered if name in self._named])
         some = offered if len(offered) < len(plan.listed) else []
-        if plan.choice.mode == "required":
+        if plan.tool_choice.mode == "required":
             return [*said, self._demand(some)]
         return [*said, f"You may call no tool but {', '.join(some)} in this answer."] if some else said
 

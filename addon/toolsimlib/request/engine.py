@@ -136,7 +136,7 @@ def _constraint(
 ) -> Literal["off", "json_schema", "gbnf", "structural_tag"]:
     if engine == "unknown":
         return "off"
-    if request.choice.mode == "required":
+    if request.tool_choice.mode == "required":
         return "json_schema"
     if any(tool.strict for tool in request.tools):
         if engine == "llama.cpp":

@@ -126,7 +126,7 @@ def rewrite_request(
         if stored_as is not None:
             request = as_stored(request, stored_as)
             is_changed = True
-        request = replace(request, choice=_choice(request, policy))
+        request = replace(request, tool_choice=_choice(request, policy))
         policy, attempts = settle(policy, request, backend, refused)
         if request.hosted:
             declared = request
@@ -142,7 +142,7 @@ def rewrite_request(
             written = compose(request, planned, report, is_round=is_round)
         if request.form.compacts:
             # None was offered, but a model that calls one has written no summary.
-            planned = replace(planned, tools=request.tools, masked=frozenset(), choice=ToolChoice())
+            planned = replace(planned, tools=request.tools, masked=frozenset(), tool_choice=ToolChoice())
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.") from None
     if backend is not client:
@@ -188,7 +188,7 @@ def plan(
 ) -> Plan:
     """Decide what the answer needs to know about its request. Raises BadRequest for tools that cannot be offered."""
     client = request.client or request.dialect
-    choice = request.choice
+    choice = request.tool_choice
     any_strict = any(tool.strict for tool in request.tools)
     if any_strict:
         check_strict(request, policy.max_schema_bytes)
@@ -231,7 +231,7 @@ def plan(
         only_named=shortened,
         named=named,
         any_strict=any_strict,
-        choice=choice,
+        tool_choice=choice,
         one_call=one_call,
         stops_after_tools=ends_turns,
         choices=request.n,
@@ -367,9 +367,9 @@ def _choice(request: ClientRequest, policy: Policy) -> ToolChoice:
     if policy.tool_use_mode in ("disabled", "withheld"):
         return ToolChoice("none")
     # A model forced to call after each output would never answer.
-    if policy.tool_use_mode == "enforced" and request.choice.mode == "auto" and not is_after_outputs(request):
-        return replace(request.choice, mode="required")
-    return request.choice
+    if policy.tool_use_mode == "enforced" and request.tool_choice.mode == "auto" and not is_after_outputs(request):
+        return replace(request.tool_choice, mode="required")
+    return request.tool_choice
 
 
 def is_after_outputs(request: ClientRequest) -> bool:

@@ -185,7 +185,7 @@ class Draft:
     """The name in the open message."""
     pieces: list[Part | list[str]] = field(default_factory=list)
     """The parts of the open message. Texts are collected as lists, so that joining a long history takes linear time."""
-    after_record: bool = False
+    is_after_record: bool = False
     """Whether the open message ends with a record."""
 
     def message(self, message: Message) -> None:
@@ -199,7 +199,7 @@ class Draft:
                 # Only the first text is joined to what comes before: the others are separate parts.
                 self._text(part.text, "\n\n" if first else None)
             first = False
-        self.after_record = False
+        self.is_after_record = False
 
     def record(self, role: Role, line: str) -> None:
         """Add a record, which is one line of a message of ``role``."""
@@ -208,8 +208,8 @@ class Draft:
             # Most of a long history is calls and outputs in turn: each is a message of one text.
             self.role, self.name, self.pieces = role, None, [[line]]
         else:
-            self._text(line, "\n" if self.after_record else "\n\n")
-        self.after_record = True
+            self._text(line, "\n" if self.is_after_record else "\n\n")
+        self.is_after_record = True
 
     def parts(self, parts: Iterable[Part]) -> None:
         """Add parts to the message that is open."""
@@ -247,4 +247,4 @@ class Draft:
                 parts = tuple([Text("".join(part)) if isinstance(part, list) else part for part in self.pieces])
             self.done.append(Message(self.role, parts or (Text(""),), self.name))
         self.pieces = []
-        self.after_record = False
+        self.is_after_record = False

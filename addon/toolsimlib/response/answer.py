@@ -4,7 +4,7 @@ What the choices share is here: the numbers of the calls, which run across all c
 with its time budget; the usage, which comes once; and the end. The answer ends exactly once, by the first of
 
 1. the backend's own terminator (``Closed``): every choice ends, and what it held back is resolved;
-2. the early end of every choice that was asked for: the backend may be stopped (``cut``);
+2. the early end of every choice that was asked for: the backend may be stopped (``is_cut``);
 3. a failure: reported by the backend, found in its bytes, or a broken strict guarantee.
 
 If other text after a call would have ended the choice, a backend that fails after one has failed too late: the answer
@@ -71,18 +71,18 @@ class Answer:
         self._usage: Usage | None = None
         self._is_empty = True
         self.retry: Retry | None = None
-        self.done = False  # Whether the last event has been returned.
+        self.is_done = False  # Whether the last event has been returned.
 
     @property
-    def buffering(self) -> bool:
+    def is_buffering(self) -> bool:
         """Whether the client gets nothing because text is being held back."""
         holds_back = self._reasoned is not None and self._reasoned.holds_back
-        return not self.done and (holds_back or any(choice.buffering for choice in self._choices.values()))
+        return not self.is_done and (holds_back or any(choice.is_buffering for choice in self._choices.values()))
 
     @property
-    def cut(self) -> bool:
+    def is_cut(self) -> bool:
         """Whether the answer ended before the backend did, so that the backend should be stopped."""
-        return self.done and any(choice.cut for choice in self._choices.values())
+        return self.is_done and any(choice.is_cut for choice in self._choices.values())
 
     def feed(self, event: BackendEvent) -> list[ClientEvent]:
         """Take one event of the backend. After the end everything is ignored."""
@@ -96,13 +96,13 @@ class Answer:
         events = reasoned.take(event)
         if reasoned.is_over:
             self._reasoned = None
-            self._report.warnings += [IN_REASONING] * reasoned.found
+            self._report.warnings += [IN_REASONING] * reasoned.has_found
         for each in events:
             emitted += self._feed(each)
         return emitted
 
     def _feed(self, event: BackendEvent) -> list[ClientEvent]:
-        if self.done:
+        if self.is_done:
             return []
         match event:
             case TextDelta():
@@ -149,24 +149,28 @@ class Answer:
 
     def fail(self, error: ApiError) -> list[ClientEvent]:
         """End the answer as failed. Text that was held back comes first, since it would be lost otherwise."""
-        if self.done:
+        if self.is_done:
             return []
         if self._reasoned is not None:
             return self.feed(Failed(error))
         tail = [event for choice in self._choices.values() for event in choice.salvage()]
         code = error.code or error.type
-        if self._plan.stops_after_tools and self._choices and all(choice.called for choice in self._choices.values()):
+        if (
+            self._plan.stops_after_tools
+            and self._choices
+            and all(choice.has_called for choice in self._choices.values())
+        ):
             self._report.warnings.append(entry("FAILED_AFTER_CALLS", code))
             self._report.tool_cutoff = self._report.tool_cutoff or "backend failed after tools"
             return [*tail, self._end(dict.fromkeys(self._choices, "tool_calls"))]
-        self.done = True
+        self.is_done = True
         self._report.error = code
         self._report.truncated |= error.code == "backend_truncated"
         return [*tail, Failed(error)]
 
     def keep_alive(self) -> list[ClientEvent]:
         """Emit a keep-alive, if the client gets nothing because text is being held back."""
-        return [KeepAlive()] if self.buffering else []
+        return [KeepAlive()] if self.is_buffering else []
 
     def new_choice(self, index: int) -> Choice:
         """Return a choice that has taken nothing yet."""
@@ -183,12 +187,12 @@ class Answer:
         """Check whether a choice has failed, or whether all have ended early."""
         if events:
             self._is_empty = False
-        if not choice.over:
+        if not choice.is_over:
             return events
         if events and isinstance(events[-1], Failed):
-            self.done = True
+            self.is_done = True
             self._report.error = events[-1].error.code
-        elif len(self._choices) >= self._plan.choices and all(choice.cut for choice in self._choices.values()):
+        elif len(self._choices) >= self._plan.choices and all(choice.is_cut for choice in self._choices.values()):
             return [*events, self._end()]
         return events
 
@@ -206,7 +210,7 @@ class Answer:
         return [*events, self._end()]
 
     def _end(self, reasons: dict[int, EndReason] | None = None) -> Ended:
-        self.done = True
+        self.is_done = True
         if reasons is None:
             reasons = {index: choice.reason or "stop" for index, choice in self._choices.items()}
         self._warn_if_empty(set(reasons.values()))
@@ -216,7 +220,7 @@ class Answer:
 
     def _warn_if_empty(self, reasons: set[EndReason]) -> None:
         """Warn of an answer that looks like success but is empty, or lacks the call that it had to hold."""
-        if self._plan.choice.mode == "required" and "tool_calls" not in reasons:
+        if self._plan.tool_choice.mode == "required" and "tool_calls" not in reasons:
             self._report.warnings.append(NO_CALL)
         if self._is_empty and reasons <= {"stop"}:
             self._report.warnings.append(EMPTY_ANSWER)

@@ -83,14 +83,14 @@ class Choice:
         return f"{type(self).__name__}({self._speech}, {self._calls.made} calls, {self._parser})"
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether it takes nothing more."""
-        return self._speech.over
+        return self._speech.is_over
 
     @property
-    def cut(self) -> bool:
+    def is_cut(self) -> bool:
         """Whether it ended before the backend did."""
-        return self._speech.cut
+        return self._speech.is_cut
 
     @property
     def reason(self) -> FinishReason | Literal["tool_calls"] | None:
@@ -98,20 +98,20 @@ class Choice:
         return self._speech.reason
 
     @property
-    def called(self) -> bool:
+    def has_called(self) -> bool:
         """Whether there were calls, all of them whole."""
-        return self._calls.made > 0 and not self._calls.broken
+        return self._calls.made > 0 and not self._calls.has_broken
 
     @property
-    def broken(self) -> bool:
+    def has_broken(self) -> bool:
         """Whether an announced call ended incomplete."""
-        return self._calls.broken
+        return self._calls.has_broken
 
     @property
-    def buffering(self) -> bool:
+    def is_buffering(self) -> bool:
         """Whether the client gets nothing of what the backend sends: it is held back, or dropped as a tail."""
         holds_back = self._in_block or self._speech.is_held or self._calls.holds_back
-        return not self.over and holds_back
+        return not self.is_over and holds_back
 
     @property
     def _in_block(self) -> bool:
@@ -121,7 +121,7 @@ class Choice:
 
     def text(self, text: str) -> list[ClientEvent]:
         """Take a piece of the backend's text."""
-        if self.over:
+        if self.is_over:
             return []
         if self._parser is not None:
             self._take(self._parser.feed(text))
@@ -132,7 +132,7 @@ class Choice:
 
     def next_message(self) -> list[ClientEvent]:
         """Take the end of the backend's message, before the text of another one."""
-        if self.over:
+        if self.is_over:
             return []
         follows = self._speech.end_message()
         if self._parser is None:
@@ -149,11 +149,11 @@ class Choice:
         """Take what is neither text nor a call."""
         if isinstance(event, HostedProgress) and not event.key:
             # It says how an item goes on that the client has already: it interrupts nothing.
-            if not self.over:
+            if not self.is_over:
                 self._calls.emit(event)
             return self._calls.take()
         self._release_text()
-        if not self.over:
+        if not self.is_over:
             self._speech.item(event)
         return self._calls.take()
 
@@ -162,13 +162,13 @@ class Choice:
         self._release_text()
         if self._calls.is_open and not self._calls.is_arriving_as(call.key):
             self._after_call(broke=self._calls.postpone(call))  # Rule 2.
-        elif not self.over:
+        elif not self.is_over:
             self._structured(call)
         return self._calls.take()
 
     def arriving(self, delta: StructuredDelta) -> list[ClientEvent]:
         """Take a piece of a call that the backend is emitting as one; the whole call follows."""
-        if self.over:
+        if self.is_over:
             return []
         may_announce = delta.is_first and not self._in_block
         self._calls.arriving(delta, self._structured_calls.arriving(delta) if may_announce else None)
@@ -176,16 +176,16 @@ class Choice:
 
     def finish(self, reason: FinishReason) -> list[ClientEvent]:
         """End the choice, for the backend's own reason. What was held back is resolved now."""
-        if self.over:
+        if self.is_over:
             return []
         self._drain(reason)
-        if not self.over:
+        if not self.is_over:
             self._speech.end("tool_calls" if self._calls.made else reason)
         return self._calls.take()
 
     def salvage(self) -> list[ClientEvent]:
         """End the choice because the answer failed: what was held back is emitted, a second failure is not."""
-        if self.over:
+        if self.is_over:
             return []
         self._drain("length")
         self._speech.end(self.reason)
@@ -195,7 +195,7 @@ class Choice:
 
     def _take(self, pieces: Sequence[Piece | BrokenCall]) -> None:
         for piece in joined(pieces) if len(pieces) > 1 else pieces:
-            if self.over:
+            if self.is_over:
                 return
             match piece:
                 case str():
@@ -230,7 +230,7 @@ class Choice:
             for accepted in piece.calls:
                 self._judge.count_untagged(accepted)
                 outcomes.append(self.act(accepted.call))
-        if piece.ends and not self.over:
+        if piece.ends and not self.is_over:
             self._speech.end_early(ONE_CALL)
 
     def _reported(self, raw: str) -> AbstractContextManager[list[str]]:
@@ -271,7 +271,7 @@ class Choice:
     def _call(self, call: Call, structured: StructuredCall | None) -> str:
         """Emit a call, unless it is one too many or repeats another one."""
         passed_over = f"passed over {call.tool.name}"
-        if self.over:
+        if self.is_over:
             return passed_over
         outcome = self._calls.make(call, structured.key if structured else None)
         self._speech.called(made=outcome.made)
@@ -282,7 +282,7 @@ class Choice:
 
     def _reject(self, verdict: Rejected, structured: StructuredCall | None) -> str:
         """Emit the text of what is not a call."""
-        if verdict.raw and not self.over:
+        if verdict.raw and not self.is_over:
             if structured is not None:
                 self._say_in_words(verdict, structured)
             else:
@@ -302,7 +302,7 @@ class Choice:
 
     def _violate(self, verdict: Violation) -> str:
         """End the choice with an error, or with its words, since a strict guarantee cannot be kept."""
-        if self.over:
+        if self.is_over:
             return f"failure {verdict.reason}"
         if self._calls.is_spent:
             # Rule 4: a right call would not be emitted here either.
@@ -311,7 +311,7 @@ class Choice:
                 self._speech.end_early(end)
             return f"passed over {verdict.reason}"
         self._end_block()
-        if self.over:
+        if self.is_over:
             return f"failure {verdict.reason}"
         if self._plan.policy.strict_policy == "message":
             self._calls.emit(TextDelta(verdict.error.message, self._index))
@@ -332,7 +332,7 @@ class Choice:
 
     def _end_at_surplus(self) -> None:
         """End the turn at a block that has just begun, if it would be a call too many (rule 4)."""
-        if self._in_block and self._calls.is_spent and self._plan.stops_after_tools and not self.over:
+        if self._in_block and self._calls.is_spent and self._plan.stops_after_tools and not self.is_over:
             self._speech.end_early(self._calls.pass_over())
 
     def _end_block(self) -> None:
@@ -344,7 +344,7 @@ class Choice:
         if broke:
             self._speech.interrupt()
         for call in self._calls.take_postponed():
-            if not self.over:
+            if not self.is_over:
                 self._structured(call)
 
 

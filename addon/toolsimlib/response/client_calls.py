@@ -58,7 +58,7 @@ class Outcome:
 
 
 class ClientCalls:
-    """The calls of one choice, and all else that it emits. ``broken``: whether a call ended incomplete.
+    """The calls of one choice, and all else that it emits. ``has_broken``: whether a call ended incomplete.
 
     ``preview``: what is read of the open block, None if nothing is.
     """
@@ -75,7 +75,7 @@ class ClientCalls:
         self._open: Preview | None = None  # Of the announced call that has not ended.
         self._key: str | None = None  # The key of its pieces, None if it stands in a block.
         self.preview: Preview | None = None
-        self.broken = False
+        self.has_broken = False
 
     def emit(self, *events: ClientEvent) -> None:
         """Emit what does not belong to the open call."""
@@ -204,7 +204,7 @@ class ClientCalls:
         if self._open is None:
             return False
         self._open.give_up()  # If its block continues, it is not announced again.
-        self.broken = True
+        self.has_broken = True
         self._end("incomplete")
         return True
 

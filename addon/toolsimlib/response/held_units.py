@@ -31,7 +31,7 @@ class HeldUnits:
         return bool(self._raw)
 
     @property
-    def line_ended(self) -> bool:
+    def has_line_ended(self) -> bool:
         """Whether a line has ended behind the last form of the open unit."""
         return any("\n" in piece for piece in self._tail)
 

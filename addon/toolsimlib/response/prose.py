@@ -27,7 +27,7 @@ Place = Literal["info", "line", "start"]
 
 
 class Cursor:
-    """``text``: the current text; ``pos``: how far it has been read; ``final``: whether no more text follows.
+    """``text``: the current text; ``pos``: how far it has been read; ``is_final``: whether no more text follows.
 
     A reader continues until ``is_spent``. What it cannot decide yet, it reads again once more text has arrived.
     """
@@ -35,7 +35,7 @@ class Cursor:
     def __init__(self) -> None:
         self.text = ""
         self.pos = 0
-        self.final = False
+        self.is_final = False
         self._rest = ""
 
     @property
@@ -152,7 +152,7 @@ class Prose:
 
     def state_code(self, at: Cursor) -> int:
         """In a fence that holds no call."""
-        end, over = self._code.read(at.text, at.pos, final=at.final)
+        end, over = self._code.read(at.text, at.pos, final=at.is_final)
         if over:
             self._mark = ""
             self.state = self.state_line

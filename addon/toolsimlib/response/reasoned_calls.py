@@ -38,7 +38,7 @@ IN_REASONING = "CALL_IN_REASONING"
 class ReasonedCalls:
     """Takes the events of one choice, and returns those that stand for them; ``sentinel``: a new one for reasoning.
 
-    ``is_over``: the events no longer change, and need not be taken. ``found``: reasoning has become text.
+    ``is_over``: the events no longer change, and need not be taken. ``has_found``: reasoning has become text.
     """
 
     def __init__(self, sentinel: Quotation | Sentinel) -> None:
@@ -46,7 +46,7 @@ class ReasonedCalls:
         self._like = ReasoningDelta("")  # The latest piece of reasoning.
         self._held: list[str] = []  # Blocks, and whitespace behind them.
         self.is_over = False
-        self.found = False
+        self.has_found = False
 
     @property
     def holds_back(self) -> bool:
@@ -88,9 +88,9 @@ class ReasonedCalls:
         self.is_over = True
         events = self._reasoning(self._sentinel.finish(cut=cut))
         held = "".join(self._held)
-        self.found = bool(held) and not cut
+        self.has_found = bool(held) and not cut
         if held:
-            events.append(TextDelta(held, self._like.choice) if self.found else replace(self._like, text=held))
+            events.append(TextDelta(held, self._like.choice) if self.has_found else replace(self._like, text=held))
         return events
 
 

@@ -199,7 +199,7 @@ class FaultFinder:
 
     def missing(self, plan: Plan, finish: FinishReason) -> bool:
         """Return whether an answer without a call, which ended for the reason ``finish``, is a fault (rule 4)."""
-        if plan.choice.mode == "required" and NO_CALL in self._asks:
+        if plan.tool_choice.mode == "required" and NO_CALL in self._asks:
             self.fault = Fault(NO_CALL, "a call: this answer has to hold one", finish=finish)
         elif plan.after_outputs and self.is_silent and EMPTY_ANSWER in self._asks:
             self.fault = Fault(EMPTY_ANSWER, "an answer in words", finish=finish)

@@ -40,20 +40,20 @@ class RetryingChoice(Choice):
 
     def text(self, text: str) -> list[ClientEvent]:
         """Take a piece of the backend's text, which may be shown to the model."""
-        if not self.over:
+        if not self.is_over:
             self.faults.note(text)
         return super().text(text)
 
     def next_message(self) -> list[ClientEvent]:
         """Take the end of the backend's message, which is an empty line in the model's words too."""
-        if not self.over and not (self._parser is not None and self._parser.open_size):
+        if not self.is_over and not (self._parser is not None and self._parser.open_size):
             self.faults.note(EMPTY_LINE)
         return super().next_message()
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
         """Take what is neither text nor a call; an answer that has it is not empty."""
         emitted = super().other(event)
-        if not self.over:
+        if not self.is_over:
             self.faults.note_other(event)
         return emitted
 
@@ -87,7 +87,7 @@ class RetryingChoice(Choice):
     def _may_ask(self) -> bool:
         """Whether the model can be asked for another call: not beside an announced one, nor for one too many."""
         calls = self._calls
-        return not (self.over or calls.is_open or calls.broken or calls.is_spent)
+        return not (self.is_over or calls.is_open or calls.has_broken or calls.is_spent)
 
 
 class RetryingAnswer(Answer):
@@ -105,14 +105,14 @@ class RetryingAnswer(Answer):
 
     def fail(self, error: ApiError) -> list[ClientEvent]:
         """End the answer as failed, unless the model can be asked for what is missing of it."""
-        if self.done or self._reasoned is not None:
+        if self.is_done or self._reasoned is not None:
             return super().fail(error)
         return self._ask([]) or super().fail(error)
 
     def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
         """Check whether a choice is at fault, has failed, or whether all have ended early."""
         # A fault at the end of the text waits for the usage; one before it ends the answer at once.
-        if choice.cut and (end := self._ask(events)):
+        if choice.is_cut and (end := self._ask(events)):
             return end
         return super().checked(choice, events)
 
@@ -121,7 +121,7 @@ class RetryingAnswer(Answer):
         choice, finder = self._choice(0), self._finders[0]
         if choice.reason is None:
             events = [*events, *choice.finish("stop")]
-        if choice.reason in ("stop", "length") and finder.fault is None and not choice.broken:
+        if choice.reason in ("stop", "length") and finder.fault is None and not choice.has_broken:
             finder.missing(self._plan, choice.reason)
         return self._ask(events) or super().closed(events)
 
@@ -136,7 +136,7 @@ class RetryingAnswer(Answer):
         fault, otherwise = finder.fault, finder.fault.otherwise
         if not otherwise or not isinstance(otherwise[-1], Failed):
             otherwise = (*otherwise, Ended({0: fault.finish}))
-        self.done = True
+        self.is_done = True
         self.retry = Retry(fault, finder.words, otherwise, self._usage)
         name = fault.name and loggable_name(fault.name)
         self._report.asked_again.append(entry(fault.reason, name))

@@ -78,9 +78,9 @@ class ModelTurn:
         self._body: list[bytes] = []
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether the last event has been returned: ``Ended`` or ``Failed``."""
-        return self._answer.done
+        return self._answer.is_done
 
     @property
     def retry(self) -> Retry | None:
@@ -88,9 +88,9 @@ class ModelTurn:
         return self._answer.retry
 
     @property
-    def cut(self) -> bool:
+    def is_cut(self) -> bool:
         """Whether the answer ended before the backend did, so that the backend may be stopped."""
-        return self._answer.cut
+        return self._answer.is_cut
 
     def steps(self, data: bytes) -> Iterator[list[ClientEvent]]:
         """Yield the events of ``data``, in steps of at most a few milliseconds each, which must all be consumed.
@@ -180,7 +180,7 @@ class ResponseRewriter:
 
     ``content_type``: the backend's header. ``writer`` writes the client's answer; a new one by default.
     ``listener`` also gets the events, and with the last ones why the model is to be asked again, if it is.
-    ``done``: all that the client gets has been returned. For an answer that is not streamed ``status`` is its HTTP
+    ``is_done``: all that the client gets has been returned. For an answer that is not streamed ``status`` is its HTTP
     status, to be read when it is done.
     """
 
@@ -203,14 +203,14 @@ class ResponseRewriter:
         self._writer = writer or APIS[plan.client].writer(plan.form)
         self._record = ClientRecord(APIS[plan.client], plan.form, report)
         self._listener = listener
-        self.done = False
+        self.is_done = False
         self.status = 200
         self.content_type = EVENT_STREAM if plan.stream else JSON
 
     @property
-    def cut(self) -> bool:
+    def is_cut(self) -> bool:
         """Whether the answer ended before the backend did, so that the backend may be stopped."""
-        return self._turn.cut
+        return self._turn.is_cut
 
     @property
     def final(self) -> dict[str, Any] | None:
@@ -224,32 +224,32 @@ class ResponseRewriter:
 
     def steps(self, data: bytes) -> Iterator[list[bytes]]:
         """Yield what ``feed`` returns, in steps of at most a few milliseconds each, which must all be consumed."""
-        if self.done:
+        if self.is_done:
             return
         for events in self._turn.steps(data):
             yield self._written(events)
-            if self.done:
+            if self.is_done:
                 return
 
     def keepalive(self) -> list[bytes]:
         """Return a keep-alive, if the client gets nothing because a block is being held back."""
-        return self._written(self._turn.keep_alive()) if self._plan.stream and not self.done else []
+        return self._written(self._turn.keep_alive()) if self._plan.stream and not self.is_done else []
 
     def fail(self, error: ApiError) -> list[bytes]:
         """End the answer as failed, for a reason that lies outside the backend's bytes."""
-        return [] if self.done else self._written(self._turn.fail(error))
+        return [] if self.is_done else self._written(self._turn.fail(error))
 
     def _written(self, events: list[ClientEvent]) -> list[bytes]:
         """Return whole frames; at the end of an answer that is not streamed its body."""
         frames: list[bytes] = []
         if self._listener is not None:
-            self._listener(events, self._turn.retry if self._turn.done else None)
+            self._listener(events, self._turn.retry if self._turn.is_done else None)
         for event in events:
             self._record.take(event)
             frames += self._writer.write(event)
-        if not self._turn.done:
+        if not self._turn.is_done:
             return frames
-        self.done = True
+        self.is_done = True
         if self._plan.stream:
             if self._plan.policy.sse_telemetry:
                 frames.insert(-1, comment(dump(self._report.for_clients())))

@@ -82,8 +82,8 @@ class Speech:
         self._has_spoken = False  # Whether the client has any text.
         self._ended_in_text = False  # Whether text was the last thing it got, and a message has ended since.
         self.state = self.state_waiting
-        self.over = False  # Whether nothing more is taken.
-        self.cut = False  # Whether it ended before the backend did.
+        self.is_over = False  # Whether nothing more is taken.
+        self.is_cut = False  # Whether it ended before the backend did.
         self.reason: FinishReason | Literal["tool_calls"] | None = None  # Why it ended; None: at a failure or a fault.
 
     def __repr__(self) -> str:
@@ -183,23 +183,23 @@ class Speech:
         """End the choice."""
         self._calls.break_off()
         # A client that cannot see which call is incomplete must not run any.
-        self.reason = "length" if self._calls.broken and reason is not None else reason
+        self.reason = "length" if self._calls.has_broken and reason is not None else reason
         self.state = self.state_over
-        self.over = True
+        self.is_over = True
 
     def end_early(self, why: str) -> None:
         """End the turn before the backend does: all that follows is dropped."""
         self._report.tool_cutoff = why
-        self.cut = True
+        self.is_cut = True
         self.end("tool_calls" if self._calls.made else "stop")
 
     def fail(self) -> None:
         """End the choice with a failure, or with a fault, which the client gets in place of an end."""
-        self.cut = True
+        self.is_cut = True
         self.end(None)
 
     def end_of_text(self) -> None:
         """Take the end of the text: whitespace is the answer if there is nothing else; beside a call it is dropped."""
         gap = self._gap.take()
-        if gap and not self._calls.made and not self.over:
+        if gap and not self._calls.made and not self.is_over:
             self._calls.emit(TextDelta(gap, self._choice))

@@ -72,7 +72,7 @@ class StructuredCalls:
         name = model_name(call.name, call.namespace)
         if not call.name:
             return self._judge.reject("", MALFORMED_JSON, name, "a call with a name")
-        if self._judge.plan.choice.mode == "none":
+        if self._judge.plan.tool_choice.mode == "none":
             return self._judge.reject("", MASKED_TOOL, name)
         lookup = self._judge.toolbox.called(call.name, call.namespace)
         if lookup.tool is None and lookup.may_pass:

@@ -50,7 +50,7 @@ class Toolbox:
         self._repairs = policy.repair == "safe"
         self._passes_unknown = policy.unknown_tool == "call" and UNKNOWN_TOOL not in plan.asks
         self._excludes = policy.excludes
-        self._is_unlimited = plan.choice.mode != "none" and plan.choice.names is None
+        self._is_unlimited = plan.tool_choice.mode != "none" and plan.tool_choice.names is None
         self._spellings = [
             (spelling, tool.name)
             for tool in plan.tools

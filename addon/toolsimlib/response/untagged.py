@@ -143,9 +143,9 @@ class Untagged:
 
     def _end_of_prose(self) -> None:
         """Read what was waiting for more text, since none follows."""
-        self._at.final = True
+        self._at.is_final = True
         self._read("")
-        self._at.final = False
+        self._at.is_final = False
 
     def _block_begins(self) -> None:
         """Resolve what is held back, now that the sentinel has found a block (or the beginning of one)."""
@@ -178,7 +178,7 @@ class Untagged:
     def state_language(self) -> None:
         """Behind the opening mark of a fence: its language decides whether it may hold a call."""
         has_begun = self._prose.has_begun
-        language = language_at(self._at.text, self._at.pos, has_begun=has_begun, final=self._at.final)
+        language = language_at(self._at.text, self._at.pos, has_begun=has_begun, final=self._at.is_final)
         if language == "more":
             self._at.wait()
         elif language is None:
@@ -203,7 +203,7 @@ class Untagged:
         self._extend_unit(end)
         if is_form:
             self._finish_form()
-        elif is_form is False or stop < len(at.text) or (end < stop and at.final):
+        elif is_form is False or stop < len(at.text) or (end < stop and at.is_final):
             self._reject()
         elif end < stop:
             at.wait()
@@ -276,14 +276,14 @@ class Untagged:
     def _closing_mark(self) -> int:
         """Return the end of the mark that closes the fence here, 0 if none does; wait, and return -1, if uncertain."""
         end = self._at.end_of(MARK)
-        if self._at.pos < end == len(self._at.text) and not self._at.final:
+        if self._at.pos < end == len(self._at.text) and not self._at.is_final:
             self._at.wait()
             return -1
         return end if end > self._at.pos and self._at.text.startswith(self._mark, self._at.pos) else 0
 
     def _begin(self) -> bool:
         """Begin the form or the fence that stands here, or wait while that is uncertain; False: neither stands here."""
-        text, pos, final = self._at.text, self._at.pos, self._at.final
+        text, pos, final = self._at.text, self._at.pos, self._at.is_final
         start = pos if self._statement is None else self._statement.before(text, pos, final=final)
         opening = "more" if start is None else opening_at(text, start, self._names, final=final)
         if opening == "more":
@@ -387,4 +387,4 @@ class Untagged:
     @property
     def _is_whole(self) -> bool:
         """Whether what follows a form cannot spoil its unit: outside a fence, once its line has ended."""
-        return not self._mark and self._held.line_ended
+        return not self._mark and self._held.has_line_ended

@@ -164,12 +164,12 @@ def test_where_a_prompt_ended_it_ended_with_the_same_lines() -> None:
     assert lines(USER, DEVELOPER, ASSISTANT, USER, policy=policy) == [DEMAND, "", "", ""]
     assert lines(USER, HOSTED, USER, ASSISTANT, USER, policy=policy) == [DEMAND, "", DEMAND, "", ""]
     assert lines(DEVELOPER, ASSISTANT) == ["", ""]
-    assert lines(DEVELOPER, choice=ToolChoice("required")) == ["You MUST call a tool in this answer."]
+    assert lines(DEVELOPER, tool_choice=ToolChoice("required")) == ["You MUST call a tool in this answer."]
 
 
 def test_a_line_is_said_by_the_participant_who_spoke_last() -> None:
     """Otherwise it would be a message of its own."""
-    plan = Plan("chat", "chat", tools=(F,), listed=(F,), choice=ToolChoice("required"))
+    plan = Plan("chat", "chat", tools=(F,), listed=(F,), tool_choice=ToolChoice("required"))
     assert [getattr(item, "name", None) for item in closed([NAMED], plan)] == ["Ann", "Ann"]
 
 
@@ -186,7 +186,7 @@ def test_a_line_is_said_by_the_participant_who_spoke_last() -> None:
 )
 def test_what_a_request_wants(choice: ToolChoice, offered: tuple[Tool, ...], line: str) -> None:
     """It is said at the end alone, and read back."""
-    said = lines(USER, ASSISTANT, USER, tools=(F, G, H), offered=offered, choice=choice)
+    said = lines(USER, ASSISTANT, USER, tools=(F, G, H), offered=offered, tool_choice=choice)
     assert said == ["", "", line]
     prompt = Message("user", (Text(f"hi\n\n{line}"),))
     assert wanted([USER, prompt, ASSISTANT]) == line
@@ -196,7 +196,7 @@ def test_what_a_request_wants(choice: ToolChoice, offered: tuple[Tool, ...], lin
 def test_what_the_operator_wants_is_wanted_of_each_question() -> None:
     """``tool_use_mode=enforced`` demands a call except after an output, now and then."""
     policy = Policy(tool_use_mode="enforced")
-    said = lines(USER, CALL, OUTPUT, ASSISTANT, USER, policy=policy, choice=ToolChoice("required"))
+    said = lines(USER, CALL, OUTPUT, ASSISTANT, USER, policy=policy, tool_choice=ToolChoice("required"))
     assert said == [DEMAND, "", "", "", DEMAND]
 
 

@@ -46,7 +46,9 @@ def test_servers_are_distinguished_by_their_pages(server: str) -> None:
 
 def request(model: str = "m", *, required: bool = False, strict: bool = False) -> ClientRequest:
     choice = ToolChoice("required" if required else "auto")
-    return ClientRequest("chat", {}, (), AnswerForm(model=model), tools=(replace(TOOL, strict=strict),), choice=choice)
+    return ClientRequest(
+        "chat", {}, (), AnswerForm(model=model), tools=(replace(TOOL, strict=strict),), tool_choice=choice
+    )
 
 
 @pytest.mark.parametrize(

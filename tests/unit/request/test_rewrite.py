@@ -158,7 +158,7 @@ def test_choice_none():
     rewritten = responses(tools=[F, G], tool_choice="none", text={"format": {"type": "json_object"}})
     assert texts(rewritten) == [("user", "hi")]
     assert (rewritten.plan.tools, rewritten.plan.masked) == ((), {"f", "g"})
-    assert rewritten.plan.choice == ToolChoice("none")
+    assert rewritten.plan.tool_choice == ToolChoice("none")
     assert "text" in sent(rewritten)
 
 
@@ -347,7 +347,7 @@ def test_no_tools_over_the_other_dialect():
     report = Report()
     rewritten = responses(Policy(backend="chat"), temperature=0, include=["x"], report=report)
     assert sent(rewritten) == {"model": "m", "messages": [USER], "temperature": 0}
-    assert (rewritten.plan.tools, rewritten.plan.choice) == ((), ToolChoice())
+    assert (rewritten.plan.tools, rewritten.plan.tool_choice) == ((), ToolChoice())
     assert rewritten.plan.form.echo["temperature"] == 0
     assert report.dropped == ["include"]
     assert sent(chat(Policy(backend="responses")))["input"][0]["content"] == [{"type": "input_text", "text": "hi"}]

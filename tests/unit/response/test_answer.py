@@ -43,13 +43,13 @@ def test_each_choice_has_its_own_parser() -> None:
 def test_one_choice_that_stops_does_not_stop_the_other() -> None:
     """The backend is cut only when every requested choice has ended early."""
     emitted, _, answer = run_events(chat(choices=2), [TextDelta(f"{CALL} tail", 0)])
-    assert not answer.cut
+    assert not answer.is_cut
     assert emitted == whole_call(1)
     assert answer.feed(TextDelta(f"{CALL} tail", 1)) == [
         *whole_call(2, choice=1),
         Ended({0: "tool_calls", 1: "tool_calls"}),
     ]
-    assert answer.cut
+    assert answer.is_cut
 
 
 def test_a_backend_that_ends_by_itself_is_not_cut() -> None:
@@ -57,7 +57,7 @@ def test_a_backend_that_ends_by_itself_is_not_cut() -> None:
     usage = Usage(1, 2, 3)
     emitted, report, answer = run_events(chat(), [TextDelta(f"{CALL}\n\n"), Finished("stop"), Counted(usage), Closed()])
     assert emitted[-1] == Ended({0: "tool_calls"}, usage)
-    assert not answer.cut
+    assert not answer.is_cut
     assert report.tool_cutoff is None
 
 
@@ -69,8 +69,8 @@ def test_a_failure_releases_what_was_held_back_and_nothing_more() -> None:
     )
     assert "".join(event.text for event in emitted[:-1] if isinstance(event, TextDelta)) == "a <tool_call>{"
     assert emitted[-1] == Failed(error)
-    assert answer.done
-    assert not answer.cut
+    assert answer.is_done
+    assert not answer.is_cut
     assert report.error == "x"
 
 
@@ -82,7 +82,7 @@ def test_a_strict_failure_cuts_the_backend() -> None:
     )
     assert isinstance(emitted[-1], Failed)
     assert emitted[-1].error.status == 422
-    assert answer.cut
+    assert answer.is_cut
     assert len(report.strict_failures) == 1
 
 
@@ -121,7 +121,7 @@ def test_a_failure_after_a_call_is_warned_of() -> None:
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert report.warnings == ["FAILED_AFTER_CALLS:backend_gone"]
     assert report.tool_cutoff == "backend failed after tools"
-    assert answer.done
+    assert answer.is_done
 
 
 def test_a_failure_of_one_choice_fails_all() -> None:
@@ -134,11 +134,11 @@ def test_answers_that_look_like_success_and_are_none() -> None:
     """A missing demanded call and an empty answer get a warning; anything else does not."""
     required = ToolChoice("required")
     for made, events, warnings in (
-        (chat(choice=required), [TextDelta("No.")], ["NO_CALL"]),
-        (chat(choice=required), [], ["NO_CALL", "EMPTY_ANSWER"]),
+        (chat(tool_choice=required), [TextDelta("No.")], ["NO_CALL"]),
+        (chat(tool_choice=required), [], ["NO_CALL", "EMPTY_ANSWER"]),
         (responses(), [], ["EMPTY_ANSWER"]),
         (responses(), [TextDelta("Hi")], []),
-        (chat(choice=required), [TextDelta(CALL)], []),
+        (chat(tool_choice=required), [TextDelta(CALL)], []),
     ):
         _, report, _ = run_events(made, [*events, Finished("stop"), Closed()])
         assert report.warnings == warnings

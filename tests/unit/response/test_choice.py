@@ -37,7 +37,7 @@ def test_a_refusal_after_a_call_ends_the_turn_too() -> None:
     """To the client a refusal is words: with stop-after-tools it ends the turn, as text does."""
     emitted, report, answer = run_events(chat(), [TextDelta(CALL), RefusalDelta("no")])
     assert emitted[-1] == Ended({0: "tool_calls"})
-    assert answer.cut
+    assert answer.is_cut
     assert report.tool_cutoff
     assert run_events(responses(), [TextDelta(CALL), RefusalDelta("no")])[0][-1] == RefusalDelta("no")
 
@@ -47,7 +47,7 @@ def test_reasoning_between_calls_ends_nothing() -> None:
     for other in (ReasoningDelta("hm"), PassThrough({"type": "mcp_call"})):
         emitted, _, answer = run_events(chat(), [TextDelta(CALL), other, TextDelta(CALL), Finished("stop"), Closed()])
         assert emitted == [*whole_call(1), other, *whole_call(2), Ended({0: "tool_calls"})]
-        assert not answer.cut
+        assert not answer.is_cut
 
 
 def test_a_cap_is_no_end_by_itself() -> None:
@@ -55,7 +55,7 @@ def test_a_cap_is_no_end_by_itself() -> None:
     events = [TextDelta(CALL), Finished("stop"), Counted(Usage(1, 2, 3)), Closed()]
     emitted, report, answer = run_events(chat(one_call=True), events)
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"}, Usage(1, 2, 3))]
-    assert not answer.cut
+    assert not answer.is_cut
     assert report.tool_cutoff is None
 
 
@@ -63,7 +63,7 @@ def test_a_dropped_call_cuts_nothing_off_if_the_turn_continues() -> None:
     """Without stop-after-tools the backend runs on: the report names the dropped calls, and a truncated answer."""
     emitted, report, answer = run_events(responses(one_call=True), [TextDelta(CALL * 3), Finished("stop"), Closed()])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
-    assert not answer.cut
+    assert not answer.is_cut
     assert report.tool_cutoff is None
     assert report.dropped_calls == ["OVER_LIMIT:add", "OVER_LIMIT:add"]
     assert report.truncated
@@ -73,7 +73,7 @@ def test_a_turn_that_ends_at_a_dropped_call_lacks_it_too() -> None:
     """Whether or not the dropped call was complete by then."""
     for pieces in ([CALL * 2], [CALL, "<tool_call>"]):
         _, report, answer = run_events(chat(one_call=True), [TextDelta(piece) for piece in pieces])
-        assert answer.cut
+        assert answer.is_cut
         assert (report.tool_cutoff, report.dropped_calls) == ("more than 1 calls", ["OVER_LIMIT"])
         assert report.truncated
 
@@ -82,9 +82,9 @@ def test_a_call_beyond_the_cap_ends_the_turn_where_it_begins() -> None:
     """The backend is stopped at the opening tag of a call that is not allowed, not when it is complete."""
     emitted, _, answer = run_events(chat(one_call=True), [TextDelta(CALL), TextDelta("\n<tool_"), TextDelta("call>")])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
-    assert answer.cut
+    assert answer.is_cut
     _, _, goes_on = run_events(responses(one_call=True), [TextDelta(CALL), TextDelta("<tool_call>")])
-    assert not goes_on.cut
+    assert not goes_on.is_cut
 
 
 @pytest.mark.parametrize("broken", [CALL.replace("add", "foo"), CALL.replace("1", '"one"')])
@@ -146,7 +146,7 @@ def test_xml_follows_its_call() -> None:
     ]
     emitted, _, answer = run_events(chat(policy=xml_mode | {"stop_after_tools_mode": "first"}), [TextDelta(CALL * 2)])
     assert emitted == [*whole_call(1), TextDelta(xml), Ended({0: "tool_calls"})]
-    assert answer.cut
+    assert answer.is_cut
     emitted, _, _ = run_events(chat(policy=xml_mode), [TextDelta(CALL, 1), Finished("stop", 1), Closed()])
     assert TextDelta(xml, 1) in emitted
 
@@ -210,7 +210,7 @@ def test_legacy_functions_make_one_call() -> None:
     """The legacy form has room for one call."""
     emitted, _, answer = run_events(chat(legacy_functions=True), [TextDelta(CALL * 2)])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
-    assert answer.cut
+    assert answer.is_cut
 
 
 def test_endless_white_space_is_text() -> None:
@@ -219,7 +219,7 @@ def test_endless_white_space_is_text() -> None:
     assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == "\n" * 90_000
     emitted, _, answer = run_events(chat(), [TextDelta(CALL), *[TextDelta("\n" * 30_000)] * 3])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
-    assert answer.cut
+    assert answer.is_cut
 
 
 def test_without_tools_markup_is_text() -> None:
@@ -326,7 +326,7 @@ def test_an_early_end_breaks_the_announced_call() -> None:
 def test_nothing_is_asked_again_behind_a_broken_call() -> None:
     """The client has seen it and must run nothing: neither a later fault nor the lack of a call causes a retry."""
     asks = frozenset({NO_CALL, "SCHEMA_MISMATCH", "MALFORMED_JSON"})
-    the_plan = responses(policy=INCREMENTAL, asks=asks, choice=ToolChoice("required"))
+    the_plan = responses(policy=INCREMENTAL, asks=asks, tool_choice=ToolChoice("required"))
     broken = TextDelta(CALL[:-17] + " ~~~ </tool_call>")
     for events in ([broken], [broken, StructuredCall("add", "[1]")]):
         emitted, _, answer = run_events(the_plan, [*events, Finished("stop"), Closed()])

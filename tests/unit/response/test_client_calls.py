@@ -36,7 +36,7 @@ def test_a_call_is_emitted_whole() -> None:
     calls, report = client_calls(responses(), first=7)
     assert make(calls) == (Outcome(made=True), whole_call(7))
     assert make(calls, "") == (Outcome(made=True), [CallStarted(8, "add"), CallEnded("completed")])
-    assert (calls.made, report.calls, calls.broken) == (2, ["add", "add"], False)
+    assert (calls.made, report.calls, calls.has_broken) == (2, ["add", "add"], False)
 
 
 def test_a_call_too_many_is_dropped() -> None:
@@ -95,7 +95,7 @@ def test_what_continues_otherwise_ends_incomplete() -> None:
     calls.fragment(HEADER + '{"a":1,')
     calls.take()
     assert make(calls) == (Outcome(broke=True), [CallEnded("incomplete")])
-    assert (calls.made, calls.broken) == (0, True)
+    assert (calls.made, calls.has_broken) == (0, True)
     assert not calls.end_block()
     calls.fragment(HEADER + '{"a":1,')
     assert calls.end_block()
@@ -108,7 +108,7 @@ def test_a_block_that_was_not_announced_breaks_silently() -> None:
     calls, _ = client_calls(responses())
     calls.fragment(HEADER)
     assert not calls.end_block()
-    assert (calls.take(), calls.broken) == ([], False)
+    assert (calls.take(), calls.has_broken) == ([], False)
     assert fragment(calls, HEADER + "{") == [CallStarted(1, "add"), CallDelta("{")]
 
 
@@ -143,10 +143,10 @@ def test_a_call_that_arrives_otherwise_ends_incomplete() -> None:
     """If it turns out to be a different call, or none."""
     calls, _ = client_calls(responses())
     for end in (lambda: make(calls, "{}", key="0")[0].broke, calls.break_off):
-        calls.broken = False
+        calls.has_broken = False
         arriving(calls, '{"a"', ADD)
         assert end()
-        assert (calls.made, calls.broken, calls.is_arriving) == (0, True, False)
+        assert (calls.made, calls.has_broken, calls.is_arriving) == (0, True, False)
     assert calls.take() == [CallEnded("incomplete")]
     assert not calls.break_off()
 

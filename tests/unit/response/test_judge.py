@@ -28,7 +28,7 @@ CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required"
 
 
 def plan_for(*tools: Tool, masked: tuple[str, ...] = (), choice: ToolChoice = AUTO, **policy: Any) -> Plan:
-    return make_plan("responses", "chat", True, tools, masked=frozenset(masked), choice=choice, policy=policy)
+    return make_plan("responses", "chat", True, tools, masked=frozenset(masked), tool_choice=choice, policy=policy)
 
 
 def json_block(body: str) -> Block:
@@ -264,7 +264,7 @@ class TestStructured:
         assert report.parse_failures == ["MASKED_TOOL:gone", "MASKED_TOOL:ns__gone"]
         assert report.dropped_calls == ["STRUCTURED_CALL:gone", "STRUCTURED_CALL:ns__gone"]
         assert report.truncated
-        judge, report = self.judge(choice=ToolChoice("none"))
+        judge, report = self.judge(tool_choice=ToolChoice("none"))
         [verdict] = StructuredCalls(judge).verdicts(StructuredCall("f", '{"city":"x"}'))
         assert isinstance(verdict, Rejected)
         assert report.dropped_calls == ["STRUCTURED_CALL:f"]

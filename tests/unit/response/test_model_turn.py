@@ -33,7 +33,7 @@ def read(dialect: ApiName, stream: bool, cut: int) -> list[ClientEvent]:
     turn = ModelTurn(plan("responses", dialect, True, [tool("f")]), Report(), content_type=kind)
     emitted = [event for at in range(0, len(body), cut) for event in feed(turn, body[at : at + cut])]
     emitted += feed(turn, b"")
-    assert turn.done
+    assert turn.is_done
     assert feed(turn, b"") == []
     return emitted
 

@@ -11,7 +11,7 @@ def places(text: str, *, bytewise: bool) -> tuple[str, Prose]:
     prose, at, seen = Prose(), Cursor(), ""
     chunks = [*text] if bytewise else [text]
     for number, chunk in enumerate(chunks, 1):
-        at.final = number == len(chunks)
+        at.is_final = number == len(chunks)
         at.feed(chunk)
         while not at.is_spent:
             emitted, may_begin = prose.read(at)

@@ -50,7 +50,7 @@ def taken(reasoning: Sequence[str], *behind: BackendEvent) -> tuple[str, str]:
     ]
     kinds = ReasoningDelta, TextDelta
     left, text = ("".join(event.text for event in emitted if isinstance(event, kind)) for kind in kinds)
-    assert calls.found == (bool(text) and text in "".join(reasoning))
+    assert calls.has_found == (bool(text) and text in "".join(reasoning))
     return left, text
 
 

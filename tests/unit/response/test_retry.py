@@ -81,7 +81,7 @@ def test_a_call_that_fails_is_asked_again(
     assert report.asked_again == [f"{reason}:{name}" if name else reason]
     asking_nobody, *_ = run(round_of(offered, asks=frozenset(), **fields), "Well. ", text)
     assert _without_usage(emitted[:-1] + list(retry.otherwise)) == _without_usage(asking_nobody)
-    assert answer.cut == (reason != "MALFORMED_JSON" or text.endswith("</tool_call>"))
+    assert answer.is_cut == (reason != "MALFORMED_JSON" or text.endswith("</tool_call>"))
 
 
 def _without_usage(events: list[ClientEvent]) -> list[ClientEvent]:

@@ -109,7 +109,7 @@ def test_case(name: str, client: ApiName, backend: ApiName, stream: bool, argume
             continue
         cut_early = case.get("cut") or (client != "responses" and case.get("chat_cut"))
         if "error" not in case:
-            assert rewriter.cut == bool(cut_early)
+            assert rewriter.is_cut == bool(cut_early)
             # We do not wait for usage that the backend sends after the end of the turn.
             assert seen.usage in (None, 7) if cut_early else seen.usage == 7
         wanted = expected(case, client)
@@ -308,7 +308,7 @@ def test_fail_from_outside(client: ApiName) -> None:
     """A failure outside the backend's bytes ends the answer, once."""
     rewriter = ResponseRewriter(plan(client, "chat", True, [WEATHER]), Report(), content_type="text/event-stream")
     chunks = rewriter.fail(ApiError("No data for 300 s.", code="backend_timeout", status=504))
-    assert rewriter.done
+    assert rewriter.is_done
     assert rewriter.fail(ApiError("again")) == rewriter.feed(b"x") == []
     assert read(client, True, chunks).error == error_for(client, "backend_timeout")
 
@@ -345,7 +345,7 @@ def test_stream_equals_whole(text: str, client: ApiName, backend: ApiName, size:
 def test_any_bytes(data: bytes, client: ApiName, backend: ApiName, stream: bool, kind: str) -> None:
     """Any bytes for an answer: no exception, the answer ends, and the client gets something."""
     rewriter, chunks = rewrite(plan(client, backend, stream, [WEATHER]), kind, data, 5)
-    assert rewriter.done
+    assert rewriter.is_done
     assert b"".join(chunks)
 
 
@@ -392,9 +392,11 @@ OBJECTS = st.recursive(
 def test_any_json(values: list[Any], client: ApiName, backend: ApiName, stream: bool) -> None:
     """Events with arbitrary fields: no exception."""
     body = b"".join(b"data: " + json.dumps(value).encode() + b"\n\n" for value in values)
-    assert rewrite(plan(client, backend, stream, [WEATHER]), "text/event-stream", body)[0].done
+    assert rewrite(plan(client, backend, stream, [WEATHER]), "text/event-stream", body)[0].is_done
     for value in values:
-        assert rewrite(plan(client, backend, stream, [WEATHER]), "application/json", json.dumps(value).encode())[0].done
+        assert rewrite(plan(client, backend, stream, [WEATHER]), "application/json", json.dumps(value).encode())[
+            0
+        ].is_done
 
 
 LONG = json.dumps(

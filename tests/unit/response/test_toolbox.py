@@ -15,9 +15,12 @@ MASKED, UNKNOWN = Lookup(reason="MASKED_TOOL"), Lookup()
 
 
 def box(
-    masked: tuple[str, ...] = (), choice: ToolChoice | None = None, asks: frozenset[str] = frozenset(), **policy: Any
+    masked: tuple[str, ...] = (),
+    tool_choice: ToolChoice | None = None,
+    asks: frozenset[str] = frozenset(),
+    **policy: Any,
 ):
-    fields = {"policy": policy, "masked": frozenset(masked), "choice": choice or ToolChoice(), "asks": asks}
+    fields = {"policy": policy, "masked": frozenset(masked), "tool_choice": tool_choice or ToolChoice(), "asks": asks}
     return Toolbox(plan("responses", "chat", True, [ADD, READ], **fields))
 
 

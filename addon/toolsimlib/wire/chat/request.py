@@ -113,7 +113,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         form=answer_form(body, legacy_functions=legacy),
         tools=tools,
         hosted=hosted,
-        choice=choice,
+        tool_choice=choice,
         parallel=parallel is not False,
         n=1 if n is None else n,
         answer_format=flat_format(body.get("response_format")),

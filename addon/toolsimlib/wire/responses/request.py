@@ -81,7 +81,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         instructions=string(body.get("instructions")),
         tools=tools,
         hosted=hosted,
-        choice=choice,
+        tool_choice=choice,
         parallel=parallel is not False,
         answer_format=flat_format(mapping(body.get("text")).get("format")),
         highest_call=read.highest,

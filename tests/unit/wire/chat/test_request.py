@@ -141,7 +141,7 @@ def test_bad_requests(fields, param):
 def test_fields():
     """The fields that an answer depends on are read; null is the default."""
     request = read(tools=[F], tool_choice="none", n=2, stream=True, stream_options={"include_usage": True})
-    assert (request.choice, request.n, request.form.stream, request.form.include_usage) == (
+    assert (request.tool_choice, request.n, request.form.stream, request.form.include_usage) == (
         ToolChoice("none"),
         2,
         True,
@@ -154,7 +154,7 @@ def test_fields():
 def test_legacy_functions():
     """``functions`` asks for the legacy shape of calls, unless there are ``tools`` as well."""
     legacy = read(functions=[{"name": "f"}], function_call={"name": "f"})
-    assert (legacy.form.legacy_functions, legacy.choice) == (True, ToolChoice("required", frozenset({"f"})))
+    assert (legacy.form.legacy_functions, legacy.tool_choice) == (True, ToolChoice("required", frozenset({"f"})))
     assert not read(functions=[{"name": "f"}], tools=[F]).form.legacy_functions
 
 

@@ -123,7 +123,7 @@ def test_tools_and_choices() -> None:
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[TOOL], tool_choice={"type": "any"}))
     (tool,) = request.tools
     assert (tool.name, tool.description, tool.parameters) == ("get_weather", TOOL["description"], TOOL["input_schema"])
-    assert request.choice.mode == "required"
+    assert request.tool_choice.mode == "required"
     assert request.client == "messages"
     for choice, fields in (
         ({"type": "auto"}, {"tool_choice": "auto"}),

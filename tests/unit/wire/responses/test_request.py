@@ -78,7 +78,7 @@ def test_fields():
     request = read(tools=[F, {"type": "web_search"}], tool_choice="required", parallel_tool_calls=False, stream=True)
     assert [tool.name for tool in request.tools] == ["f"]
     assert request.hosted == ({"type": "web_search"},)
-    assert request.choice == ToolChoice("required")
+    assert request.tool_choice == ToolChoice("required")
     assert (request.parallel, request.form.stream, request.form.include_usage) == (False, True, True)
     assert read(parallel_tool_calls=None, stream=None).parallel is True
 
@@ -280,9 +280,9 @@ def test_a_tool_is_chosen_by_its_type(kind):
         "required", frozenset({kind})
     )
     other = read({"role": "user", "content": "hi"}, tools=tools, tool_choice={"type": "local_shell"})
-    assert (other.choice, other.notes) == (ToolChoice(), ("tool_choice:local_shell",))
+    assert (other.tool_choice, other.notes) == (ToolChoice(), ("tool_choice:local_shell",))
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": kind}]}
-    chosen = read({"role": "user", "content": "hi"}, tools=tools, tool_choice=allowed).choice
+    chosen = read({"role": "user", "content": "hi"}, tools=tools, tool_choice=allowed).tool_choice
     assert chosen == ToolChoice("auto", frozenset({kind}))
 
 
