@@ -71,9 +71,9 @@ class Choice:
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
         self._plan = plan
         self._report = report
-        self._judge = judge
+        self._judge = judge  # Shared by all choices of the answer, with its time for schema checks.
         self._structured_calls = StructuredCalls(judge)
-        self._index = index
+        self._index = index  # Which choice it is, in each of its events.
         self._parser = parser_for(plan, judge)  # None: no tools are on offer, so all text is text.
         self._calls = ClientCalls(plan, report, numbers, index)
         self._speech = Speech(plan, report, self._calls, index)
@@ -125,7 +125,10 @@ class Choice:
             return []
         if self._parser is not None:
             self._take(self._parser.feed(text))
-            self._end_at_surplus()
+            # Rule 4: a block that has just begun cannot be a call any more.
+            surplus = self._in_block and self._calls.is_spent and self._plan.stops_after_tools
+            if surplus and not self.is_over:
+                self._speech.end_early(self._calls.pass_over())
         elif text:
             self._speech.state(text)
         return self._calls.take()
@@ -138,17 +141,19 @@ class Choice:
         if self._parser is None:
             pieces: Sequence[Piece] = [EMPTY_LINE]
         elif self._parser.open_size:
-            pieces = []  # Rule 3.
+            pieces = []  # Rule 3: the block goes on in the next message.
         else:
+            # The parser reads it like text, since a call at the end of the message may be alone on its lines.
             pieces = self._parser.feed(EMPTY_LINE)
+        # It may have completed more than itself, which is not to be lost.
         if follows or not all(isinstance(piece, str) and piece.isspace() for piece in pieces):
             self._take(pieces)
         return self._calls.take()
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
         """Take what is neither text nor a call."""
+        # How an item goes on that the client has already interrupts nothing.
         if isinstance(event, HostedProgress) and not event.key:
-            # It says how an item goes on that the client has already: it interrupts nothing.
             if not self.is_over:
                 self._calls.emit(event)
             return self._calls.take()
@@ -160,8 +165,9 @@ class Choice:
     def structured(self, call: StructuredCall) -> list[ClientEvent]:
         """Take a call that the backend emitted as one."""
         self._release_text()
+        # Rule 2: it counts from the end of the open call on.
         if self._calls.is_open and not self._calls.is_arriving_as(call.key):
-            self._after_call(broke=self._calls.postpone(call))  # Rule 2.
+            self._after_call(broke=self._calls.postpone(call))
         elif not self.is_over:
             self._structured(call)
         return self._calls.take()
@@ -170,6 +176,7 @@ class Choice:
         """Take a piece of a call that the backend is emitting as one; the whole call follows."""
         if self.is_over:
             return []
+        # In an open block the client may be about to get another call.
         may_announce = delta.is_first and not self._in_block
         self._calls.arriving(delta, self._structured_calls.arriving(delta) if may_announce else None)
         return self._calls.take()
@@ -187,7 +194,7 @@ class Choice:
         """End the choice because the answer failed: what was held back is emitted, a second failure is not."""
         if self.is_over:
             return []
-        self._drain("length")
+        self._drain("length")  # Nobody knows how the text would have continued.
         self._speech.end(self.reason)
         return [event for event in self._calls.take() if not isinstance(event, Failed)]
 
@@ -199,28 +206,30 @@ class Choice:
                 return
             match piece:
                 case str():
+                    # An announced call whose block turned out to be prose is incomplete.
                     self._position += len(piece)
                     self._end_block()
                     self._speech.state(piece)
                 case Fragment():
+                    # Ahead of its block, and no text of its own.
                     self._calls.fragment(piece.text)
                 case Block() | Oversize():
-                    self._block(piece)
+                    with self._reported(piece.raw) as outcomes:
+                        outcomes += [self.act(verdict) for verdict in self._judge.block(piece)]
+                    self._end_block()
                 case Calls():
                     self._untagged(piece)
                 case FenceMark():
+                    # Beside a call it is dropped, as whitespace is.
                     self._position += len(piece.raw)
                     self._speech.mark(piece.raw, opening=piece.opening)
                 case BrokenCall():
+                    # Nobody asks again: it is the answer.
                     self._speech.state(piece.raw)
-
-    def _block(self, block: Block | Oversize) -> None:
-        with self._reported(block.raw) as outcomes:
-            outcomes += [self.act(verdict) for verdict in self._judge.block(block)]
-        self._end_block()
 
     def _untagged(self, piece: Calls) -> None:
         with self._reported(piece.raw) as outcomes:
+            # One call that a tool's output holds shows that the model copies the whole unit from it.
             if any(accepted.is_quoted for accepted in piece.calls):
                 for accepted in piece.calls:
                     self._judge.warn(QUOTED_CALL, accepted.call.tool.name)
@@ -245,10 +254,12 @@ class Choice:
 
     def _drain(self, reason: FinishReason) -> None:
         """Resolve everything held back, at an end for ``reason``; "length" is used for any cut."""
+        # The whole call that should have followed its pieces will not come.
         if self._calls.is_arriving:
             self._after_call(broke=self._calls.break_off())
         if self._parser is not None:
             self.take_rest(self._parser, reason)
+        # Nor will the block of a call that was announced from its beginning.
         self._end_block()
         self._speech.end_of_text()
 
@@ -282,12 +293,13 @@ class Choice:
 
     def _reject(self, verdict: Rejected, structured: StructuredCall | None) -> str:
         """Emit the text of what is not a call."""
-        if verdict.raw and not self.is_over:
-            if structured is not None:
-                self._say_in_words(verdict, structured)
-            else:
-                self._end_block()
-                self._speech.state(verdict.raw)
+        if not verdict.raw or self.is_over:
+            return f"text {verdict.reason}"
+        if structured is not None:
+            self._say_in_words(verdict, structured)
+        else:
+            self._end_block()
+            self._speech.state(verdict.raw)
         return f"text {verdict.reason}"
 
     def _say_in_words(self, verdict: Rejected, call: StructuredCall) -> None:
@@ -304,12 +316,13 @@ class Choice:
         """End the choice with an error, or with its words, since a strict guarantee cannot be kept."""
         if self.is_over:
             return f"failure {verdict.reason}"
+        # Rule 4: a right call would not be emitted here either.
         if self._calls.is_spent:
-            # Rule 4: a right call would not be emitted here either.
             end = self._calls.pass_over(verdict.name and loggable_name(verdict.name))
             if end:
                 self._speech.end_early(end)
             return f"passed over {verdict.reason}"
+        # Calls that waited for an announced one come first, and one of them may end the choice.
         self._end_block()
         if self.is_over:
             return f"failure {verdict.reason}"
@@ -329,11 +342,6 @@ class Choice:
         # If it is still open, it was not emitted as a call.
         broke = self._calls.is_arriving_as(call.key) and self._calls.break_off()
         self._after_call(broke=broke)
-
-    def _end_at_surplus(self) -> None:
-        """End the turn at a block that has just begun, if it would be a call too many (rule 4)."""
-        if self._in_block and self._calls.is_spent and self._plan.stops_after_tools and not self.is_over:
-            self._speech.end_early(self._calls.pass_over())
 
     def _end_block(self) -> None:
         if self._calls.has_block:
