@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Part, Role, Text, Thought
 from toolsimlib.plan import Policy
@@ -14,23 +14,6 @@ from toolsimlib.request.pairing import paired
 from toolsimlib.request.record import as_text, call_record, output_record, sentinel_record
 
 _TOO_LARGE = '{"ok":false,"errors":["TOOL_OUTPUT_TOO_LARGE"]}'
-
-
-class _Setting(NamedTuple):
-    """What messages depend on beside their items."""
-
-    sentinel: str | None
-    """The tag of calls that are written as blocks, None for records."""
-    max_output_bytes: int
-    """Of a tool's output; a larger one is replaced."""
-    tells_thoughts: bool
-    """Whether reasoning is written."""
-    keeps_hosted: bool
-    """Whether hosted items stay."""
-    marks_calls: bool
-    """Whether a user's lines that look like records of calls and outputs are marked as text."""
-    marks_errors: bool
-    """Whether those that look like records of errors are marked too."""
 
 
 def flatten(
@@ -51,51 +34,40 @@ def flatten(
     call or an output.
     """
     history = form_named(policy.manifest).history if policy.history == "auto" else policy.history
-    setting = _Setting(
-        sentinel=policy.sentinel if history == "sentinel" else None,
-        max_output_bytes=policy.max_tool_output_bytes,
-        tells_thoughts=policy.reasoning == "tell",
-        keeps_hosted=keep_hosted,
-        marks_calls=records,
-        marks_errors=not is_round,
-    )
+    tag = policy.sentinel if history == "sentinel" else None
     draft = Draft()
     listed = tuple(items)
     labelled: Iterable[tuple[Item, str]] = ((item, "") for item in listed)
     if any(isinstance(item, CallOutput) for item in listed):
-        labelled = paired(listed, by_id=setting.sentinel is None)
+        labelled = paired(listed, by_id=tag is None)
     for item, label in labelled:
-        _add(item, label, draft, setting, report)
+        match item:
+            case Call():
+                report.echoed_calls += 1
+                draft.record("assistant", call_record(item) if tag is None else sentinel_record(item, tag))
+            case CallOutput():
+                output = output_text(item)
+                if is_longer(output, policy.max_tool_output_bytes):
+                    report.outputs_replaced += 1
+                    output = _TOO_LARGE
+                draft.record("user", output_record(label, output))
+                # Pictures and files follow the record, since they cannot be part of it.
+                if beside := [part for part in item.parts if not isinstance(part, Text)]:
+                    draft.parts(beside)
+            case Message(role="user") if records and _has_brackets(item):
+                # In a round we write records of errors into the user's messages ourselves.
+                draft.message(_marked(item, errors=not is_round))
+            case Message():
+                draft.message(item)
+            case Thought() if policy.reasoning == "tell":
+                draft.message(Message("assistant", (Text(f"<think>\n{item.text}\n</think>"),)))
+            case Thought():
+                report.dropped.append("reasoning")
+            case HostedItem() if keep_hosted:
+                draft.item(item)
+            case HostedItem():
+                report.dropped.append(item.kind)
     return draft.finish()
-
-
-def _add(item: Item, label: str, draft: Draft, setting: _Setting, report: Report) -> None:
-    """Add an item; ``label``: how an output names its call."""
-    match item:
-        case Call():
-            report.echoed_calls += 1
-            tag = setting.sentinel
-            draft.record("assistant", call_record(item) if tag is None else sentinel_record(item, tag))
-        case CallOutput():
-            output = output_text(item)
-            if is_longer(output, setting.max_output_bytes):
-                report.outputs_replaced += 1
-                output = _TOO_LARGE
-            draft.record("user", output_record(label, output))
-            if beside := [part for part in item.parts if not isinstance(part, Text)]:
-                draft.parts(beside)
-        case Message(role="user") if setting.marks_calls and _has_brackets(item):
-            draft.message(_marked(item, errors=setting.marks_errors))
-        case Message():
-            draft.message(item)
-        case Thought() if setting.tells_thoughts:
-            draft.message(Message("assistant", (Text(f"<think>\n{item.text}\n</think>"),)))
-        case Thought():
-            report.dropped.append("reasoning")
-        case HostedItem() if setting.keeps_hosted:
-            draft.item(item)
-        case HostedItem():
-            report.dropped.append(item.kind)
 
 
 def place(
@@ -206,7 +178,9 @@ class Draft:
         if role != self.role or self.name is not None:
             self._close()
             # Most of a long history is calls and outputs in turn: each is a message of one text.
-            self.role, self.name, self.pieces = role, None, [[line]]
+            self.role = role
+            self.name = None
+            self.pieces = [[line]]
         else:
             self._text(line, "\n" if self.is_after_record else "\n\n")
         self.is_after_record = True
@@ -229,7 +203,8 @@ class Draft:
     def _turn_to(self, role: Role, name: str | None) -> None:
         if role != self.role or name != self.name:
             self._close()
-            self.role, self.name = role, name
+            self.role = role
+            self.name = name
 
     def _text(self, text: str, separator: str | None) -> None:
         if not self.pieces:
