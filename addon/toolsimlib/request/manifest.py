@@ -22,6 +22,7 @@ from toolsimlib.request.names_first import INTRO, name_lines
 from toolsimlib.request.notation import read_template
 from toolsimlib.request.record import sentinel_block
 from toolsimlib.wire.json_codec import value_line
+from toolsimlib.wire.json_fields import loaded
 
 HEADING = "# CLIENT TOOL CATALOG"
 
@@ -168,13 +169,13 @@ class _Entries:
             self._add(json.loads(found[1]), words, read_template(found[2]), strict=words != self._head)
         elif line.startswith(_PARAMETERS):
             bare = self._head.removesuffix(" [strict]")
-            self._add(bare, None, _read_object(line.removeprefix(_PARAMETERS)), strict=bare != self._head)
+            self._add(bare, None, loaded(line.removeprefix(_PARAMETERS)), strict=bare != self._head)
         elif self.tools and line.startswith(_DESCRIPTION):
             self.tools[-1] = replace(self.tools[-1], description=line.removeprefix(_DESCRIPTION))
         elif self.tools and line.startswith(SCHEMA_LINE):
-            self.tools[-1] = replace(self.tools[-1], parameters=_read_object(line.removeprefix(SCHEMA_LINE)))
+            self.tools[-1] = replace(self.tools[-1], parameters=loaded(line.removeprefix(SCHEMA_LINE)))
         elif line.startswith(_DECLARATION):
-            function = (_read_object(line) or {}).get("function")
+            function = (loaded(line) or {}).get("function")
             if isinstance(function, dict) and isinstance(name := function.get("name"), str):
                 strict = function.get("strict") is True
                 self._add(name, function.get("description"), function.get("parameters"), strict=strict)
@@ -190,11 +191,3 @@ class _Entries:
         words = description if isinstance(description, str) and description else None
         schema = parameters if isinstance(parameters, dict) else None
         self.tools.append(Tool(name, name, description=words, parameters=schema, strict=strict))
-
-
-def _read_object(text: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

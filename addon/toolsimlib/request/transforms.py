@@ -14,6 +14,7 @@ from typing import Any
 
 from toolsimlib.conversation import CallOutput, Item, Text
 from toolsimlib.plan import Tool
+from toolsimlib.wire.json_fields import loaded
 
 STRIP_DESCRIPTIONS = "openai_tools_strip_function_descriptions"
 COMPACT = "tool_result_compact_envelope"
@@ -136,11 +137,8 @@ def _compact_part(part: Any) -> Any:
 
 def compact(output: str) -> str:
     """Return an output of the shape {ok, data, warnings, errors} without its empty fields."""
-    try:
-        value = json.loads(output)
-    except (ValueError, RecursionError):
-        return output
-    if not isinstance(value, dict) or not isinstance(value.get("ok"), bool):
+    value = loaded(output)
+    if value is None or not isinstance(value.get("ok"), bool):
         return output
     compacted = {name: field for name, field in value.items() if field not in (None, "", [], {}) or name == "ok"}
     return json.dumps(compacted, ensure_ascii=False, separators=(",", ":"))

@@ -21,7 +21,6 @@ What it writes may be a call or the answer, and often neither has a tag:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +30,7 @@ from toolsimlib.report import Report, entry
 from toolsimlib.response.checker import SchemaChecker
 from toolsimlib.response.pieces import BrokenCall, Parser, Piece, TextHeld
 from toolsimlib.response.verdict import ANSWER_MISMATCH, Rejected
+from toolsimlib.response.written import read_value
 from toolsimlib.schema import Finding
 
 _ANSWER = "/answer"
@@ -55,27 +55,23 @@ class AnswerFormat:
     def is_answer(self, text: str) -> bool:
         """Return whether the ``text`` of a form that may be a call is what the client demands (see the table)."""
         schema = self._checker.schema(self._answer)
-        try:
-            value = json.loads(text) if schema is not None else None
-        except (ValueError, RecursionError):
+        read = read_value(text) if schema is not None else None
+        if schema is None or read is None or not self._checker.conforms(schema, read.value):
             return False
-        if schema is None or not self._checker.conforms(schema, value):
-            return False
-        if isinstance(value, dict):
-            return all(schema.property(key) is not None for key in value)
+        if isinstance(read.value, dict):
+            return all(schema.property(key) is not None for key in read.value)
         return "array" in schema.types()
 
     def mismatch(self, text: str) -> Finding | None:
         """Return why an answer in words is not what the client demands, None if it is."""
         if len(text) > _MAX_CHARS:
             return None
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
+        read = read_value(text)
+        if read is None:
             return _NOT_JSON
-        if self._needs_object and not isinstance(value, dict):
+        if self._needs_object and not isinstance(read.value, dict):
             return _NO_OBJECT
-        return self._checker.mismatch(self._answer, value)
+        return self._checker.mismatch(self._answer, read.value)
 
 
 class AnswerWatch:

@@ -177,7 +177,7 @@ def test_where_text_behind_calls_is_dropped_so_is_a_broken_call(broken: str, pol
 
 def test_an_answer_that_had_to_call() -> None:
     """Its text stays, and the model is asked for a call; but not if it made one, or was filtered."""
-    required = {"choice": ToolChoice("required")}
+    required = {"tool_choice": ToolChoice("required")}
     emitted, retry, *_ = run(round_of(**required), "I cannot.")
     assert retry is not None
     assert retry.fault.reason == "NO_CALL"

@@ -276,7 +276,7 @@ def test_tools_without_a_conversation(body, param):
 def test_a_tool_is_chosen_by_its_type(kind):
     """As it is declared; a type that is not is ignored, with a note."""
     tools = [{"type": "shell"}, {"type": "apply_patch"}]
-    assert read({"role": "user", "content": "hi"}, tools=tools, tool_choice={"type": kind}).choice == ToolChoice(
+    assert read({"role": "user", "content": "hi"}, tools=tools, tool_choice={"type": kind}).tool_choice == ToolChoice(
         "required", frozenset({kind})
     )
     other = read({"role": "user", "content": "hi"}, tools=tools, tool_choice={"type": "local_shell"})
