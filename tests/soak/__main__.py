@@ -15,15 +15,15 @@ def main() -> int:
     parser.add_argument("seconds", type=float)
     parser.add_argument("--streams", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--hostile", action="store_true", help="one client alone, then beside a hostile one")
+    parser.add_argument("--hostile", nargs="*", choices=hostile.ATTACKS, help="a client alone and beside a hostile one")
     parser.add_argument("--sockets", type=int, help="so many WebSocket connections instead")
     given = parser.parse_args()
     if given.sockets:
         found = sockets.run(given.seconds, given.sockets, given.seed)
         print("\n".join([str(found), *found.wrong[:20]]))
         return 1 if found.wrong else 0
-    if given.hostile:
-        return beside_a_hostile_client(given.seconds)
+    if given.hostile is not None:
+        return beside_a_hostile_client(given.seconds, given.hostile)
     outcome = Soak(given.seconds, given.streams, given.seed).run()
     print(f"{outcome.total} exchanges: {dict(outcome.done)}; the proxy counted {outcome.counted}")
     print(f"slowest {outcome.slowest:.1f} s; memory grew by {outcome.growth:.1f} MiB:")
@@ -36,9 +36,9 @@ def main() -> int:
     return 1 if outcome.wrong or outcome.counted != outcome.total else 0
 
 
-def beside_a_hostile_client(seconds: float) -> int:
+def beside_a_hostile_client(seconds: float, attacks: list[str]) -> int:
     """Print a client's times alone and beside a hostile one; return 1 if they are more than twice as long."""
-    alone, beside = hostile.compare(seconds)
+    alone, beside = hostile.compare(seconds, attacks)
     ratio = beside.percentile(0.99) / alone.percentile(0.99)
     print(f"alone:  {alone}")
     print(f"beside: {beside}")

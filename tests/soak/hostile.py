@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing.connection import Connection
@@ -63,8 +63,11 @@ class Waits:
         return f"{len(self.seconds)} requests, p50 {p50:.1f} ms, p99 {p99:.1f} ms, {len(self.wrong)} wrong"
 
 
-def compare(seconds: float) -> tuple[Waits, Waits]:
-    """Return the good client's times alone and beside the hostile one, each over this many seconds."""
+def compare(seconds: float, attacks: Sequence[str] = ()) -> tuple[Waits, Waits]:
+    """Return the good client's times alone and beside the hostile one, each over this many seconds.
+
+    ``attacks``: names in ``ATTACKS``; none = all.
+    """
     with contextlib.ExitStack() as stack:
         backend = stack.enter_context(_backend())
         remote = stack.enter_context(over_http())
@@ -86,14 +89,14 @@ def compare(seconds: float) -> tuple[Waits, Waits]:
         for _ in range(max(round(seconds / _PERIOD), 1)):
             period = min(seconds, _PERIOD)
             _be_good(proxy.url, time.monotonic() + period, alone)
-            _be_good_beside(proxy, remote, period, beside)
+            _be_good_beside(proxy, remote, period, beside, attacks or list(ATTACKS))
     return alone, beside
 
 
-def _be_good_beside(proxy: Mitmdump, remote: str, seconds: float, waits: Waits) -> None:
+def _be_good_beside(proxy: Mitmdump, remote: str, seconds: float, waits: Waits, attacks: Sequence[str]) -> None:
     """As ``_be_good``, while the hostile client attacks."""
     ours, theirs = _PROCESSES.Pipe()
-    attacker = _PROCESSES.Process(target=_attack, args=(proxy.port, remote, seconds, theirs))
+    attacker = _PROCESSES.Process(target=_attack, args=(attacks, proxy.port, remote, seconds, theirs))
     attacker.start()
     assert ours.recv() == "ready"
     _be_good(proxy.url, time.monotonic() + seconds, waits)
@@ -165,14 +168,13 @@ def _be_good(url: str, end: float, waits: Waits) -> None:
                 previous = answer["id"]
 
 
-def _attack(port: int, remote: str, seconds: float, pipe: Connection) -> None:
-    """All attacks at once for this many seconds; send what came of them."""
+def _attack(attacks: Sequence[str], port: int, remote: str, seconds: float, pipe: Connection) -> None:
+    """These attacks at once for this many seconds; send what came of them."""
     done: Counter[str] = Counter()
     _stored()
     pipe.send("ready")
     end = time.monotonic() + seconds
-    attacks = [_store, _ask_for_approval, _change_headers, _read_nothing]
-    threads = [threading.Thread(target=_be_hostile, args=(attack, port, remote, end, done)) for attack in attacks]
+    threads = [threading.Thread(target=_be_hostile, args=(name, port, remote, end, done)) for name in attacks]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -180,14 +182,14 @@ def _attack(port: int, remote: str, seconds: float, pipe: Connection) -> None:
     pipe.send(done)
 
 
-def _be_hostile(attack: Any, port: int, remote: str, end: float, done: Counter[str]) -> None:
+def _be_hostile(name: str, port: int, remote: str, end: float, done: Counter[str]) -> None:
     number = 0
     while time.monotonic() < end:
         number += 1
         try:
-            done[f"{attack.__name__.lstrip('_')} {attack(port, remote, number)}"] += 1
+            done[f"{name} {ATTACKS[name](port, remote, number)}"] += 1
         except OSError as problem:
-            done[f"{attack.__name__.lstrip('_')} {type(problem).__name__}"] += 1
+            done[f"{name} {type(problem).__name__}"] += 1
         time.sleep(_PAUSE)
 
 
@@ -222,3 +224,11 @@ def _read_nothing(port: int, remote: str, number: int) -> str:
         connection.sendall(head.encode() + body)
         time.sleep(2)
     return "left"
+
+
+ATTACKS: dict[str, Callable[[int, str, int], int | str]] = {
+    "store": _store,
+    "approvals": _ask_for_approval,
+    "headers": _change_headers,
+    "unread": _read_nothing,
+}
