@@ -2,22 +2,46 @@
 
 A full collection stops the process while it visits every object. With mitmproxy and this addon in
 memory there are a hundred thousand: a pause of 40 ms and more for every stream. The collector skips
-frozen objects.
+frozen objects. Much is only imported when it is first needed, so the first long collections freeze
+what they leave. No later one does: who collects flows would keep what is in them for ever.
 """
 
 from __future__ import annotations
 
 import gc
+import time
+from contextlib import suppress
+from typing import Any
+
+_LONG_SECONDS = 0.01
+_MOST = 3
+"""As many long collections freeze what they leave."""
 
 
 class Heap:
     """An addon that freezes the existing objects once mitmproxy runs, and unfreezes them when it is unloaded."""
 
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._left = _MOST
+
     def running(self) -> None:
         """Collect garbage, and freeze all other objects."""
         gc.collect()
         gc.freeze()
+        gc.callbacks.append(self._collecting)
 
     def done(self) -> None:
         """Let the collector visit everything again, so that a reloaded script leaves no trace."""
+        with suppress(ValueError):  # If mitmproxy never ran.
+            gc.callbacks.remove(self._collecting)
         gc.unfreeze()
+
+    def _collecting(self, phase: str, info: dict[str, Any]) -> None:
+        if info["generation"] < 2 or not self._left:
+            return
+        if phase == "start":
+            self._began = time.thread_time()
+        elif time.thread_time() - self._began > _LONG_SECONDS:
+            self._left -= 1
+            gc.freeze()
