@@ -17,6 +17,7 @@ from mitmproxy.http import HTTPFlow
 from mitmproxy.io import read_flows_from_paths
 from support.line import Line, Reply, arrivals
 from support.mitmdump import Mitmdump
+from support.processes import is_busy
 from support.raw_backend import Answer, RawBackend
 from support.text_backend import TextBackend, Turn, refuses, says
 from support.wire import chat_frame
@@ -291,7 +292,8 @@ def test_large_bodies_and_a_proxy_with_a_password(backend: TextBackend) -> None:
 
 
 @pytest.mark.slow
-def test_a_client_that_reads_nothing_stops_the_backend() -> None:
+@pytest.mark.parametrize("retry", [0, 1])
+def test_a_client_that_reads_nothing_stops_the_backend(retry: int) -> None:
     """What waits for it is bounded, in rounds as on the direct path; once it reads, it gets all of it."""
     size, count = 1_000, 24_000
     piece = chat_frame("x" * size)
@@ -303,7 +305,7 @@ def test_a_client_that_reads_nothing_stops_the_backend() -> None:
         await answer.send(chat_frame(finish="stop") + b"data: [DONE]\n\n")
         await answer.end()
 
-    with RawBackend() as backend, Mitmdump(backend.url, toolsim_retry=1) as proxy:
+    with RawBackend() as backend, Mitmdump(backend.url, toolsim_retry=retry) as proxy:
         backend.play(endless)
         asked = json.dumps(body("chat/completions", stream=True, strict=False)).encode()
         with socket.create_connection(("127.0.0.1", proxy.port), timeout=60) as client:
@@ -312,11 +314,12 @@ def test_a_client_that_reads_nothing_stops_the_backend() -> None:
                 b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(asked), asked)
             )
             sent, end = -1, time.monotonic() + 60
-            while sent < 1 or sent != backend.asked[0].sent:
+            # A busy machine may keep the proxy from reading for a second: that it has nothing to do is what counts.
+            while sent < 1 or sent != backend.asked[0].sent or is_busy(proxy.pid):
                 assert time.monotonic() < end
                 sent = backend.asked[0].sent if backend.asked else -1
-                time.sleep(1)
-            assert sent * len(piece) < 16_000_000
+            # Some 6 MB of it are in the system's buffers between the backend and the proxy.
+            assert sent * len(piece) < 10_000_000
             received = 0
             while data := client.recv(1 << 20):
                 received += data.count(b"x" * size)

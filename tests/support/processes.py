@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 ESCAPING = (
@@ -22,3 +23,15 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def is_busy(pid: int, seconds: float = 1.0) -> bool:
+    """Watch a process for so long; return whether it ran, or wanted to, for more than a twentieth of that (Linux)."""
+
+    def busy() -> float:
+        ran, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+        return (int(ran) + int(waited)) / 1e9
+
+    before = busy()
+    time.sleep(seconds)
+    return busy() - before > seconds / 20

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
@@ -48,6 +49,9 @@ from toolsimlib.wire.sse import UNBUFFERED
 
 # Images travel as data URLs inside the JSON body; OpenAI's own limit is 512 MB for a whole request.
 MAX_BODY_BYTES = 512 * 1024 * 1024
+
+_UNSENT_BYTES = 64 * 1024
+"""Of an answer, that the system takes before it is read."""
 
 FLOW = "toolsim-flow"
 """The header that names the flow that a request belongs to; the addon has checked who sent it."""
@@ -92,6 +96,9 @@ class Listener:
     def start(self, rules: Sequence[tuple[str, type[AnsweringHandler], dict[str, Any]]]) -> None:
         """Bind the port; ``rules`` are tornado's. Raises OSError when it is taken."""
         sockets = bind_sockets(self.port, "127.0.0.1")
+        for listening in sockets:
+            # What nobody reads is not made. Accepted connections have the options of their listener.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT_BYTES)
         self.port = sockets[0].getsockname()[1]
         # The addon logs each request already.
         application = Application([*rules], log_function=lambda _handler: None)

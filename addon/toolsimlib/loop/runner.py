@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from toolsimlib.loop.course import Bounds, Course, Round, wants_opinion
 from toolsimlib.loop.hosted_calls import HostedCalls
 from toolsimlib.loop.merge import Merger
 from toolsimlib.loop.opinion import SecondOpinion
+from toolsimlib.pace import Pace
 from toolsimlib.plan import FIND_TOOLS, AnswerForm, Policy
 from toolsimlib.report import Report, entry
 from toolsimlib.response.retry import SECOND_OPINION, Retry
@@ -26,6 +28,9 @@ from toolsimlib.wire.json_codec import parse_object
 
 TOKEN = "toolsim-rounds"
 """The header that names a job to its server. Tokens cannot be guessed, and each is valid for one request."""
+
+_MAX_AHEAD = 32
+"""Events of an answer that wait until they are written."""
 
 Stream = Callable[[], AsyncGenerator[bytes]]
 """Yields a stream that somebody else writes, in whole frames."""
@@ -97,32 +102,54 @@ async def with_keepalives[Event](
 ) -> AsyncGenerator[Event | KeepAlive | Failed]:
     """Yield ``events``, and a keep-alive whenever none has come for so many ``seconds``.
 
-    ``ending``: once it is done, they end with its error.
+    ``ending``: once it is done, they end with its error. Whoever takes many events at once pauses between them.
     """
+    ahead: deque[Event] = deque()
+    changed, taken = asyncio.Event(), asyncio.Event()
 
-    async def following() -> Event | None:
-        return await anext(events, None)
+    async def follow() -> None:
+        async with aclosing(events):
+            async for event in events:
+                ahead.append(event)
+                changed.set()
+                if len(ahead) >= _MAX_AHEAD:
+                    taken.clear()
+                    await taken.wait()
 
-    async with aclosing(events):
-        pending = asyncio.create_task(following())
-        try:
-            while True:
-                awaited: set[asyncio.Future[Any]] = {pending} if ending is None else {pending, ending}
-                await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-                if ending is not None and ending.done():
-                    yield Failed(ending.result())
-                    return
-                if not pending.done():
-                    yield KeepAlive()
-                    continue
-                event = pending.result()
-                if event is None:
-                    return
-                yield event
-                pending = asyncio.create_task(following())
-        finally:
-            pending.cancel()
-            await asyncio.gather(pending, return_exceptions=True)
+    def wake(_: asyncio.Future[Any]) -> None:
+        changed.set()
+
+    following = asyncio.create_task(follow())
+    following.add_done_callback(wake)
+    if ending is not None:
+        ending.add_done_callback(wake)
+    pace = Pace()
+    try:
+        while True:
+            if ending is not None and ending.done():
+                yield Failed(ending.result())
+                return
+            if ahead:
+                yield ahead.popleft()
+                taken.set()
+                await pace.rest()
+                continue
+            if following.done():
+                following.result()
+                return
+            changed.clear()
+            pace.end()
+            try:
+                async with asyncio.timeout(seconds):
+                    await changed.wait()
+            except TimeoutError:
+                yield KeepAlive()
+            pace.begin()
+    finally:
+        if ending is not None:
+            ending.remove_done_callback(wake)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
 
 class _Answering:

@@ -23,6 +23,7 @@ from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.errors import ApiError
+from toolsimlib.pace import PAUSE_SECONDS
 from toolsimlib.proxy import route, startup
 from toolsimlib.proxy.arrivals import Arrivals
 from toolsimlib.proxy.background.edge import BackgroundAnswers
@@ -38,6 +39,7 @@ from toolsimlib.proxy.metadata import PAGE
 from toolsimlib.proxy.mitmproxy12 import deferred, installing, web
 from toolsimlib.proxy.mitmproxy12.connect import ConnectTimeout
 from toolsimlib.proxy.mitmproxy12.heap import Heap
+from toolsimlib.proxy.mitmproxy12.unread import Unread
 from toolsimlib.proxy.options import table
 from toolsimlib.proxy.options.profiles import with_profiles
 from toolsimlib.proxy.options.settings import Settings, parse
@@ -50,7 +52,7 @@ from toolsimlib.proxy.reporting.outcome import Reports
 from toolsimlib.proxy.rewriting import Rewriting
 from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.proxy.sockets.edge import Sockets
-from toolsimlib.proxy.streamed import PAUSE_SECONDS, StreamedAnswer
+from toolsimlib.proxy.streamed import StreamedAnswer
 from toolsimlib.proxy.work import Work
 
 logger = logging.getLogger(__name__)
@@ -136,6 +138,7 @@ class ToolSim:
             self._doors,
             self._servers.approve,
             Heap(),
+            Unread(),
             self._drain,
         ]
         """Loaded with this one: their hooks are called too, each after ours."""

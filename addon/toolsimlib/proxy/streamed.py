@@ -14,10 +14,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from toolsimlib.pace import Pace
 from toolsimlib.plan import Plan
 from toolsimlib.proxy.clocks import Clocks
 from toolsimlib.proxy.head import internal_error
@@ -27,15 +27,6 @@ from toolsimlib.proxy.recorder import BodyRecorder
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
 from toolsimlib.wire.responses.stored import without_promise
-
-SLICE_SECONDS = 0.003
-"""How long one stream is rewritten before others continue: processor time, not time on the clock.
-
-On a busy machine nearly every slice takes long by the clock, and what a backend sends meanwhile would queue up.
-"""
-
-PAUSE_SECONDS = 0.006
-"""How long others continue then: longer than a slice, since a waiting stream has a dozen small steps to do."""
 
 
 class StreamedAnswer:
@@ -60,6 +51,7 @@ class StreamedAnswer:
         self.limits = limits
         self._clocks = clocks
         self._recorder = recorder
+        self._pace = Pace()
         self._received = 0
         """Bytes of the backend's, so far."""
         self.cut = False
@@ -95,7 +87,7 @@ class StreamedAnswer:
                 # The connection was closed because the proxy ends: that is not the backend's fault.
                 yield self._chunk_of(self._rewriter.fail(self._clocks.ended_by))
             else:
-                for frames in in_slices(self._rewriter.steps(data), lambda: self.finished):
+                for frames in in_slices(self._rewriter.steps(data), lambda: self.finished, self._pace):
                     yield None if frames is None else self._chunk_of(frames)
         except Exception:
             yield self._chunk_of(self._crashed())
@@ -153,23 +145,24 @@ class StreamedAnswer:
         return self._recorder.pass_on([b"".join(frames)] if frames else [])
 
 
-def in_slices(steps: Iterable[list[bytes]], is_over: Callable[[], bool]) -> Iterator[list[bytes] | None]:
+def in_slices(steps: Iterable[list[bytes]], is_over: Callable[[], bool], pace: Pace) -> Iterator[list[bytes] | None]:
     """Yield the frames of ``steps``, those of one slice together, and None whenever other work should run.
 
     What a step raises follows the frames before it. ``is_over``: there are no frames to come.
     """
-    began, busy = time.monotonic(), time.thread_time()
     frames: list[bytes] = []
+    pace.begin()
     try:
         for step in steps:
             frames += step
-            # The clock is read first: reading the processor time takes longer than most deltas.
-            is_long = time.monotonic() - began > SLICE_SECONDS and time.thread_time() - busy > SLICE_SECONDS
-            if is_long and not is_over():
+            if pace.is_due and not is_over():
+                pace.renew()
                 yield frames
                 yield None
-                began, busy, frames = time.monotonic(), time.thread_time(), []
+                frames = []
+                pace.begin()
     except Exception:
         yield frames
         raise
+    pace.end()
     yield frames

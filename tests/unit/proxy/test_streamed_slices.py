@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
+from toolsimlib.pace import PAUSE_SECONDS, Pace
 from toolsimlib.proxy.streamed import in_slices
 
 
@@ -18,14 +19,14 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_quick_takes_one_slice() -> None:
     """Steps that take no time are emitted together."""
-    assert list(in_slices([[b"a"], [], [b"b", b"c"]], lambda: False)) == [[b"a", b"b", b"c"]]
+    assert list(in_slices([[b"a"], [], [b"b", b"c"]], lambda: False, Pace())) == [[b"a", b"b", b"c"]]
 
 
 def test_long_steps_take_a_slice_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a long step other work runs, unless no frames are to come."""
     slowly(monkeypatch)
-    assert list(in_slices([[b"a"], [b"b"]], lambda: False)) == [[b"a"], None, [b"b"], None, []]
-    assert list(in_slices([[b"a"], [b"b"]], lambda: True)) == [[b"a", b"b"]]
+    assert list(in_slices([[b"a"], [b"b"]], lambda: False, Pace())) == [[b"a"], None, [b"b"], None, []]
+    assert list(in_slices([[b"a"], [b"b"]], lambda: True, Pace())) == [[b"a", b"b"]]
 
 
 def test_a_failure_comes_last() -> None:
@@ -35,7 +36,26 @@ def test_a_failure_comes_last() -> None:
         yield [b"a"]
         raise KeyError
 
-    emitted = in_slices(steps(), lambda: False)
+    emitted = in_slices(steps(), lambda: False, Pace())
     assert next(emitted) == [b"a"]
     with pytest.raises(KeyError):
         next(emitted)
+
+
+def test_pieces_of_one_work_share_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes in short pieces pauses as often as if it came at once; after a pause a new slice begins."""
+    now = [0.0]
+    for name in ("monotonic", "thread_time"):
+        monkeypatch.setattr(f"time.{name}", lambda: now[0])
+    pace = Pace()
+
+    def piece(gap: float) -> list[list[bytes] | None]:
+        def steps() -> Iterator[list[bytes]]:
+            now[0] += 0.001
+            yield [b"a"]
+
+        now[0] += gap
+        return list(in_slices(steps(), lambda: False, pace))
+
+    assert [None in piece(0.0001) for _ in range(8)] == [False, False, False, True] * 2
+    assert not any(None in piece(2 * PAUSE_SECONDS) for _ in range(8))

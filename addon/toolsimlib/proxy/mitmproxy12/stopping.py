@@ -7,8 +7,8 @@ Relies on these internals of mitmproxy 12.2:
    runs mitmproxy in another way, without a handler of these signals, keeps that.
 2. When the option ``server`` is unset, the listeners are closed, and the connections live on. Those
    of UDP do not, so a proxy with a mode that has no others goes on listening.
-3. ``Proxyserver.connections`` has the handler of each client, and its ``transports`` the writer. A
-   connection that was closed is gone from there while its last bytes may still be on their way.
+3. A connection that was closed is gone from ``Proxyserver.connections`` while its last bytes may still
+   be on their way.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from weakref import WeakSet
 from mitmproxy import ctx
 from mitmproxy.connection import Client
 from mitmproxy.proxy.mode_specs import ProxyMode
+
+from toolsimlib.proxy.mitmproxy12.unread import writer_of
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -62,11 +64,8 @@ class Unsent:
 
     def note(self, client: Client) -> None:
         """Watch the connection of a client, even when it is closed."""
-        server = ctx.master.addons.get("proxyserver")  # type: ignore[no-untyped-call]
-        handler = server.connections.get(client.id) if server is not None else None
-        io = handler.transports.get(client) if handler is not None else None
-        if io is not None and isinstance(io.writer, asyncio.StreamWriter):
-            self._writers.add(io.writer)
+        if (writer := writer_of(client)) is not None:
+            self._writers.add(writer)
 
     def __bool__(self) -> bool:
         return any(writer.transport.get_write_buffer_size() for writer in self._writers)

@@ -140,6 +140,8 @@ async def test_an_answer_that_is_ended(house: House) -> None:
     """Its model is stopped first, its stream ends with the reason, and nothing more is written."""
     run, round_ = await house.begin(Opened(), STALL)
     await round_.stalls.wait()
+    while (await house.kept())["state"] != "in_progress":
+        await asyncio.sleep(0.01)
     while (entry := await house.ledger.read("p", "resp_1")) is not None:
         # The answer's own proxy may have renewed its lease in between.
         if await house.ledger.settle(entry, value_of(b'{"status":"cancelled"}', b"[]", stream=True)):

@@ -22,8 +22,8 @@ from mitmproxy.proxy.layers.http import HTTPMode
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons
 from support.wire import ApiName, ChatAnswer, ResponsesAnswer, usage
+from toolsimlib import pace
 from toolsimlib.plan import Policy
-from toolsimlib.proxy import streamed
 from toolsimlib.proxy.exchange import Exchange, Exchanges
 from toolsimlib.proxy.jobs import run
 from toolsimlib.proxy.mitmproxy12 import chunks, direct, feeding, installing
@@ -58,9 +58,8 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     installing.install(EXCHANGES)
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     monkeypatch.setattr("time.time", lambda: 1_764_967_971.0)
-    monkeypatch.setattr(
-        streamed, "SLICE_SECONDS", 60
-    )  # On a busy machine one path would take two slices, the other one.
+    # On a busy machine one path would take two slices, the other one.
+    monkeypatch.setattr(pace, "SLICE_SECONDS", 60)
     yield
     installing.uninstall()
     EXCHANGES.forget()
@@ -277,7 +276,7 @@ def test_the_rest_of_a_chunk_is_no_chunk(options: Options, case: str) -> None:
 
 def test_nothing_overtakes_a_pause(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a stream yields to others, the backend's new data queues behind the earlier data."""
-    monkeypatch.setattr(streamed, "SLICE_SECONDS", -1)
+    monkeypatch.setattr(pace, "SLICE_SECONDS", -1)
     frames = frames_of("chat", TEXTS["prose"], 4)
     reads = chunked([*frames[:30], b"".join(frames[30:34]) + b": \n\n" + frames[34], *frames[35:]])
     short, _ = sent_by(options, "chat", Policy(), reads, long=False)
