@@ -76,9 +76,16 @@ class Hosting:
     watch: Watch | None = None
     """Who sees each call that is made."""
 
+    @property
+    def marks(self) -> tuple[bytes, ...]:
+        """One of which is in the body of each request that may concern MCP."""
+        if self.servers:
+            return (b"",)
+        return (b'"mcp',) if self.runs_clients else ()
+
     def is_asked(self, body: bytes) -> bool:
         """Return whether a request may concern MCP, judging by its bytes."""
-        return bool(self.servers) or (self.runs_clients and b'"mcp' in body)
+        return any(mark in body for mark in self.marks)
 
 
 @dataclass(frozen=True, slots=True)

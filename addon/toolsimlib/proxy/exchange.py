@@ -37,7 +37,7 @@ from toolsimlib.proxy import head
 from toolsimlib.proxy.clocks import Clocks
 from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, request_too_large
 from toolsimlib.proxy.known import Backend, Root
-from toolsimlib.proxy.metadata import note_sent
+from toolsimlib.proxy.metadata import SENT
 from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.recorder import BodyRecorder
@@ -201,7 +201,7 @@ class Exchange:
         if done.rewritten is not None:
             # The flow keeps the client's own request: mitmweb shows it, and revert restores it.
             backup.begin(flow)
-            self.send(flow, done.rewritten)
+            self._send(flow, done.rewritten, done.digest)
         elif done.error is not None:
             flow.response = self.refuse(done.error)
         for feature in self._features:
@@ -215,9 +215,9 @@ class Exchange:
             flow.response = self.refuse(done.error or head.internal_error())
         else:
             flow.response = None
-            self.send(flow, done.rewritten)
+            self._send(flow, done.rewritten, done.digest)
 
-    def send(self, flow: HTTPFlow, rewritten: Rewritten) -> None:
+    def _send(self, flow: HTTPFlow, rewritten: Rewritten, digest: str) -> None:
         """Give the flow the request that goes to the backend."""
         plan = rewritten.plan
         for feature in self._features:
@@ -225,7 +225,7 @@ class Exchange:
         self.plan = plan
         request, body = flow.request, rewritten.body
         request.path, request.raw_content = rewritten.path, body
-        note_sent(flow, body)
+        flow.metadata[SENT] = digest
         given = {"accept-encoding": "identity", "content-length": str(len(body))}
         head.change(request.headers, without=_CLIENTS_OWN, given=given)
 

@@ -11,6 +11,7 @@ import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any
 
 from toolsimlib.errors import ApiError, BadRequest
@@ -18,7 +19,7 @@ from toolsimlib.events import ClientEvent
 from toolsimlib.plan import AnswerForm, ApiName, Feature, Plan, Policy, StoredAs
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.reporting.topic import Topic, topic_of
-from toolsimlib.report import Report
+from toolsimlib.report import Report, entry
 from toolsimlib.request.background import in_background
 from toolsimlib.request.estimate import estimated_tokens
 from toolsimlib.request.rewrite import Rewritten, rewrite_request
@@ -34,6 +35,9 @@ from toolsimlib.wire.responses.stored import Recalled, References, output_names,
 
 LOOP_BYTES = 32 * 1024
 """Bodies up to this size are rewritten on the event loop: 16 ms at worst; a trip to a worker adds 3 ms."""
+
+ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
+"""The warning of a request that is too large for several rounds, and is answered in one turn of the model."""
 
 # A body that mentions tools cannot pass unread: its backend would never learn how to call them.
 _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
@@ -64,6 +68,8 @@ class RequestJob:
     """Whether it is one of several rounds of an answer: then it is always rewritten."""
     action: Action | None = None
     """What is requested instead of a turn: then it is rewritten too."""
+    marks_of_rounds: tuple[bytes, ...] = ()
+    """If its body has one of these, ``ROUNDS_OFF`` applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,8 @@ class Done:
     crash: str = ""
     rewritten: Rewritten | None = None
     """The rewritten request, without its items; None = it passes unchanged."""
+    digest: str = ""
+    """Of its body."""
     topic: Topic | None = None
     """What a rewritten request is about."""
     status: int = 200
@@ -220,6 +228,8 @@ def _with_body[J: (RequestJob, ResolveJob, BackgroundJob)](job: J, work: Callabl
 
 def _rewrite_request(job: RequestJob, body: bytes) -> Done:
     """Return the rewritten request, and what it is about."""
+    if any(mark in body for mark in job.marks_of_rounds):
+        job.report.warnings.append(ROUNDS_OFF)
     prepared = b""
     if job.action == "compact" and (document := read_body(body)) is not None:
         body, prepared = dump(summary_request(document)).encode(), dump(remaining(document)).encode()
@@ -250,7 +260,14 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
     own, names = _own(rewritten.asked) if job.wants_own and rewritten.plan.form.id else (b"", ())
     # The items would be as much work for a process that takes them over as the body.
     bare = Rewritten(rewritten.plan, rewritten.body, rewritten.path, asked={})
-    return Done(job.report, rewritten=bare, topic=topic, own=own, names=names, prepared=prepared)
+    return Done(
+        job.report, rewritten=bare, digest=digest(bare.body), topic=topic, own=own, names=names, prepared=prepared
+    )
+
+
+def digest(body: bytes) -> str:
+    """Return a digest that shows whether a body has been edited."""
+    return sha256(body).hexdigest()
 
 
 def _own(document: Mapping[str, Any]) -> tuple[bytes, tuple[str, ...]]:

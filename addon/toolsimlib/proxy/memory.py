@@ -180,7 +180,7 @@ class Memory:
         if self._store is None:
             # The store was switched off while the model answered.
             return LOST if references.conversation else False
-        value = b'{"response":' + answer + b',"input":' + own + b"}"
+        value = b"".join((b'{"response":', answer, b',"input":', own, b"}"))
         record = Record(remembered.stored_as.id, value, references.previous, (*remembered.names, *names))
         try:
             with self._counting("write"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 from mitmproxy.http import HTTPFlow
@@ -75,13 +74,3 @@ def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> P
 def is_resent(flow: HTTPFlow) -> bool:
     """Return whether a person sends this request, not a client."""
     return flow.is_replay == "request"
-
-
-def note_sent(flow: HTTPFlow, body: bytes) -> None:
-    """Remember what is sent in place of the client's own body."""
-    flow.metadata[SENT] = digest(body)
-
-
-def digest(body: bytes) -> str:
-    """Return a digest that shows whether a body has been edited."""
-    return sha256(body).hexdigest()

@@ -17,8 +17,8 @@ from typing import override
 from mitmproxy.http import HTTPFlow
 
 from toolsimlib.proxy.exchange import Exchange, Feature
-from toolsimlib.proxy.jobs import Done
-from toolsimlib.proxy.metadata import COMMENT, REPORT, SENT, digest, is_resent
+from toolsimlib.proxy.jobs import Done, digest
+from toolsimlib.proxy.metadata import COMMENT, REPORT, SENT, is_resent
 from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.reporting import summary
 

@@ -32,7 +32,7 @@ from toolsimlib.proxy.options.profiles import doubts
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.remembering import Remembering
 from toolsimlib.proxy.resend import Resent
-from toolsimlib.proxy.rounds import RoundFlow, Rounds
+from toolsimlib.proxy.rounds import HandedOver, OneRound, RoundFlow, Rounds
 from toolsimlib.proxy.work import Work
 from toolsimlib.wire.dialect import Api
 
@@ -126,8 +126,10 @@ class Rewriting:
         remembered, bounds = exchange.find(Remembered), self.settings.bounds
         store = self._remembering.store_function(exchange) if remembered is not None else None
         hosting = exchange.hosting(self._servers.hosting(self.settings.origins, flow, exchange.owner))
-        handed_over = self._rounds.take(flow, api, policy, bounds, exchange.report, hosting, remembered, store)
-        if handed_over is None:
+        handed_over = self._rounds.take(flow, api, policy, bounds, hosting, remembered, store)
+        if isinstance(handed_over, OneRound):
+            exchange.attach(handed_over)
+        if not isinstance(handed_over, HandedOver):
             return False
         handed_over.take(exchange)
         return True

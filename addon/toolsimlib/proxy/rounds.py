@@ -24,13 +24,13 @@ from toolsimlib.loop.runner import TOKEN, Job, Refused, RoundEvent, RoundReport,
 from toolsimlib.plan import AnswerForm, Plan, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.exchange import Exchange, Feature
-from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob
+from toolsimlib.proxy.jobs import ROUNDS_OFF, AnswerJob, Done, RequestJob
 from toolsimlib.proxy.memory import Remembered
 from toolsimlib.proxy.metadata import NOTE
 from toolsimlib.proxy.mitmproxy12.replayed import FlowHandler, own_flow
 from toolsimlib.proxy.reporting import summary
 from toolsimlib.proxy.reporting.topic import Topic, topic_of
-from toolsimlib.report import Report, entry
+from toolsimlib.report import Report
 from toolsimlib.request.rewrite import as_stored, is_to_be_stored
 from toolsimlib.response.retry import Retry
 from toolsimlib.response.rewrite import Listener
@@ -45,11 +45,8 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 1024 * 1024
 """The decoded size of a request that may take rounds: it is parsed on the event loop, and again for each round."""
 
-MAX_WAITING = 256
-"""Events of a round that wait for a client who reads slowly, a kilobyte each at most; then the backend is not read."""
-
-ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
-"""The warning of a request that is larger than that, and is answered in one turn of the model."""
+MAX_WAITING = 32
+"""Events of a round that wait for a client who reads slowly; then the backend is not read."""
 
 # Framing of the client's own connection, and what the runner alone may read.
 _DROPPED = ("transfer-encoding", "content-encoding", "content-length", "expect", TOKEN)
@@ -69,15 +66,13 @@ class Rounds:
         api: Api,
         policy: Policy,
         bounds: Bounds,
-        report: Report,
         hosting: Hosting | None = None,
         memory: Remembered | None = None,
         store: StoreAnswer | None = None,
-    ) -> HandedOver | None:
+    ) -> HandedOver | OneRound | None:
         """Send a request to the runner if its answer may take several rounds, and return how to take it back.
 
         ``hosting``: the MCP servers that it may use. ``memory``: the memory's state of it; ``store`` stores its answer.
-        ``report``: the request's own, which gets a warning if the request is too large.
         """
         try:
             encoding = flow.request.headers.get("content-encoding", "")
@@ -99,11 +94,8 @@ class Rounds:
                 body = dump(document).encode()
         except TooLarge:
             # It is not parsed: its bytes show whether it could take rounds at all.
-            raw = flow.request.raw_content or b""
-            may_call = bool(encoding) or b'"tools"' in raw or b'"functions"' in raw
-            if (policy.asks_again and may_call) or (hosting is not None and hosting.is_asked(raw)):
-                report.warnings.append(ROUNDS_OFF)
-            return None
+            marks = (b'"tools"', b'"functions"') if policy.asks_again else ()
+            return OneRound((*marks, *hosting.marks) if hosting is not None else marks)
         except (BadRequest, ValueError):
             # The direct path reports what is wrong with it.
             return None
@@ -220,6 +212,17 @@ class Rounds:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+class OneRound(Feature):
+    """A request that is too large for several rounds, which is a loss if its body has one of these ``marks``."""
+
+    def __init__(self, marks: tuple[bytes, ...]) -> None:
+        self.marks = marks
+
+    @override
+    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
+        return replace(job, marks_of_rounds=self.marks)
 
 
 class HandedOver(Feature):

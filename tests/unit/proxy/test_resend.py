@@ -5,6 +5,7 @@ from __future__ import annotations
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
 from toolsimlib.proxy import metadata
+from toolsimlib.proxy.jobs import digest
 from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.resend import Resent, forget
 
@@ -17,7 +18,7 @@ def finished() -> HTTPFlow:
     flow.request.content, flow.request.path = OWN, "/v1/responses"
     backup.begin(flow)
     flow.request.content, flow.request.path = SENT, "/v1/chat/completions"
-    metadata.note_sent(flow, SENT)
+    flow.metadata[metadata.SENT] = digest(SENT)
     flow.response = Response.make(200, b"to the client")
     flow.metadata["toolsim"] = {"calls": ["f"]}
     flow.comment = flow.metadata["toolsim_comment"] = "1 call: f"

@@ -15,9 +15,10 @@ from toolsimlib.loop.course import Bounds, Round
 from toolsimlib.loop.hosted_calls import Hosting
 from toolsimlib.plan import AnswerForm, Policy
 from toolsimlib.proxy.exchange import Exchange
+from toolsimlib.proxy.jobs import ROUNDS_OFF, RequestJob, run
 from toolsimlib.proxy.metadata import NOTE
 from toolsimlib.proxy.options.settings import Limits
-from toolsimlib.proxy.rounds import _ASKED, MAX_BODY_BYTES, ROUNDS_OFF, Origin, RoundFlow, Rounds, round_of
+from toolsimlib.proxy.rounds import _ASKED, MAX_BODY_BYTES, OneRound, Origin, RoundFlow, Rounds, round_of
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import CHAT
 
@@ -69,7 +70,7 @@ async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
     """It goes to the runner's port; afterwards its flow shows its own target again."""
     flow = asked()
     before = flow.request.copy()
-    handed_over = rounds.take(flow, CHAT, Policy(retry=1), Bounds(), Report())
+    handed_over = rounds.take(flow, CHAT, Policy(retry=1), Bounds())
     assert handed_over is not None
     assert (flow.request.host, flow.request.path) == ("127.0.0.1", "/v1/chat/completions")
     assert flow.request.port != 81
@@ -84,13 +85,22 @@ async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"no JSON", b"\xff", b"{}", b'{"messages": 5, "tools": [{"type": "function"}]}', RAW + b" " * MAX_BODY_BYTES],
+    [b"no JSON", b"\xff", b"{}", b'{"messages": 5, "tools": [{"type": "function"}]}'],
 )
 async def test_a_bad_request_is_not_handed_over(content: bytes, rounds: Rounds) -> None:
-    """A body that cannot be parsed, is too large or has no tools is not handed over."""
+    """A body that cannot be parsed or has no tools is not handed over."""
     flow = asked(content)
-    assert rounds.take(flow, CHAT, Policy(retry=1), Bounds(), Report()) is None
+    assert rounds.take(flow, CHAT, Policy(retry=1), Bounds()) is None
     assert flow.request.host == "backend"
+
+
+def warnings_of(taken: object, flow: HTTPFlow) -> list[str]:
+    """Return the warnings of a request that is too large for several rounds."""
+    assert isinstance(taken, OneRound)
+    assert flow.request.host == "backend"
+    body, limit = flow.request.raw_content or b"", 2 * MAX_BODY_BYTES
+    job = RequestJob("chat", flow.request.path, "", body, limit, Policy(), None, Report())
+    return run(taken.asking(flow, job)).report.warnings
 
 
 @pytest.mark.parametrize(
@@ -105,10 +115,8 @@ async def test_a_request_that_is_too_large_for_rounds_says_so(
     content: bytes, policy: Policy, warns: bool, rounds: Rounds
 ) -> None:
     """The report warns that the model is only asked once, if it might otherwise have been asked again."""
-    report = Report()
     flow = asked(content + b" " * MAX_BODY_BYTES)
-    assert rounds.take(flow, CHAT, policy, Bounds(), report) is None
-    assert report.warnings == ([ROUNDS_OFF] if warns else [])
+    assert warnings_of(rounds.take(flow, CHAT, policy, Bounds()), flow) == ([ROUNDS_OFF] if warns else [])
 
 
 async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
@@ -121,10 +129,10 @@ async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
         (of_clients, b"{}", False),
         (of_clients, b'{"tools": [{"type": "mcp"}]}', True),
     ):
-        report = Report()
         flow = asked(content + b" " * MAX_BODY_BYTES)
-        assert rounds.take(flow, CHAT, Policy(), Bounds(), report, hosting) is None
-        assert report.warnings == ([ROUNDS_OFF] if warns else [])
+        assert warnings_of(rounds.take(flow, CHAT, Policy(), Bounds(), hosting), flow) == (
+            [ROUNDS_OFF] if warns else []
+        )
 
 
 @pytest.mark.parametrize(
