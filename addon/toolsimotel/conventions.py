@@ -19,8 +19,8 @@ from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.route import prefix
 from toolsimlib.report import Report
 from toolsimlib.wire.json_codec import parse_object
+from toolsimlib.wire.json_fields import string
 from toolsimlib.wire.mcp_items import McpCall
-from toolsimpages.read_answer import read_answer
 
 Attributes = dict[str, str | int | bool | list[str]]
 
@@ -170,16 +170,13 @@ def _answered(answer: bytes) -> Attributes:
         # The first event of a stream names both.
         end = re.search(rb"\r?\n\r?\n", answer[:_MAX_READ])
         head = answer[: end.end()] if end else b""
-    if not head or len(head) > _MAX_READ:
+    if len(head) > _MAX_READ:
         return {}
-    found: Attributes = {}
-    if model := read_answer(head).model:
-        found["gen_ai.response.model"] = clipped(model)
-    body = parse_object(head[head.find(b"{") :].rstrip())
-    inner = body.get("response", body) if body is not None else {}
-    if isinstance(inner, Mapping) and isinstance(id := inner.get("id"), str) and id:
-        found["gen_ai.response.id"] = clipped(id)
-    return found
+    body = parse_object(head[head.find(b"{") :].rstrip()) or {}
+    # The first event of some streams holds the answer as it is then.
+    inner = next((body[key] for key in ("response", "message") if isinstance(body.get(key), Mapping)), body)
+    named = {"gen_ai.response.id": string(inner.get("id")), "gen_ai.response.model": string(inner.get("model"))}
+    return {name: clipped(value) for name, value in named.items() if value}
 
 
 def failure(report: Report, status: int | None) -> str:

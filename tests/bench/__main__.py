@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from bench import codex, cpu, delay, parser, prompt, rewriting, store, throughput
+from bench import codex, cpu, delay, parser, prompt, rewriting, store, throughput, traces
 from bench.machine import pace
 from bench.stage import Proxies, proxies
 from bench.table import BUILD, HEADING, Row, save
@@ -31,6 +31,7 @@ def groups(stage: Proxies) -> dict[str, Measure]:
         "whole": partial(throughput.measure, stage),
         "memory": partial(throughput.measure_memory, stage),
         "store": partial(store.measure, stage),
+        "traces": partial(traces.measure, stage),
         "codex": codex.measure,
     }
 

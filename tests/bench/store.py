@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from bench.stage import Client, Proxies, cpu_seconds, resident_megabytes
+from bench import added
+from bench.stage import Proxies, resident_megabytes
 from bench.table import Row
 from toolsimlib.store.record import Bounds, Record, Store
 from toolsimlib.store.sqlite import SqliteStore
 
 MODEL = "prose-100-4-1"
 RECORDS = 100_000
-PROCESSES, TURNS = 7, 100
+PROCESSES = 7
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
@@ -27,45 +28,13 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         for stream in (False, True):
             path = Path(folder) / ("streamed" if stream else "whole")
-            yield from turns(proxies, path, 1 if quick else PROCESSES, stream=stream)
+            numbers = range(1 if quick else PROCESSES)
+            pairs = ((proxies.fresh(), proxies.fresh(toolsim_store=f"sqlite:{path}{number}")) for number in numbers)
+            yield from added.rows("store", "a turn that is kept, sqlite", 0.5, MODEL, pairs, stream=stream)
         records = 10_000 if quick else RECORDS
         bounds = Bounds(records=records, bytes=1 << 40)
         for name, place in ("memory", None), ("sqlite", Path(folder) / "full"):
             yield from asyncio.run(lookups(name, SqliteStore(place, bounds), records))
-
-
-def turns(proxies: Proxies, path: Path, processes: int, *, stream: bool) -> Iterator[Row]:
-    """Compare stored turns with those of a proxy without a store, in alternation: elapsed time, and CPU time.
-
-    We start several processes of each kind: two of the same kind already differ by a quarter of a millisecond per turn.
-    """
-    waited: list[tuple[float, float]] = []
-    worked: list[tuple[float, float]] = []
-    for number in range(processes):
-        with proxies.fresh() as off, proxies.fresh(toolsim_store=f"sqlite:{path}{number}") as on:
-            clients = [(proxy, Client(proxy.url)) for proxy in (off, on)]
-            for _, client in clients:
-                for _ in range(40):
-                    client.ask("responses", MODEL, stream=stream)
-            used = [cpu_seconds(proxy.pid) for proxy, _ in clients]
-            for _ in range(TURNS):
-                times: list[float] = []
-                for _, client in clients:
-                    start = time.perf_counter()
-                    client.ask("responses", MODEL, stream=stream)
-                    times.append(1000 * (time.perf_counter() - start))
-                waited.append((times[0], times[1]))
-            cost = [
-                1000 * (cpu_seconds(proxy.pid) - before) / TURNS
-                for (proxy, _), before in zip(clients, used, strict=True)
-            ]
-            worked.append((cost[0], cost[1]))
-    name = f"a turn that is kept, sqlite, {'streamed' if stream else 'whole'}"
-    for what, pairs in (name, waited), (f"{name}, processor", worked):
-        more = sorted(kept - without for without, kept in pairs)
-        without, kept = (statistics.median(times) for times in zip(*pairs, strict=True))
-        note = f"quartiles {more[len(more) // 4]:.3f} to {more[-1 - len(more) // 4]:.3f} of {len(more)} pairs"
-        yield Row("store", what, statistics.median(more), "ms more", 0.5, kept, without, note)
 
 
 async def lookups(name: str, store: Store, records: int) -> Iterator[Row]:

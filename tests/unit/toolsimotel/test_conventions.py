@@ -129,6 +129,9 @@ CREATED = (
     b'event: response.created\r\ndata: {"type":"response.created","sequence_number":0,"response":'
     b'{"id":"resp_1","object":"response","model":"real","output":[],"instructions":"{\\"model\\":\\"no\\"}"}}\r\n\r\n'
 )
+STARTED = (
+    b'event: message_start\ndata: {"type":"message_start","message":{"id":"msg_1","type":"message","model":"real"}}\n\n'
+)
 WHOLE = (
     b'{"id":"chatcmpl-1","object":"chat.completion","model":"real",'
     b'"choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}'
@@ -141,6 +144,7 @@ WHOLE = (
         (CHUNK + b"data: [DONE]\n\n", "chatcmpl-1"),
         (CREATED + b"data: [DONE]\r\n\r\n", "resp_1"),
         (b"\n" + WHOLE, "chatcmpl-1"),
+        (STARTED, "msg_1"),
     ],
 )
 def test_who_has_answered(answer: bytes, id: str) -> None:
