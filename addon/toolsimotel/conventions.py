@@ -158,8 +158,9 @@ def chat_ended(report: Report, answer: bytes) -> Attributes:
     for field in _FINDINGS:
         if entries := getattr(report, field):
             found[f"toolsim.{field}"] = _names(entries)
-    if report.tool_cutoff:
-        found["toolsim.tool_cutoff"] = report.tool_cutoff
+    for field in ("tool_cutoff", "profile"):
+        if value := getattr(report, field):
+            found[f"toolsim.{field}"] = clipped(value)
     return found
 
 

@@ -31,7 +31,11 @@ pytestmark = [
 
 BROKEN = '<tool_call>{"name":"gone","arguments":"{}"}</tool_call>'
 COMMA = '<tool_call>{"name":"get_weather","arguments":{"city":"Bonn",}}</tool_call>'
-TURNS = (says(CALL), says(CALL, CALL), says("No need."), says(BROKEN), says(COMMA), refuses(429, "Slow down."))
+BARE = '{"name":"get_weather","arguments":{"city":"Bonn"}}'
+TURNS = (
+    *(says(CALL), says(CALL, CALL), says("No need."), says(BROKEN), says(COMMA), says(BARE)),
+    refuses(429, "Slow down."),
+)
 
 
 def talk(line: Line, backend: TextBackend) -> None:
@@ -79,7 +83,10 @@ def test_promtool_finds_nothing(backend: TextBackend, labels: str) -> None:
     if not labels:
         new = series(after) - series(before)
         # These values cannot be known beforehand: how a model may go wrong, and with which status a backend refuses.
-        assert {name.split("{")[0] for name in new} <= {"toolsim_repairs_total", "toolsim_errors_total"}, new
+        assert {name.split("{")[0] for name in new} <= UNKNOWN, new
+
+
+UNKNOWN = {"toolsim_repairs_total", "toolsim_untagged_total", "toolsim_errors_total"}
 
 
 def series(text: str) -> set[str]:
@@ -142,21 +149,29 @@ def queries() -> list[tuple[str, str]]:
 
 
 def test_each_query_of_the_dashboard_has_an_answer(backend: TextBackend, tmp_path: Path) -> None:
-    """Over a real scrape of real turns: no panel is empty, and none shows NaN."""
-    with Mitmdump(backend.url, toolsim_store="memory") as proxy, Line(proxy.url) as line:
+    """Over a real scrape of real turns: no panel is empty, none shows NaN, and each metric has its panel."""
+    profiles = tmp_path / "profiles"
+    profiles.mkdir()
+    (profiles / "mine.toml").write_text('models = ["m"]\n')
+    with (
+        Mitmdump(backend.url, toolsim_store="memory", toolsim_profiles=str(profiles)) as proxy,
+        Line(proxy.url) as line,
+    ):
         prometheus = Prometheus(tmp_path, proxy.url.removeprefix("http://"))
         try:
             prometheus.wait_for("count_over_time(toolsim_exchanges_open[1m]) >= 2")
             talk(line, backend)
-            prometheus.wait_for("sum(toolsim_exchanges_total) == 24")
-            # The rate of a series needs two scrapes, that of repairs after its first event.
+            prometheus.wait_for("sum(toolsim_exchanges_total) == 28")
+            # The rate of a series needs two scrapes, that of repairs and the like after its first event.
             talk(line, backend)
-            prometheus.wait_for("sum(toolsim_exchanges_total) == 48")
+            prometheus.wait_for("sum(toolsim_exchanges_total) == 56")
             found = {(title, query): prometheus.query(query) for title, query in queries()}
+            families = set(re.findall(r"^# TYPE (\w+) ", scrape(line), re.MULTILINE))
             errors = prometheus.query("sum by (code) (toolsim_errors_total) > 0")
         finally:
             prometheus.stop()
     assert len(found) > 15
+    assert {family for family in families if family not in DASHBOARD.read_text()} == set()
     assert {place for place, result in found.items() if not result} == set()
     values = {place: [sample["value"][1] for sample in result] for place, result in found.items()}
     assert {place for place, numbers in values.items() if "NaN" in numbers} == set()

@@ -52,7 +52,7 @@ def test_every_name_is_published_or_ours() -> None:
     assert names - ours - published() == set()
     # What no convention names is a field of the report, or the place of an MCP server.
     fields = {name.removeprefix(OWN) for name in ours} - {"mcp.server"}
-    assert fields == {"calls", "rounds", "round", "tool_cutoff"}
+    assert fields == {"calls", "rounds", "round"}
     assert all(hasattr(Report(), field) for field in fields | set(conventions._FINDINGS))
 
 
@@ -169,6 +169,8 @@ def test_only_so_much_is_read() -> None:
 
 
 def test_counts_are_the_backends() -> None:
+    report = Report(tool_cutoff="first call", profile="mine")
+    assert conventions.chat_ended(report, b"") == {"toolsim.tool_cutoff": "first call", "toolsim.profile": "mine"}
     report = Report(tokens={"input": 9, "output": 3, "total": 12, "cached": 0, "reasoning": 2}, finish="length")
     assert conventions.chat_ended(report, b"") == {
         "gen_ai.usage.input_tokens": 9,
