@@ -1,13 +1,13 @@
 """OpenTelemetry: what the proxy does, as spans, by the semantic conventions for HTTP, generative AI and MCP.
 
-    POST /v1/responses                 SERVER    a client's turn (``turn``)
+    POST /v1/responses                 SERVER    a client's turn
     ├─ chat qwen2.5                    CLIENT    one request to the model; each retry is one more
     ├─ execute_tool read_file          INTERNAL  one call of an MCP tool, run by the proxy
     └─ chat qwen2.5                    CLIENT
 
     start         whether anybody asked for traces; the addon, if so
-    tracing       the addon: attaches a ``Turn`` to each exchange of the core
-    turn          one exchange, as a feature of the core: when its spans begin and end
+    tracing       the addon: attaches ``Spans`` to each exchange of the core
+    spans         one exchange, as a feature of the core: when its spans begin and end
     conventions   names and values: what a report says, in the words of the conventions
     export        the SDK: exporters as the environment names them, in a thread of their own
     content       prompts and answers, if they are asked for: read and redacted in that thread

@@ -1,4 +1,4 @@
-"""The addon: attaches a ``Turn`` to each exchange that asks a model, and tells it what it cannot see by itself.
+"""The addon: attaches its ``Spans`` to each exchange that asks a model, and tells it what it cannot see by itself.
 
 Listed after ``ToolSim``, it gets each hook when the core is done with it.
 """
@@ -12,7 +12,7 @@ from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.rounds import HandedOver, RoundFlow
 
 from toolsimotel.export import Export
-from toolsimotel.turn import Turn
+from toolsimotel.spans import Spans
 
 
 class Tracing:
@@ -20,7 +20,7 @@ class Tracing:
 
     def __init__(self, export: Export) -> None:
         self._export = export
-        self._open: set[Turn] = set()  # Those whose spans have not ended.
+        self._open: set[Spans] = set()  # Those whose spans have not ended.
 
     def requestheaders(self, flow: HTTPFlow) -> None:
         """Begin the turn of a client, or a round of one."""
@@ -28,32 +28,32 @@ class Tracing:
         if exchange is None or not flow.live or exchange.action == "input_tokens":
             return
         if exchange.is_turn or exchange.find(RoundFlow) is not None:
-            turn = Turn(self._export, self._open.discard, flow, exchange)
-            self._open.add(turn)
-            exchange.attach(turn)
+            spans = Spans(self._export, self._open.discard, flow, exchange)
+            self._open.add(spans)
+            exchange.attach(spans)
 
     def request(self, flow: HTTPFlow) -> None:
         """Begin a turn of the model, unless nobody asks it now."""
         exchange = ToolSim.exchanges.of(flow)
-        turn = exchange.find(Turn) if exchange is not None else None
-        if exchange is not None and turn is not None and flow.response is None and exchange.find(HandedOver) is None:
-            turn.ask(flow, exchange)
+        spans = exchange.find(Spans) if exchange is not None else None
+        if exchange is not None and spans is not None and flow.response is None and exchange.find(HandedOver) is None:
+            spans.ask(flow, exchange)
 
     def toolsim_resend(self, flow: HTTPFlow) -> None:
         """Begin it once more, without what its backend has refused."""
         exchange = ToolSim.exchanges.of(flow)
-        if exchange is not None and (turn := exchange.find(Turn)) is not None:
-            turn.ask_again(flow, exchange)
+        if exchange is not None and (spans := exchange.find(Spans)) is not None:
+            spans.ask_again(flow, exchange)
 
     def responseheaders(self, flow: HTTPFlow) -> None:
         """Note the status of a backend's answer."""
         exchange = ToolSim.exchanges.of(flow)
-        if exchange is not None and (turn := exchange.find(Turn)) is not None and flow.response is not None:
-            turn.answers(flow.response.status_code)
+        if exchange is not None and (spans := exchange.find(Spans)) is not None and flow.response is not None:
+            spans.answers(flow.response.status_code)
 
     def done(self) -> Awaitable[None]:
         """Send what has not been sent. Not async: a reload of the script calls it without waiting."""
-        for turn in self._open:
-            turn.end("proxy_stopped")
+        for spans in self._open:
+            spans.end("proxy_stopped")
         self._open.clear()
         return self._export.end()

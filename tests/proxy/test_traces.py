@@ -253,6 +253,24 @@ def test_a_request_that_is_sent_again(backend: TextBackend, collector: OtlpRecei
     assert heard == [f"00-{TRACE}-{span.id}-01" for span in (refused, taken)]
 
 
+def test_an_answer_in_the_background(backend: TextBackend, collector: OtlpReceiver) -> None:
+    """Its turns of the model belong to the request that started it, which has ended long before them."""
+    backend.play([says("It ", "rains.", pause=0.2)])
+    path, body = ask("responses", stream=False, background=True)
+    with (
+        Mitmdump(backend.url, toolsim_store="memory", environment=collector.environment) as proxy,
+        Line(proxy.url) as line,
+    ):
+        assert line.post(path, body, **TRACED).json()["status"] == "queued"
+        spans = collector.spans(2)
+    check(spans, CALLER)
+    turn, chat = spans
+    assert names(spans) == ["POST /v1/responses", "chat m"]
+    assert turn.ended < chat.ended
+    assert not turn.is_error
+    assert not chat.is_error
+
+
 @pytest.mark.parametrize("drain", [0, 5])
 def test_the_end_of_the_proxy(drain: int, backend: TextBackend, collector: OtlpReceiver) -> None:
     """What has not been sent is sent at SIGTERM; what is open then ends with the proxy, or with the drain before it."""

@@ -159,10 +159,7 @@ class Exchange:
 
     def find[F: Feature](self, kind: type[F]) -> F | None:
         """Return the feature of a class, None if there is none."""
-        for feature in self._features:
-            if isinstance(feature, kind):
-                return feature
-        return None
+        return next((feature for feature in self._features if isinstance(feature, kind)), None)
 
     @property
     def is_turn(self) -> bool:
@@ -276,14 +273,13 @@ class Exchange:
         return plan.stream and is_plain and content_type == _STREAM_TYPE
 
     def _stream(self, flow: HTTPFlow, response: Response, plan: Plan) -> None:
-        listeners = [feature.listener for feature in self._features if feature.listener is not None]
         self.streamed = StreamedAnswer(
             plan,
             self.report,
             limits=self.limits,
             clocks=self.clocks,
             recorder=self.recorder,
-            listener=listeners[0] if listeners else None,
+            listener=next((feature.listener for feature in self._features if feature.listener is not None), None),
         )
         self.recorder.begin(response)
         # Change a copy: mitmproxy judges the connection by the backend's headers.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from mitmproxy.http import HTTPFlow
@@ -74,8 +73,8 @@ class Servers:
         mcp = self._mcp
         servers = {server.label: server for server in mcp.servers}
         desk = self.approve.desk if mcp.approval == "operator" else None
-        own = Hosting(self._pool, self._approvals, servers, mcp.runs_clients, mcp.hosts)
-        return replace(own, hidden=self._hidden, owner=owner, desk=desk)
+        given = (self._pool, self._approvals, servers, mcp.runs_clients, mcp.hosts)
+        return Hosting(*given, hidden=self._hidden, owner=owner, desk=desk)
 
     async def stop(self) -> None:
         """End all servers that run here."""

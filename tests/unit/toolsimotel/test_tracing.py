@@ -328,10 +328,13 @@ async def test_a_call_that_fails(stage: Stage, outcome: Any, kind: str) -> None:
     assert "private" not in made.to_json()
 
 
-async def test_the_proxy_ends_before_a_turn_does(stage: Stage) -> None:
-    """What is open then ends with it, and is exported."""
-    stage.begin()
+async def test_the_proxy_ends_before_a_turn_does(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """What is open then ends with it, and is exported; so it is when the script is reloaded, and the turn goes on."""
+    flow = stage.begin()
     await stage.tracing.done()
+    stage.answer(flow)
+    stage.call("response", flow)
+    assert "ended span" not in caplog.text
     finished = stage.memory.get_finished_spans()
     assert sorted(span.name for span in finished) == ["POST /v1/chat/completions", "chat m"]
     assert {error(span) for span in finished} == {("proxy_stopped", True)}

@@ -30,10 +30,10 @@ from toolsimotel import conventions
 from toolsimotel.export import Export
 
 
-class Turn(Feature):
+class Spans(Feature):
     """The spans of one exchange. ``over`` is called when they have ended."""
 
-    def __init__(self, export: Export, over: Callable[[Turn], None], flow: HTTPFlow, exchange: Exchange) -> None:
+    def __init__(self, export: Export, over: Callable[[Spans], None], flow: HTTPFlow, exchange: Exchange) -> None:
         self._export = export
         self._over = over
         self._context = propagate.extract(flow.request.headers)
@@ -122,8 +122,9 @@ class Turn(Feature):
     def end(self, error: str) -> None:
         """End all spans: the proxy ends before the exchange does."""
         for span in (self._chat, self._server):
-            if span is not None and span.is_recording():
+            if span is not None:
                 _end(span, error)
+        self._chat = self._server = None
 
 
 def _inject(headers: Headers, context: Context) -> None:
