@@ -22,7 +22,7 @@ STREAMS ?= 100
 # Per room
 MUTANTS ?= 25
 
-.PHONY: help setup run web demo test quick check clients attack fuzz soak coverage mutants bench replay flows eval
+.PHONY: help setup run web demo test quick check clients attack fuzz soak coverage mutants bench replay flows eval learn
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -172,6 +172,9 @@ bench: setup  ## Measure speed against goals (ROWS="cpu delay" for some groups, 
 
 eval: setup  ## Measure the scenarios offline (ARGS="--base-url URL --models NAME" for a real model)
 	$(BIN)/toolsim eval $(or $(ARGS),--offline)
+
+learn: setup  ## Find out which settings suit the model of BACKEND, a URL (MODEL=NAME, ARGS="--minutes 5")
+	$(BIN)/toolsim learn '$(BACKEND)' $(if $(MODEL),--model '$(MODEL)') $(ARGS)
 
 replay: $(VENV)/.addon  ## Replay flows/ and compare (UPDATE=1 to accept what came out)
 	$(BIN)/toolsim replay $(if $(UPDATE),--update) flows

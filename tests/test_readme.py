@@ -20,6 +20,7 @@ from toolsimcli.config import completed
 from toolsimcli.main import parser
 from toolsimcli.usage import check_settings
 from toolsimeval import flags, suites
+from toolsimeval.learn.command import parser as learn_parser
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.options.gone import RENAMED
 from toolsimlib.proxy.options.predecessor import VARIABLES
@@ -152,7 +153,8 @@ def test_every_option_is_documented() -> None:
     assert OPTIONS_PAGE.read_text() == options_page()
     known = {option.full_name for option in OPTIONS} | {PREFIX + name for name in RENAMED} | {"toolsim_replay"}
     assert hasattr(pytest_plugin, "toolsim_replay")
-    assert set(re.findall(r"\btoolsim_[a-z_]+[a-z]\b", TEXT)) <= known
+    metrics = {"toolsim_profiles_total"}
+    assert set(re.findall(r"\btoolsim_[a-z_]+[a-z]\b", TEXT)) <= known | metrics
     assert len(re.findall(r"^\| `toolsim_\w+` \|", README, re.MULTILINE)) == 6
 
 
@@ -274,6 +276,8 @@ def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
     if words[0] == "eval":
         rest = words[1:]
         assert rest[:1] in (["compare"], ["join"]) or flags.parser({}).parse_args(rest)
+    elif words[0] == "learn":
+        assert not words[1:] or learn_parser().parse_args(words[1:]).url
     elif words[0] == "replay":
         assert words[1:] == ["DIR"]  # Its own tests cover its flags.
     elif words[0] == "doctor":

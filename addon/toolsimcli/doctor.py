@@ -36,7 +36,7 @@ _SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "requir
 _QUESTION = "What is the weather in Bonn? Call the tool."
 
 
-class _Sick(Exception):
+class Sick(Exception):
     """What is wrong with the server, in one line."""
 
 
@@ -60,11 +60,11 @@ def main(args: Namespace) -> int:
         found = examine(args.url.rstrip("/"), key)
         model = args.model or (found.models[0] if found.models else "")
         if args.model and found.models and args.model not in found.models:
-            raise _Sick(
+            raise Sick(
                 f"{found.url} has no model {args.model}; there are {listed(found.models, _MAX_SHOWN, _MAX_CHARS)}"
             )
         calls = calls_by_itself(found, model, key) if model else "not asked: it names no model; try --model NAME"
-    except _Sick as sick:
+    except Sick as sick:
         print(f"toolsim doctor: {sick}", file=sys.stderr)
         return 1
     native = calls.startswith("yes")
@@ -96,7 +96,7 @@ def _profile(model: str) -> str:
 
 
 def examine(url: str, key: str) -> Finding:
-    """Return what is at a base URL, or below its ``/v1`` if it has no path. Raises _Sick."""
+    """Return what is at a base URL, or below its ``/v1`` if it has no path. Raises Sick."""
     path = url.partition("://")[2].partition("/")[2]
     # Some servers have the list of models in two places, and the API only under /v1.
     places = [url] if path.endswith("v1") else [f"{url}/v1", url] if not path else [url, f"{url}/v1"]
@@ -109,22 +109,22 @@ def examine(url: str, key: str) -> Finding:
         answers.append((place, answer))
     for place, answer in answers:
         if answer.status in (401, 403):
-            raise _Sick(_about_key(place, answer, key))
+            raise Sick(_about_key(place, answer, key))
     place, answer = answers[0]
     has_page = any(other.is_page for _, other in answers)
     if not has_page and answer.status in (404, 405) and (found := _apis(place, key)):
         return Finding(place, found, ())
     if has_page:
-        raise _Sick(f"{url} answers with a web page, not with an API: is this the right port and path?")
-    raise _Sick(f"{place}/models answers with HTTP {answer.status}{_reason(answer)}")
+        raise Sick(f"{url} answers with a web page, not with an API: is this the right port and path?")
+    raise Sick(f"{place}/models answers with HTTP {answer.status}{_reason(answer)}")
 
 
 def calls_by_itself(found: Finding, model: str, key: str) -> str:
-    """Return whether a model calls a tool that it is offered, in words that start with yes or no. Raises _Sick."""
+    """Return whether a model calls a tool that it is offered, in words that start with yes or no. Raises Sick."""
     api = found.apis[0]
     answer = _ask(found.url + api.ending, key, _question(api, model), _TURN_SECONDS)
     if answer.status in (401, 403):
-        raise _Sick(_about_key(found.url, answer, key))
+        raise Sick(_about_key(found.url, answer, key))
     if answer.status != 200 or answer.body is None:
         problem = printable(answer.problem, _MAX_CHARS)
         if "tool" in problem.lower():
@@ -152,20 +152,20 @@ def _ask(url: str, key: str, body: object = None, seconds: float = 10.0) -> Answ
     try:
         return ask(url, key=key, json_body=body, seconds=seconds)
     except Unreachable as problem:
-        raise _Sick(f"{url}: {problem}") from problem
+        raise Sick(f"{url}: {problem}") from problem
 
 
 def _apis(url: str, key: str) -> tuple[Api, ...]:
-    """Return the APIs at a base URL, chat first. Raises _Sick if there is none, or if a key is required."""
+    """Return the APIs at a base URL, chat first. Raises Sick if there is none, or if a key is required."""
     found = []
     for api in (CHAT, RESPONSES):
         answer = _ask(url + api.ending, key, {})
         if answer.status in (401, 403):
-            raise _Sick(_about_key(url, answer, key))
+            raise Sick(_about_key(url, answer, key))
         if answer.status not in (404, 405, 501) and not answer.is_page:
             found.append(api)
     if not found:
-        raise _Sick(f"{url} has neither /chat/completions nor /responses: is this the right path?")
+        raise Sick(f"{url} has neither /chat/completions nor /responses: is this the right path?")
     return tuple(found)
 
 

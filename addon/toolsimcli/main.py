@@ -19,7 +19,7 @@ from toolsimlib.version import __version__
 
 EXIT_INTERRUPTED = 130
 
-GUESTS = {"eval": "toolsimeval.command", "replay": "toolsimrec.replay"}
+GUESTS = {"eval": "toolsimeval.command", "learn": "toolsimeval.learn.command", "replay": "toolsimrec.replay"}
 """The commands of other packages: the module whose ``main(words)`` is called with the words after it, on demand."""
 
 _DESCRIPTION = "OpenAI function calling for any text-only model backend."
@@ -153,6 +153,7 @@ def parser() -> Parser:
     doctor.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
     doctor.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
     command("addon-path", "print the path of the addon, for mitmdump -s and mitmweb -s")
+    commands.add_parser("learn", help="find out which settings suit a model, by asking it", add_help=False)
     commands.add_parser("eval", help="measure how well models call, and compare reports", add_help=False)
     return made
 

@@ -64,6 +64,9 @@ class Proxies:
         if not any(option.startswith("toolsim_log=") for option in options):
             # For programs: a greeting for people would ask the target for its models.
             settings.append("toolsim_log=json")
+        if not any(option.startswith("toolsim_profiles=") for option in options):
+            # What is measured must not depend on the profiles of whoever measures.
+            settings.append("toolsim_profiles=off")
         if not any(option.startswith("toolsim_upstream=") for option in options):
             settings.append(f"toolsim_upstream={self._target}")
         command = child.command(["--mode", f"reverse:{origin.scheme}://{origin.netloc}"], settings)
@@ -89,9 +92,13 @@ class Proxies:
             raise
         return Proxy(f"http://127.0.0.1:{port}{origin.path.rstrip('/')}", captures), process
 
+    async def halt(self) -> None:
+        """Stop all of them; their recordings stay until ``stop``."""
+        await asyncio.gather(*(_stop(process) for _, process in self._running.values()))
+
     async def stop(self) -> None:
         """Stop all of them, move their recordings to the folder of flows if there is one, and leave nothing behind."""
-        await asyncio.gather(*(_stop(process) for _, process in self._running.values()))
+        await self.halt()
         if self._flows is not None:
             for number, (proxy, _) in enumerate(self._running.values()):
                 kept = self._flows / f"proxy-{number}"

@@ -47,28 +47,30 @@ class _Question:
 
     async def play(self, send: Send) -> Verdict:
         answer = await send(Request(({"role": "user", "content": self.text},), self.tools))
-        label = self._label(answer)
+        label = mistake(answer, self.calls)
         if label is None:
             return Verdict.passed()
         written = "; ".join(f"{call.name}({call.arguments})" for call in answer.calls) or answer.text
         return Verdict.failed(label, written[:_MAX_DETAIL])
 
-    def _label(self, answer: Answer) -> Label | None:
-        left = list(answer.calls)
-        if self.calls and not left:
-            return "truncation" if answer.finish == "length" else "no_call"
-        if len(left) < len(self.calls):
-            return "parallel_collapse"
-        if len(left) > len(self.calls):
-            return "needless_call"
-        # Each right call is paired with the written call that comes nearest to it.
-        first: Label | None = None
-        for right in self.calls:
-            mistakes = [_mistake(call, right) for call in left]
-            place = mistakes.index(None) if None in mistakes else _nearest(left, right)
-            first = first or mistakes[place]
-            del left[place]
-        return first
+
+def mistake(answer: Answer, calls: Sequence[Mapping[str, Any]]) -> Label | None:
+    """Return what is wrong with an answer's calls, None if they are the right ``calls``, in any order."""
+    left = list(answer.calls)
+    if calls and not left:
+        return "truncation" if answer.finish == "length" else "no_call"
+    if len(left) < len(calls):
+        return "parallel_collapse"
+    if len(left) > len(calls):
+        return "needless_call"
+    # Each right call is paired with the written call that comes nearest to it.
+    first: Label | None = None
+    for right in calls:
+        mistakes = [_mistake(call, right) for call in left]
+        place = mistakes.index(None) if None in mistakes else _nearest(left, right)
+        first = first or mistakes[place]
+        del left[place]
+    return first
 
 
 def _nearest(calls: Sequence[Call], right: Mapping[str, Any]) -> int:

@@ -199,15 +199,25 @@ def compact_schema(schema: Any) -> Any:
 
 
 _EACH_CALL = "For each tool call, return a json object with tool name and arguments within <{tag}></{tag}> XML tags"
+_CALLS_INTRO = (
+    "What a tool can find out, calculate or do, never answer yourself: call it. These are the tools, each as a call of"
+    " it:"
+)
 _CALL_LINE = '{{"name": <tool-name>, "arguments": <args-json-object>}}'
 
 FORMS: Mapping[str, Form] = {
     "calls": Form(
         _call_entry,
-        intro="What a tool can find out, calculate or do, never answer yourself: call it. These are the tools, each as"
-        " a call of it:",
+        intro=_CALLS_INTRO,
         rule=f"{_EACH_CALL}, in a list:\n<{{tag}}>\n[{_CALL_LINE}]\n</{{tag}}>\nTwo places, people, dates or amounts"
         " that are asked about take two calls.",
+        rule_for_one=f"{_EACH_CALL}:\n<{{tag}}>\n{_CALL_LINE}\n</{{tag}}>",
+    ),
+    "lines": Form(
+        _call_entry,
+        intro=_CALLS_INTRO,
+        rule=f"Two places, people, dates or amounts that are asked about take two calls. {_EACH_CALL}, one after the"
+        f" other:\n<{{tag}}>\n{_CALL_LINE}\n</{{tag}}>\n<{{tag}}>\n{_CALL_LINE}\n</{{tag}}>",
         rule_for_one=f"{_EACH_CALL}:\n<{{tag}}>\n{_CALL_LINE}\n</{{tag}}>",
     ),
     "schemas": Form(

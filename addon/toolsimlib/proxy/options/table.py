@@ -74,8 +74,9 @@ OPTIONS = (
         "manifest",
         "auto",
         "Form in which the tools are shown to the model. auto: the one that real models answer best, currently "
-        "calls. calls: each tool as a call with slots for its values. schemas: its JSON schema. hermes: declarations "
-        "as Hermes and Qwen models were trained on. typescript: function declarations, the fewest tokens.",
+        "calls. calls: each tool as a call with slots for its values. lines: the same, but several calls are asked for "
+        "one by one, not as a list. schemas: its JSON schema. hermes: declarations as Hermes and Qwen models were "
+        "trained on. typescript: function declarations, the fewest tokens.",
         ("auto", *FORMS),
     ),
     Option(

@@ -1,0 +1,132 @@
+"""The questions of ``toolsim learn``, and whether an answer to one is right.
+
+They are in ``questions.json``, whose head says what its fields mean; none of them is in another suite. Two more kinds
+are made of those that take one call: *later* is asked after an earlier question of the same catalogue, its call and
+its output; *must* demands a call.
+
+An answer without a call where none is wanted is right only if it has words, and no call in them as text: a client
+could not run it, and its user would have to read it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from itertools import cycle
+from typing import Any
+
+from toolsimeval.call_as_text import holds_call
+from toolsimeval.questions import mistake
+from toolsimeval.runtime.turn import Answer, Message, Request, Tool
+
+BLOCK = 6
+"""How many questions are asked under one setting before the other one's turn: a server that caches one prompt reads the
+catalogue again when that changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """``calls``: the right calls, each with ``name`` and ``arguments``: lists of right values by argument.
+
+    ``says``: where an answer in words is wanted, what it must contain, any of it; none for any words.
+    """
+
+    id: str
+    kind: str
+    catalogue: str
+    tools: tuple[Tool, ...]
+    messages: tuple[Message, ...]
+    calls: tuple[Mapping[str, Any], ...] = ()
+    says: tuple[str, ...] = ()
+
+    def request(self) -> Request:
+        """Return what is asked."""
+        return Request(self.messages, self.tools, tool_choice="required" if self.kind == "must" else "auto")
+
+    def is_right(self, answer: Answer) -> bool:
+        """Return whether an answer is as it should be."""
+        if self.calls:
+            return mistake(answer, self.calls) is None
+        if answer.calls or not answer.text.strip() or holds_call(answer.text, {tool.name for tool in self.tools}):
+            return False
+        return not self.says or any(said in answer.text for said in self.says)
+
+
+def text() -> str:
+    """Return the file of questions."""
+    return files("toolsimeval.learn").joinpath("questions.json").read_text("utf-8")
+
+
+def fingerprint() -> str:
+    """Return what changes with any question."""
+    return sha256(text().encode()).hexdigest()[:16]
+
+
+def questions() -> Sequence[Question]:
+    """Return all questions, those that are made of others last."""
+    document = json.loads(text())
+    tools = {tool["name"]: Tool(**tool) for tool in document["tools"]}
+    catalogues = {name: tuple(tools[tool] for tool in names) for name, names in document["catalogues"].items()}
+    asked = [_question(entry, catalogues) for entry in document["questions"]]
+    single = [question for question in asked if question.kind == "one"]
+    return [*asked, *_later(single), *(_as(question, "must", question.messages) for question in single)]
+
+
+def _question(entry: Mapping[str, Any], catalogues: Mapping[str, tuple[Tool, ...]]) -> Question:
+    messages: list[Message] = [{"role": "user", "content": entry["ask"]}]
+    if "made" in entry:
+        messages += _made(entry["made"]["name"], entry["made"]["arguments"], entry["output"])
+    calls, says = tuple(entry.get("calls", ())), tuple(entry.get("says", ()))
+    catalogue = entry["catalogue"]
+    return Question(entry["id"], entry["kind"], catalogue, catalogues[catalogue], tuple(messages), calls, says)
+
+
+def _later(single: Sequence[Question]) -> Iterator[Question]:
+    """Yield each question after the one before it in its catalogue, which was answered well."""
+    for before, question in zip([single[-1], *single], single, strict=False):
+        if before.catalogue != question.catalogue:
+            continue
+        call = before.calls[0]
+        arguments = {name: values[0] for name, values in call["arguments"].items()}
+        history = [*before.messages, *_made(call["name"], arguments, {"ok": True})]
+        yield _as(question, "later", (*history, {"role": "assistant", "content": "Done."}, *question.messages))
+
+
+def _as(question: Question, kind: str, messages: tuple[Message, ...]) -> Question:
+    name = question.id.replace(question.kind, kind)
+    return Question(name, kind, question.catalogue, question.tools, messages, question.calls)
+
+
+def _made(name: str, arguments: Mapping[str, Any], output: Mapping[str, Any]) -> list[Message]:
+    function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
+    call = {"id": "call_1", "type": "function", "function": function}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": json.dumps(output, ensure_ascii=False)},
+    ]
+
+
+def blocks(asked: Sequence[Question], kinds: Collection[str]) -> list[Sequence[Question]]:
+    """Return the questions of these kinds in blocks of one catalogue each, the kinds mixed, the catalogues in turn."""
+    by_catalogue: dict[str, list[Question]] = {}
+    for catalogue in dict.fromkeys(question.catalogue for question in asked):
+        own = [question for question in asked if question.catalogue == catalogue and question.kind in kinds]
+        # Spread evenly: each by its place among its own kind.
+        count = {kind: sum(question.kind == kind for question in own) for kind in kinds}
+        seen = dict.fromkeys(kinds, 0)
+        placed: list[tuple[float, int, Question]] = []
+        for number, question in enumerate(own):
+            placed.append(((seen[question.kind] + 0.5) / count[question.kind], number, question))
+            seen[question.kind] += 1
+        by_catalogue[catalogue] = [question for *_, question in sorted(placed, key=lambda place: place[:2])]
+    found: list[Sequence[Question]] = []
+    for catalogue in cycle(list(by_catalogue)):
+        if not any(by_catalogue.values()):
+            return found
+        if own := by_catalogue[catalogue]:
+            found.append(own[:BLOCK])
+            by_catalogue[catalogue] = own[BLOCK:]
+    return found

@@ -1,0 +1,187 @@
+"""``toolsim learn``, from its command to the proxy that uses the profile, over models that are good at one setting."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.line import Line
+from support.mitmdump import Mitmdump
+from support.scripted_model import NAME, ScriptedModel
+from toolsimeval.learn.bank import questions
+
+pytestmark = pytest.mark.slow
+
+KEY = "sk-secret-0123456789"
+
+
+class Learner:
+    """The command, with folders of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.profile = folder / "config" / "toolsim" / "profiles" / "scripted-model-1b.toml"
+        self.environment = {
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "TMPDIR": str(folder / "tmp"),
+            "THE_KEY": KEY,
+        }
+        (folder / "tmp").mkdir()
+
+    def start(self, model: ScriptedModel, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "toolsim", "learn", model.url, "--key-env", "THE_KEY", *words]
+        return subprocess.Popen(
+            command,
+            env={**os.environ, **self.environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, model: ScriptedModel, *words: str) -> tuple[int, str]:
+        """Return the exit code, and what it printed."""
+        process = self.start(model, *words)
+        out, errors = process.communicate(timeout=300)
+        return process.returncode, out + errors
+
+    def learned(self) -> dict[str, Any]:
+        return tomllib.loads(self.profile.read_text())
+
+    def files(self) -> list[Path]:
+        return [path for path in self.folder.rglob("*") if path.is_file()]
+
+
+@pytest.fixture
+def learner(tmp_path: Path) -> Iterator[Learner]:
+    made = Learner(tmp_path)
+    yield made
+    assert not any(KEY.encode() in file.read_bytes() for file in made.files())
+    assert list((tmp_path / "tmp").iterdir()) == [], "something was left behind"
+
+
+def test_the_whole_loop(learner: Learner) -> None:
+    """A model that calls for greetings gets a second opinion, and the proxy that has the profile asks for it."""
+    with ScriptedModel(needless=True, engine="llama.cpp") as model:
+        code, printed = learner.run(model)
+        assert code == 0, printed
+        assert "at most 843 requests" in printed
+        profile = learner.learned()
+        assert profile["options"] == {"toolsim_second_opinion": "on"}
+        learned = profile["learned"]
+        assert (profile["models"], learned["engine"], learned["complete"]) == ([NAME], "llama.cpp", True)
+        # Exactly what the backend got, and what it counted.
+        assert learned["requests"] == model.requests
+        assert (learned["input_tokens"], learned["output_tokens"]) == (100 * model.requests, 10 * model.requests)
+        assert model.keys == {f"Bearer {KEY}", ""} or model.keys == {f"Bearer {KEY}"}
+        preferred = [choice for choice in learned["choices"] if choice["outcome"] == "preferred"]
+        assert [(choice["what"], choice["lost"]) for choice in preferred] == [("second opinion", 0)]
+        # Nothing is left to go on from.
+        assert list((learner.folder / "state").rglob("*.jsonl")) == []
+
+        greeting = next(question for question in questions() if question.kind == "none")
+        functions = [
+            {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+            for tool in greeting.tools
+        ]
+        tools = [{"type": "function", "function": function} for function in functions]
+        body = {"model": NAME, "messages": list(greeting.messages), "tools": tools}
+        answers = []
+        for profiles in ("auto", "off"):
+            address = model.url.removesuffix("/v1")
+            with (
+                Mitmdump(address, environment=learner.environment, toolsim_profiles=profiles) as proxy,
+                Line(proxy.url) as line,
+            ):
+                answers.append(line.post("/v1/chat/completions", body))
+    messages = [json.loads(answer.body)["choices"][0]["message"] for answer in answers]
+    assert [bool(message.get("tool_calls")) for message in messages] == [False, True]
+    assert [answer.headers.get("x-toolsim-profile") for answer in answers] == ["scripted-model-1b", None]
+
+
+def test_the_form_is_found_in_noise(learner: Learner) -> None:
+    """With every fifth answer wrong by chance; native, which leaves least to try after it."""
+    with ScriptedModel(lambda seen, question: not question.calls or seen.form == "native", noise=0.2) as model:
+        code, printed = learner.run(model)
+    assert code == 0, printed
+    assert learner.learned()["options"] == {"toolsim_mode": "native"}, printed
+
+
+def test_equally_good_keeps_the_defaults(learner: Learner) -> None:
+    """Noise or no noise."""
+    with ScriptedModel(noise=0.2, engine="llama.cpp") as model:
+        code, printed = learner.run(model)
+    assert code == 0, printed
+    assert learner.learned()["options"] == {}
+
+
+def test_a_backend_that_goes_down(learner: Learner) -> None:
+    """What was decided before stays, and is said to be a part; the next run goes on from there."""
+
+    def fault(number: int) -> tuple[int, dict[str, str]] | None:
+        return (500, {}) if number > 70 else None
+
+    with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes", fault=fault) as model:
+        code, printed = learner.run(model)
+        assert code == 1, printed
+        assert "ended early: 3 questions in a row got no answer" in printed
+        profile = learner.learned()
+        assert profile["options"] == {"toolsim_manifest": "hermes"}
+        assert profile["learned"]["complete"] is False
+        assert all(choice["lost"] + choice["won"] > 0 for choice in profile["learned"]["choices"])
+        code, printed = learner.run(model)
+        assert code == 1, printed
+        assert "going on from an earlier run: 70 answers are known" in printed
+        assert learner.learned()["options"] == {"toolsim_manifest": "hermes"}
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "says"),
+    [
+        (401, {}, "the backend refuses the key (HTTP 401"),
+        (429, {"retry-after": "3600"}, "the backend's rate limit stays (HTTP 429"),
+        (500, {}, "3 questions in a row got no answer"),
+    ],
+)
+def test_a_backend_that_answers_nothing(learner: Learner, status: int, headers: dict[str, str], says: str) -> None:
+    """There is no profile."""
+    with ScriptedModel(fault=lambda _: (status, headers)) as model:
+        code, printed = learner.run(model)
+    assert code == 1
+    assert says in printed
+    assert "nothing was decided, so there is no profile" in printed
+    assert not learner.profile.exists()
+
+
+def test_a_slow_backend(learner: Learner) -> None:
+    """The time is over before anything is clear."""
+    with ScriptedModel(seconds=1.0) as model:
+        code, printed = learner.run(model, "--minutes", "0.2")
+    assert code == 1
+    assert "ended early: the time was over" in printed
+    assert not learner.profile.exists()
+
+
+def test_interrupted_and_two_at_once(learner: Learner) -> None:
+    """A second learner of the same model is refused; Ctrl-C keeps the answers."""
+    with ScriptedModel(seconds=0.5) as model:
+        process = learner.start(model)
+        assert process.stderr is not None
+        assert "form" in process.stderr.readline()
+        code, printed = learner.run(model)
+        assert code == 2
+        assert "another one is asking this model" in printed
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=60)
+        assert process.returncode == 130, out + errors
+        assert "ended early: interrupted; the same command goes on from here" in errors
+        (file,) = (learner.folder / "state").rglob("*.jsonl")
+        assert sum('"right"' in line for line in file.read_text().splitlines()) >= 6

@@ -1,0 +1,111 @@
+"""The questions: of their own, well-formed, and judged by what a user gets."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from jsonschema import Draft202012Validator
+from toolsimeval.learn import bank
+from toolsimeval.questions import FILES, cases
+from toolsimeval.runtime.turn import Answer, Call
+
+ASKED = bank.questions()
+BY_ID = {question.id: question for question in ASKED}
+
+
+def call(name: str, **arguments: object) -> Call:
+    return Call("c", name, json.dumps(arguments))
+
+
+def test_the_right_calls_fit_their_tools() -> None:
+    """Each right value is one that the tool's schema takes, and no required one is missing."""
+    assert len(BY_ID) == len(ASKED)
+    for question in ASKED:
+        schemas = {tool.name: tool.parameters for tool in question.tools}
+        for right in question.calls:
+            for place in range(max(map(len, right["arguments"].values()))):
+                arguments = {name: values[place % len(values)] for name, values in right["arguments"].items()}
+                Draft202012Validator(schemas[right["name"]]).validate(arguments)
+
+
+def test_there_are_enough_of_each_kind() -> None:
+    """For ten wins; greetings among them."""
+    counted = Counter(question.kind for question in ASKED)
+    assert {kind for kind, count in counted.items() if count >= 12} == {"one", "two", "none", "refusal", "after"} | {
+        "later",
+        "must",
+    }
+    assert counted["long"] == 8
+    assert len(BY_ID["long_01"].tools) > 20
+
+
+def test_none_is_in_another_suite() -> None:
+    """Neither a question nor a tool; BFCL's are compared where its package is there."""
+    others = {suite: cases(suite) for suite in FILES}
+    asked = {question.messages[-1]["content"] for question in ASKED if question.kind != "after"}
+    known: set[str] = set()
+    names: set[str] = set()
+    for suite in others.values():
+        for case in suite:
+            played = case.play.__self__  # type: ignore[attr-defined]
+            known.add(played.text)
+            names |= {tool.name for tool in played.tools}
+    assert not asked & known
+    assert not {tool.name for question in ASKED for tool in question.tools} & names
+
+
+def test_none_is_bfcl_s() -> None:
+    """By the words of its single-turn questions."""
+    pytest.importorskip("bfcl_eval", reason="needs BFCL")
+    from toolsimeval.bfcl_package import load_entries
+
+    asked = {question.messages[0]["content"] for question in ASKED}
+    for category in ("simple_python", "multiple", "parallel", "irrelevance"):
+        shown = json.dumps([entry["question"] for entry in load_entries(category)], ensure_ascii=False)
+        assert len(shown) > 10_000
+        assert [text for text in asked if json.dumps(text, ensure_ascii=False) in shown] == []
+
+
+@pytest.mark.parametrize(
+    ("id", "answer", "is_right"),
+    [
+        ("one_01", Answer("", (call("set_thermostat", room="Living Room", degrees=21),)), True),
+        ("one_01", Answer("", (call("set_thermostat", room="kitchen", degrees=21),)), False),
+        ("one_01", Answer("I set it to 21 degrees."), False),
+        ("none_01", Answer("Hello!"), True),
+        ("none_01", Answer(""), False),
+        ("none_01", Answer("", (call("read_meter", meter="gas"),)), False),
+        ("none_01", Answer('{"name": "read_meter", "arguments": {"meter": "gas"}}'), False),
+        ("after_01", Answer("It says 418.6 m³."), True),
+        ("after_01", Answer("It says something."), False),
+        ("after_01", Answer("It says 418.6 m³.", (call("read_meter", meter="water"),)), False),
+        ("after_10", Answer("", (call("feed_pet", pet="Rex", grams=60),)), True),
+        ("after_10", Answer("It says 77."), False),
+        ("two_01", Answer("", (call("lock_door", door="front", locked=True),)), False),
+    ],
+)
+def test_what_is_right(id: str, answer: Answer, is_right: bool) -> None:
+    assert BY_ID[id].is_right(answer) is is_right
+
+
+def test_later_follows_a_turn_of_its_catalogue() -> None:
+    """Question, call, output, words, and the next question."""
+    later = BY_ID["later_02"]
+    assert [message["role"] for message in later.messages] == ["user", "assistant", "tool", "assistant", "user"]
+    assert later.calls == BY_ID["one_02"].calls
+    assert later.request().tool_choice == "auto"
+    assert BY_ID["must_02"].request().tool_choice == "required"
+
+
+def test_blocks_mix_the_kinds_and_keep_a_catalogue_together() -> None:
+    """All questions, each once; the first two blocks have each kind."""
+    kinds = ("one", "two", "none", "refusal", "after", "long")
+    found = bank.blocks(ASKED, kinds)
+    assert sorted(question.id for block in found for question in block) == sorted(
+        question.id for question in ASKED if question.kind in kinds
+    )
+    assert all(len({question.catalogue for question in block}) == 1 for block in found)
+    assert len({question.kind for block in found[:2] for question in block}) == 5
+    assert bank.blocks(ASKED, ()) == []
