@@ -16,7 +16,8 @@ from typing import Any
 from mitmproxy import ctx
 from toolsimbackends.scripted.backend import MODEL
 from toolsimlib.proxy.address import url_host
-from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
+from toolsimlib.wire.api import Api
+from toolsimlib.wire.dialect import CHAT, RESPONSES
 
 from toolsimcli import serve
 from toolsimcli.probe import Unreachable, ask

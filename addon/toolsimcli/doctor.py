@@ -19,7 +19,8 @@ from toolsimlib.plan import nearest_profile
 from toolsimlib.proxy.address import is_loopback, parse_url
 from toolsimlib.proxy.options.profiles import read_profiles
 from toolsimlib.proxy.reporting.log_line import listed, printable
-from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
+from toolsimlib.wire.api import Api
+from toolsimlib.wire.dialect import CHAT, RESPONSES
 from toolsimlib.wire.json_fields import mapping, mappings, string
 
 from toolsimcli.probe import Answer, Unreachable, ask

@@ -137,3 +137,15 @@ class ClientRequest:
     """The client's API, if ``dialect`` and ``body`` are in the shape of another one (``wire/messages/to_chat.py``)."""
     sent: Mapping[str, Any] = field(default_factory=dict)
     """The JSON object as such a client sent it."""
+    lost: tuple[str, ...] = ()
+    """What of it only a backend of the client's API gets, for the log."""
+
+    @property
+    def api(self) -> ApiName:
+        """The client's API."""
+        return self.client or self.dialect
+
+    @property
+    def as_sent(self) -> Mapping[str, Any]:
+        """The JSON object as the client sent it."""
+        return self.sent if self.client else self.body

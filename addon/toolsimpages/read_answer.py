@@ -23,7 +23,8 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.response.speech import EMPTY_LINE
-from toolsimlib.wire.dialect import Reader, api_of_answer, api_of_event
+from toolsimlib.wire.api import Reader
+from toolsimlib.wire.dialect import api_of_answer, api_of_event
 from toolsimlib.wire.errors import read_error
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.sse import ServerSentEvent, SSEDecoder

@@ -17,6 +17,8 @@ KEPT_HEADERS = frozenset(
         "access-control-allow-origin",
         "access-control-expose-headers",
         "allow",
+        "anthropic-beta",
+        "anthropic-version",
         "cache-control",
         "content-encoding",
         "content-type",

@@ -81,6 +81,49 @@ def test_other_hosts_are_left_alone() -> None:
         assert json.loads(backend.asked[0].body) == sent
 
 
+def test_a_backend_gets_the_key_that_it_knows() -> None:
+    """Also where only its models are asked for: a Bearer token over chat, its own header over this API."""
+
+    async def answers(answer: Answer) -> None:
+        await answer.whole(b'{"object":"list","data":[{"id":"m1"}]}', Content_Type="application/json")
+
+    own = {"anthropic-version": "2023-06-01", "x-api-key": "k"}
+    with RawBackend() as backend, Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        backend.play(answers)
+        listed = line.request("GET", "/v1/models?limit=1000", **own).json()
+        assert (listed["data"][0]["type"], listed["has_more"]) == ("model", False)
+        assert backend.asked[-1].header("authorization") == "Bearer k"
+        assert backend.asked[-1].header("x-api-key") is None
+    options = {"toolsim_upstream_key": "theirs", "toolsim_backend": "messages"}
+    with RawBackend() as backend, Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
+        backend.play(answers)
+        line.request("GET", "/v1/models", authorization="Bearer mine")
+        line.post("/v1/messages", asked(tools=[]), **own)
+        line.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi."}]})
+        for sent in backend.asked:
+            assert (sent.header("x-api-key"), sent.header("anthropic-version")) == ("theirs", "2023-06-01")
+
+
+@pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}])
+def test_a_backend_with_tools_of_its_own(options: dict[str, Any]) -> None:
+    """It gets what its client has sent, less what the operator masks; calls that it left in the text count."""
+
+    async def answers(answer: Answer) -> None:
+        made = MessagesAnswer(counts=usage("messages", 3, 4))
+        made.add_text(CALL)
+        await answer.whole(json.dumps(made.whole()).encode(), Content_Type="application/json")
+
+    settings = {f"toolsim_{name}": value for name, value in options.items()}
+    sent = asked(tools=[TOOL, {**TOOL, "name": "get_time"}], system="Be kind.", top_k=3)
+    with RawBackend() as backend, Mitmdump(backend.url, toolsim_backend="messages", **settings) as proxy:
+        backend.play(answers)
+        with Line(proxy.url) as line:
+            assert blocks(line.post("/v1/messages", sent).body) == [BONN]
+        got = json.loads(backend.asked[0].body)
+        assert '"dropped"' not in proxy.log()
+    assert got == ({**sent, "tools": [TOOL]} if "tool_allowlist" in options else sent)
+
+
 @pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_a_backend_that_speaks_it(client: str, stream: bool, ask: Any) -> None:
@@ -131,7 +174,8 @@ def test_all_around_an_answer(tmp_path: Path) -> None:
         backend.play(talks_on)
         search = {"type": "web_search_20250305", "name": "web_search"}
         beta = {"anthropic-beta": "never-heard-of-2030-01-01", "x-api-key": "planted-key-1234"}
-        reply = line.post("/v1/messages?beta=true", asked(stream=True, top_k=3, tools=[TOOL, search]), **beta)
+        extras = {"top_k": 3, "context_management": {"edits": []}}
+        reply = line.post("/v1/messages?beta=true", asked(stream=True, tools=[TOOL, search], **extras), **beta)
         assert backend.asked[0].gone.wait(5)
         assert not {"anthropic-beta", "x-api-key"} & {name.lower() for name, _ in backend.asked[0].headers}
         page = line.request("GET", "/toolsim/metrics").body.decode()
@@ -140,7 +184,8 @@ def test_all_around_an_answer(tmp_path: Path) -> None:
     assert reply.headers["x-toolsim-left-out"] == "web_search_20250305"
     assert re.search(r'client="messages".*\} 1\b', page), page
     (noted,) = [line for line in proxy.log().splitlines() if '"client":"messages"' in line.replace(" ", "")]
-    assert "top_k" in noted
+    dropped = json.loads(noted)["dropped"]
+    assert {"top_k", "context_management", "anthropic-beta:never-heard-of-2030-01-01"} <= set(dropped)
     (file,) = tmp_path.glob("*.flow")
     assert b"PLANTED" not in file.read_bytes()
     assert b"planted-key" not in file.read_bytes()

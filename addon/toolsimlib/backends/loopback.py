@@ -42,7 +42,8 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.wire.dialect import Api, Writer, api_of_path
+from toolsimlib.wire.api import Api, Writer
+from toolsimlib.wire.dialect import api_of_path
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.responses.request import model_settings
 from toolsimlib.wire.sse import UNBUFFERED

@@ -32,7 +32,7 @@ from toolsimlib.request.record import error_record
 from toolsimlib.request.rewrite import calls_freely, is_after_outputs, tools_on_offer
 from toolsimlib.response.retry import CALL_FAULTS, CUT_OFF, EMPTY_ANSWER, NO_CALL, SECOND_OPINION, Retry
 from toolsimlib.response.verdict import ANSWER_MISMATCH, UNKNOWN_TOOL
-from toolsimlib.wire.dialect import Api
+from toolsimlib.wire.api import Api
 
 _NOT_OF_TOOLS = (401, 402, 403, 404, 408, 429)
 """Errors that a request without tools would get too: about the key, the quota, the model, a timeout."""

@@ -33,7 +33,7 @@ from toolsimlib.loop.hidden import Hidden
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report, entry
 from toolsimlib.wire import mcp_items
-from toolsimlib.wire.dialect import Api
+from toolsimlib.wire.api import Api
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.json_fields import count, string
 from toolsimlib.wire.mcp_items import Decision, McpCall

@@ -22,7 +22,7 @@ from toolsimlib.report import Report, entry
 from toolsimlib.response.retry import SECOND_OPINION, Retry
 from toolsimlib.response.rewrite import ClientRecord
 from toolsimlib.response.verdict import INVALID_CALL
-from toolsimlib.wire.dialect import Api
+from toolsimlib.wire.api import Api
 from toolsimlib.wire.errors import error_body, read_error
 from toolsimlib.wire.json_codec import parse_object
 

@@ -141,8 +141,10 @@ class _Answers(AnsweringHandler):
         json = {"content-type": "application/json"}
         if stream:
             self.finish()
-        elif (error := outcome if isinstance(outcome, ApiError) else writer.error) is not None:
-            self._finish(error.status, json, error_body(error))
+        elif isinstance(outcome, ApiError):
+            self._finish(outcome.status, json, error_body(outcome))
+        elif writer.error is not None:
+            self._finish(writer.error.status, json, writer.whole())
         else:
             self._finish(200, json, with_outcome(writer.whole(), outcome, stream=False))
 

@@ -30,6 +30,9 @@ from toolsimlib.proxy.address import host_of, is_address, is_loopback
 from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.options.settings import Settings
 
+KEY_HEADERS = ("authorization", "api-key", "x-api-key")
+"""Where clients send their key: as a token, as Azure's do, as Anthropic's do."""
+
 # Names of the machine that runs a container, inside the container. No public name ends in "internal".
 _OF_CONTAINERS = ("host.docker.internal", "host.containers.internal")
 
@@ -92,8 +95,8 @@ def check_server(request: Incoming, settings: Settings, *, is_through: bool, to_
     ``is_through``: it was meant for some other host, and ``toolsim_upstream`` takes it over.
     """
     if settings.api_key:
-        sent = request.headers.get("authorization", ""), request.headers.get("x-api-key", "")
-        has_key = is_bearer(sent[0], settings.api_key) or _same(sent[1], settings.api_key)
+        token, *bare = (request.headers.get(name, "") for name in KEY_HEADERS)
+        has_key = is_bearer(token, settings.api_key) or any(_same(key, settings.api_key) for key in bare)
         if has_key or (is_through and request.has_proxy_key):
             return None
         message = "Incorrect API key provided: toolsim_api_key is set, and this is not it."

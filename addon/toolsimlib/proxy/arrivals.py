@@ -13,7 +13,7 @@ from dataclasses import replace
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ReverseMode
 
-from toolsimlib.proxy import route
+from toolsimlib.proxy import head, route
 from toolsimlib.proxy.access import Incoming
 from toolsimlib.proxy.builtin import Admitted, BuiltinBackend
 from toolsimlib.proxy.circle import LOOP, Circle
@@ -33,7 +33,8 @@ from toolsimlib.proxy.rounds import round_of
 from toolsimlib.proxy.sockets.edge import Sockets
 from toolsimlib.proxy.sockets.posts import upgrade_of
 from toolsimlib.report import Report
-from toolsimlib.wire.dialect import Api, api_of_headers, api_of_path
+from toolsimlib.wire.api import Api
+from toolsimlib.wire.dialect import CHAT, api_of_headers, api_of_path, backend_of
 from toolsimlib.wire.responses.resources import resource_of
 
 MakePage = Callable[[HTTPFlow], Response | Awaitable[Response]]
@@ -186,8 +187,10 @@ class Arrivals:
         if asked is not None:
             features.append(asked)
         # The path of a list of models is the same in all APIs.
-        client = api or api_of_headers(incoming.headers)
-        if client is not None and client.shape is not None:
+        client = api or api_of_headers(incoming.headers) or CHAT
+        if api is None:
+            head.for_backend(flow.request.headers, client, backend_of(client, self.settings.policy.backend))
+        if client.shape is not None:
             features.append(InShape(client.shape))
         if decision.action is not None:
             features.append(OtherAction(decision.action))

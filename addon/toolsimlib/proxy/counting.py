@@ -11,8 +11,8 @@ from toolsimlib.errors import ApiError
 from toolsimlib.proxy.decoding import decoded
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.jobs import Done, RequestJob
-from toolsimlib.wire.dialect import MESSAGES, RESPONSES
-from toolsimlib.wire.responses.actions import COUNTING_ENGINES, Action, compaction, count_answer, has_counted, turn_path
+from toolsimlib.wire.dialect import APIS
+from toolsimlib.wire.responses.actions import Action, compaction, count_answer, has_counted, turn_path
 
 _MAX_COUNT_BYTES = 64 * 1024
 
@@ -29,11 +29,13 @@ class OtherAction(Feature):
     def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
         job = replace(job, path=turn_path(job.path), action=self.action, stored_as=None)
         policy = job.policy
-        if self.action != "input_tokens" or policy.backend == RESPONSES.name or policy.engine not in COUNTING_ENGINES:
+        counts_itself = policy.backend != "auto" and APIS[policy.backend].counting is not None
+        by = next((api for api in APIS.values() if api.counting and policy.engine in api.counting.engines), None)
+        if self.action != "input_tokens" or counts_itself or by is None:
             return job
-        # Its turns are text over chat completions, and so is what it counts by the Messages API.
+        # Its turns are text over another API, and so is what it counts by this one.
         mode = "inject" if policy.mode == "auto" else policy.mode
-        return replace(job, policy=replace(policy, backend=MESSAGES.name, mode=mode))
+        return replace(job, policy=replace(policy, backend=by.name, mode=mode))
 
     @override
     def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
@@ -41,7 +43,7 @@ class OtherAction(Feature):
         if done.rewritten is None or plan is None:
             return
         self._prepared = done.prepared
-        can_count = plan.backend in (RESPONSES.name, MESSAGES.name) and exchange.backend.counts
+        can_count = APIS[plan.backend].counting is not None and exchange.backend.counts
         if self.action == "input_tokens" and not can_count and flow.response is None:
             flow.response = self._estimate()
 

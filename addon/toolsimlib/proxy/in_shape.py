@@ -11,10 +11,8 @@ from typing import override
 
 from mitmproxy.http import HTTPFlow, Response
 
-from toolsimlib.proxy import head
 from toolsimlib.proxy.exchange import Exchange, Feature
-from toolsimlib.proxy.jobs import Done
-from toolsimlib.wire.dialect import OwnShape
+from toolsimlib.wire.api import OwnShape
 
 
 def reshape(response: Response, shape: OwnShape) -> None:
@@ -25,21 +23,10 @@ def reshape(response: Response, shape: OwnShape) -> None:
 
 
 class InShape(Feature):
-    """Gives a client errors and lists of models in the shape of its API, and a backend its own headers."""
+    """Gives a client errors and lists of models in the shape of its API."""
 
     def __init__(self, shape: OwnShape) -> None:
         self._shape = shape
-
-    @override
-    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
-        if exchange.plan is None or exchange.plan.backend == exchange.plan.client:
-            return
-        shape, headers = self._shape, flow.request.headers
-        key = headers.get(shape.key_header)
-        names = (shape.key_header, shape.version_header, *shape.other_headers)
-        head.change(headers, without=[name.encode() for name in names], given={})
-        if key and "authorization" not in headers:
-            headers["authorization"] = f"Bearer {key}"
 
     @override
     def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:

@@ -254,8 +254,9 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
     topic = topic_of(rewritten.items)
     if job.action == "input_tokens":
         shown = parse_object(rewritten.body) or {}
-        path = action_path(rewritten.path, job.action)
-        rewritten = replace(rewritten, path=path, body=dump(countable(shown)).encode())
+        backend = APIS[rewritten.plan.backend]
+        path = action_path(rewritten.path, job.action, backend)
+        rewritten = replace(rewritten, path=path, body=dump(countable(shown, backend)).encode())
         prepared = estimate(estimated_tokens(shown))
     own, names = _own(rewritten.asked) if job.wants_own and rewritten.plan.form.id else (b"", ())
     # The items would be as much work for a process that takes them over as the body.

@@ -28,6 +28,7 @@ from mitmproxy.http import HTTPFlow
 
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import StoredAs
+from toolsimlib.proxy.access import KEY_HEADERS
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.jobs import Done, RequestJob
 from toolsimlib.proxy.reporting.metrics import Family
@@ -54,7 +55,7 @@ LOST = ApiError(
 )
 INTERNAL = LEASE, EVENTS, WANTED = ("lease_", "events_", "wanted_")
 """How the names of records about answers in the background begin: they are nobody's to read."""
-_KEY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
+_KEY_HEADERS = tuple(name.encode() for name in KEY_HEADERS)
 
 
 @dataclass(slots=True)

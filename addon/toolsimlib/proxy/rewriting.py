@@ -34,7 +34,7 @@ from toolsimlib.proxy.remembering import Remembering
 from toolsimlib.proxy.resend import Resent
 from toolsimlib.proxy.rounds import HandedOver, OneRound, RoundFlow, Rounds
 from toolsimlib.proxy.work import Work
-from toolsimlib.wire.dialect import Api
+from toolsimlib.wire.api import Api
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from toolsimlib.report import Report
 from toolsimlib.request.rewrite import as_stored, is_to_be_stored
 from toolsimlib.response.retry import Retry
 from toolsimlib.response.rewrite import Listener
-from toolsimlib.wire.dialect import Api
+from toolsimlib.wire.api import Api
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump, read_body
 from toolsimlib.wire.json_fields import string

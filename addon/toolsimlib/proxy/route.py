@@ -24,7 +24,8 @@ from toolsimlib.proxy.access import Incoming, check_forward, check_server, is_be
 from toolsimlib.proxy.address import LOOPBACK, Upstream, leads_here
 from toolsimlib.proxy.cors import cors_headers, preflight_headers
 from toolsimlib.proxy.options.settings import Settings
-from toolsimlib.wire.dialect import RESPONSES, Api, api_of_path
+from toolsimlib.wire.api import Api
+from toolsimlib.wire.dialect import RESPONSES, api_of_path
 from toolsimlib.wire.responses.actions import Action, action_of, action_path, turn_path
 from toolsimlib.wire.responses.resources import resource_of
 
@@ -144,7 +145,8 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
             error = ApiError("The backend is not up.", code="backend_unavailable", status=503, retry_after=1)
             return Answer(error, headers=cors)
         target = join(upstream, path)
-        return Forward(upstream, action_path(target, named) if named else target, to_builtin, authorization, action)
+        target = action_path(target, named, api_of_path(path)) if named else target
+        return Forward(upstream, target, to_builtin, authorization, action)
     if request.is_direct and not request.is_reverse:
         message = f"No such endpoint: {request.method} {plain}. There are /responses, /chat/completions, /models."
         if ending:

@@ -42,13 +42,12 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
     ``policy.mode`` native passes on all that the lists allow.
     """
     allowed = tuple(tool for tool in request.hosted if not _is_excluded(tool, policy))
-    client = request.client or request.dialect
-    is_same = backend == client
+    is_same = backend == request.api
     is_native = policy.mode == "native" and is_same
     passes = is_same and (is_native or policy.forward_hosted_tools or not request.tools)
     forbidden = request.tool_choice.mode == "none"
     if not passes and allowed and not request.tools and not forbidden:
-        raise _no_form(allowed, client, backend)
+        raise _no_form(allowed, request.api, backend)
     kept = allowed if passes else ()
     left_out = [string(tool.get("type")) for tool in request.hosted if tool not in kept]
     choice = request.body.get("tool_choice")

@@ -10,7 +10,7 @@ from toolsimlib.errors import BadRequest
 from toolsimlib.plan import AnswerForm, StoredAs
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import as_stored, read
-from toolsimlib.wire.dialect import Api
+from toolsimlib.wire.api import Api
 
 
 def in_background(

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.plan import Engine, Feature, Policy
-from toolsimlib.wire.dialect import Api
+from toolsimlib.wire.api import Api
 
 TAG = "tool_call"
 """The tag of Hermes, which most models know if they were trained on any."""
@@ -80,7 +80,7 @@ def settle(
     mode, constrain = policy.mode, policy.constrain
     attempts: set[Feature] = set()
     if mode == "auto":
-        native = backend.name == request.dialect and (model, "tools") not in refused
+        native = backend.name == request.api and (model, "tools") not in refused
         mode = "native" if native else "inject"
         if native:
             attempts.add("tools")

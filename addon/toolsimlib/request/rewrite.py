@@ -55,7 +55,8 @@ from toolsimlib.request.names_first import FINDER, only_named
 from toolsimlib.request.strict_tools import check_strict
 from toolsimlib.request.transcript import flatten, is_longer, output_text, place
 from toolsimlib.request.transforms import native_body, outputs_shown, tools_shown
-from toolsimlib.wire.dialect import APIS, Api
+from toolsimlib.wire.api import Api
+from toolsimlib.wire.dialect import APIS, backend_of, translated_path
 from toolsimlib.wire.json_codec import dump, read_body
 from toolsimlib.wire.json_fields import string
 from toolsimlib.wire.tools import offered_natively
@@ -103,7 +104,7 @@ def rewrite_request(
     same dialect with no tools, no calls in its history and nothing to store. Raises BadRequest for the client's errors.
     """
     client = APIS[dialect]
-    backend = APIS[client.backend if policy.backend == "auto" else policy.backend]
+    backend = backend_of(client, policy.backend)
     asked = read_body(body)
     if asked is None:
         return None
@@ -146,7 +147,7 @@ def rewrite_request(
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.") from None
     if backend is not client:
-        path = _translated_path(path, client, backend)
+        path = translated_path(path, client, backend)
     return Rewritten(planned, written, path, request.items, asked)
 
 
@@ -187,7 +188,6 @@ def plan(
     attempts: frozenset[Feature] = frozenset(),
 ) -> Plan:
     """Decide what the answer needs to know about its request. Raises BadRequest for tools that cannot be offered."""
-    client = request.client or request.dialect
     choice = request.tool_choice
     any_strict = any(tool.strict for tool in request.tools)
     if any_strict:
@@ -197,7 +197,7 @@ def plan(
         message = "'tool_choice' demands a call, but none of the tools that it allows is offered here."
         raise BadRequest(message, "function_call" if request.form.legacy_functions else "tool_choice", "invalid_value")
     names = [tool.name for tool in offered]
-    is_native = policy.mode == "native" and backend.name == request.dialect
+    is_native = policy.mode == "native" and backend.name == request.api
     listed = () if is_native else _listed(request, offered, policy)
     shortened = named = frozenset[str]()
     if policy.catalog_budget and not is_native:
@@ -207,7 +207,7 @@ def plan(
             named = shortened.intersection(names).difference(_called(request))
     one_call = not (request.parallel and policy.parallel_tool_calls)
     stops = policy.stop_after_tools
-    ends_turns = stops == "on" or (stops == "auto" and not APIS[client].text_follows_calls)
+    ends_turns = stops == "on" or (stops == "auto" and not APIS[request.api].text_follows_calls)
     report.mode = policy.output_mode
     report.stop_after_tools_mode = policy.stop_after_tools_mode if ends_turns else "off"
     report.tools.extend(names)
@@ -222,7 +222,7 @@ def plan(
         enforced = constraint(offered, choice, policy=policy, one_call=enforces_one)
         fields |= grammar_fields(offered, choice, policy=policy, one_call=enforces_one, untagged=untagged)
     return Plan(
-        client=client,
+        client=request.api,
         backend=backend.name,
         form=request.form,
         tools=offered,
@@ -283,7 +283,7 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     api = APIS[plan.backend]
     items, notes = api.adopt(request)
     keep_hosted = plan.backend == plan.client and (plan.policy.forward_hosted_tools or bool(request.hosted))
-    report.dropped.extend(notes)
+    report.dropped += notes if plan.backend == plan.client else [*request.lost, *notes]
     transformed = outputs_shown(items, plan.policy.transforms) if plan.policy.transforms else items
     # In a conversation that is only translated, without tools, there are no records to tell lines apart from.
     records = bool(plan.listed) or any(isinstance(item, Call | CallOutput) for item in items)
@@ -305,7 +305,7 @@ def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
     policy = plan.policy
     if body and not (plan.masked or policy.transforms or policy.request_overrides or policy.llm_options_defaults):
         return body
-    offered = offered_natively(request.body, {tool.name for tool in plan.tools}, request.hosted)
+    offered = offered_natively(request.as_sent, {tool.name for tool in plan.tools}, request.hosted)
     return dump(_with_operator_fields(plan, native_body(offered, policy.transforms))).encode()
 
 
@@ -408,11 +408,3 @@ def _with_output_mode(policy: Policy, client: Api, header: str | None) -> Policy
         message = f"Invalid header 'x-proxy-output-mode': expected openai-json or obsidian-xml, got {word[:64]!r}."
         raise BadRequest(message, "x-proxy-output-mode", "invalid_value")
     return policy if mode == policy.output_mode else replace(policy, output_mode=mode)
-
-
-def _translated_path(path: str, client: Api, backend: Api) -> str:
-    plain, mark, query = path.partition("?")
-    plain = plain.rstrip("/").removesuffix(client.ending)
-    # Claude Code's, which means nothing to a backend of another API.
-    query = "&".join(part for part in query.split("&") if part != "beta=true")
-    return f"{plain}{backend.ending}{mark if query else ''}{query}"

@@ -31,7 +31,8 @@ from toolsimlib.response.answer import Answer
 from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.retry import Retry
 from toolsimlib.response.retrying import RetryingAnswer
-from toolsimlib.wire.dialect import APIS, Api, Writer, written_error
+from toolsimlib.wire.api import Api, Writer
+from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import as_read, dump, parse_object
 from toolsimlib.wire.repeats import RepeatReader
 from toolsimlib.wire.sse import MAX_EVENT_BYTES, comment
@@ -256,7 +257,6 @@ class ResponseRewriter:
             return frames
         if self._writer.error is not None:
             self.status = self._writer.error.status
-            return [written_error(APIS[self._plan.client], self._writer.error)]
         return [self._writer.whole()]
 
 

@@ -33,11 +33,6 @@ def chat_call_id(kind: ToolKind, number: int) -> str:
     return f"{CHAT_PREFIX}_{number:03}"
 
 
-def messages_call_id(kind: ToolKind, number: int) -> str:
-    """Return the id of a call in the Messages API."""
-    return f"{MESSAGES_PREFIX}_{number:03}"
-
-
 def responses_call_id(kind: ToolKind, number: int) -> str:
     """Return the id of a call in the Responses API, where each kind of item has its own prefix."""
     return f"{RESPONSES_PREFIXES[kind]}_{number:03}"

@@ -16,7 +16,8 @@ from toolsimlib.loop.runner import TOKEN, Job, Refused, RoundEvent, RoundReport,
 from toolsimlib.loop.server import RunnerServer
 from toolsimlib.plan import AnswerForm, Policy
 from toolsimlib.report import Report
-from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
+from toolsimlib.wire.api import Api
+from toolsimlib.wire.dialect import CHAT, RESPONSES
 
 WORDS: tuple[RoundEvent, ...] = (Opened(), TextDelta("Hello"), RoundReport(Report(calls=[])), Ended({0: "stop"}))
 

@@ -5,7 +5,8 @@ from toolsimlib.events import CallEnded, CallStarted, ClientEvent, Ended, Usage
 from toolsimlib.plan import AnswerForm
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ClientRecord
-from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
+from toolsimlib.wire.api import Api
+from toolsimlib.wire.dialect import CHAT, RESPONSES
 
 
 def noted(api: Api, form: AnswerForm, *events: ClientEvent) -> Report:

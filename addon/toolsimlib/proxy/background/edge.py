@@ -28,7 +28,7 @@ from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.report import Report
 from toolsimlib.store.opening import BACKGROUND
 from toolsimlib.store.record import MAX_TRIES, StoreError, TooLarge
-from toolsimlib.wire.dialect import Api
+from toolsimlib.wire.api import Api
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.responses.background import (
     CANCELLED,

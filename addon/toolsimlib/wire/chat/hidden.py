@@ -45,21 +45,30 @@ def answer_key(conversation: bytes, words: str, calls: Iterable[tuple[str, str]]
     return key.digest()
 
 
+def _calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    functions = [call.get("function") for call in mappings(message.get("tool_calls"))]
+    for function in (*functions, message.get("function_call")):
+        if isinstance(function, dict):
+            yield string(function.get("name")), string(function.get("arguments"))
+
+
 def with_hidden(
     body: Mapping[str, Any],
     owner: str,
     find: Callable[[bytes], Sequence[Called]],
     called: Callable[[Mapping[str, Any], str, Sequence[Called]], dict[str, Any]] = called,
+    calls_of: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] = _calls,
 ) -> dict[str, Any]:
     """Return a request with the calls that ``find`` returns for each answer of the model.
 
-    ``called`` adds a turn of calls and outputs to a request of the client's API.
+    In the client's API, ``called`` adds a turn of calls and outputs to a request, and ``calls_of`` reads those in a
+    message.
     """
     messages = array(body.get("messages"))
     restored: dict[str, Any] = {**body, "messages": []}
     for key, message in zip(conversations(messages, owner), messages, strict=False):
         is_from_model = isinstance(message, dict) and message.get("role") == "assistant"
-        if is_from_model and (calls := find(answer_key(key, _words(message), _calls(message)))):
+        if is_from_model and (calls := find(answer_key(key, _words(message), calls_of(message)))):
             restored = called(restored, "", calls)
         restored["messages"].append(message)
     return restored
@@ -82,14 +91,3 @@ def _words(message: Mapping[str, Any]) -> str:
     if not isinstance(content, list):
         return string(content)
     return "".join(string(part.get("text")) for part in mappings(content))
-
-
-def _calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    functions = [call.get("function") for call in mappings(message.get("tool_calls"))]
-    for function in (*functions, message.get("function_call")):
-        if isinstance(function, dict):
-            yield string(function.get("name")), string(function.get("arguments"))
-    # The Messages API has its calls among the blocks of the content.
-    for block in mappings(message.get("content")):
-        if block.get("type") == "tool_use":
-            yield string(block.get("name")), dump(block.get("input"))

@@ -50,6 +50,7 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.plan import AnswerForm
+from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.ids import chat_call_id
 from toolsimlib.wire.json_codec import dump, dump_string
 from toolsimlib.wire.sse import encode
@@ -117,8 +118,8 @@ class ChatWriter:
         return frames
 
     def whole(self) -> bytes:
-        """Return the body, once there is one, as JSON."""
-        return dump(self.body).encode()
+        """Return the body, or that of the error, once there is one, as JSON."""
+        return error_body(self.error) if self.error is not None else dump(self.body).encode()
 
     def _start(self, event: Opened) -> None:
         if self._head:

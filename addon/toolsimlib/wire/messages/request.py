@@ -11,6 +11,7 @@ from toolsimlib.errors import BadRequest
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.chat import request as chat
 from toolsimlib.wire.chat.request import FEW_TOKENS
+from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.json_fields import array, loaded, mapping, mappings, string
 from toolsimlib.wire.messages.to_chat import SAME, chat_request
 
@@ -26,15 +27,26 @@ MAX_TOKENS = 4096
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
     """Return whether a request declares tools, or carries a history of calls."""
-    blocks = (block for message in mappings(body.get("messages")) for block in mappings(message.get("content")))
-    return bool(body.get("tools")) or any(block.get("type") in ("tool_use", "tool_result") for block in blocks)
+    return bool(body.get("tools")) or any(block.get("type") in ("tool_use", "tool_result") for block in blocks(body))
+
+
+def blocks(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the blocks of all messages."""
+    for message in mappings(body.get("messages")):
+        yield from mappings(message.get("content"))
+
+
+def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the names and arguments of the calls in a message of the model."""
+    for block in mappings(message.get("content")):
+        if block.get("type") == "tool_use":
+            yield string(block.get("name")), dump(block.get("input"))
 
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
     """Read a client's request. Raises BadRequest with the exact param."""
-    asked, dropped = chat_request(body)
-    request = chat.read_request(asked)
-    return replace(request, client="messages", sent=body, form=answer_form(body), notes=(*request.notes, *dropped))
+    asked, lost = chat_request(body)
+    return replace(chat.read_request(asked), client="messages", sent=body, form=answer_form(body), lost=tuple(lost))
 
 
 def answer_form(body: Mapping[str, Any]) -> AnswerForm:

@@ -17,6 +17,7 @@ The two APIs say the same things in other places. What differs, and what becomes
 6. A tool that Anthropic's server runs (its ``type`` has a date, as in ``web_search_20250305``) stays a hosted tool.
 7. A block of any other type is shown as its JSON: the model sees what the client sent, in the only form that is left.
 8. ``metadata`` names the user and is not passed on. Fields that steer Anthropic's models alone are dropped and noted.
+9. Tools, choices and images in OpenAI's shapes are read too, since clients mix them.
 
 Each 400 names the place in the client's own request.
 """
@@ -35,7 +36,7 @@ SAME = ("model", "max_tokens", "temperature", "top_p", "stream")
 
 _READ = frozenset({*SAME, "system", "messages", "tools", "tool_choice", "stop_sequences", "metadata", "output_config"})
 
-_ROLES = ("user", "assistant", "system")
+_ROLES = ("user", "assistant", "system", "developer")
 _BILLING = "x-anthropic-billing-header:"
 # A hosted tool's type ends in the date of its version.
 _DATE_DIGITS = 8
@@ -43,7 +44,7 @@ _MODES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return a Messages request as a chat request, and notes on what was dropped. Raises BadRequest."""
+    """Return a Messages request as a chat request, and what is lost on the way. Raises BadRequest."""
     asked = {key: body[key] for key in SAME if body.get(key) is not None}
     asked["messages"] = [*_system(body), *chat_messages(required(body, "messages", list))]
     if body.get("stream") is True:  # A message carries usage, which chat sends only on request.
@@ -56,16 +57,16 @@ def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if body.get("mcp_servers"):
         message = "'mcp_servers' is not served here: the operator's servers are (toolsim_mcp_config)."
         raise BadRequest(message, "mcp_servers", "unsupported_parameter")
-    asked.update(_choice(optional(body, "tool_choice", dict) or {}))
+    asked |= _choice(body.get("tool_choice"))
     if schema := mapping(mapping(body.get("output_config")).get("format")).get("schema"):
         asked["response_format"] = {
             "type": "json_schema",
             "json_schema": {"name": "answer", "schema": schema, "strict": True},
         }
-    dropped = sorted(key[:40] for key, value in body.items() if key not in _READ and value is not None)
+    lost = sorted(key[:40] for key, value in body.items() if key not in _READ and value is not None)
     if mapping(body.get("output_config")).get("effort") is not None:
-        dropped.append("output_config.effort")
-    return asked, dropped
+        lost.append("output_config.effort")
+    return asked, lost
 
 
 def chat_messages(messages: list[Any]) -> Iterator[dict[str, Any]]:
@@ -180,6 +181,8 @@ def _part(block: Mapping[str, Any], place: str) -> dict[str, Any]:
         case "document" if (text := _document(mapping(block.get("source")))) is not None:
             title = string(block.get("title"))
             return {"type": "text", "text": f"{title}\n{text}" if title else text}
+        case "image_url" | "input_image" | "input_text":  # Rule 9.
+            return dict(block)
         case "tool_reference":
             return {"type": "text", "text": f"The tool {string(block.get('tool_name'))} can be called now."}
         case str():
@@ -222,7 +225,7 @@ def _tool(declared: object, place: str, loaded: set[str]) -> dict[str, Any]:
     """Return a declared tool in chat's shape of a function; a hosted one as sent (rules 5 and 6)."""
     tool = expect(declared, dict, place)
     kind = optional(tool, "type", str, place)
-    if kind is not None and kind[-_DATE_DIGITS:].isdigit():
+    if kind is not None and (kind[-_DATE_DIGITS:].isdigit() or kind == "function"):
         return tool
     name = required(tool, "name", str, place)
     function: dict[str, Any] = {"name": name}
@@ -240,16 +243,21 @@ def _tool(declared: object, place: str, loaded: set[str]) -> dict[str, Any]:
     return declaration
 
 
-def _choice(choice: Mapping[str, Any]) -> dict[str, Any]:
+def _choice(sent: object) -> dict[str, Any]:
     """Return the fields of a chat request for a ``tool_choice``. Raises BadRequest."""
+    if not sent:
+        return {}
+    if isinstance(sent, str):  # Rule 9.
+        return {"tool_choice": sent}
+    choice = expect(sent, dict, "tool_choice")
     asked: dict[str, Any] = {}
     if choice.get("disable_parallel_tool_use") is True:
         asked["parallel_tool_calls"] = False
-    if not choice:
-        return asked
     kind = required(choice, "type", str, "tool_choice")
     if kind == "tool":
         asked["tool_choice"] = {"type": "function", "name": required(choice, "name", str, "tool_choice")}
+    elif kind == "function":
+        asked["tool_choice"] = choice
     elif kind in _MODES:
         asked["tool_choice"] = _MODES[kind]
     else:

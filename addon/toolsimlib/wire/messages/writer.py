@@ -45,10 +45,11 @@ from toolsimlib.events import (
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
+    ToolKind,
     Usage,
 )
 from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.ids import messages_call_id
+from toolsimlib.wire.ids import MESSAGES_PREFIX
 from toolsimlib.wire.json_codec import as_read, dump, dump_as_read, dump_string, parse_object
 from toolsimlib.wire.messages.errors import error_body
 from toolsimlib.wire.sse import encode
@@ -68,6 +69,11 @@ _DELTAS: Mapping[Kind, tuple[str, str]] = {
     "thinking": ('{"type":"thinking_delta","thinking":', "}}"),
     "tool_use": ('{"type":"input_json_delta","partial_json":', "}}"),
 }
+
+
+def call_id(kind: ToolKind, number: int) -> str:
+    """Return the id of a call."""
+    return f"{MESSAGES_PREFIX}_{number:03}"
 
 
 class MessagesWriter:
@@ -101,7 +107,7 @@ class MessagesWriter:
                 self._refused = True
                 self._say("text", event.text)
             case CallStarted():
-                self._begin("tool_use", id=messages_call_id(event.kind, event.number), name=event.name, input={})
+                self._begin("tool_use", id=call_id(event.kind, event.number), name=event.name, input={})
             case CallDelta():
                 self._delta(event.text)
             case CallEnded():
@@ -124,8 +130,8 @@ class MessagesWriter:
         return frames
 
     def whole(self) -> bytes:
-        """Return the body, once there is one, as JSON."""
-        return dump_as_read(self.body).encode()
+        """Return the body, or that of the error, once there is one, as JSON."""
+        return dump_as_read(self.body if self.error is None else error_body(self.error)).encode()
 
     def _start(self, event: Opened) -> None:
         if self._message:

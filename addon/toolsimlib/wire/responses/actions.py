@@ -5,7 +5,7 @@ derive that from the client's own request.
 
 1. *A count* is of the request as its turn would be sent. We ask a backend for it whose API has such an endpoint, with
    the fields that the endpoint knows. Chat completions have none, but some of its servers have the one of the Messages
-   API (``COUNTING_ENGINES``). Everywhere else the count is an estimate, and marked as such (``estimated``).
+   API (``Counting.engines``). Everywhere else the count is an estimate, and marked as such (``estimated``).
 2. *Compacting* is a turn that asks for a summary (``compaction.py``). The answer holds the unchanged messages of
    everyone except the model, and the item with the summary in place of everything else.
 """
@@ -19,6 +19,8 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from toolsimlib.errors import ApiError
+from toolsimlib.wire.api import Api
+from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.json_fields import mapping, mappings, optional, required, string
 from toolsimlib.wire.responses.compaction import ITEM, NO_SUMMARY, TRIGGER, remains
@@ -28,15 +30,6 @@ from toolsimlib.wire.responses.stored import stored_item
 Action = Literal["input_tokens", "compact"]
 ACTIONS: tuple[Action, ...] = ("input_tokens", "compact")
 
-# The fields of the endpoint of the same name; strict servers refuse any other.
-_COUNTED_FIELDS = frozenset(
-    {"conversation", "input", "instructions", "model", "parallel_tool_calls", "personality", "previous_response_id"}
-    | {"reasoning", "text", "tool_choice", "tools", "truncation"}
-)
-# The same for the Messages API.
-_COUNTED_OF_MESSAGES = frozenset({"messages", "model", "output_config", "system", "thinking", "tool_choice", "tools"})
-COUNTING_ENGINES = ("llama.cpp", "vllm")
-"""Servers of chat completions that count tokens by the Messages API, with the weights' own tokenizer."""
 # The fields of a compaction request that apply to the turn that makes the summary.
 _TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_key", "prompt_cache_retention")
 _NO_ENDPOINT = (404, 405, 501)
@@ -46,9 +39,9 @@ _NO_ENDPOINT = (404, 405, 501)
 def action_of(path: str) -> Action | None:
     """Return the action of a path (its query included), None if it has none."""
     plain = path.partition("?")[0].rstrip("/")
-    if plain.endswith("/v1/messages/count_tokens"):
+    if any(plain.endswith(api.known_by + api.counting.ending) for api in APIS.values() if api.counting):
         return "input_tokens"
-    return next((action for action in ACTIONS if plain.endswith(f"/responses/{action}")), None)
+    return "compact" if plain.endswith("/responses/compact") else None
 
 
 def turn_path(path: str) -> str:
@@ -57,18 +50,16 @@ def turn_path(path: str) -> str:
     return plain.rstrip("/").rpartition("/")[0] + mark + query
 
 
-def action_path(path: str, action: Action) -> str:
-    """Return the path of an action, given that of a turn."""
+def action_path(path: str, action: Action, api: Api | None) -> str:
+    """Return the path of an action, given that of a turn; ``api``: of the server there, None if it is not known."""
     plain, mark, query = path.partition("?")
-    plain = plain.rstrip("/")
-    name = "count_tokens" if plain.endswith("/v1/messages") else action
-    return f"{plain}/{name}{mark}{query}"
+    ending = api.counting.ending if action == "input_tokens" and api and api.counting else f"/{action}"
+    return f"{plain.rstrip('/')}{ending}{mark}{query}"
 
 
-def countable(body: Mapping[str, Any]) -> dict[str, Any]:
+def countable(body: Mapping[str, Any], api: Api) -> dict[str, Any]:
     """Return a turn's body as the endpoint that counts takes it."""
-    fields = _COUNTED_OF_MESSAGES if "messages" in body else _COUNTED_FIELDS
-    return {key: value for key, value in body.items() if key in fields}
+    return {key: value for key, value in body.items() if api.counting and key in api.counting.fields}
 
 
 def estimate(tokens: int) -> bytes:

@@ -59,7 +59,7 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.errors import error_fields
+from toolsimlib.wire.errors import error_body, error_fields
 from toolsimlib.wire.ids import responses_call_id
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.local_tools import LOCAL_TOOLS, local_item
@@ -120,8 +120,8 @@ class ResponsesWriter:
         return self._events.take()
 
     def whole(self) -> bytes:
-        """Return the body, once there is one, as JSON."""
-        return dump(self.body).encode()
+        """Return the body, or that of the error, once there is one, as JSON."""
+        return error_body(self.error) if self.error is not None else dump(self.body).encode()
 
     # -- the response
 

@@ -9,7 +9,8 @@ from toolsimbackends.scripted.script import DIRECTIONS, direction, messages_of, 
 from toolsimlib.conversation import Message, Text
 from toolsimlib.plan import Tool
 from toolsimlib.request.manifest import further_entries, manifest
-from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
+from toolsimlib.wire.api import Api
+from toolsimlib.wire.dialect import CHAT, RESPONSES
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [

@@ -135,6 +135,21 @@ def test_tools_and_choices() -> None:
         assert {key: body[key] for key in ("tool_choice", "parallel_tool_calls") if key in body} == fields
 
 
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
+def test_openais_shapes_are_read_too(choice: Any) -> None:
+    """Tools, choices, roles and images, as on the other two paths."""
+    tool = {"type": "function", "function": {"name": "get_weather", "parameters": TOOL["input_schema"]}}
+    parts = [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}, {"type": "input_text", "text": "Where?"}]
+    messages = [{"role": "developer", "content": "Be kind."}, {"role": "user", "content": parts}]
+    request = read_request(asked(messages, tools=[tool], tool_choice=choice))
+    assert [tool.parameters for tool in request.tools] == [TOOL["input_schema"]]
+    assert request.tool_choice.mode == "required"
+    assert request.items == (
+        Message("developer", (Text("Be kind."),)),
+        Message("user", (Image("http://x/y.png"), Text("Where?"))),
+    )
+
+
 def test_a_deferred_tool_is_a_name_until_it_is_loaded() -> None:
     """Then it has its schema, as soon as the history refers to it."""
     deferred = {**TOOL, "defer_loading": True}
@@ -150,7 +165,7 @@ def test_what_only_anthropic_has_is_noted() -> None:
     extras = {"thinking": {"type": "adaptive"}, "top_k": 5, "context_management": {}, "metadata": {"user_id": "u"}}
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[search], stop_sequences=["END"], **extras))
-    assert request.notes == ("context_management", "thinking", "top_k")
+    assert request.lost == ("context_management", "thinking", "top_k")
     assert request.hosted == (search,)
     assert request.body["stop"] == ["END"]
     assert "metadata" not in request.body
@@ -188,8 +203,9 @@ def test_marks_of_the_cache_move_nothing() -> None:
         ({"tools": [{"description": "x"}]}, "Missing required parameter: 'tools[0].name'."),
         # What clients of the other APIs send.
         ({"messages": None, "input": "Hello"}, "Missing required parameter: 'messages'."),
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "Missing required parameter: 'tools[0].name'."),
-        ({"tool_choice": "auto"}, "Invalid type for 'tool_choice'"),
+        ({"tools": [{"type": "function"}]}, "Missing required parameter: 'tools[0].name'."),
+        ({"tool_choice": "any"}, "Invalid value for 'tool_choice'"),
+        ({"tool_choice": 3}, "Invalid type for 'tool_choice'"),
         ({"tool_choice": {"type": "maybe"}}, "Invalid value for 'tool_choice.type'"),
         ({"tool_choice": {"type": "any"}}, "no tool is declared"),
         ({"mcp_servers": [{"type": "url"}]}, "'mcp_servers' is not served here"),

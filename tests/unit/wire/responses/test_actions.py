@@ -9,6 +9,7 @@ import pytest
 from openai.types.responses import CompactedResponse
 from openai.types.responses.input_token_count_response import InputTokenCountResponse
 from toolsimlib.errors import BadRequest
+from toolsimlib.wire.dialect import RESPONSES, api_of_path
 from toolsimlib.wire.responses.actions import (
     action_of,
     action_path,
@@ -36,6 +37,7 @@ def answer(*items: dict[str, Any], **fields: Any) -> bytes:
     ("path", "action", "turn"),
     [
         ("/v1/responses/input_tokens?x=1", "input_tokens", "/v1/responses?x=1"),
+        ("/v1/messages/count_tokens?beta=true", "input_tokens", "/v1/messages?beta=true"),
         ("/responses/compact/", "compact", "/responses"),
     ],
 )
@@ -43,7 +45,7 @@ def test_paths(path: str, action: Any, turn: str) -> None:
     """The path of an action and that of its turn can be derived from each other."""
     assert action_of(path) == action
     assert turn_path(path) == turn
-    assert action_of(action_path(turn, action)) == action
+    assert action_of(action_path(turn, action, api_of_path(turn))) == action
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/compact_1", "/v1/compact", "/responses/compact/x"])
@@ -54,7 +56,8 @@ def test_other_paths(path: str) -> None:
 
 def test_a_backend_is_asked_with_the_fields_that_it_knows() -> None:
     """Fields that only a turn has would be an error."""
-    assert countable({"model": "m", "input": [], "stream": False, "store": False}) == {"model": "m", "input": []}
+    body = {"model": "m", "input": [], "stream": False, "store": False}
+    assert countable(body, RESPONSES) == {"model": "m", "input": []}
 
 
 def test_an_estimate_is_marked() -> None:

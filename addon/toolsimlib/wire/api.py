@@ -1,0 +1,182 @@
+"""What an API is: one object that speaks it, and what others ask of that object.
+
+Everything that depends on the API is found in it, so that no other module compares names::
+
+    path, body ─▶ uses_tools? ─▶ read ─▶ ClientRequest          what the client sent
+    ClientRequest ─▶ adopt ─▶ items ─▶ … ─▶ compose ─▶ body     what a backend of this API gets
+    bytes ─▶ reader ─▶ BackendEvents      ClientEvents ─▶ writer ─▶ bytes
+
+A request is read by the client's API; ``adopt`` and ``compose`` belong to the backend's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
+
+from toolsimlib.conversation import Called, ClientRequest, Demand, HostedItem, Item, Message
+from toolsimlib.errors import ApiError
+from toolsimlib.events import BackendEvent, ClientEvent, StructuredDelta, ToolKind
+from toolsimlib.plan import AnswerForm, ApiName, Engine, OutputMode, Policy
+from toolsimlib.wire.sse import ServerSentEvent
+
+
+class Reader(Protocol):
+    """Reads one answer of a backend. Never raises, whatever the backend sends.
+
+    ``unknown``: the types of events that were ignored as unknown, for the log. ``streams_ahead``: whether to emit
+    pieces of a call before it is complete; false unless it is set.
+    """
+
+    unknown: dict[str, None]
+    streams_ahead: bool
+
+    def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
+        """Return the events of one stream event."""
+
+    def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
+        """Add the pieces that followed ``delta`` and differ from it only in their texts."""
+
+    def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
+        """Return the events of a whole answer."""
+
+    def end(self) -> list[BackendEvent]:
+        """Return the events at the end of the stream."""
+
+
+class Writer(Protocol):
+    """Writes one answer for a client: frames as it goes, or one ``body`` if the form is not a stream."""
+
+    body: dict[str, Any] | None
+    error: ApiError | None
+
+    def write(self, event: ClientEvent) -> list[bytes]:
+        """Return the frames of one event (none when the answer is not streamed)."""
+
+    def whole(self) -> bytes:
+        """Return the body, or that of the error, once there is one, as JSON."""
+
+
+class Compose(Protocol):
+    """Writes a backend's body: ``messages`` in place of the client's own."""
+
+    def __call__(
+        self,
+        request: ClientRequest,
+        messages: Sequence[Message | HostedItem],
+        *,
+        answer_format: Demand,
+        keep_hosted: bool,
+    ) -> dict[str, Any]:
+        """``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on."""
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenCalls:
+    """What an API needs for calls hidden from the client."""
+
+    key: Callable[[Mapping[str, Any], str], bytes]
+    """The key of a request's conversation."""
+    answer_key: Callable[[bytes, str, Iterable[tuple[str, str]]], bytes]
+    """The key of the answer to it."""
+    restored: Callable[[Mapping[str, Any], str, Callable[[bytes], Sequence[Called]]], dict[str, Any]]
+    """A request with the calls that are found for the answers in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """How the tokens of a request are counted."""
+
+    ending: str
+    """How the path of a count ends, after that of a turn."""
+    fields: frozenset[str]
+    """The fields of a turn that are counted; strict servers refuse any other."""
+    engines: tuple[Engine, ...] = ()
+    """Servers whose turns are of another API, and that count by this one with the weights' own tokenizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderChange:
+    """Headers for a backend: those that are set and, by their lower-case names, those that go."""
+
+    given: Mapping[str, str] = MappingProxyType({})
+    without: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    """What was asked for in them, for the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnShape:
+    """What an API spells in its own way besides requests and answers. Headers have lower-case names."""
+
+    error_answer: Callable[[int, bytes], bytes]
+    """The body of an error, by its status and its body in OpenAI's shape."""
+    model_list: Callable[[bytes], bytes]
+    """The body of a list of models, by that in OpenAI's shape."""
+    is_meant: Callable[[Mapping[str, str]], bool]
+    """Whether a request's headers are of this API, where the path is none of its own."""
+    for_others: Callable[[Mapping[str, str]], HeaderChange]
+    """What changes in a client's headers for a backend of another API."""
+    for_own: Callable[[Mapping[str, str]], HeaderChange]
+    """What changes in any client's headers for a backend of this API."""
+    query: str
+    """A part of a client's query that means nothing to a backend of another API."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """One API: what distinguishes it, and how its requests and answers are read and written."""
+
+    name: ApiName
+    ending: str
+    """How a backend's path for its requests ends."""
+    known_by: str
+    """What the paths of its requests end with, to be told from those of other servers."""
+    backend: ApiName
+    """The API of a backend of which the operator has not said what it speaks."""
+    is_request: Callable[[Mapping[str, Any]], bool]
+    """Whether a body is a request of this API, given that it is none of those before it in ``APIS``."""
+    is_answer: Callable[[Mapping[str, Any]], bool]
+    """The same of a whole answer."""
+    is_event: Callable[[str, Mapping[str, Any]], bool]
+    """The same of an event of a stream: its type or name, "" for none, and its data."""
+    shape: OwnShape | None = None
+    """How its errors, its list of models and its headers look; None: as in OpenAI's."""
+    counting: Counting | None = None
+    """None: it has no endpoint for that."""
+    manifest_role: Literal["developer", "system"]
+    """The role for instructions from outside the conversation."""
+    text_follows_calls: bool
+    """Whether an answer has a place for text after its calls: an output list does, a chat message does not."""
+    output_mode: Callable[[Policy], OutputMode]
+    """The operator's form of its calls."""
+    takes_structural_tags: bool = False
+    """Whether the answer format can be a structural tag (of vLLM and SGLang)."""
+    is_storable: bool = False
+    """Whether later requests can refer to its answers."""
+    spelt_out: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: body
+    """A client's body, with the items that only toolsim can read as text; the very same body if it has none."""
+    hidden: HiddenCalls | None = None
+    """How the work of hosted tools is restored in a history; None: an answer has items for it."""
+    uses_tools: Callable[[Mapping[str, Any]], bool]
+    read: Callable[[Mapping[str, Any]], ClientRequest]
+    adopt: Callable[[ClientRequest], tuple[list[Item], list[str]]]
+    compose: Compose
+    answer_form: Callable[[Mapping[str, Any]], AnswerForm]
+    continued: Callable[[Mapping[str, Any], str, str], dict[str, Any]]
+    """A client's body with one more turn: the model's words ("" = none) and the reply to them."""
+    called: Callable[[Mapping[str, Any], str, Sequence[Called]], dict[str, Any]]
+    """A client's body with one more turn: words, calls and their outputs."""
+    aside: Callable[[Mapping[str, Any], str, str], dict[str, Any]]
+    """A body that asks the same model something short, under a rule, outside the conversation."""
+    reader: Callable[[], Reader]
+    writer: Callable[[AnswerForm], Writer]
+    call_id: Callable[[ToolKind, int], str]
+    """The id that the writer gives a call, by its kind and number."""
+
+    @property
+    def shows_hosted(self) -> bool:
+        """Whether an answer has items for the work of hosted tools."""
+        return self.hidden is None

@@ -1,0 +1,38 @@
+"""Chat completions, as one object."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from toolsimlib.wire.api import Api, HiddenCalls
+from toolsimlib.wire.chat import hidden, request
+from toolsimlib.wire.chat.reader import ChatReader
+from toolsimlib.wire.chat.writer import ChatWriter
+from toolsimlib.wire.ids import chat_call_id
+
+CHAT = Api(
+    name="chat",
+    ending="/chat/completions",
+    known_by="/chat/completions",
+    backend="chat",
+    is_request=lambda body: "messages" in body,
+    is_answer=lambda body: "choices" in body,
+    is_event=lambda _, data: "choices" in data or bool(data.get("error")),
+    # The role that every chat template knows; many servers do not know developer.
+    manifest_role="system",
+    text_follows_calls=False,
+    output_mode=attrgetter("output_mode"),
+    takes_structural_tags=True,
+    hidden=HiddenCalls(hidden.whole_key, hidden.answer_key, hidden.with_hidden),
+    uses_tools=request.uses_tools,
+    read=request.read_request,
+    adopt=request.adopt,
+    compose=request.compose,
+    answer_form=request.answer_form,
+    continued=request.continued,
+    called=request.called,
+    aside=request.aside,
+    reader=ChatReader,
+    writer=ChatWriter,
+    call_id=chat_call_id,
+)

@@ -1,0 +1,44 @@
+"""The Responses API, as one object."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from toolsimlib.wire.api import Api, Counting
+from toolsimlib.wire.ids import responses_call_id
+from toolsimlib.wire.responses import request
+from toolsimlib.wire.responses.compaction import CompactionWriter, with_summaries
+from toolsimlib.wire.responses.reader import ResponsesReader
+from toolsimlib.wire.responses.writer import ResponsesWriter
+
+_COUNTED = frozenset(
+    {"conversation", "input", "instructions", "model", "parallel_tool_calls", "personality", "previous_response_id"}
+    | {"reasoning", "text", "tool_choice", "tools", "truncation"}
+)
+
+RESPONSES = Api(
+    name="responses",
+    ending="/responses",
+    known_by="/responses",
+    backend="responses",
+    is_request=lambda body: "messages" not in body,
+    is_answer=lambda body: "choices" not in body and (body.get("object") == "response" or "output" in body),
+    is_event=lambda kind, _: kind.startswith("response."),
+    counting=Counting("/input_tokens", _COUNTED),
+    manifest_role="developer",
+    text_follows_calls=True,
+    output_mode=attrgetter("responses_output_mode"),
+    is_storable=True,
+    spelt_out=with_summaries,
+    uses_tools=request.uses_tools,
+    read=request.read_request,
+    adopt=request.adopt,
+    compose=request.compose,
+    answer_form=request.answer_form,
+    continued=request.continued,
+    called=request.called,
+    aside=request.aside,
+    reader=ResponsesReader,
+    writer=lambda form: CompactionWriter(form) if form.compacts else ResponsesWriter(form),
+    call_id=responses_call_id,
+)
