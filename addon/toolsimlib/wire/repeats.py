@@ -29,11 +29,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 from toolsimlib.events import BackendEvent, ReasoningDelta, StructuredDelta, TextDelta
-from toolsimlib.wire.dialect import Reader
+from toolsimlib.wire.api import Reader
 from toolsimlib.wire.sse import MAX_EVENT_BYTES, ServerSentEvent, SSEDecoder
 
 _BLANK_LINE = b"\n\n"
@@ -254,6 +255,8 @@ class RepeatReader:
                 case _:
                     # It may have begun a call or a message: the next frame may mean something else.
                     self._alike.clear()
+                    # They may hold the document, whose text is about to change.
+                    events = deepcopy(events)
             yield events
 
     def _like(self, like: TextDelta | ReasoningDelta | StructuredDelta, texts: list[str]) -> BackendEvent:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from openai.types.responses import ResponseTextDeltaEvent
 from support.wire import ANSWERS, ApiName, ChatAnswer, backend_answer, chat_frame
 from toolsimlib.events import BackendEvent, ReasoningDelta, StructuredDelta, TextDelta
-from toolsimlib.wire.dialect import APIS, Reader
+from toolsimlib.wire.api import Reader
+from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.repeats import RepeatDecoder, RepeatReader, learned
 from toolsimlib.wire.sse import ServerSentEvent, SSEDecoder
 
@@ -72,7 +73,7 @@ def quickly(api: ApiName, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], 
             for text in item.texts:
                 sse = item.template.with_text(text)
                 before = copy.deepcopy(sse.document)
-                expected += reader.event(sse)
+                expected += copy.deepcopy(reader.event(sse))
                 assert sse.document == before
     assert joined(events) == joined(expected)
     return joined(events), repeats
