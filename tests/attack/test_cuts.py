@@ -38,11 +38,19 @@ def ask_responses(*, stream: bool) -> bytes:
     return json.dumps({"model": "m", "input": "x", "stream": stream, "tools": [tool]}).encode()
 
 
+def ask_messages(*, stream: bool) -> bytes:
+    tool = {"name": "f", "input_schema": {"type": "object"}}
+    messages = [{"role": "user", "content": "x"}]
+    return json.dumps({"model": "m", "max_tokens": 9, "messages": messages, "stream": stream, "tools": [tool]}).encode()
+
+
 QUESTIONS = {
     ("chat", True): ("/v1/chat/completions", ask(stream=True, tools=[TOOL])),
     ("chat", False): ("/v1/chat/completions", ask(tools=[TOOL])),
     ("responses", True): ("/v1/responses", ask_responses(stream=True)),
     ("responses", False): ("/v1/responses", ask_responses(stream=False)),
+    ("messages", True): ("/v1/messages", ask_messages(stream=True)),
+    ("messages", False): ("/v1/messages", ask_messages(stream=False)),
 }
 
 
@@ -65,11 +73,13 @@ def looks_complete(api: str, status: int, body: bytes) -> bool:
         return False
     if api == "responses":
         return b'"type":"response.completed"' in body or b'"status":"completed","background"' in body
+    if api == "messages":
+        return b'"type":"message_stop"' in body or body.startswith(b'{"id":"msg_')
     return b'"error"' not in body
 
 
 @pytest.mark.parametrize("reset", [True, False], ids=["reset", "closed"])
-@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_a_backend_that_is_gone_after_each_byte(api: str, stream: bool, reset: bool, worlds: Any) -> None:
     """No hang and no false success, and the next request on the same connection is answered."""
@@ -83,13 +93,13 @@ def test_a_backend_that_is_gone_after_each_byte(api: str, stream: bool, reset: b
         for size in sorted({*range(0, len(body), STEP), *edges}):
             world.backend.play(cut_after(body, size, reset=reset, length=length), "/v1")
             reply = line.post(path, question)
-            too_late = stream and size >= (CALLED if api == "chat" else FINISHED)
+            too_late = stream and size >= (FINISHED if api == "responses" else CALLED)
             assert too_late or not looks_complete(api, reply.status, reply.body), (size, reply.body[-300:])
             assert reply.status in (200, 502)
 
 
 @pytest.mark.parametrize("world_name", ["over chat", "scripted"])
-@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 def test_a_client_that_leaves_after_each_byte(api: str, world_name: str, worlds: Any) -> None:
     """No exchange stays open, and the next client is answered."""
     world = worlds(world_name)

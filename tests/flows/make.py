@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import openai
 from clients import test_anthropic_python, test_codex, test_openai_agents, test_openai_python, test_pydantic_ai
 from clients.cases import MODEL, TOOLS, Stage, call
@@ -117,6 +118,20 @@ def responses(*, headers: Json | None = None, strict: bool = False, **more: Any)
     return _openai(lambda client: client.responses, body, headers)
 
 
+def messages() -> Callable[[str], object]:
+    tools = [{"name": tool["name"], "input_schema": tool["parameters"]} for tool in TOOLS]
+    asked = [{"role": "user", "content": PROMPT}]
+
+    def ask(url: str) -> object:
+        with test_anthropic_python.connect(Stage(TextBackend(), url, "chat")) as client:
+            try:
+                return client.messages.create(model=MODEL, max_tokens=99, messages=asked, tools=tools)  # type: ignore[call-overload]
+            except anthropic.APIError as error:
+                return error
+
+    return ask
+
+
 def _openai(endpoint: Callable[[openai.OpenAI], Any], body: Json, headers: Json | None) -> Callable[[str], object]:
     sent = {name: value for name, value in body.items() if value is not None}
 
@@ -206,7 +221,7 @@ STORIES = (
     Scenario("tail-kept-responses-stream", responses(stream=True), (says(call("list_cities"), " and then?"),)),
     Scenario("length-chat-whole", chat(), (says("Once upon a ", ending="length"),)),
     Scenario("status-429-responses-stream", responses(stream=True), (refuses(429, "Slow down."),)),
-    Scenario("status-500-chat-over-responses-whole", chat(), (refuses(500, "The model is out."),), backend="responses"),
+    Scenario("status-500-messages-over-chat-whole", messages(), (refuses(500, "The model is out."),), backend="chat"),
     Scenario("death-responses-stream", responses(stream=True), (says("Let me ", "look", ending="eof"),)),
     Scenario("death-within-block-chat-stream", chat(stream=True), (says("So: ", TWO.text[:60], ending="eof"),)),
     Scenario("death-chat-whole", chat(), (says("Let me ", "look", ending="eof"),)),
