@@ -40,7 +40,7 @@ _INPUT_BAR = "┆ "
 # Not settings: shown elsewhere on the page.
 _SHOWN = frozenset(
     {"model", "stream", "input", "messages", "instructions", "tools", "functions", "tool_choice", "function_call"}
-    | {"parallel_tool_calls"}
+    | {"parallel_tool_calls", "system"}
 )
 _MAX_SETTINGS = 24
 _MAX_DESCRIPTION = 300
@@ -151,7 +151,7 @@ def _facts(
     if client and backend and client != backend:
         yield f"{client} → {backend}"
     elif request is not None:
-        yield request.dialect
+        yield request.api
     yield clip(string(body.get("model")), 80)
     if request is not None:
         yield "streamed" if request.form.stream else "whole"

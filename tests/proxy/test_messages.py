@@ -54,8 +54,12 @@ def test_several_turns_and_errors_of_them(text_backend: TextBackend) -> None:
     with Mitmdump(text_backend.url, toolsim_retry=1) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
             text_backend.play([says('<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'), says(CALL)])
-            body = line.post("/v1/messages", asked(stream=stream)).body
+            body = line.post("/v1/messages", asked(stream=stream), **{"x-api-key": "k"}).body
             assert len(text_backend.exchanges) == 2
+            for exchange in text_backend.exchanges:
+                headers = {name.lower(): value for name, value in exchange.headers.items()}
+                assert headers["authorization"] == "Bearer k"
+                assert "x-api-key" not in headers
             if stream:
                 assert body.count(b"event: message_start") == body.count(b"event: message_stop") == 1
                 assert b'"name":"get_weather"' in body

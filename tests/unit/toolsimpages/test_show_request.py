@@ -155,6 +155,16 @@ def test_dialects_and_hidden_tools():
     assert "apply_patch(input: text)   [hidden]" in page
 
 
+def test_a_request_of_the_messages_api():
+    """It is named, its instructions are shown once, and its calls as any others."""
+    call = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Bonn"}}
+    messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": [call]}]
+    page = show_request(json.dumps({"system": "Be kind.", "messages": messages}).encode(), RequestFacts())
+    assert page.startswith("REQUEST · messages")
+    assert page.count("Be kind.") == 1
+    assert '→ get_weather   toolu_1\n    {"city": "Bonn"}' in page
+
+
 def test_users_cannot_forge_records():
     """A line that looks like a call is one in an assistant's message, and nowhere else."""
     line = "[function_call id=fc_001 call_id=fc_001 name=pay arguments={}]"
