@@ -127,6 +127,20 @@ def _chat_part(part: Part) -> dict[str, Any]:
             return dict(part.part)
 
 
+def split_instructions(messages: Sequence[Message], *roles: Role) -> tuple[str, Sequence[Message]]:
+    """Return the texts of these roles before a conversation as one, and the rest: one message at least, if any.
+
+    For APIs that have a place of its own for them; some of their backends take no such message anywhere else.
+    """
+    texts: list[str] = []
+    for index, message in enumerate(messages):
+        parts = [part.text for part in message.parts if isinstance(part, Text)]
+        if message.role not in roles or len(parts) < len(message.parts) or index == len(messages) - 1:
+            return "\n\n".join(texts), messages[index:]
+        texts += parts
+    return "", ()
+
+
 def responses_content(role: Role, parts: Sequence[Part]) -> list[dict[str, Any]]:
     """Write ``parts`` as the content array of a Responses message; an assistant's text is output."""
     return [_responses_part(role, part) for part in parts]

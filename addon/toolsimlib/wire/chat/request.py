@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from toolsimlib.conversation import (
@@ -89,37 +90,45 @@ def call_ids(messages: Iterable[object]) -> list[str]:
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
     """Read a client's request. Raises BadRequest with the exact param."""
-    tools, hosted = read_tools(body)
     legacy = body.get("functions") is not None and body.get("tools") is None
-    param: Literal["function_call", "tool_choice"] = "function_call" if legacy else "tool_choice"
-    choice, notes = ToolChoice(), list[str]()
-    if body.get(param) is not None:
-        choice, notes = read_choice(body[param], tools, hosted=bool(hosted), param=param)
-    parallel = optional(body, "parallel_tool_calls", bool)
-    optional(body, "stream", bool)
+    common = read_common(body, "function_call" if legacy else "tool_choice")
     optional(body, "stream_options", dict)
     n = optional(body, "n", int)
     if n is not None and n < 1:
         raise BadRequest(f"Invalid 'n': expected an integer of at least 1, but got {n} instead.", "n", "invalid_value")
     messages = required(body, "messages", list)
     items = tuple(_MessagesReader().read(messages))
-    if tools and not items:
+    if common.tools and not items:
         message = "Invalid 'messages': expected at least one message, but got an empty array instead."
         raise BadRequest(message, "messages", "empty_array")
-    return ClientRequest(
-        dialect="chat",
-        body=body,
+    return replace(
+        common,
         items=items,
         form=answer_form(body, legacy_functions=legacy),
-        tools=tools,
-        hosted=hosted,
-        tool_choice=choice,
-        parallel=parallel is not False,
         n=1 if n is None else n,
         answer_format=flat_format(body.get("response_format")),
         highest_call=highest_number(call_ids(messages)),
-        notes=tuple(notes),
     )
+
+
+def read_common(body: Mapping[str, Any], param: Literal["function_call", "tool_choice"]) -> ClientRequest:
+    """Read what is the same in both APIs: tools, and the choice of them at ``param``. Raises BadRequest."""
+    tools, hosted = read_tools(body)
+    choice, notes = ToolChoice(), list[str]()
+    if body.get(param) is not None:
+        choice, notes = read_choice(body[param], tools, hosted=bool(hosted), param=param)
+    parallel = optional(body, "parallel_tool_calls", bool) is not False
+    optional(body, "stream", bool)
+    return ClientRequest(
+        "chat", body, (), tools=tools, hosted=hosted, tool_choice=choice, parallel=parallel, notes=tuple(notes)
+    )
+
+
+def check_one_choice(request: ClientRequest) -> None:
+    """Raise BadRequest if a client wants several choices of a backend whose API has only one."""
+    if request.n > 1:
+        message = f"'n' is {request.n}, but the backend can only give one choice."
+        raise BadRequest(message, "n", "unsupported_parameter")
 
 
 def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:

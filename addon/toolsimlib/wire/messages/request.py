@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from toolsimlib.conversation import Called, ClientRequest, Demand, HostedItem, Image, Item, Message, Part, Raw, Text
-from toolsimlib.errors import BadRequest
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.chat import request as chat
-from toolsimlib.wire.chat.request import FEW_TOKENS
+from toolsimlib.wire.chat.request import FEW_TOKENS, check_one_choice
+from toolsimlib.wire.content import split_instructions, translate_item
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.json_fields import array, loaded, mapping, mappings, string
 from toolsimlib.wire.messages.to_chat import SAME, chat_request
@@ -20,6 +20,9 @@ _CONVERSATION = frozenset({"messages", "system", "tools", "tool_choice"})
 # Fields about the form and the length of one answer, which an aside has its own of.
 _ANSWER_FIELDS = frozenset({"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences", "thinking"})
 _DROPPED_WITH_TOOLS = frozenset({"context_management", "mcp_servers", "container"})
+
+# Fields of chat completions that are translated, or mean nothing here.
+_TRANSLATED = frozenset({*SAME, "messages", "max_completion_tokens", "stop", "stream_options", "n", "store"})
 
 MAX_TOKENS = 4096
 """The limit for a client that names none: this API demands one, and its oldest models know no larger one."""
@@ -83,11 +86,13 @@ def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
 
 def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
     """Return the items of a request as a Messages backend takes them, and notes on what it cannot take."""
+    if request.client is not None:
+        return list(request.items), []
     items, notes = chat.adopt(request)
-    if request.n > 1:
-        message = f"'n' is {request.n}, but the backend can only give one choice."
-        raise BadRequest(message, "n", "unsupported_parameter")
-    return items, notes
+    check_one_choice(request)
+    shared = chat.compose(request, (), answer_format=None, keep_hosted=False)
+    notes += [key[:40] for key, value in shared.items() if key not in _TRANSLATED and value is not None]
+    return [translate_item(item, "messages", notes) for item in items], notes
 
 
 def compose(
@@ -113,10 +118,10 @@ def compose(
         body.setdefault("max_tokens", MAX_TOKENS if limit is None else limit)
         if (stop := shared.get("stop")) is not None:
             body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
-    leading = _leading_instructions(plain)
-    if leading:
-        body["system"] = "\n\n".join(message.text for message in plain[:leading])
-    body["messages"] = [*_alternating(plain[leading:])]
+    instructions, rest = split_instructions(plain, "system", "developer")
+    if instructions:
+        body["system"] = instructions
+    body["messages"] = [*_alternating(rest)]
     if keep_hosted and request.hosted:
         body["tools"] = list(request.hosted)
     wanted = request.answer_format if answer_format == "as sent" else answer_format
@@ -126,14 +131,6 @@ def compose(
     if config:
         body["output_config"] = config
     return body
-
-
-def _leading_instructions(messages: Sequence[Message]) -> int:
-    """Return how many messages at the beginning are instructions: they belong in ``system``."""
-    count = 0
-    while count < len(messages) and messages[count].role in ("system", "developer"):
-        count += 1
-    return count
 
 
 def _alternating(messages: Iterable[Message]) -> Iterator[dict[str, Any]]:

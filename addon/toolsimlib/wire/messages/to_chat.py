@@ -105,27 +105,20 @@ def _blocks(content: object, place: str) -> list[dict[str, Any]]:
 
 def _split(role: str, blocks: list[dict[str, Any]], place: str) -> Iterator[dict[str, Any]]:
     """Yield one message as chat messages, a new one wherever the order of its blocks needs it (rule 2)."""
-    words: list[dict[str, Any]] = []
-    calls: list[dict[str, Any]] = []
-    thoughts: list[str] = []
+    thoughts, words, calls = list[Any](), list[Any](), list[Any]()
 
     def flushed() -> Iterator[dict[str, Any]]:
-        if words or calls or thoughts:
-            message: dict[str, Any] = {"role": role, "content": list(words) or None}
-            if calls:
-                message["tool_calls"] = list(calls)
-            if thoughts:
-                message["reasoning_content"] = "\n".join(thoughts)
-            yield message
-            words.clear()
-            calls.clear()
-            thoughts.clear()
+        if thoughts or words or calls:
+            more = {"tool_calls": list(calls), "reasoning_content": "\n".join(thoughts)}
+            yield {"role": role, "content": list(words) or None, **{key: value for key, value in more.items() if value}}
+        for part in (thoughts, words, calls):
+            part.clear()
 
     for index, block in enumerate(blocks):
         where = f"{place}[{index}]"
         match block.get("type"):
-            case "tool_use":
-                calls.append(_call(block, where))
+            case "redacted_thinking":
+                pass
             case "tool_result":
                 yield from flushed()
                 yield _output(block, where)
@@ -133,8 +126,8 @@ def _split(role: str, blocks: list[dict[str, Any]], place: str) -> Iterator[dict
                 if words or calls:
                     yield from flushed()
                 thoughts.append(string(block.get("thinking")))
-            case "redacted_thinking":
-                pass
+            case "tool_use":
+                calls.append(_call(block, where))
             case _:
                 if calls:
                     yield from flushed()

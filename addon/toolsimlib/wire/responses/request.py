@@ -13,19 +13,18 @@ from toolsimlib.conversation import (
     HostedItem,
     Item,
     Message,
-    Text,
 )
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import AnswerForm, ToolChoice
-from toolsimlib.wire.chat.request import FEW_TOKENS, SHARED, flat_format
-from toolsimlib.wire.content import responses_content, translate_item
-from toolsimlib.wire.json_fields import mapping, missing, optional, string
+from toolsimlib.plan import AnswerForm
+from toolsimlib.wire.chat.request import FEW_TOKENS, SHARED, check_one_choice, flat_format, read_common
+from toolsimlib.wire.content import responses_content, split_instructions, translate_item
+from toolsimlib.wire.json_fields import mapping, missing, string
 from toolsimlib.wire.local_tools import CALLS, is_local
 from toolsimlib.wire.mcp_items import call_items
 from toolsimlib.wire.responses.compaction import summary_turn, wants_summary
 from toolsimlib.wire.responses.history import input_items, read_history
-from toolsimlib.wire.tool_choice import hosted_fields, read_choice
-from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, read_tools
+from toolsimlib.wire.tool_choice import hosted_fields
+from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
 # Fields that refer to a question the backend holds, so that the request itself need not contain one.
@@ -64,29 +63,20 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     if wants_summary(body):
         form = replace(answer_form(body), compacts=True)
         return replace(read_request(summary_turn(body)), form=form)
-    tools, hosted = read_tools(body)
-    choice, notes = ToolChoice(), list[str]()
-    if body.get("tool_choice") is not None:
-        choice, notes = read_choice(body["tool_choice"], tools, hosted=bool(hosted), param="tool_choice")
-    parallel = optional(body, "parallel_tool_calls", bool)
+    common = read_common(body, "tool_choice")
     read = read_history(body.get("input"))
-    optional(body, "stream", bool)
-    if tools and not body.get("input") and not any(body.get(key) for key in _STORED_QUESTIONS):
+    if common.tools and not body.get("input") and not any(body.get(key) for key in _STORED_QUESTIONS):
         raise _no_question(body)
-    return ClientRequest(
+    return replace(
+        common,
         dialect="responses",
-        body=body,
         items=read.items,
         form=answer_form(body),
         instructions=string(body.get("instructions")),
-        tools=tools,
-        hosted=hosted,
-        tool_choice=choice,
-        parallel=parallel is not False,
         answer_format=flat_format(mapping(body.get("text")).get("format")),
         highest_call=read.highest,
         stored_history=_stored_history(body),
-        notes=(*notes, *read.notes),
+        notes=(*common.notes, *read.notes),
     )
 
 
@@ -171,9 +161,7 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
             )
             raise BadRequest(message, "background", "unsupported_parameter")
         return list(request.items), []
-    if request.n > 1:
-        message = f"'n' is {request.n}, but the backend can only give one choice."
-        raise BadRequest(message, "n", "unsupported_parameter")
+    check_one_choice(request)
     known = CONSUMED | _TRANSLATED | set(SHARED)
     notes = [key[:40] for key, value in request.body.items() if key not in known and value is not None]
     return [translate_item(item, "responses", notes) for item in request.items], notes
@@ -215,15 +203,10 @@ def _compose_from_chat(
 ) -> dict[str, Any]:
     sent = {key: value for key, value in request.body.items() if value is not None}
     body: dict[str, Any] = {key: sent[key] for key in SHARED if key in sent}
-    # Leading system text belongs in `instructions`; some backends take no system message in `input`.
-    leading = 0
-    while leading < len(messages) - 1 and _is_instruction(messages[leading]):
-        leading += 1
-    if leading:
-        body["instructions"] = "\n\n".join(
-            part.text for message in messages[:leading] for part in message.parts if isinstance(part, Text)
-        )
-    body["input"] = [_write_message(message) for message in messages[leading:]]
+    instructions, rest = split_instructions(messages, "system")
+    if instructions:
+        body["instructions"] = instructions
+    body["input"] = [_write_message(message) for message in rest]
     # The default is false in chat and true here: a chat client did not ask for storage.
     body["store"] = sent.get("store") is True
     limit = sent.get("max_completion_tokens", sent.get("max_tokens"))
@@ -237,10 +220,6 @@ def _compose_from_chat(
     if text:
         body["text"] = text
     return body
-
-
-def _is_instruction(message: Message) -> bool:
-    return message.role == "system" and all(isinstance(part, Text) for part in message.parts)
 
 
 def _write_message(message: Message) -> dict[str, Any]:

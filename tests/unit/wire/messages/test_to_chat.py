@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from toolsimlib.conversation import Call, CallOutput, Image, Message, Text, Thought
 from toolsimlib.errors import BadRequest
-from toolsimlib.wire.messages.request import read_request
+from toolsimlib.wire.dialect import CHAT
+from toolsimlib.wire.messages.request import adopt, compose, read_request
 from toolsimlib.wire.messages.to_chat import chat_request
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
@@ -216,3 +217,21 @@ def test_bad_requests_name_their_place(fields: dict[str, Any], message: str) -> 
     with pytest.raises(BadRequest) as refused:
         read_request({**asked([{"role": "user", "content": "x"}]), **fields})
     assert message in refused.value.error.message
+
+
+def test_what_another_client_loses() -> None:
+    """A backend of this API gets what it has a place for; the rest is noted, also a file in a message."""
+    parts = [{"type": "text", "text": "Hi."}, {"type": "file", "file": {"file_id": "f"}}]
+    messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": parts}]
+    body = {"model": "m", "messages": messages, "seed": 3, "user": "u", "stop": "END", "max_completion_tokens": 7}
+    request = CHAT.read(body)
+    items, notes = adopt(request)
+    assert sorted(notes) == ["content part", "seed", "user"]
+    plain = [item for item in items if isinstance(item, Message)]
+    assert compose(request, plain, answer_format="as sent", keep_hosted=False) == {
+        "model": "m",
+        "max_tokens": 7,
+        "stop_sequences": ["END"],
+        "system": "Be kind.",
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi."}]}],
+    }
