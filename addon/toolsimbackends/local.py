@@ -117,7 +117,7 @@ def chat_body(request: ClientRequest) -> dict[str, Any]:
     messages = [item for item in items if isinstance(item, Message)]
     if not messages:
         raise BadRequest("There is nothing to answer: the request holds no message.")
-    body = CHAT.compose(request, messages, answer_format="as sent", keep_hosted=False)
+    body = CHAT.compose(request, messages, "as sent", False)
     return {**body, "stream": True, "stream_options": {"include_usage": True}}
 
 

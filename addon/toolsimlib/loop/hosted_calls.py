@@ -34,6 +34,7 @@ from toolsimlib.plan import Policy
 from toolsimlib.report import Report, entry
 from toolsimlib.wire import mcp_items
 from toolsimlib.wire.api import Api
+from toolsimlib.wire.hidden import answer_key, whole_key
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.json_fields import count, string
 from toolsimlib.wire.mcp_items import Decision, McpCall
@@ -163,9 +164,9 @@ class HostedCalls:
         names = [tool.name for tool in read_tools(body)[0]]
         self._catalogue = Catalogue(names, self._policy.tool_allowlist, self._policy.tool_denylist)
         emitted = await self._listed(mcp_items.listed(body))
-        if (hidden := self._api.hidden) is not None:
-            self._conversation = hidden.key(body, self._whose)
-            body = hidden.restored(body, self._whose, hosting.hidden.find)
+        if (restored := self._api.restored) is not None:
+            self._conversation = whole_key(body, self._whose)
+            body = restored(body, self._whose, hosting.hidden.find)
         decided: dict[str, Called] = {}
         for decision in decisions:
             events, pair = await self._decided(decision)
@@ -343,9 +344,9 @@ class HostedCalls:
                 self._shown.append((event.name, []))
             case CallDelta() if self._shown:
                 self._shown[-1][1].append(event.text)
-            case Ended() if self._ran and (self._said or self._shown) and self._api.hidden is not None:
+            case Ended() if self._ran and (self._said or self._shown) and not self._api.shows_hosted:
                 calls = [(name, "".join(pieces)) for name, pieces in self._shown]
-                answer = self._api.hidden.answer_key(self._conversation, "".join(self._said), calls)
+                answer = answer_key(self._conversation, "".join(self._said), calls)
                 self._hosting.hidden.put(answer, self._ran, self._owner)
 
     def next_round(self) -> None:

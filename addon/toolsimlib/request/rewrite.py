@@ -293,7 +293,7 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
         messages = place(messages, catalogue_of(plan), _manifest_role(plan))
     # A backend that enforces the client's answer format could never write a call: the manifest asks for it in words.
     wanted: Demand = plan.constraint if plan.tools else "as sent"
-    body = api.compose(request, messages, answer_format=wanted, keep_hosted=keep_hosted)
+    body = api.compose(request, messages, wanted, keep_hosted)
     return dump(_with_operator_fields(plan, {**body, **plan.fields})).encode()
 
 

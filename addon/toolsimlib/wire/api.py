@@ -11,7 +11,7 @@ A request is read by the client's API; ``adopt`` and ``compose`` belong to the b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
@@ -57,32 +57,6 @@ class Writer(Protocol):
 
     def whole(self) -> bytes:
         """Return the body, or that of the error, once there is one, as JSON."""
-
-
-class Compose(Protocol):
-    """Writes a backend's body: ``messages`` in place of the client's own."""
-
-    def __call__(
-        self,
-        request: ClientRequest,
-        messages: Sequence[Message | HostedItem],
-        *,
-        answer_format: Demand,
-        keep_hosted: bool,
-    ) -> dict[str, Any]:
-        """``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on."""
-
-
-@dataclass(frozen=True, slots=True)
-class HiddenCalls:
-    """What an API needs for calls hidden from the client."""
-
-    key: Callable[[Mapping[str, Any], str], bytes]
-    """The key of a request's conversation."""
-    answer_key: Callable[[bytes, str, Iterable[tuple[str, str]]], bytes]
-    """The key of the answer to it."""
-    restored: Callable[[Mapping[str, Any], str, Callable[[bytes], Sequence[Called]]], dict[str, Any]]
-    """A request with the calls that are found for the answers in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +132,14 @@ class Api:
     """Whether later requests can refer to its answers."""
     spelt_out: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: body
     """A client's body, with the items that only toolsim can read as text; the very same body if it has none."""
-    hidden: HiddenCalls | None = None
-    """How the work of hosted tools is restored in a history; None: an answer has items for it."""
+    restored: Callable[[Mapping[str, Any], str, Callable[[bytes], Sequence[Called]]], dict[str, Any]] | None = None
+    """A client's body with the calls that it never saw (``hidden.py``); None: its answers have items for them."""
     uses_tools: Callable[[Mapping[str, Any]], bool]
     read: Callable[[Mapping[str, Any]], ClientRequest]
     adopt: Callable[[ClientRequest], tuple[list[Item], list[str]]]
-    compose: Compose
+    compose: Callable[[ClientRequest, Sequence[Message | HostedItem], Demand, bool], dict[str, Any]]
+    """A backend's body, with messages in place of the client's own, the structured output to request, and whether to
+    pass hosted tools on."""
     answer_form: Callable[[Mapping[str, Any]], AnswerForm]
     continued: Callable[[Mapping[str, Any], str, str], dict[str, Any]]
     """A client's body with one more turn: the model's words ("" = none) and the reply to them."""
@@ -179,4 +155,4 @@ class Api:
     @property
     def shows_hosted(self) -> bool:
         """Whether an answer has items for the work of hosted tools."""
-        return self.hidden is None
+        return self.restored is None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from operator import attrgetter
 
-from toolsimlib.wire.api import Api, HiddenCalls
-from toolsimlib.wire.chat import hidden, request
+from toolsimlib.wire.api import Api
+from toolsimlib.wire.chat import request
 from toolsimlib.wire.chat.reader import ChatReader
 from toolsimlib.wire.chat.writer import ChatWriter
+from toolsimlib.wire.hidden import with_hidden
 from toolsimlib.wire.ids import chat_call_id
 
 CHAT = Api(
@@ -23,7 +25,7 @@ CHAT = Api(
     text_follows_calls=False,
     output_mode=attrgetter("output_mode"),
     takes_structural_tags=True,
-    hidden=HiddenCalls(hidden.whole_key, hidden.answer_key, hidden.with_hidden),
+    restored=partial(with_hidden, called=request.called, calls_of=request.calls_of),
     uses_tools=request.uses_tools,
     read=request.read_request,
     adopt=request.adopt,

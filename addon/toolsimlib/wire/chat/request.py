@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from toolsimlib.events import ToolKind
 from toolsimlib.plan import AnswerForm, ToolChoice
 from toolsimlib.wire.content import chat_content, parts_of, translate_item
 from toolsimlib.wire.ids import highest_number
-from toolsimlib.wire.json_fields import array, expect, mapping, optional, required, string
+from toolsimlib.wire.json_fields import array, expect, mapping, mappings, optional, required, string
 from toolsimlib.wire.tool_choice import hosted_fields, read_choice
 from toolsimlib.wire.tools import CONSUMED, declares_tools, read_tools
 
@@ -148,6 +148,14 @@ def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict
         {"role": "tool", "tool_call_id": call.call_id, "content": chat_content(output.parts)} for call, output in calls
     ]
     return {**body, "messages": [*array(body.get("messages")), turn, *outputs]}
+
+
+def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the names and arguments of the calls in a message of the model."""
+    functions = [call.get("function") for call in mappings(message.get("tool_calls"))]
+    for function in (*functions, message.get("function_call")):
+        if isinstance(function, dict):
+            yield string(function.get("name")), string(function.get("arguments"))
 
 
 def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
@@ -292,11 +300,7 @@ def _refuse_stored(sent: Mapping[str, Any]) -> None:
 
 
 def compose(
-    request: ClientRequest,
-    messages: Sequence[Message | HostedItem],
-    *,
-    answer_format: Demand,
-    keep_hosted: bool,
+    request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
 ) -> dict[str, Any]:
     """Write the body for a chat backend: ``messages`` instead of the client's own; hosted items have no place in it.
 

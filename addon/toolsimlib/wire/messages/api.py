@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from toolsimlib.wire.api import Api, Counting, HiddenCalls, OwnShape
-from toolsimlib.wire.chat import hidden
+from toolsimlib.wire.api import Api, Counting, OwnShape
 from toolsimlib.wire.chat.request import continued
+from toolsimlib.wire.hidden import with_hidden
 from toolsimlib.wire.json_fields import mappings
 from toolsimlib.wire.messages import headers, request
 from toolsimlib.wire.messages.errors import error_answer
@@ -47,11 +47,7 @@ MESSAGES = Api(
     # It has one, but Claude's own answers never put text there.
     text_follows_calls=False,
     output_mode=lambda policy: "openai-json",
-    hidden=HiddenCalls(
-        hidden.whole_key,
-        hidden.answer_key,
-        partial(hidden.with_hidden, called=request.called, calls_of=request.calls_of),
-    ),
+    restored=partial(with_hidden, called=request.called, calls_of=request.calls_of),
     uses_tools=request.uses_tools,
     read=request.read_request,
     adopt=request.adopt,

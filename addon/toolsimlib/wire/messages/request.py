@@ -90,17 +90,13 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
         return list(request.items), []
     items, notes = chat.adopt(request)
     check_one_choice(request)
-    shared = chat.compose(request, (), answer_format=None, keep_hosted=False)
+    shared = chat.compose(request, (), None, keep_hosted=False)
     notes += [key[:40] for key, value in shared.items() if key not in _TRANSLATED and value is not None]
     return [translate_item(item, "messages", notes) for item in items], notes
 
 
 def compose(
-    request: ClientRequest,
-    messages: Sequence[Message | HostedItem],
-    *,
-    answer_format: Demand,
-    keep_hosted: bool,
+    request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
 ) -> dict[str, Any]:
     """Write the body for a Messages backend: ``messages`` instead of the client's own; hosted items have no place.
 
@@ -112,7 +108,7 @@ def compose(
         body = {key: value for key, value in request.sent.items() if key not in left_out}
     else:
         # Any other client's settings, by the names that chat completions and this API share.
-        shared = chat.compose(request, (), answer_format=None, keep_hosted=False)
+        shared = chat.compose(request, (), None, keep_hosted=False)
         body = {key: shared[key] for key in SAME if shared.get(key) is not None}
         limit = shared.get("max_completion_tokens")
         body.setdefault("max_tokens", MAX_TOKENS if limit is None else limit)

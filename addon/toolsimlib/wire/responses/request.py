@@ -168,11 +168,7 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
 
 
 def compose(
-    request: ClientRequest,
-    messages: Sequence[Message | HostedItem],
-    *,
-    answer_format: Demand,
-    keep_hosted: bool,
+    request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
 ) -> dict[str, Any]:
     """Write the body for a Responses backend: ``messages`` instead of the client's own items, hosted items as sent.
 

@@ -166,7 +166,7 @@ def test_call_ids():
 
 def written(request, *messages, keep_format=True, keep_hosted=False):
     answer_format = "as sent" if keep_format else None
-    return compose(request, messages, answer_format=answer_format, keep_hosted=keep_hosted)
+    return compose(request, messages, answer_format, keep_hosted)
 
 
 def test_compose_leaves_every_other_field_alone():

@@ -228,7 +228,7 @@ def test_what_another_client_loses() -> None:
     items, notes = adopt(request)
     assert sorted(notes) == ["content part", "seed", "user"]
     plain = [item for item in items if isinstance(item, Message)]
-    assert compose(request, plain, answer_format="as sent", keep_hosted=False) == {
+    assert compose(request, plain, "as sent", False) == {
         "model": "m",
         "max_tokens": 7,
         "stop_sequences": ["END"],

@@ -1,4 +1,4 @@
-"""Calls that a client of chat or of the Messages API never saw, restored where they were made: before their message.
+"""Calls that a client never saw, since its API has no items for them, restored before the message that followed them.
 
 An answer is known by all that precedes it, its owner, its words and its calls. So neither another conversation that
 begins alike nor a message that a client invents gets the calls of an answer that it never received.
@@ -11,7 +11,6 @@ from hashlib import blake2b
 from typing import Any
 
 from toolsimlib.conversation import Called
-from toolsimlib.wire.chat.request import called
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.json_fields import array, mappings, string
 
@@ -45,19 +44,12 @@ def answer_key(conversation: bytes, words: str, calls: Iterable[tuple[str, str]]
     return key.digest()
 
 
-def _calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    functions = [call.get("function") for call in mappings(message.get("tool_calls"))]
-    for function in (*functions, message.get("function_call")):
-        if isinstance(function, dict):
-            yield string(function.get("name")), string(function.get("arguments"))
-
-
 def with_hidden(
     body: Mapping[str, Any],
     owner: str,
     find: Callable[[bytes], Sequence[Called]],
-    called: Callable[[Mapping[str, Any], str, Sequence[Called]], dict[str, Any]] = called,
-    calls_of: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] = _calls,
+    called: Callable[[Mapping[str, Any], str, Sequence[Called]], dict[str, Any]],
+    calls_of: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]],
 ) -> dict[str, Any]:
     """Return a request with the calls that ``find`` returns for each answer of the model.
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from toolsimlib.conversation import Call, Called, CallOutput, Text
-from toolsimlib.wire.chat.hidden import answer_key, conversations, whole_key, with_hidden
+from toolsimlib.wire import hidden
+from toolsimlib.wire.chat.request import called, calls_of
+from toolsimlib.wire.hidden import answer_key, conversations, whole_key
 
+with_hidden = partial(hidden.with_hidden, called=called, calls_of=calls_of)
 USER, ANSWER = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well."}
 PAIR: Called = (Call("mcp_1", "files__read", "{}"), CallOutput("mcp_1", (Text("text"),)))
 
