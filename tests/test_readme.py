@@ -38,6 +38,8 @@ TEXT = "\n".join((ROOT / page).read_text() for page in PAGES)
 MAKEFILE = (ROOT / "Makefile").read_text()
 NODE = ROOT / "tests" / "clients" / "node"
 SVG = "{http://www.w3.org/2000/svg}"
+# Seconds for a snippet. On a busy machine the imports of some clients take longer than a minute.
+PATIENCE = 240
 
 
 def section(name: str) -> str:
@@ -358,7 +360,7 @@ def test_python_snippets(snippet: str, scripted: str) -> None:
     Those of the library run in ``unit/test_parsing.py`` and ``clients/test_fastapi.py``.
     """
     command = [sys.executable, "-W", "ignore", "-c", aimed(snippet, scripted)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert "scripted" in run.stdout, run.stderr
 
 
@@ -372,7 +374,7 @@ def test_javascript_snippets(snippet: str, scripted: str, tmp_path: Path) -> Non
     (tmp_path / "node_modules").symlink_to(NODE / "node_modules")
     (tmp_path / "snippet.mjs").write_text(aimed(snippet, scripted))
     command = [node, "snippet.mjs"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert "scripted" in run.stdout, run.stderr
 
 
