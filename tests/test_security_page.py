@@ -30,7 +30,7 @@ use the listener to reach something else
     proxy/test_access.py::test_builtin_backend_is_no_forward_proxy
     proxy/test_access.py::test_a_forward_proxy_that_was_asked_for
 In front of a backend of your own
-    unit/proxy/test_access.py::test_forward
+    proxy/test_access.py::test_nothing_but_the_backend
 hold up others
     unit/proxy/test_jobs.py::test_what_is_heavy
     unit/proxy/test_work.py::test_serving
@@ -45,6 +45,7 @@ exhaust the proxy's memory
     unit/proxy/test_decoding.py::test_bombs
     unit/response/test_checker.py::test_a_schema_beyond_the_limit_checks_nothing
     unit/proxy/test_exchange.py::test_request_that_was_dropped_as_it_arrived
+    unit/request/test_transcript.py::test_too_large_outputs_are_replaced
 make the proxy fetch anything
     unit/schema/test_compile.py::test_nothing_is_fetched
 occupy the proxy with WebSocket
@@ -52,8 +53,8 @@ occupy the proxy with WebSocket
     unit/proxy/sockets/test_server.py::test_a_connection_that_nobody_uses
 A key opens 128
     proxy/test_websocket.py::test_connections_of_one_key
-A message is read on the event loop
-    unit/wire/responses/test_websocket.py::test_bad_messages
+A large message is read
+    unit/proxy/sockets/test_server.py::test_a_large_message_is_read_elsewhere
 What all connections remember
     unit/test_shares.py::test_the_largest_share_gives_way
 Whoever exceeds a limit
@@ -102,6 +103,7 @@ Arguments that cannot be checked in time
     unit/response/test_judge.py::test_catastrophic_patterns_share_one_budget
 hold up or fill the proxy: what it writes
     unit/proxy/test_streamed.py::test_others_continue_between_slices
+    unit/proxy/test_streamed_slices.py::test_pieces_of_one_work_share_a_slice
     unit/response/test_judge.py::test_arguments_over_the_limit
     unit/proxy/test_streamed.py::test_an_answer_beyond_the_limit
 # A tool's output
@@ -152,7 +154,7 @@ keep a client waiting forever
 blow up in decompression
     unit/proxy/test_decoding.py::test_bombs
     unit/wire/test_sse.py::test_an_event_without_end_is_cut_off
-    unit/wire/test_sse.py::test_an_event_of_too_many_values_is_cut_off
+    unit/wire/test_sse.py::test_an_event_of_too_many_values_fails
 # An MCP server
 All of it is text for the model
     proxy/test_mcp.py::test_what_a_server_forges_is_text
@@ -176,7 +178,8 @@ One message has at most 1 MiB
     unit/hosted/test_stdio.py::test_a_server_that_goes_on_and_on_is_counted
 A call has a time limit
     unit/hosted/test_connection.py::test_waiting_for_a_turn_has_an_end
-    unit/hosted/test_outcome.py::test_a_result_is_text
+    unit/hosted/test_outcome.py::test_errors_are_told
+    unit/loop/test_hosted_calls.py::test_calls_that_ask_are_counted
     unit/loop/test_course.py::test_the_bounds_hold
 A server's failure is the output
     unit/loop/test_hosted_calls.py::test_a_failure_is_told_to_the_model
@@ -218,10 +221,11 @@ Set `toolsim_api_key` then
     proxy/test_access.py::test_codex_on_all_addresses_serves_this_machine_only
 # What is written down
 The log, metrics, comments
-    unit/proxy/reporting/test_summary.py::test_fields_stay_few
+    proxy/test_telemetry.py::test_each_exchange_is_reported_once
     unit/response/test_judge.py::test_a_name_made_up_is_not_logged
 Captures (`toolsim_capture`)
-    unit/toolsimrec/test_redact.py::test_every_pattern_has_an_example
+    unit/toolsimrec/test_redact.py::test_shape
+    unit/toolsimrec/test_redact.py::test_secret_in_pieces
     proxy/test_recording.py::test_planted_secrets
 """
 """Each sentence by how it begins, and below it the tests that prove it."""

@@ -6,6 +6,8 @@ import base64
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
+from http.client import HTTPException
 from typing import Any
 
 import pytest
@@ -62,6 +64,21 @@ def test_api_key(header: str | None, status: int, backend: RawBackend, locked: M
             if status == 401:
                 assert reply.json()["error"]["code"] == "invalid_api_key"
                 assert reply.headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_nothing_but_the_backend(backend: RawBackend, locked: Mitmdump) -> None:
+    """In front of a backend of one's own, no name leads anywhere else, not even one with the key."""
+    key = {"Authorization": "Bearer söcret".encode().decode("latin-1")}
+    backend.play(stream_of("Hi"))
+    with RawBackend() as elsewhere, Line(locked.url) as line:
+        place = elsewhere.url.removeprefix("http://")
+        for path, host in ((f"{elsewhere.url}/v1/models", place), ("/v1/models", place), (f"{elsewhere.url}/x", "x")):
+            line.request("GET", path, Host=host, **key)
+            line.request("POST", path, {"input": "no tools"}, Host=host, **key)
+        with suppress(OSError, HTTPException), Line(locked.url) as tunnel:
+            tunnel.request("CONNECT", place, **key)
+        assert elsewhere.asked == []
+    assert len(backend.asked) >= 6
 
 
 # -- web pages --

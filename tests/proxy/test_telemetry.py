@@ -53,10 +53,12 @@ def test_each_exchange_is_reported_once(backend: RawBackend, tmp_path: Path, ask
     assert 'toolsim_exchanges_total{client="chat",backend="chat",stream="true",outcome="ok"} 1' in text
     assert 'toolsim_tool_calls_total{client="chat"} 2' in text
     assert "toolsim_exchanges_open 0" in text
+    assert "Bonn" not in text + str(reply.headers)
 
     with saved.open("rb") as file:
         flows = [flow for flow in FlowReader(file).stream() if isinstance(flow, HTTPFlow)]
     assert [flow.metadata.get("toolsim", {}).get("status") for flow in flows[:4]] == [200, 200, 400, None]
+    assert "Bonn" not in str([(flow.comment, flow.metadata.get("toolsim")) for flow in flows])
     assert flows[0].metadata["toolsim"]["calls"] == ["get_weather"]
     assert flows[0].comment.startswith("1 call: get_weather · cut off: ")
     assert flows[0].comment.endswith(" · #1 turn 1 · m chat · “hi”")

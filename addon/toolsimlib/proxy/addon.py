@@ -113,7 +113,7 @@ class ToolSim:
         self._remembering = Remembering(self._memory, self._work.do, self._background)
         self._drain = Drain(self.exchanges, Others(self._background, self._rounds))
         self._readiness = Readiness(self._builtin, self._memory, self._drain)
-        self._sockets = Sockets(lambda: self._memory.is_on)
+        self._sockets = Sockets(lambda: self._memory.is_on, self._work.do)
         self._recogniser = Recogniser(KnownBackends())
         self._arrivals = Arrivals(
             self.exchanges,

@@ -32,6 +32,7 @@ from toolsimlib.wire.json_fields import optional
 from toolsimlib.wire.responses.actions import Action, action_path, countable, estimate, remaining, summary_request
 from toolsimlib.wire.responses.resources import Call, respond
 from toolsimlib.wire.responses.stored import Recalled, References, output_names, references, resolve
+from toolsimlib.wire.responses.websocket import BadMessage, Message, read_message
 
 LOOP_BYTES = 32 * 1024
 """Bodies up to this size are rewritten on the event loop: 16 ms at worst; a trip to a worker adds 3 ms."""
@@ -122,7 +123,17 @@ class PageJob:
     owner: str = ""
 
 
-Job = RequestJob | AnswerJob | ResolveJob | BackgroundJob | PageJob
+@dataclass(frozen=True, slots=True)
+class MessageJob:
+    """A message of a WebSocket connection to read."""
+
+    data: bytes
+    report: Report
+    encoding: str = ""
+    owner: str = ""
+
+
+Job = RequestJob | AnswerJob | ResolveJob | BackgroundJob | PageJob | MessageJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +172,10 @@ class Done:
     """For a resource: the id of the record to write, and its new value, b"" to delete it."""
     holder: str = ""
     """The id of the answer with which the backend stores the catalogue that it was sent."""
+    message: Message | None = None
+    """What a client sent on a connection."""
+    lane: str = ""
+    """Of a message that is an error, as far as that could be read."""
     events: tuple[ClientEvent, ...] = ()
     retry: Retry | None = None
     """For a round: why to ask the model again."""
@@ -193,6 +208,8 @@ def run(job: Job, *, patient: bool = False) -> Done:
                 return _with_body(job, _in_background)
             case PageJob():
                 return _respond(job)
+            case MessageJob():
+                return _read(job)
             case AnswerJob():
                 return _rewrite_answer(job, patient=patient)
     except MemoryError:
@@ -307,6 +324,13 @@ def _respond(job: PageJob) -> Done:
     except BadRequest as bad:
         return Done(job.report, bad.error)
     return Done(job.report, body=dump(page.body).encode(), change=(page.id, page.value) if page.id else None)
+
+
+def _read(job: MessageJob) -> Done:
+    try:
+        return Done(job.report, message=read_message(job.data))
+    except BadMessage as bad:
+        return Done(job.report, bad.error, lane=bad.lane)
 
 
 def request_too_large(limit: int) -> ApiError:

@@ -9,9 +9,10 @@ process can also be limited, unlike anything in this one:
 2. *memory*: it may grow by at most ``GROWTH`` times the body (one emoji makes a text four times as large, and there are
    a few copies of it). Empty lists would take twenty times, small objects more.
 
-Exceeding either limit fails the job, and the next one gets a new process. So does the job after a body of more than
-``KEEP_BYTES``, which returns its memory to the system. A worker starts when it is first needed, does one job at a time,
-and exits when its input ends. Both ends exchange pickles over its pipes; neither reads from anyone else.
+Exceeding either limit fails the job, and the next one gets a new process. So does the job after one that has left its
+process with more than ``KEEP_BYTES``, as many small objects do, and long strings do not. A worker starts when it is
+first needed, does one job at a time, and exits when its input ends. Both ends exchange pickles over its pipes; neither
+reads from anyone else.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ logger = logging.getLogger(__name__)
 
 MAX_SECONDS = 20
 GROWTH = 16
-KEEP_BYTES = 1024 * 1024
+HUGE_BYTES = 1024 * 1024
+"""Bodies of more than this have a worker of their own."""
+KEEP_BYTES = 128 * 1024 * 1024
 # The memory that even the smallest job may take.
 _SPARE_BYTES = 64 * 1024 * 1024
 _PACKAGES = Path(__file__).parents[2]
@@ -79,7 +82,7 @@ class Worker:
         except (OSError, EOFError, pickle.UnpicklingError):
             self._end()
             return Done(job.report, too_much(job, "time or memory"))
-        if size_of(job) > KEEP_BYTES:
+        if size_of(job) > HUGE_BYTES and _resident(process.pid) > KEEP_BYTES:
             self._end()
         return done
 
@@ -122,7 +125,7 @@ class Work:
         """Do a job; never raises."""
         if not (self._has_workers and is_heavy(job)):
             return run(job)
-        worker = self._huge if size_of(job) > KEEP_BYTES else self._large
+        worker = self._huge if size_of(job) > HUGE_BYTES else self._large
         return await worker.run(job)
 
     def stop(self) -> None:
@@ -151,6 +154,15 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
         pickle.dump(done, outgoing, protocol=5)
         outgoing.flush()
+        del job, done
+
+
+def _resident(pid: int) -> int:
+    """Return the bytes of memory that a process has; more than any where the system does not say it."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, AttributeError):
+        return sys.maxsize
 
 
 def _bound_memory(growth: int | None) -> None:

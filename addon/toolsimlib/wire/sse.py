@@ -36,6 +36,8 @@ class ServerSentEvent:
     data: str
     whole: bool = True
     """False if the stream ended without the blank line, so that the data may have been cut off."""
+    has_too_many: bool = False
+    """Whether it has more values than are parsed; its data are cut off."""
     document: dict[str, Any] | None = None
     """The data already parsed as JSON, if it is; the reader must not store it (see ``repeats``)."""
 
@@ -43,6 +45,9 @@ class ServerSentEvent:
         """Return the data as an object; None if it is none, or was cut off; an error if it is not JSON."""
         if self.document is not None:
             return self.document
+        if self.has_too_many:
+            message = f"The backend sent an event of more than {MAX_EVENT_VALUES} values."
+            return ApiError(message, code="backend_bad_event", status=502)
         try:
             value = _decode(self.data)
         except (ValueError, RecursionError):
@@ -57,7 +62,7 @@ class SSEDecoder:
     """Decode a byte stream, cut anywhere, into events. Never raises: broken UTF-8 becomes U+FFFD, as WHATWG demands.
 
     An event of more than ``limit`` bytes is dispatched with what has arrived so far. One of more than
-    ``MAX_EVENT_VALUES`` values is truncated, so that the reader does not take it for JSON.
+    ``MAX_EVENT_VALUES`` values is truncated; the reader fails on it.
     """
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
@@ -122,11 +127,10 @@ class SSEDecoder:
                 self._held = 0
                 if self._data:
                     data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-                    if fits := len(data) <= _COUNTED_BYTES or _values(data) <= MAX_EVENT_VALUES:
-                        text = data.decode(errors="replace")
-                    else:
-                        text = data[:_COUNTED_BYTES].decode(errors="replace")
-                    events.append(ServerSentEvent(self._event.decode(errors="replace"), text, whole and fits))
+                    has_too_many = len(data) > _COUNTED_BYTES and _values(data) > MAX_EVENT_VALUES
+                    text = (data[:_COUNTED_BYTES] if has_too_many else data).decode(errors="replace")
+                    event = self._event.decode(errors="replace")
+                    events.append(ServerSentEvent(event, text, whole and not has_too_many, has_too_many))
                     self._data = []
                 self._event = b""
                 continue

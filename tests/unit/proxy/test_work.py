@@ -19,7 +19,7 @@ import pytest
 from toolsimlib.plan import Policy
 from toolsimlib.proxy import work
 from toolsimlib.proxy.jobs import Done, Job, RequestJob, run
-from toolsimlib.proxy.work import KEEP_BYTES, Work, Worker, serve
+from toolsimlib.proxy.work import HUGE_BYTES, Work, Worker, serve
 from toolsimlib.report import Report
 
 BODY = b'{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}]%s}'
@@ -40,13 +40,16 @@ def one() -> Iterator[Worker]:
 
 
 @pytest.mark.slow
-def test_it_does_what_would_be_done_here(one: Worker) -> None:
-    """Two jobs, one process, identical results; a huge body ends the process, and with it its memory."""
+def test_it_does_what_would_be_done_here(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several jobs, one process, identical results; one that leaves it large ends it, and its memory with it."""
     for _ in range(2):
         assert asyncio.run(one.run(job())) == run(job(), patient=True)
     process = one._process
     assert process is not None
-    padded = job(SMALL + b" " * KEEP_BYTES)
+    padded = job(SMALL + b" " * HUGE_BYTES)
+    assert asyncio.run(one.run(padded)).rewritten == run(padded).rewritten
+    assert (one._process, process.poll()) == (process, None)
+    monkeypatch.setattr(work, "KEEP_BYTES", 0)
     assert asyncio.run(one.run(padded)).rewritten == run(padded).rewritten
     assert process.poll() is not None
     assert asyncio.run(one.run(job())).rewritten is not None
@@ -99,8 +102,8 @@ def test_a_crew_keeps_what_is_huge_apart(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(Worker, "run", name)
     at_work = Work(has_workers=True)
-    assert asyncio.run(at_work.do(job(bytes(KEEP_BYTES // 2)))) == "large"
-    assert asyncio.run(at_work.do(job(bytes(KEEP_BYTES + 1)))) == "huge"
+    assert asyncio.run(at_work.do(job(bytes(HUGE_BYTES // 2)))) == "large"
+    assert asyncio.run(at_work.do(job(bytes(HUGE_BYTES + 1)))) == "huge"
     at_work.stop()
 
 

@@ -23,9 +23,6 @@ from toolsimlib.wire.responses.websocket import (
     Message,
     Recent,
     error_message,
-    prepared,
-    read_message,
-    steering_refused,
 )
 
 
@@ -48,6 +45,8 @@ class Asked(Protocol):
         """Hang up, which stops the model."""
 
 
+Read = Callable[[bytes], Awaitable[Message]]
+"""Reads a message. Raises BadMessage."""
 Ask = Callable[[bytes], Asked]
 """Sends a request with this body."""
 Send = Callable[[Sequence[str]], Awaitable[None]]
@@ -60,7 +59,10 @@ class Connection:
     ``recent``: what it remembers. ``has_store``: whether the proxy stores answers now.
     """
 
-    def __init__(self, ask: Ask, send: Send, recent: Recent, max_bytes: int, has_store: Callable[[], bool]) -> None:
+    def __init__(
+        self, read: Read, ask: Ask, send: Send, recent: Recent, max_bytes: int, has_store: Callable[[], bool]
+    ) -> None:
+        self._read = read
         self._ask = ask
         self._send = send
         self._max_bytes = max_bytes
@@ -69,7 +71,7 @@ class Connection:
         self._lanes: dict[str, asyncio.Lock] = {"": asyncio.Lock()}
         self._slots = asyncio.Semaphore(MAX_RUNNING)
         self._waiting = 0  # Requests,
-        self._waiting_size = 0  # and their characters.
+        self._waiting_size = 0  # and their bytes.
         self._running: dict[str, tuple[Answer, asyncio.Task[None]]] = {}  # By lane.
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
@@ -80,16 +82,16 @@ class Connection:
         return bool(self._tasks)
 
     async def receive(self, text: str) -> None:
-        """Take a message. Raises ConnectionError when the client is gone."""
+        """Take a message, after the one before it. Raises ConnectionError when the client is gone."""
         try:
-            message = read_message(text)
+            message = await self._read(text.encode("utf-8", "replace"))
             match message.kind:
                 case "create":
                     self._begin(message)
                 case "cancel":
                     self._cancel(message)
                 case "steer":
-                    await self._send([steering_refused(message)])
+                    await self._send([message.refusal])
         except BadMessage as bad:
             await self._send([error_message(bad.error, bad.lane)])
 
@@ -120,7 +122,7 @@ class Connection:
         task.add_done_callback(self._tasks.discard)
 
     def _cancel(self, message: Message) -> None:
-        wanted = string(message.body.get("response_id"))
+        wanted = message.response_id
         for lane, (answer, task) in self._running.items():
             is_wanted = string((answer.response or {}).get("id")) == wanted if wanted else lane == message.lane
             if is_wanted and not answer.is_over:
@@ -148,15 +150,17 @@ class Connection:
         self._waiting_size -= message.size
 
     async def _answer(self, message: Message) -> None:
+        draft = message.draft
+        assert draft is not None
         try:
-            turn = self._recent.turn(message.body, has_store=self._has_store())
+            turn = self._recent.turn(draft, has_store=self._has_store())
         except BadRequest as bad:
-            self._recent.forget(string(message.body.get("previous_response_id")))
+            self._recent.forget(draft.previous or "")
             await self._send([error_message(bad.error, message.lane)])
             return
         answer = Answer(turn, message.lane)
-        if not message.generates:
-            await self._deliver(answer, prepared(message.body))
+        if draft.prepared is not None:
+            await self._deliver(answer, draft.prepared)
             return
         task = asyncio.current_task()
         assert task is not None

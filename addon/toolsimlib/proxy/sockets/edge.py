@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from mitmproxy.http import HTTPFlow, Request
 
 from toolsimlib.errors import ApiError
+from toolsimlib.proxy.jobs import Done, Job
 from toolsimlib.proxy.metadata import SOCKET
 from toolsimlib.proxy.sockets.posts import TOKEN, Upgrade
 
@@ -27,9 +28,10 @@ TOO_MANY = ApiError(
 
 
 class Sockets:
-    """Admits upgrades. ``has_store``: whether the proxy stores answers now."""
+    """Admits upgrades. ``has_store``: whether the proxy stores answers now; ``do`` does a job, here or in a worker."""
 
-    def __init__(self, has_store: Callable[[], bool]) -> None:
+    def __init__(self, has_store: Callable[[], bool], do: Callable[[Job], Awaitable[Done]]) -> None:
+        self._do = do
         self.max_bytes = 32 * 1024 * 1024
         """The size limit of a request."""
         self._has_store = has_store
@@ -70,6 +72,6 @@ class Sockets:
             # It needs tornado's server, which takes as long to import as all of toolsim.
             from toolsimlib.proxy.sockets.server import SocketServer
 
-            self._server = SocketServer(self._has_store)
+            self._server = SocketServer(self._has_store, self._do)
             self._server.start()
         return self._server

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -15,11 +16,16 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from toolsimlib.proxy.head import internal_error
+from toolsimlib.proxy.jobs import Done, Job, MessageJob
 from toolsimlib.proxy.mitmproxy12.relay import note_end
 from toolsimlib.proxy.sockets.connection import Connection
 from toolsimlib.proxy.sockets.posts import TOKEN, Post, Upgrade
+from toolsimlib.report import Report
 from toolsimlib.shares import Shares
-from toolsimlib.wire.responses.websocket import Context, Recent
+from toolsimlib.wire.responses.websocket import BadMessage, Context, Message, Recent
+
+logger = logging.getLogger(__name__)
 
 PING_SECONDS = 30.0
 """Between two pings. Proxies and routers forget connections that are silent."""
@@ -38,10 +44,11 @@ GOING_AWAY, UNSUPPORTED_DATA, POLICY = 1001, 1003, 1008
 class SocketServer:
     """Serves the upgrades that it is told to expect, on 127.0.0.1:``port``, from ``start`` to ``stop``.
 
-    ``has_store``: whether the proxy stores answers now.
+    ``has_store``: whether the proxy stores answers now; ``do`` does a job, here or in a worker.
     """
 
-    def __init__(self, has_store: Callable[[], bool]) -> None:
+    def __init__(self, has_store: Callable[[], bool], do: Callable[[Job], Awaitable[Done]]) -> None:
+        self._do = do
         self.port = 0
         self._counts: Counter[str] = Counter()  # Open connections, by their owners.
         self.has_store = has_store
@@ -68,6 +75,15 @@ class SocketServer:
         await asyncio.gather(*(handler.stop() for handler in list(self._open)), return_exceptions=True)
         await self._server.close_all_connections()
         self._server = None
+
+    async def read(self, data: bytes, owner: str) -> Message:
+        """Read a message of an owner. Raises BadMessage."""
+        done = await self._do(MessageJob(data, Report(), owner=owner))
+        if done.crash:
+            logger.error("toolsim failed to read a message; please report this.\n%s", done.crash)
+        if done.message is None:
+            raise BadMessage(done.error or internal_error(), done.lane)
+        return done.message
 
     def count(self, owner: str) -> int:
         """Return how many connections an owner has, those that are being opened included."""
@@ -136,9 +152,10 @@ class _Handler(WebSocketHandler):
         assert self._upgrade is not None
         self.set_nodelay(True)
         self._server.opened(self, self._upgrade.owner)
+        read = partial(self._server.read, owner=self._upgrade.owner)
         ask = partial(Post, self._upgrade)
         recent = Recent(self._server.memory, self._upgrade.owner)
-        self._connection = Connection(ask, self._send, recent, self._max_bytes, self._server.has_store)
+        self._connection = Connection(read, ask, self._send, recent, self._max_bytes, self._server.has_store)
         self._watch = asyncio.create_task(self._watched())
 
     async def on_message(self, message: str | bytes) -> None:

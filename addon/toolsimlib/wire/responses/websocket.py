@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -37,7 +37,7 @@ from toolsimlib.wire.responses.request import answer_form
 from toolsimlib.wire.responses.shapes import failed
 from toolsimlib.wire.responses.stored import References, not_found
 from toolsimlib.wire.responses.writer import ResponsesWriter
-from toolsimlib.wire.sse import SSEDecoder
+from toolsimlib.wire.sse import ServerSentEvent, SSEDecoder
 
 MAX_LANES = 32
 """Lanes of one connection with a name, as OpenAI limits them."""
@@ -48,16 +48,6 @@ MAX_LANE_NAME = 256
 MAX_WAITING = 64
 """Requests of one connection that wait for their turn."""
 
-MAX_VALUES = 250_000
-"""Values in one message, about: it is read on the event loop, which many small ones would hold up for seconds."""
-_COUNTED_CHARS = 1024 * 1024
-
-TOO_MANY_VALUES = ApiError(
-    f"The message has too many values: expected at most {MAX_VALUES}. Send it over HTTP.",
-    "invalid_request_error",
-    "request_too_large",
-    status=413,
-)
 TOO_MANY_LANES = ApiError(
     f"Too many values of 'stream_id' on this connection: expected at most {MAX_LANES}.",
     "invalid_request_error",
@@ -92,11 +82,14 @@ class Message:
 
     kind: Literal["create", "cancel", "steer", "processed"]
     lane: str
-    body: dict[str, Any]
-    """Without what only a message has: for ``create``, the body of the POST."""
     size: int
-    """Of the message, in characters."""
-    generates: bool = True
+    """Of the message, in bytes."""
+    draft: Draft | None = None
+    """Of ``create``: its request."""
+    response_id: str = ""
+    """Of ``cancel``: what is to be cancelled, "" for what its lane answers."""
+    refusal: str = ""
+    """Of ``steer``: the event that refuses it."""
 
 
 class BadMessage(Exception):
@@ -108,11 +101,9 @@ class BadMessage(Exception):
         self.lane = lane
 
 
-def read_message(text: str) -> Message:
+def read_message(data: bytes) -> Message:
     """Read a message. Raises BadMessage."""
-    if len(text) > _COUNTED_CHARS and sum(map(text.count, ",[{")) > MAX_VALUES:
-        raise BadMessage(TOO_MANY_VALUES)
-    document = read_body(text.encode("utf-8", "replace"))
+    document = read_body(data)
     if document is None:
         raise BadMessage(BadRequest("The message is not a JSON object.", code="invalid_json").error)
     lane = document.get("stream_id")
@@ -129,13 +120,14 @@ def read_message(text: str) -> Message:
                 if optional(document, "background", bool):
                     message = "'background' is not supported over WebSocket: send the request over HTTP."
                     raise BadRequest(message, "background", "unsupported_parameter")
-                return Message("create", lane, {**body, "stream": True}, len(text), _generates(document))
+                draft = draft_of({**body, "stream": True}, generates=_generates(document))
+                return Message("create", lane, len(data), draft)
             case "response.cancel":
-                return Message("cancel", lane, body, len(text))
+                return Message("cancel", lane, len(data), response_id=string(body.get("response_id")))
             case "response.steer":
-                return Message("steer", lane, body, len(text))
+                return Message("steer", lane, len(data), refusal=_steering_refused(body, lane))
             case "response.processed":
-                return Message("processed", lane, body, len(text))
+                return Message("processed", lane, len(data))
         message = f"Invalid value: {kind[:64]!r}. Expected 'response.create' or 'response.cancel'."
         raise BadRequest(message, "type", "invalid_value")
     except BadRequest as bad:
@@ -155,12 +147,12 @@ def error_message(error: ApiError, lane: str = "", headers: Mapping[str, str] | 
     return _in_lane(dump({"type": "error", "status": error.status, "error": body, **fields}), lane)
 
 
-def steering_refused(message: Message) -> str:
+def _steering_refused(body: Mapping[str, Any], lane: str) -> str:
     """Return the event that refuses to steer a response, with the input, which the client may send otherwise."""
     error = {"type": "invalid_request_error", "code": "steering_not_supported", "message": _NO_STEERING}
-    steer = {key: message.body.get(key) for key in ("previous_response_id", "input")}
+    steer = {key: body.get(key) for key in ("previous_response_id", "input")}
     event = {"type": "response.steer.failed", "sequence_number": 0, "error": error, "steer": steer}
-    return _in_lane(dump(event), message.lane)
+    return _in_lane(dump(event), lane)
 
 
 def _in_lane(message: str, lane: str) -> str:
@@ -174,12 +166,59 @@ class Context:
     items: bytes = b""
     calls: frozenset[str] = frozenset()
 
-    def then(self, items: Iterable[Mapping[str, Any]]) -> Context:
-        """Return the conversation with more items."""
-        added = list(items)
-        written = [dump(item).encode() for item in added]
-        calls = [string(item.get("call_id")) for item in added if string(item.get("type")).endswith("_call")]
-        return Context(b",".join([self.items, *written] if self.items else written), self.calls.union(calls))
+    @classmethod
+    def of(cls, items: Sequence[Mapping[str, Any]]) -> Context:
+        """Return the conversation of these items."""
+        calls = [string(item.get("call_id")) for item in items if string(item.get("type")).endswith("_call")]
+        return cls(b",".join([dump(item).encode() for item in items]), frozenset(calls))
+
+    def then(self, more: Context) -> Context:
+        """Return the conversation with more of it."""
+        return Context(b",".join(filter(None, (self.items, more.items))), self.calls | more.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A request as it was read, as bytes: nothing on the event loop depends on how many values it has."""
+
+    body: bytes
+    """Of the POST."""
+    own: Context | None = None
+    """Its items, None if they cannot be read: what is wrong with them is reported where they are."""
+    answered: tuple[str, ...] = ()
+    """The ids of the calls that it has the outputs of."""
+    previous: str | None = None
+    """The response that it continues, None if it names none."""
+    rest: bytes = b"{}"
+    """If it does: ``body`` without its items."""
+    trigger: bytes = b""
+    """The item that asks for a summary, if it has one."""
+    in_conversation: bool = False
+    is_stored: bool = True
+    prepared: bytes | None = None
+    """The stream that answers it, if it is not to generate anything."""
+
+
+def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> Draft:
+    """Return the draft of a request."""
+    previous, items = body.get("previous_response_id"), body.get("input")
+    draft = Draft(
+        dump(body).encode(),
+        previous=previous if isinstance(previous, str) else None,
+        in_conversation=bool(body.get("conversation")),
+        is_stored=body.get("store") is not False,
+        prepared=None if generates else prepared(body),
+    )
+    is_readable = isinstance(items, str | list) and all(isinstance(item, dict) for item in input_items(body))
+    if not is_readable or not isinstance(previous, str | None):
+        return draft
+    trigger = dump({"type": TRIGGER}).encode() if wants_summary(body) else b""
+    own = input_items(body)[: -1 if trigger else None]
+    draft = replace(draft, own=Context.of(own), answered=tuple(_answered(own)), trigger=trigger)
+    if previous is None:
+        return draft
+    rest = {key: value for key, value in body.items() if key not in ("previous_response_id", "input")}
+    return replace(draft, rest=dump(rest).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,31 +240,27 @@ class Recent:
         self._prefix = secrets.token_bytes(16)
         self._names: set[str] = set()  # Of the responses, of which others may have pushed out some.
 
-    def turn(self, body: dict[str, Any], *, has_store: bool) -> Turn:
+    def turn(self, draft: Draft, *, has_store: bool) -> Turn:
         """Return the request for a message. Raises BadRequest.
 
         ``has_store``: the proxy stores answers, and finds those that this connection does not remember.
         """
-        previous, items = body.get("previous_response_id"), body.get("input")
-        if not isinstance(items, str | list) or not all(isinstance(item, dict) for item in input_items(body)):
-            # What is wrong with it is reported where it is read.
-            return Turn(dump(body).encode())
-        trigger = [{"type": TRIGGER}] if wants_summary(body) else []
-        own = input_items(body)[: -1 if trigger else None]
+        previous, own = draft.previous, draft.own
+        if own is None:
+            return Turn(draft.body)
         if previous is None:
-            return Turn(dump(body).encode(), "", None if body.get("conversation") else Context().then(own))
-        before = self._find(previous) if isinstance(previous, str) else None
+            return Turn(draft.body, "", None if draft.in_conversation else own)
+        before = self._find(previous)
         if before is None:
-            if isinstance(previous, str) and body.get("store") is False and not has_store:
+            if not draft.is_stored and not has_store:
                 raise _Missing(not_found(References(previous), previous))
-            return Turn(dump(body).encode())
+            return Turn(draft.body)
         context = before.then(own)
-        if missing := [call_id for call_id in _answered(own) if call_id not in context.calls]:
+        if missing := [call_id for call_id in draft.answered if call_id not in context.calls]:
             message = f"No tool call found for function call output with call_id {missing[0][:64]}."
             raise BadRequest(message, "input")
-        rest = {key: value for key, value in body.items() if key not in ("previous_response_id", "input")}
-        whole = context.then(trigger).items
-        return Turn(dump(rest).encode()[:-1] + b',"input":[' + whole + b"]}", previous, context)
+        whole = b",".join(filter(None, (context.items, draft.trigger)))
+        return Turn(b"".join((draft.rest[:-1], b',"input":[', whole, b"]}")), previous, context)
 
     def take(self, answer: Answer, *, has_store: bool) -> None:
         """Remember an answer that is over, unless it is stored; after a failure, forget what it continued."""
@@ -237,10 +272,10 @@ class Recent:
         if turn.context is None or is_stored:
             return
         output = mappings(response.get("output"))
-        context = turn.context.then(output)
+        context = turn.context.then(Context.of(output))
         if any(item.get("type") == "compaction" for item in output):
             items = mappings(mapping(parse_object(b'{"items":[' + context.items + b"]}")).get("items"))
-            context = Context().then(since_summary(items))
+            context = Context.of(since_summary(items))
         name = string(response.get("id"))
         self._names.add(name)
         self._places.put(self._key(name), context, self._owner, len(context.items))
@@ -313,7 +348,7 @@ class Answer:
     def feed(self, data: bytes) -> list[str]:
         """Return the messages that ``data`` completes; ``b""`` is the end of the answer."""
         if self._is_stream:
-            messages = [message for sse in self._decoder.feed(data) for message in self._event(sse.data)]
+            messages = [message for sse in self._decoder.feed(data) for message in self._event(sse)]
         else:
             self._whole += data
             messages = [self._document(bytes(self._whole))] if not data else []
@@ -330,8 +365,12 @@ class Answer:
         response = failed(self.response, CANCELLED) | {"status": "cancelled", "store": False}
         return _in_lane(dump({"type": "response.failed", "response": response, "sequence_number": 0}), self._lane)
 
-    def _event(self, data: str) -> list[str]:
+    def _event(self, sse: ServerSentEvent) -> list[str]:
         """Return the messages of an event."""
+        data = sse.data
+        if not self.is_over and sse.has_too_many and isinstance(problem := sse.parsed(), ApiError):
+            self.is_over = self.has_failed = True
+            return [error_message(problem, self._lane)]
         event = None if self.is_over else parse_object(data.encode("utf-8", "replace"))
         if event is None:
             return []

@@ -11,7 +11,15 @@ import pytest
 from toolsimlib.proxy.sockets.connection import Connection, Head
 from toolsimlib.shares import Shares
 from toolsimlib.wire.responses.background import STOPPED
-from toolsimlib.wire.responses.websocket import MAX_LANES, MAX_RUNNING, MAX_WAITING, Context, Recent
+from toolsimlib.wire.responses.websocket import (
+    MAX_LANES,
+    MAX_RUNNING,
+    MAX_WAITING,
+    Context,
+    Message,
+    Recent,
+    read_message,
+)
 
 
 class Post:
@@ -45,6 +53,10 @@ class Post:
         self._parts.put_nowait(None)
 
 
+async def read(data: bytes) -> Message:
+    return read_message(data)
+
+
 class Stage:
     def __init__(self, max_bytes: int = 10_000) -> None:
         self.posts: list[Post] = []
@@ -52,7 +64,7 @@ class Stage:
         self.is_gone = False
         self.memory = Shares[Context](100, 100_000)
         recent = Recent(self.memory, "owner")
-        self.connection = Connection(self.ask, self.send, recent, max_bytes, lambda: False)
+        self.connection = Connection(read, self.ask, self.send, recent, max_bytes, lambda: False)
 
     def ask(self, body: bytes) -> Post:
         self.posts.append(Post(body))

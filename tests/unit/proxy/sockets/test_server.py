@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from mitmproxy.test import tflow
+from toolsimlib.proxy.jobs import LOOP_BYTES, Done, Job, is_heavy, run
 from toolsimlib.proxy.sockets import server as server_module
 from toolsimlib.proxy.sockets.posts import TOKEN, Upgrade
 from toolsimlib.proxy.sockets.server import SocketServer
+from toolsimlib.proxy.work import Work
 
 connect = pytest.importorskip("websockets.asyncio.client", reason="needs the extra [clients]: run `make setup`").connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus  # noqa: E402
@@ -19,7 +22,7 @@ from websockets.frames import Opcode  # noqa: E402
 
 @pytest.fixture
 async def server() -> AsyncIterator[SocketServer]:
-    server = SocketServer(lambda: False)
+    server = SocketServer(lambda: False, Work(has_workers=False).do)
     server.start()
     yield server
     await server.stop()
@@ -48,6 +51,25 @@ async def test_a_token_opens_once(server: SocketServer) -> None:
     server.forget(never)
     with pytest.raises(InvalidStatus, match="403"):
         await opened(server, token)
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+async def test_a_large_message_is_read_elsewhere(size: int) -> None:
+    """It is a job, so that a large one does not block the event loop; what is wrong with it is said all the same."""
+    jobs: list[Job] = []
+
+    async def do(job: Job) -> Done:
+        jobs.append(job)
+        return run(job)
+
+    server = SocketServer(lambda: False, do)
+    server.start()
+    async with opened(server, server.admit(upgrade(), 200_000)) as connection:
+        await connection.send(json.dumps({"type": "response.creation", "stream_id": "a", "input": "x" * size}))
+        error = json.loads(await connection.recv())
+    await server.stop()
+    assert (error["error"]["param"], error["stream_id"]) == ("type", "a")
+    assert [(is_heavy(job), job.owner) for job in jobs] == [(size > LOOP_BYTES, "owner")]
 
 
 @pytest.mark.parametrize(

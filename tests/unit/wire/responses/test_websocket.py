@@ -22,12 +22,13 @@ from toolsimlib.wire.responses.websocket import (
     Answer,
     BadMessage,
     Context,
+    Message,
     Recent,
     Turn,
+    draft_of,
     error_message,
     prepared,
     read_message,
-    steering_refused,
 )
 from toolsimlib.wire.responses.writer import ResponsesWriter
 
@@ -42,6 +43,10 @@ NEW = Turn(b"")
 
 def create(**fields: Any) -> str:
     return json.dumps({"type": "response.create", "model": "m", **fields})
+
+
+def read(text: str) -> Message:
+    return read_message(text.encode())
 
 
 def stream_of(text: str = "Hi \u2028 there", error: ApiError | None = None, **body: Any) -> bytes:
@@ -88,6 +93,13 @@ def test_every_byte_may_be_the_last() -> None:
 def test_any_bytes(data: bytes) -> None:
     """Whatever comes, what goes out is JSON."""
     answer, _ = answered(data)
+    assert answer.has_failed
+
+
+def test_an_event_that_is_too_large_ends_the_answer() -> None:
+    """With an error that says so, not in silence."""
+    answer, messages = answered(b'data: {"type":"response.completed","x":[' + b"1," * 60_000 + b"1]}\n\n" + stream_of())
+    assert [message["error"]["code"] for message in messages] == ["backend_bad_event"]
     assert answer.has_failed
 
 
@@ -139,7 +151,6 @@ def test_a_whole_response_is_a_terminal_event() -> None:
         (create(stream_id=5), "stream_id", ""),
         (create(stream_id="x" * 257), "stream_id", ""),
         ("[" * 100_000, None, ""),
-        (create(input=[[]] * 600_000), None, ""),
         (create(background=True, stream_id="a"), "background", "a"),
         (create(generate="no"), "generate", ""),
     ],
@@ -147,25 +158,28 @@ def test_a_whole_response_is_a_terminal_event() -> None:
 def test_bad_messages(text: str, param: str | None, lane: str) -> None:
     """Each is an error in the API's shape, in its lane as far as that can be read."""
     with pytest.raises(BadMessage) as raised:
-        read_message(text)
+        read(text)
     assert (raised.value.error.param, raised.value.lane) == (param, lane)
     types.WebSocketErrorEvent.model_validate_json(error_message(raised.value.error, raised.value.lane))
 
 
 def test_a_request_has_what_a_post_has() -> None:
     """And it is streamed, whatever the message says."""
-    message = read_message(create(input="x", stream=False, stream_id="a", generate=True, background=False))
-    assert message.body == {"model": "m", "input": "x", "stream": True, "background": False}
-    assert (message.kind, message.lane, message.generates) == ("create", "a", True)
-    assert read_message(create(prompt_cache_options={"prewarm": True}, generate=True)).generates is False
-    assert read_message('{"type":"response.processed","response_id":"r"}').kind == "processed"
+    message = read(create(input="x", stream=False, stream_id="a", generate=True, background=False))
+    assert message.draft is not None
+    assert json.loads(message.draft.body) == {"model": "m", "input": "x", "stream": True, "background": False}
+    assert (message.kind, message.lane, message.draft.prepared) == ("create", "a", None)
+    warm_up = read(create(input="x", prompt_cache_options={"prewarm": True}, generate=True)).draft
+    assert warm_up is not None
+    assert warm_up.prepared is not None
+    assert read('{"type":"response.processed","response_id":"r"}').kind == "processed"
 
 
 def test_steering_is_refused_in_words() -> None:
     """With the API's own event, which returns the input."""
     steer = {"type": "response.steer", "previous_response_id": "r", "input": "Stop.", "stream_id": "a"}
-    read = ResponseSteerFailedEvent.model_validate_json(steering_refused(read_message(json.dumps(steer))))
-    assert (read.error.code, read.steer.input, read.stream_id) == ("steering_not_supported", "Stop.", "a")
+    event = ResponseSteerFailedEvent.model_validate_json(read_message(json.dumps(steer).encode()).refusal)
+    assert (event.error.code, event.steer.input, event.stream_id) == ("steering_not_supported", "Stop.", "a")
 
 
 def remember(max_bytes: int) -> Recent:
@@ -175,7 +189,7 @@ def remember(max_bytes: int) -> Recent:
 def remembering(output: list[dict[str, Any]], recent: Recent | None = None, **body: Any) -> tuple[Recent, str, Answer]:
     """Return a connection that has answered one request, and the id of the answer."""
     recent = recent or remember(10_000)
-    turn = recent.turn({"model": "m", **body}, has_store=False)
+    turn = recent.turn(draft_of({"model": "m", **body}), has_store=False)
     answer = Answer(turn, "")
     answer.begin(200, "application/json", {})
     name = f"resp_{len(turn.body)}"
@@ -187,7 +201,7 @@ def remembering(output: list[dict[str, Any]], recent: Recent | None = None, **bo
 
 
 def asked(recent: Recent, **body: Any) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(recent.turn({"model": "m", **body}, has_store=False).body)
+    made: dict[str, Any] = json.loads(recent.turn(draft_of({"model": "m", **body}), has_store=False).body)
     return made
 
 
@@ -211,7 +225,7 @@ def test_what_is_not_remembered() -> None:
         asked(recent, input="x", previous_response_id="r", store=False)
     assert raised.value.error.code == "previous_response_not_found"
     body = {"model": "m", "input": "x", "previous_response_id": "r", "store": False}
-    assert json.loads(recent.turn(body, has_store=True).body) == body
+    assert json.loads(recent.turn(draft_of(body), has_store=True).body) == body
     for wrong in (5, [5], None):
         assert asked(recent, input=wrong)["input"] == wrong
 
@@ -228,13 +242,13 @@ def test_an_output_without_its_call() -> None:
 def test_a_stored_answer_is_left_to_the_store() -> None:
     """And a failed continuation makes the connection forget."""
     recent = remember(1000)
-    turn = recent.turn({"model": "m", "input": "x"}, has_store=True)
+    turn = recent.turn(draft_of({"model": "m", "input": "x"}), has_store=True)
     answer = Answer(turn, "")
     answer.response = {"id": "r", "status": "completed", "store": True, "output": []}
     recent.take(answer, has_store=True)
     assert asked(recent, input="y", previous_response_id="r")["previous_response_id"] == "r"
     recent.take(answer, has_store=False)
-    turn = recent.turn({"model": "m", "input": "y", "previous_response_id": "r"}, has_store=False)
+    turn = recent.turn(draft_of({"model": "m", "input": "y", "previous_response_id": "r"}), has_store=False)
     assert turn.previous == "r"
     failed, _ = answered(b"", turn)
     recent.take(failed, has_store=False)
@@ -285,7 +299,7 @@ def test_connections_share_the_memory() -> None:
 def test_any_message(text: str) -> None:
     """Whatever is sent, the answer to it is JSON."""
     with pytest.raises(BadMessage) as raised:
-        read_message(text)
+        read(text)
     json.loads(error_message(raised.value.error, raised.value.lane))
 
 
