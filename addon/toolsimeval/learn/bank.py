@@ -85,9 +85,11 @@ def _question(entry: Mapping[str, Any], catalogues: Mapping[str, tuple[Tool, ...
 
 
 def _later(single: Sequence[Question]) -> Iterator[Question]:
-    """Yield each question after the one before it in its catalogue, which was answered well."""
-    for before, question in zip([single[-1], *single], single, strict=False):
-        if before.catalogue != question.catalogue:
+    """Yield each question after the one before it with the same tools, which was answered well."""
+    last: dict[str, Question] = {}
+    for question in single:
+        before, last[question.catalogue] = last.get(question.catalogue), question
+        if before is None:
             continue
         call = before.calls[0]
         arguments = {name: values[0] for name, values in call["arguments"].items()}

@@ -52,6 +52,13 @@ def parser() -> Parser:
     made.add_argument("url", metavar="URL", type=usage.backend_url, help="its base URL: http://127.0.0.1:11434/v1")
     made.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
     made.add_argument("--minutes", type=_minutes, default=10.0, metavar="N", help="how long it may take (default: 10)")
+    made.add_argument(
+        "--only",
+        action="append",
+        choices=[decision.what for decision in decisions("unknown")],
+        metavar="WHAT",
+        help="decide this alone, such as 'second opinion'; may be given again",
+    )
     made.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
     made.add_argument("--out", type=Path, metavar="FILE", help="the profile (default: in your folder of profiles)")
     made.add_argument("--fresh", action="store_true", help="do not go on from an earlier run that ended early")
@@ -83,7 +90,8 @@ async def _learn(args: argparse.Namespace) -> int:
     # llama.cpp has one model, whatever it is called.
     if args.model and found.models and args.model not in found.models and engine != "llama.cpp":
         raise UsageError(f"--model: {found.url} has no model {args.model}; there are {', '.join(found.models[:6])}")
-    decided, asked = decisions(engine), bank.questions()
+    decided = [decision for decision in decisions(engine) if not args.only or decision.what in args.only]
+    asked = bank.questions()
     out = args.out or own_folder(os.environ) / profile_file.file_name(model)
     about = {
         "url": found.url,

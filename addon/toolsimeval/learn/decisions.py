@@ -2,7 +2,8 @@
 
 A decision has challengers, each the setting so far with one value changed, and the kinds of questions that can tell
 the difference. A challenger that is preferred (``rule.py``) takes the place of the setting so far; so later ones have
-to be better than it. First the form, since all else depends on it; then what costs most right answers.
+to be better than it. First the forms, since all else depends on them; then what costs most right answers; last what
+has never been seen to win yet.
 """
 
 from __future__ import annotations
@@ -71,14 +72,15 @@ def decisions(engine: str) -> Sequence[Decision]:
     return (
         Decision(
             "form",
-            (("manifest", "hermes"), ("mode", "native"), ("manifest", "schemas"), ("manifest", "typescript")),
+            (("manifest", "hermes"), ("mode", "native"), ("manifest", "schemas")),
             _ALL,
             injected=False,
         ),
-        Decision("several calls", (("manifest", "lines"),), ("two", "one", "long")),
         Decision("second opinion", (("second_opinion", "on"),), ("none", "refusal", "one"), injected=False),
+        Decision("several calls", (("manifest", "lines"),), ("two", "one", "long")),
         Decision("what is enforced", (("constrain", enforced),), ("must", "one", "two")),
         Decision("history", (("history", "record"),), ("after", "later")),
+        Decision("the shortest form", (("manifest", "typescript"),), _ALL),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from toolsimlib.proxy.options.option import PREFIX
 from toolsimlib.version import __version__
 
+from toolsimeval.learn import bank
 from toolsimeval.learn.course import Choice, Course
 from toolsimeval.learn.memory import Spent
 from toolsimeval.learn.rule import ALPHA
@@ -50,6 +51,7 @@ def text(model: str, engine: str, course: Course, spent: Spent, now: datetime | 
                 "requests": spent.requests,
                 "input_tokens": spent.input_tokens,
                 "output_tokens": spent.output_tokens,
+                "questions": bank.fingerprint(),
                 "chance": ALPHA,
             }
         ),

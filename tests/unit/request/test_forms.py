@@ -70,7 +70,7 @@ def test_a_clients_words_cannot_pass_for_a_rule(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_words_are_few(form: str) -> None:
-    """Everything except the entries of tools takes at most 150 tokens, at four characters each."""
+    """Everything except the entries of tools takes some 150 tokens at most, at four characters each."""
     bare = Tool("f", "f")
     entry = FORMS[form].entry(bare, "acme_call")
     assert len(write(form, (bare,)).replace(entry, "")) <= 610

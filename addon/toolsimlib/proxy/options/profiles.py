@@ -85,7 +85,9 @@ def own_folder(environment: Mapping[str, str]) -> Path:
 
 
 def doubts(profile: Profile, engine: str) -> str:
-    """Return why a profile may not be right for an ``engine`` and this version, "" if there is no reason."""
+    """Return why a profile may not be right for an ``engine`` and this version, "" if it changes nothing or may be."""
+    if not profile.fields:
+        return ""
     others = [f"toolsim {profile.toolsim}"] if profile.toolsim not in ("", __version__) else []
     if profile.engine not in ("", "unknown", engine) and engine != "unknown":
         others.append(f"{profile.engine}, not {engine}")

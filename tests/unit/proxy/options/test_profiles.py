@@ -145,10 +145,12 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_doubts() -> None:
     """Another version, another engine; not an engine that nobody knows."""
-    profile = Profile("p", ("*",), engine="llama.cpp", toolsim=__version__)
+    fields = (("manifest", "hermes"),)
+    profile = Profile("p", ("*",), fields, engine="llama.cpp", toolsim=__version__)
     assert doubts(profile, "llama.cpp") == doubts(profile, "unknown") == doubts(Profile("p", ("*",)), "vllm") == ""
     assert doubts(profile, "ollama") == "it was measured with llama.cpp, not ollama"
-    old = Profile("p", ("*",), engine="llama.cpp", toolsim="0.0.1")
+    assert doubts(Profile("p", ("*",), engine="llama.cpp"), "ollama") == "", "it changes nothing"
+    old = Profile("p", ("*",), fields, engine="llama.cpp", toolsim="0.0.1")
     assert doubts(old, "ollama") == "it was measured with toolsim 0.0.1 and llama.cpp, not ollama"
 
 

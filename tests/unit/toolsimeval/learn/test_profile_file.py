@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from toolsimeval.learn import profile_file
+from toolsimeval.learn import bank, profile_file
 from toolsimeval.learn.course import Choice, Course
 from toolsimeval.learn.decisions import Setting
 from toolsimeval.learn.memory import Spent
@@ -45,6 +45,7 @@ def test_what_justifies_it() -> None:
     text = profile_file.text("m", "vllm", course(), SPENT, datetime(2026, 11, 25, tzinfo=UTC))
     learned = tomllib.loads(text)["learned"]
     choices = learned.pop("choices")
+    assert learned.pop("questions") == bank.fingerprint()
     assert learned == {
         "toolsim": __version__,
         "engine": "vllm",
