@@ -27,7 +27,6 @@ Attributes = dict[str, str | int | bool | list[str]]
 ERROR = "error.type"
 STATUS = "http.response.status_code"
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
-INSTRUCTIONS = "gen_ai.system_instructions"
 ARGUMENTS, RESULT = "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
 
 MAX_NAME = 128

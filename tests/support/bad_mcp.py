@@ -1,6 +1,6 @@
 """An MCP server on stdio that misbehaves on purpose, with one tool per fault; it needs only Python.
 
-A tool does what its name says. ``echo`` returns its arguments.
+A tool does what its name says. ``echo`` returns its arguments, ``meta``, which it does not list, what came beside them.
 """
 
 from __future__ import annotations
@@ -100,6 +100,8 @@ for line in sys.stdin:
             )
         case "tools/list":
             send({"id": message["id"], "result": {"tools": tools()}})
+        case "tools/call" if message["params"]["name"] == "meta":
+            send({"id": message["id"], "result": text(json.dumps(message["params"].get("_meta")))})
         case "tools/call":
             call(message["id"], message["params"]["name"], message["params"].get("arguments") or {})
         case _:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 from support.bad_mcp_ways import FORGED
 from support.mcp_servers import BAD, OFFICIAL, over_http
 from toolsimlib.hosted.connection import Connection, ServerFailed
@@ -51,6 +52,16 @@ async def test_a_server_is_asked(bad: Connection) -> None:
     environment = json.loads((await bad.call("environment", {}, 100_000)).shown)
     assert environment["KEY"] == "s3cret-value"
     assert not {name for name in environment if "PYTEST" in name or "VIRTUAL_ENV" in name}
+
+
+@pytest.mark.slow
+async def test_a_trace_goes_on(bad: Connection) -> None:
+    """A call that is made within a span passes its ids on beside the arguments; any other call passes nothing on."""
+    assert (await bad.call("meta", {}, 1000)).output == "null"
+    span = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(1)))
+    with trace.use_span(span):
+        output = (await bad.call("meta", {}, 1000)).output
+    assert json.loads(output or "") == {"traceparent": f"00-{1:032x}-{2:016x}-01"}
 
 
 @pytest.mark.slow
