@@ -17,7 +17,7 @@ from toolsimlib.hosted.outcome import FAILED, Outcome
 from toolsimlib.hosted.servers import Server
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.route import prefix
-from toolsimlib.report import Report
+from toolsimlib.report import Report, loggable_name
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.json_fields import string
 from toolsimlib.wire.mcp_items import McpCall
@@ -35,7 +35,8 @@ _MAX_NAMES = 64
 _MAX_READ = 64 * 1024
 """Bytes of an answer that are read for its id: its first event, or all of a short one."""
 
-ABORTED = "aborted"
+ABORTED, OTHER = "aborted", "_OTHER"
+"""The error of what a client has left, and of one without a name; the conventions have the latter."""
 
 _TOKENS = {
     "input": "gen_ai.usage.input_tokens",
@@ -180,10 +181,13 @@ def _answered(answer: bytes) -> Attributes:
 
 
 def failure(report: Report, status: int | None) -> str:
-    """Return the class of the error that a turn has ended with, "" if it is none: our code, or the HTTP status."""
+    """Return the class of the error that a turn has ended with, "" if it is none: its code, or the HTTP status."""
+    if report.error:
+        # A backend's own code may be anything.
+        return OTHER if loggable_name(report.error) != report.error else report.error
     if status is None:
-        return report.error or ABORTED
-    return report.error or (str(status) if status >= 400 else "")
+        return ABORTED
+    return str(status) if status >= 400 else ""
 
 
 # -- a call of an MCP tool --

@@ -168,6 +168,23 @@ def test_only_so_much_is_read() -> None:
     assert len(conventions.chat_name("m" * 500)) == len("chat ") + 128
 
 
+@pytest.mark.parametrize(
+    ("error", "status", "found"),
+    [
+        (None, 200, ""),
+        (None, 404, "404"),
+        (None, None, "aborted"),
+        ("backend_timeout", None, "backend_timeout"),
+        ("invalid_api_key", 401, "invalid_api_key"),
+        ("the words of somebody", 500, "_OTHER"),
+        ("x" * 500, 500, "_OTHER"),
+    ],
+)
+def test_classes_of_errors(error: str | None, status: int | None, found: str) -> None:
+    """A backend's own code counts if it is one: it is neither a sentence nor long."""
+    assert conventions.failure(Report(error=error), status) == found
+
+
 def test_counts_are_the_backends() -> None:
     report = Report(tool_cutoff="first call", profile="mine")
     assert conventions.chat_ended(report, b"") == {"toolsim.tool_cutoff": "first call", "toolsim.profile": "mine"}
