@@ -1,6 +1,6 @@
 """The files for containers and services: their command lines are taken, and their own tools find nothing wrong.
 
-No container is built here: what its steps do, ``test_a_clean_installation`` does outside of one.
+``test_image.py`` builds the container.
 """
 
 from __future__ import annotations

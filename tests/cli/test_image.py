@@ -1,0 +1,122 @@
+"""The container image: built by buildah, run, and looked into. In it is what is published, and nothing else of ours.
+
+No registry of images is asked: in place of the Containerfile's base stands one of this machine's Python and the few
+programs and libraries that its steps need.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from support.mitmdump import ROOT
+
+pytestmark = pytest.mark.slow
+
+PREFIX = Path(sys.base_prefix).resolve()
+PROGRAMS = ("sh", "rm", "useradd")
+SETTINGS = ("passwd", "group", "shadow", "login.defs", "nsswitch.conf", "ssl/certs/ca-certificates.crt", "pip.conf")
+LOADED = (
+    *("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2", "libpthread.so.0", "libdl.so.2", "librt.so.1"),
+    *("libutil.so.1", "libgcc_s.so.1", "libstdc++.so.6", "libm.so.6"),
+)
+# Of a Python: its own tests, what it installed here, and what only compilers and screens need.
+LEFT_OUT = shutil.ignore_patterns(
+    "test", "site-packages", "__pycache__", "*.a", "idlelib", "tkinter", "include", "share"
+)
+
+
+def buildah(*words: str | Path) -> str:
+    """Run it; return its output. It needs no privileges besides those of ``chroot``."""
+    run = subprocess.run(["buildah", *map(str, words)], capture_output=True, text=True, check=False, timeout=600)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout.strip()
+
+
+def libraries(files: Iterable[Path]) -> set[Path]:
+    """Return the shared libraries that these files are linked with."""
+    shown = subprocess.run(["ldd", *files], capture_output=True, text=True, check=False).stdout
+    return {Path(path) for path in re.findall(r"^\s(?:\S+ => )?(/\S+) \(0x", shown, re.MULTILINE)}
+
+
+def furnish(root: Path) -> None:
+    """Put this machine's Python, and the programs that the Containerfile calls, into an empty folder."""
+    for top in (path for path in Path("/").iterdir() if path.is_symlink() and str(path.readlink()).startswith("usr/")):
+        (root / top.readlink()).mkdir(parents=True)
+        (root / top.name).symlink_to(top.readlink())
+    shutil.copytree(PREFIX, root / PREFIX.relative_to("/"), symlinks=True, ignore=LEFT_OUT)
+    for packages in PREFIX.glob("lib/python3.*/site-packages"):
+        for path in packages.glob("pip*"):
+            shutil.copytree(path, root / path.relative_to("/"))
+    programs = [Path(found) for name in PROGRAMS if (found := shutil.which(name))]
+    linked = libraries([*programs, Path(sys.executable).resolve(), *PREFIX.glob("lib/python3.*/lib-dynload/*.so")])
+    # Others are loaded by name, or needed by the packages that are installed.
+    linked |= {path.parent / name for path in linked if path.name == "libc.so.6" for name in LOADED}
+    settings = [path for name in SETTINGS if (path := Path("/etc") / name).is_file()]
+    for path in (*programs, *linked, *settings):
+        if path.exists() and not path.is_relative_to(PREFIX):
+            (root / path.parent.relative_to("/")).mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, root / path.relative_to("/"))
+    for name in ("tmp", "home", "root"):
+        (root / name).mkdir(exist_ok=True)
+    (root / "tmp").chmod(0o1777)
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the id of the image that the Containerfile makes, over our base."""
+    if shutil.which("buildah") is None or os.geteuid() != 0:
+        pytest.skip("needs buildah, as root")
+    if Path("/usr") == PREFIX:
+        pytest.skip("needs a Python in a folder of its own")
+    folder = tmp_path_factory.mktemp("image")
+    furnish(folder / "base")
+    base = f"localhost/toolsim-base:{os.getpid()}"
+    container = buildah("from", "scratch")
+    images: list[str] = []
+    try:
+        buildah("copy", container, folder / "base", "/")
+        buildah("config", "--env", f"PATH={PREFIX}/bin:/usr/bin:/bin:/usr/sbin:/sbin", container)
+        images.append(buildah("commit", "-q", container, base))
+        variables = [word for name in os.environ if name.startswith("PIP_") for word in ("--env", name)]
+        build = ("bud", "-q", "--isolation", "chroot", "--from", base, *variables)
+        images.append(buildah(*build, "-f", ROOT / "addon/deploy/Containerfile", ROOT))
+        yield images[-1]
+    finally:
+        buildah("rm", container)
+        for made in reversed(images):
+            buildah("rmi", "-f", made)
+
+
+@pytest.fixture(scope="module")
+def container(image: str) -> Iterator[str]:
+    made = buildah("from", image)
+    yield made
+    buildah("rm", made)
+
+
+def test_it_answers_a_turn_of_each_kind(container: str) -> None:
+    """Started as in the Containerfile, as its user."""
+    shown = buildah("run", "--isolation", "chroot", container, "--", "toolsim", "demo", "--once", "--port", "0")
+    assert "played 14 turns" in shown
+    assert buildah("run", "--isolation", "chroot", container, "--", "sh", "-c", "echo $HOME") == "/home/toolsim"
+
+
+def modules(folder: Path) -> list[Path]:
+    """Return what there is of our packages in a folder."""
+    paths = [*folder.glob("toolsim*.py"), *folder.glob("toolsim*/**/*")]
+    return sorted(path.relative_to(folder) for path in paths if path.is_file() and path.suffix not in (".pyc", ".md"))
+
+
+def test_what_is_in_it(container: str) -> None:
+    """Beside the base only installed packages: of ours the modules alone, and not the checkout."""
+    top = Path(buildah("mount", container))
+    assert list((top / "src").iterdir()) == []
+    [packages] = top.glob(f"{PREFIX.relative_to('/')}/lib/python3.*/site-packages")
+    assert modules(packages) == modules(ROOT / "addon")
