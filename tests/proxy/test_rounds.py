@@ -160,17 +160,36 @@ def test_the_bounds_hold_and_sent_text_stays(line: Line, backend: TextBackend) -
     assert len(backend.exchanges) == 3
 
 
+CALL = {"id": "call_001", "type": "function", "function": {"name": "forecast", "arguments": '{"days":3}'}}
+HISTORY = [
+    {"role": "user", "content": "hi"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "call_001", "content": "rain"},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_is_not_the_json_demanded(stream: bool, line: Line, backend: TextBackend) -> None:
+    """After a tool's output, and a broken call, the model may call no more: so the backend enforces the format."""
+    form = {"type": "json_schema", "json_schema": {"name": "report", "schema": {"type": "object", "required": ["sky"]}}}
+    backend.play([says(BAD), says("It will rain."), says('{"sky":"rain"}')], chunk_size=5)
+    asked = body("chat/completions", stream=stream, messages=HISTORY, response_format=form)
+    reply = line.post("/v1/chat/completions", asked)
+    if stream:
+        text = "".join(event["choices"][0]["delta"].get("content") or "" for event in reply.events()[:-1])
+    else:
+        text = reply.json()["choices"][0]["message"]["content"]
+    assert text == '{"sky":"rain"}'
+    assert [exchange.body.get("response_format") for exchange in backend.exchanges] == [None, None, form]
+    assert backend.exchanges[2].transcript[-1][1].startswith("[function_call_error reason=ANSWER_MISMATCH")
+
+
 @pytest.mark.slow
 def test_an_empty_answer_after_an_output(line: Line, backend: TextBackend) -> None:
     """In the second round the model may call no tool, which the end of the prompt says, and its text is the answer."""
-    call = {"id": "call_001", "type": "function", "function": {"name": "forecast", "arguments": '{"days":3}'}}
-    history = [
-        {"role": "user", "content": "hi"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "call_001", "content": "rain"},
-    ]
     backend.play([says(""), says("It will rain.")])
-    reply = line.post("/v1/chat/completions", body("chat/completions", stream=False, messages=history))
+    reply = line.post("/v1/chat/completions", body("chat/completions", stream=False, messages=HISTORY))
     assert reply.json()["choices"][0]["message"]["content"] == "It will rain."
     transcripts = [str(exchange.transcript) for exchange in backend.exchanges]
     assert all("CLIENT TOOL CATALOG" in text for text in transcripts)

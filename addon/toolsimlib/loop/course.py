@@ -3,6 +3,7 @@
 | reason                                            | asked again                                                     |
 |---------------------------------------------------|-----------------------------------------------------------------|
 | a faulty call, or none where one is demanded      | ``toolsim_retry`` times                                         |
+| an answer that is not the JSON that was demanded  | ``toolsim_retry`` times too; without tools after an output      |
 | a tool that was never declared                    | once, with ``toolsim_unknown_tool=retry``, if not as above      |
 | an empty answer after a tool's output             | once, with ``toolsim_fix_empty_final``; without tools           |
 | a lookup of tools by ``find_tools``               | 3 times; the model is shown their entries                       |
@@ -11,7 +12,8 @@
 | outputs of MCP tools                              | always; the last round that the bounds allow has no tools       |
 
 "Without tools" after outputs means that none may be called: the catalogue stays, since a server would have to read
-everything again without it. A model that has just called needlessly does not see it any more.
+everything again without it. Then the backend enforces the JSON that the client demands, with no call in its way. A
+model that has just called needlessly does not see it any more.
 
 A question about a call (``opinion.py``) is a round as well, asked apart from the conversation.
 
@@ -45,9 +47,7 @@ _GO_ON = (
     " else."
 )
 _CALL = "Call a tool now, and write nothing else."
-_ANSWER = (
-    "That answer was not passed on. Write it again, as one JSON object that conforms to the schema, or call a tool."
-)
+_ANSWER = "That answer was not passed on. Write it again, as one JSON object that conforms to the schema"
 _DONE = " The calls before it were made: do not repeat them."
 
 NOTHING = "(no answer)"
@@ -124,7 +124,9 @@ class Course:
         self._bounds = bounds
         self._hosted = hosted
         self._number = 1  # Of the last round.
-        self._asked = 0
+        self._asked = 0  # About calls.
+        self._answers = 0  # About the JSON of an answer.
+        self._has_outputs = False  # Whether what is asked again answers outputs.
         self._has_fixed = False
         self._fallbacks = 0
         self._finds = 0
@@ -154,8 +156,15 @@ class Course:
             reply = looked_up(tools, retry.fault.arguments, policy)
             body = self._api.continued(before.body, words_of(retry), reply)
         else:
-            self._asked += 1
-            body = self._api.continued(before.body, words_of(retry), reply_to(retry, called=called))
+            is_answer = retry.fault.reason == ANSWER_MISMATCH
+            self._answers += is_answer
+            self._asked += not is_answer
+            self._has_outputs |= is_after_outputs(self._api.read(before.body))
+            if is_answer and self._has_outputs:
+                policy = replace(policy, tool_use_mode="withheld")
+            may_call = policy.tool_use_mode != "withheld"
+            reply = reply_to(retry, called=called, may_call=may_call)
+            body = self._api.continued(before.body, words_of(retry), reply)
         return self._round(body, policy, retry.fault.begun)
 
     def aside(self, rule: str, question: str, *, seconds: float) -> Round | None:
@@ -201,6 +210,8 @@ class Course:
         if number >= self._bounds.rounds:
             return frozenset()
         asks: frozenset[str] = CALL_FAULTS if self._asked < self._policy.retry else frozenset()
+        if self._answers < self._policy.retry:
+            asks |= {ANSWER_MISMATCH}
         if self._policy.unknown_tool == "retry" and not self._asked:
             asks |= {UNKNOWN_TOOL}
         if self._policy.catalog_budget and self._finds < _MAX_FINDS:
@@ -213,9 +224,10 @@ def words_of(retry: Retry) -> str:
     return retry.words if retry.words.strip() else NOTHING
 
 
-def reply_to(retry: Retry, *, called: bool) -> str:
-    """Return our words to the model; ``called``: there are valid calls."""
+def reply_to(retry: Retry, *, called: bool, may_call: bool = True) -> str:
+    """Return our words to the model. ``called``: there are valid calls; ``may_call``: there may be more."""
     fault = retry.fault
-    instruction = {CUT_OFF: _GO_ON, NO_CALL: _CALL, ANSWER_MISMATCH: _ANSWER}.get(fault.reason, _ANEW)
+    answer = f"{_ANSWER}, or call a tool." if may_call else f"{_ANSWER}."
+    instruction = {CUT_OFF: _GO_ON, NO_CALL: _CALL, ANSWER_MISMATCH: answer}.get(fault.reason, _ANEW)
     record = error_record(fault.reason, fault.name, fault.expected)
     return f"{record}\n{instruction}{_DONE if called and fault.reason != CUT_OFF else ''}"

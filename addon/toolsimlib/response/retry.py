@@ -34,7 +34,6 @@ from toolsimlib.plan import FIND_TOOLS, Plan
 from toolsimlib.response.pieces import BrokenCall, Piece
 from toolsimlib.response.speech import Gap
 from toolsimlib.response.verdict import (
-    ANSWER_MISMATCH,
     ARGUMENTS_TOO_LARGE,
     MALFORMED_JSON,
     MASKED_TOOL,
@@ -55,9 +54,9 @@ SECOND_OPINION = "SECOND_OPINION"
 NO_ROUND_LEFT = "no_round_left"
 
 CALL_FAULTS = frozenset(
-    {SCHEMA_MISMATCH, MALFORMED_JSON, UNKNOWN_TOOL, MASKED_TOOL, ARGUMENTS_TOO_LARGE, CUT_OFF, NO_CALL, ANSWER_MISMATCH}
+    {SCHEMA_MISMATCH, MALFORMED_JSON, UNKNOWN_TOOL, MASKED_TOOL, ARGUMENTS_TOO_LARGE, CUT_OFF, NO_CALL}
 )
-"""What is wrong with calls, or with an answer that holds none."""
+"""What is wrong with calls."""
 
 _MAX_WORDS = 65_536
 """Characters that are stored of an answer: a model that wrote more is not helped by seeing all of it."""

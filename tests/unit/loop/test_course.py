@@ -6,11 +6,14 @@ import pytest
 from toolsimlib.loop.course import Bounds, Course, Round, may_be_hosted, may_take_rounds
 from toolsimlib.plan import Policy
 from toolsimlib.response.retry import CALL_FAULTS, EMPTY_ANSWER, Fault, Retry
+from toolsimlib.response.verdict import ANSWER_MISMATCH
 from toolsimlib.wire.dialect import CHAT, RESPONSES
 
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f"}}
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [TOOL]}
 OUTPUT: dict[str, Any] = {"role": "tool", "tool_call_id": "call_001", "content": "18"}
+
+FAULTS = CALL_FAULTS | {ANSWER_MISMATCH}
 
 
 def retry(reason: str = "UNKNOWN_TOOL", words: str = "w", begun: str = "") -> Retry:
@@ -32,9 +35,9 @@ def test_a_model_is_asked_again_so_often() -> None:
     hosted = frozenset({"free__read"})
     rounds = run(Course(CHAT, BODY, Policy(retry=2), Bounds(), hosted), retry(), retry())
     assert [each and (each.number, each.asks, each.hosted) for each in rounds] == [
-        (1, CALL_FAULTS, hosted),
-        (2, CALL_FAULTS, hosted),
-        (3, frozenset(), hosted),
+        (1, FAULTS, hosted),
+        (2, FAULTS, hosted),
+        (3, {ANSWER_MISMATCH}, hosted),
     ]
     assert rounds[0] is not None
     assert rounds[0].body is BODY
@@ -44,6 +47,18 @@ def test_an_unknown_tool_alone_is_asked_for_once() -> None:
     """With its own option, whatever else is not asked again."""
     rounds = run(Course(CHAT, BODY, Policy(unknown_tool="retry"), Bounds()), retry())
     assert [each and each.asks for each in rounds] == [{"UNKNOWN_TOOL"}, frozenset()]
+
+
+def test_an_answer_is_asked_for_beside_the_calls() -> None:
+    """As often, after as many faulty calls. After a tool's output none may follow, so the backend can enforce it."""
+    answered = {**BODY, "messages": [*BODY["messages"], OUTPUT]}
+    for body, mode in ((BODY, ""), (answered, "withheld")):
+        rounds = run(Course(CHAT, body, Policy(retry=1), Bounds()), retry(), retry(ANSWER_MISMATCH))
+        assert [each and each.policy.tool_use_mode for each in rounds] == ["", "", mode]
+        assert [each and each.asks for each in rounds] == [FAULTS, {ANSWER_MISMATCH}, frozenset()]
+        last = rounds[-1]
+        assert last is not None
+        assert last.body["messages"][-1]["content"].endswith("call a tool." if body is BODY else "to the schema.")
 
 
 @pytest.mark.parametrize(("api", "key"), [(CHAT, "messages"), (RESPONSES, "input")])
@@ -76,8 +91,8 @@ def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
     _, second, third = run(Course(CHAT, BODY, policy, Bounds()), retry(EMPTY_ANSWER, ""), retry())
     assert second is not None
     assert third is not None
-    assert (second.policy.tool_use_mode, second.asks) == ("", CALL_FAULTS)
-    assert third.asks == frozenset()
+    assert (second.policy.tool_use_mode, second.asks) == ("", FAULTS)
+    assert third.asks == {ANSWER_MISMATCH}
 
 
 @pytest.mark.parametrize(
