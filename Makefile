@@ -167,7 +167,7 @@ mutants: setup  ## Change MUTANTS places of each room (ROOMS="judge turn"), and 
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[mutants]'
 	cd tests && ../$(BIN)/python -m mutants $(MUTANTS) $(ROOMS)
 
-bench: setup  ## Measure speed against goals (ROWS="cpu delay" for some groups, QUICK=1 for a few minutes)
+bench: setup  ## Measure speed against goals (ROWS="cpu delay" for some groups, ROWS=peers beside other proxies, QUICK=1 for a few minutes)
 	cd tests && ../$(BIN)/python -m bench $(ROWS) $(if $(QUICK),--quick)
 
 eval: setup  ## Measure the scenarios offline (ARGS="--base-url URL --models NAME" for a real model)

@@ -1,6 +1,7 @@
 """``make bench``: one table, a verdict for each row with a goal; ``build/bench.json`` and ``build/bench.svg``.
 
-Groups can be selected (ROWS="cpu delay"); QUICK=1 takes about two minutes. Figures are medians; ratios are of medians
+Groups can be selected (ROWS="cpu delay"); QUICK=1 takes about two minutes. ``peers``, which installs other proxies,
+runs only if it is named. Figures are medians; ratios are of medians
 from one run in which both sides alternate. The goals assume a quiet machine with two cores; those in ms or µs are
 scaled by the pace of this machine (``machine.py``).
 """
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from bench import codex, cpu, delay, parser, prompt, rewriting, store, throughput, traces
+from bench import codex, cpu, delay, parser, peers, prompt, rewriting, store, throughput, traces
 from bench.machine import pace
 from bench.stage import Proxies, proxies
 from bench.table import BUILD, HEADING, Row, save
@@ -33,6 +34,7 @@ def groups(stage: Proxies) -> dict[str, Measure]:
         "store": partial(store.measure, stage),
         "traces": partial(traces.measure, stage),
         "codex": codex.measure,
+        "peers": partial(peers.measure, stage),
     }
 
 
@@ -47,7 +49,8 @@ def main(arguments: list[str]) -> int:
             print(f"no such rows: {' '.join(unknown)}; there are {' '.join(known)}")
             return 2
         print(HEADING)
-        for name in wanted or [name for name in known if not (quick and name == "codex")]:
+        unasked = {"peers", "codex"} if quick else {"peers"}
+        for name in wanted or [name for name in known if name not in unasked]:
             before = pace()
             for row in known[name](quick):
                 after = pace()

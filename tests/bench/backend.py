@@ -1,8 +1,9 @@
 """A backend that costs next to nothing: a separate process that sends prepared answers.
 
-The request's ``model`` selects the answer: ``KIND-SIZE-STEP-PER_WRITE``. ``prose`` and ``call`` are ``SIZE`` characters
-of text in deltas of ``STEP``, ``PER_WRITE`` of them per write. A write is one HTTP chunk, with a pause after it so that
-writes arrive one by one. ``emitted`` is a call that the backend emits itself, with ``SIZE`` characters of arguments.
+The request's ``model`` selects the answer: ``KIND-SIZE-STEP-PER_WRITE``. ``prose``, ``call`` and ``object`` (a call
+whose arguments are an object) are ``SIZE`` characters of text in deltas of ``STEP``, ``PER_WRITE`` of them per write. A
+write is one HTTP chunk, with a pause after it so that writes arrive one by one. ``emitted`` is a call that the backend
+emits itself, with ``SIZE`` characters of arguments.
 ``timed-COUNT-RATE-1`` is COUNT deltas, RATE per second; each contains the time at which it was written
 (``time.monotonic_ns``). Run as a module, it prints its port.
 """
@@ -18,12 +19,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.texts import arguments, call, pieces, prose
+from bench.texts import arguments, call, object_call, pieces, prose
 from mitmproxy.certs import CertStore
 from support.wire import ApiName, ChatAnswer, MessagesAnswer, ResponsesAnswer, usage
 
 # Long enough for a proxy to consume the write before the next one, short compared to what the write costs there.
 BETWEEN_WRITES = 0.0002
+TEXTS = {"prose": prose, "call": call, "object": object_call}
 _CALLED = {"chat": "tool_calls", "messages": "tool_use"}
 _MODEL = re.compile(rb'"model":\s?"(\w+)-(\d+)-(\d+)-(\d+)"')
 
@@ -46,7 +48,7 @@ def writes(dialect: ApiName, kind: str, size: int, step: int, per_write: int) ->
         frames += [frame for piece in pieces(arguments(size), step) for frame in answer.add_arguments(piece)]
         frames += [*answer.end_call(), *answer.end(_CALLED.get(dialect, "stop"))]
     else:
-        text = prose(size) if kind == "prose" else call(size)
+        text = TEXTS[kind](size)
         frames = [frame for piece in pieces(text, step) for frame in answer.add_text(piece)]
         frames = [*answer.begin(), *frames, *answer.end()]
     return tuple(chunk(b"".join(frames[at : at + per_write])) for at in range(0, len(frames), per_write))
@@ -55,7 +57,7 @@ def writes(dialect: ApiName, kind: str, size: int, step: int, per_write: int) ->
 @functools.cache
 def whole(dialect: ApiName, kind: str, size: int) -> bytes:
     answer = answer_of(dialect)
-    answer.add_text(prose(size) if kind == "prose" else call(size))
+    answer.add_text(TEXTS[kind](size))
     return json.dumps(answer.whole()).encode()
 
 

@@ -94,7 +94,7 @@ class Proxies:
     """The proxies in front of one backend, each started on first use and left running until the end."""
 
     def __init__(self, url: str, url_over_tls: str, stack: ExitStack) -> None:
-        self._url = url
+        self.url = url
         self._url_over_tls = url_over_tls
         self._stack = stack
         self._running: dict[str, Mitmdump] = {}
@@ -109,14 +109,14 @@ class Proxies:
 
     def fresh(self, backend: str = "auto", **options: Any) -> Mitmdump:
         """Return a proxy that is not started yet, for a single measurement."""
-        return Mitmdump(self._url, command=MITMDUMP, toolsim_backend=backend, **options)
+        return Mitmdump(self.url, command=MITMDUMP, toolsim_backend=backend, **options)
 
     def fresh_bare(self) -> Mitmdump:
         """The same without the addon."""
-        return Mitmdump(self._url, command=MITMDUMP, **_BARE)
+        return Mitmdump(self.url, command=MITMDUMP, **_BARE)
 
     def _get(self, name: str, tls: bool, **options: Any) -> Mitmdump:
-        url, more = (self._url_over_tls, _TRUSTING) if tls else (self._url, {})
+        url, more = (self._url_over_tls, _TRUSTING) if tls else (self.url, {})
         name = f"{name} {url}"
         if name not in self._running:
             self._running[name] = self._stack.enter_context(Mitmdump(url, command=MITMDUMP, **options, **more))

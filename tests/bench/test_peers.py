@@ -1,0 +1,44 @@
+"""What is read of a peer's answers, and how the page of figures shows it."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from bench.peers import PAGE, call_seen, deltas, table
+from bench.table import Row
+
+
+def stream(*pieces: dict[str, Any]) -> bytes:
+    frames = [{"choices": [{"index": 0, "delta": piece}]} for piece in pieces]
+    return b"".join(f"data: {json.dumps(frame)}\n\n".encode() for frame in frames) + b"data: [DONE]\n\n"
+
+
+def call(name: str | None, arguments: str) -> dict[str, Any]:
+    return {"tool_calls": [{"index": 0, "function": {"name": name, "arguments": arguments}}]}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "seen"),
+    [
+        ([call("write", '{"rows":'), call(None, "[]}")], "a call"),
+        ([call("write", '"{}"')], "a broken call"),
+        ([call("write", '{"rows":')], "a broken call"),
+        ([{"content": "<tool_call>"}, {"content": None}], "text"),
+    ],
+)
+def test_what_a_client_sees(pieces: list[dict[str, Any]], seen: str) -> None:
+    """A call counts if it is whole, and has an object of arguments."""
+    assert call_seen(stream(*pieces)) == seen
+    assert list(deltas(stream(*pieces))) == pieces
+
+
+def test_the_page_has_a_place_for_it() -> None:
+    """One row for each side, with CPU as a ratio; the page's own rows have the same columns."""
+    values = [("x: CPU", 40.0, ""), ("x: first text", 2.0, ""), ("x: memory", 80.0, ""), ("x: calls", 1.0, "a call")]
+    rows = [asdict(Row("peers", name, value, "", reference=20.0, note=note)) for name, value, note in values]
+    head, line, row = table(rows).split("\n")
+    assert row == "| x | 2.0 | 0.1 | 80 | a call |"
+    shown = PAGE.read_text().split("<!-- peers -->\n")[1].split("<!-- /peers -->")[0].splitlines()
+    assert shown[:2] == [head, line]
+    assert len(shown) == 6
