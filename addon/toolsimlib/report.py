@@ -42,7 +42,10 @@ _TALLIED = {
 }
 
 
-REMEDIES = dict.fromkeys(("EMPTY_ANSWER", "NO_CALL"), "toolsim_retry=1 asks the model again")
+REMEDIES = {
+    "EMPTY_ANSWER": "toolsim_fix_empty_final=on asks again after an output",
+    **dict.fromkeys(("NO_CALL", "ANSWER_MISMATCH"), "toolsim_retry=1 asks the model again"),
+}
 """What an operator can set against a warning, by its code."""
 
 

@@ -89,8 +89,10 @@ def test_an_untagged_call_is_not_a_repair():
 def test_an_empty_answer_has_its_remedy():
     """Unless the model has been asked again."""
     report = {"warnings": ["EMPTY_ANSWER"]}
-    assert "toolsim_retry=1" in show_answer(b"", AnswerFacts(report=report))
-    assert "toolsim_retry=1" not in show_answer(b"", AnswerFacts(report=report | {"asked_again": ["EMPTY_ANSWER"]}))
+    assert "toolsim_fix_empty_final=on" in show_answer(b"", AnswerFacts(report=report))
+    assert "toolsim_fix_empty_final=on" not in show_answer(
+        b"", AnswerFacts(report=report | {"asked_again": ["EMPTY_ANSWER"]})
+    )
 
 
 def test_a_call_that_is_skipped():
