@@ -40,12 +40,13 @@ def build(text: str) -> Validator:
             raise SchemaError("the schema is not an object")
         base = _dialect(schema)
         if '"$schema"' in text:
-            schema = _without_dialects(schema)
+            # At each one below the first, jsonschema would fall back to its own validators.
+            schema = _without(schema, "$schema", str)
         _check_wellformed(schema, base)
         patterned, atoms = (False, 0) if is_plain(text) else _inspect(schema, base)
         if patterned:
             # jsonschema would search the patterns on its own, without a limit.
-            schema = _without_unevaluated(schema)
+            schema = _without(schema, "unevaluatedProperties")
         return Validator(partial(fenced(base), schema, registry=_NOTHING), atoms)
     except RecursionError as error:
         raise SchemaError("the schema is nested too deeply") from error
@@ -81,31 +82,20 @@ def _uri(base: Any) -> str:
     return uri
 
 
-def _without_dialects(schema: Any) -> Any:
-    """Copy a schema without its ``$schema`` keywords: at each one jsonschema would fall back to its own validators."""
+def _without(schema: Any, keyword: str, kind: type = object) -> Any:
+    """Copy a schema without a keyword, wherever its value is of that kind.
+
+    A property of that name has a schema too; losing it costs one check and cannot reject anything.
+    """
     match schema:
         case dict():
             return {
-                key: value if key in _VALUE_KEYWORDS else _without_dialects(value)
+                key: value if key in _VALUE_KEYWORDS else _without(value, keyword, kind)
                 for key, value in schema.items()
-                if not (key == "$schema" and isinstance(value, str))
+                if not (key == keyword and isinstance(value, kind))
             }
         case list():
-            return [_without_dialects(item) for item in schema]
-    return schema
-
-
-def _without_unevaluated(schema: Any) -> Any:
-    match schema:
-        case dict():
-            # A property of that name has a schema too; losing it costs one check and cannot reject anything.
-            return {
-                key: value if key in _VALUE_KEYWORDS else _without_unevaluated(value)
-                for key, value in schema.items()
-                if key != "unevaluatedProperties"
-            }
-        case list():
-            return [_without_unevaluated(item) for item in schema]
+            return [_without(item, keyword, kind) for item in schema]
     return schema
 
 
