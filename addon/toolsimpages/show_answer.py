@@ -54,10 +54,10 @@ def show_answer(data: bytes, facts: AnswerFacts) -> str:
     if not answer.known:
         _unreadable(page, data)
     received = read_answer(facts.received) if facts.received else None
-    if received is not None and received.known and _has_content(received):
+    if received is not None and received.known and received.pieces:
         page.heading("THE MODEL WROTE")
         _choices(page, received, report)
-        if _same(received, answer):
+        if received.pieces == answer.pieces and not received.calls:  # Only field names and ids were rewritten.
             page.gap()
             page.line("The client got the same.", 0)
         elif answer.pieces:
@@ -99,15 +99,6 @@ def _finish(answer: ReadAnswer, report: Mapping[str, Any]) -> str:
         return "not finished"
     reason = answer.reasons.get(0, "")
     return "tool_calls" if reason == "stop" and answer.calls else reason
-
-
-def _has_content(answer: ReadAnswer) -> bool:
-    return bool(answer.pieces)
-
-
-def _same(received: ReadAnswer, answer: ReadAnswer) -> bool:
-    """Return whether only field names and ids were rewritten."""
-    return received.pieces == answer.pieces and not received.calls
 
 
 def _unreadable(page: Page, data: bytes) -> None:

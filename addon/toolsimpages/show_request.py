@@ -210,7 +210,7 @@ def _item(page: Page, item: Item, catalog: Catalog | None, speaker: str) -> str:
             return item.role
         case Call():
             _speaker(page, "assistant", speaker)
-            _call(page, item)
+            _record_below(page, _call_line(item), bar=_INPUT_BAR if item.kind == "custom" else "")
             return "assistant"
         case Thought():
             _speaker(page, "assistant", speaker)
@@ -221,8 +221,14 @@ def _item(page: Page, item: Item, catalog: Catalog | None, speaker: str) -> str:
             return speaker
         case CallOutput():
             _speaker(page, "tool", speaker)
-            _output(page, item.call_id, "\n".join(part_text(part) for part in item.parts))
+            _record_below(page, _output_line(item.call_id, "\n".join(part_text(part) for part in item.parts)))
             return "tool"
+
+
+def _record_below(page: Page, text: str, *, bar: str = "") -> None:
+    head, _, shown = text.partition("\n")
+    page.line(head)
+    page.text(shown, 2, bar=bar)
 
 
 def _speaker(page: Page, who: str, before: str = "") -> None:
@@ -307,18 +313,6 @@ def _output_line(call_id: str, output: str) -> str:
         value = None
     # Text was encoded as a JSON string to keep it on one line: decode it.
     return f"← {clip(call_id, 80)}\n{value if isinstance(value, str) else pretty(output)}"
-
-
-def _call(page: Page, call: Call) -> None:
-    head, _, shown = _call_line(call).partition("\n")
-    page.line(head)
-    page.text(shown, 2, bar=_INPUT_BAR if call.kind == "custom" else "")
-
-
-def _output(page: Page, call_id: str, output: str) -> None:
-    head, _, shown = _output_line(call_id, output).partition("\n")
-    page.line(head)
-    page.text(shown, 2)
 
 
 def part_text(part: Part) -> str:
