@@ -1,8 +1,8 @@
 """The questions of ``toolsim learn``, and whether an answer to one is right.
 
-They are in ``questions.json``, whose head says what its fields mean; none of them is in another suite. Two more kinds
-are made of those that take one call: *later* is asked after an earlier question of the same catalogue, its call and
-its output; *must* demands a call.
+They are in ``questions.json``, whose head says what its fields mean; none of them is in another suite. Three more kinds
+are made of those that take one call: *later* is asked after an earlier question with the same tools, its call and its
+output; *done* goes on from the right call and its output, and wants words; *must* demands a call.
 
 An answer without a call where none is wanted is right only if it has words, and no call in them as text: a client
 could not run it, and its user would have to read it.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.resources import files
 from itertools import cycle
@@ -62,7 +62,7 @@ def text() -> str:
 
 def fingerprint() -> str:
     """Return what changes with any question."""
-    return sha256(text().encode()).hexdigest()[:16]
+    return sha256(repr(questions()).encode()).hexdigest()[:16]
 
 
 def questions() -> Sequence[Question]:
@@ -72,7 +72,8 @@ def questions() -> Sequence[Question]:
     catalogues = {name: tuple(tools[tool] for tool in names) for name, names in document["catalogues"].items()}
     asked = [_question(entry, catalogues) for entry in document["questions"]]
     single = [question for question in asked if question.kind == "one"]
-    return [*asked, *_later(single), *(_as(question, "must", question.messages) for question in single)]
+    made = [*_later(single), *map(_done, single), *(_as(question, "must", question.messages) for question in single)]
+    return [*asked, *made]
 
 
 def _question(entry: Mapping[str, Any], catalogues: Mapping[str, tuple[Tool, ...]]) -> Question:
@@ -91,10 +92,18 @@ def _later(single: Sequence[Question]) -> Iterator[Question]:
         before, last[question.catalogue] = last.get(question.catalogue), question
         if before is None:
             continue
-        call = before.calls[0]
-        arguments = {name: values[0] for name, values in call["arguments"].items()}
-        history = [*before.messages, *_made(call["name"], arguments, {"ok": True})]
+        history = [*before.messages, *_right(before)]
         yield _as(question, "later", (*history, {"role": "assistant", "content": "Done."}, *question.messages))
+
+
+def _done(question: Question) -> Question:
+    return replace(_as(question, "done", (*question.messages, *_right(question))), calls=())
+
+
+def _right(question: Question) -> list[Message]:
+    """Return the right call of a question, and an output."""
+    call = question.calls[0]
+    return _made(call["name"], {name: values[0] for name, values in call["arguments"].items()}, {"ok": True})
 
 
 def _as(question: Question, kind: str, messages: tuple[Message, ...]) -> Question:

@@ -35,6 +35,7 @@ def test_there_are_enough_of_each_kind() -> None:
     counted = Counter(question.kind for question in ASKED)
     assert {kind for kind, count in counted.items() if count >= 12} == {"one", "two", "none", "refusal", "after"} | {
         "later",
+        "done",
         "must",
     }
     assert counted["long"] == 8
@@ -44,7 +45,7 @@ def test_there_are_enough_of_each_kind() -> None:
 def test_none_is_in_another_suite() -> None:
     """Neither a question nor a tool; BFCL's are compared where its package is there."""
     others = {suite: cases(suite) for suite in FILES}
-    asked = {question.messages[-1]["content"] for question in ASKED if question.kind != "after"}
+    asked = {question.messages[-1]["content"] for question in ASKED if question.kind not in ("after", "done")}
     known: set[str] = set()
     names: set[str] = set()
     for suite in others.values():
@@ -97,6 +98,10 @@ def test_later_follows_a_turn_of_its_catalogue() -> None:
     assert later.calls == BY_ID["one_02"].calls
     assert later.request().tool_choice == "auto"
     assert BY_ID["must_02"].request().tool_choice == "required"
+    done = BY_ID["done_02"]
+    assert [message["role"] for message in done.messages] == ["user", "assistant", "tool"]
+    assert done.is_right(Answer("It is locked."))
+    assert not done.is_right(Answer("", (call("lock_door", door="back", locked=True),)))
 
 
 def test_blocks_mix_the_kinds_and_keep_a_catalogue_together() -> None:

@@ -56,12 +56,14 @@ EXPECTED: dict[str, tuple[Model, dict[str, str]]] = {
         {"constrain": "gbnf"},
     ),
     "records": (
-        lambda setting, question: question.kind not in ("after", "later") or setting.history == "record",
+        lambda setting, question: question.kind not in ("done", "after", "later") or setting.history == "record",
         {"history": "record"},
     ),
     "two things": (
         lambda setting, question: (
-            setting.manifest == "hermes" if question.calls else setting.second_opinion == "on" or question.says != ()
+            setting.manifest == "hermes"
+            if question.calls
+            else setting.second_opinion == "on" or "tool" in question.messages[-1]["role"]
         ),
         {"manifest": "hermes", "second_opinion": "on"},
     ),
