@@ -43,15 +43,15 @@ def codex_request(request: ClientRequest) -> CodexRequest:
     items = [item for item in items if item["content"]]
     if not items:
         raise BadRequest("There is nothing to answer: 'input' holds no message.", "input", "missing_required_parameter")
-    asked = model_settings(request)
-    if asked.effort:
-        turn["effort"] = asked.effort
-    if asked.summary:
-        turn["summary"] = asked.summary
+    effort, summary, verbosity = model_settings(request)
+    if effort:
+        turn["effort"] = effort
+    if summary:
+        turn["summary"] = summary
     return CodexRequest(
         tuple(items),
         thread={"model": request.form.model} if request.form.model else {},
-        config={"model_verbosity": asked.verbosity} if asked.verbosity else {},
+        config={"model_verbosity": verbosity} if verbosity else {},
         turn=turn,
     )
 

@@ -45,7 +45,7 @@ from toolsimlib.events import (
 from toolsimlib.wire.api import Api, Writer
 from toolsimlib.wire.dialect import api_of_path
 from toolsimlib.wire.json_codec import dump, parse_object
-from toolsimlib.wire.responses.request import model_settings
+from toolsimlib.wire.responses.request import wants_background
 from toolsimlib.wire.sse import UNBUFFERED
 
 # Images travel as data URLs inside the JSON body; OpenAI's own limit is 512 MB for a whole request.
@@ -297,7 +297,7 @@ def _read(api: Api, data: bytes) -> ClientRequest:
         raise BadRequest(message, "previous_response_id", "previous_response_not_found")
     if request.stored_history is not None:
         raise BadRequest("This backend stores no conversations.", "conversation", "unsupported_parameter")
-    if model_settings(request).background:
+    if wants_background(request):
         message = "This backend cannot answer in the background, and this proxy keeps no answers (toolsim_store)."
         raise BadRequest(message, "background", "unsupported_parameter")
     return request

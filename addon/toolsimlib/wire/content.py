@@ -7,13 +7,14 @@ its own shape (``Raw``) for a backend of the same dialect.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Item, Message, Part, Raw, Role, Text, Thought
 from toolsimlib.plan import ApiName
 from toolsimlib.wire.json_fields import expect, optional, required, wrong_type
 
 _FILE_FIELDS = ("file_id", "file_data", "filename")
+ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
 
 
 def read_parts(content: object, dialect: ApiName, param: str) -> tuple[Part, ...]:

@@ -14,10 +14,12 @@ from typing import Any
 from toolsimlib.errors import BadRequest
 from toolsimlib.wire.json_codec import dump_as_read
 
-_EXPECTED: Mapping[type, str] = {
-    str: "a string",
+_KINDS: Mapping[type, str] = {
+    type(None): "null",
     bool: "a boolean",
     int: "an integer",
+    float: "a decimal number",
+    str: "a string",
     list: "an array",
     dict: "an object",
 }
@@ -25,21 +27,7 @@ _EXPECTED: Mapping[type, str] = {
 
 def kind_of(value: object) -> str:
     """Name the JSON type of ``value`` with its article, as OpenAI's messages do."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int():
-            return "an integer"
-        case float():
-            return "a decimal number"
-        case str():
-            return "a string"
-        case list() | tuple():
-            return "an array"
-        case _:
-            return "an object"
+    return _KINDS.get(type(value), "an object")
 
 
 def wrong_type(value: object, expected: str, param: str) -> BadRequest:
@@ -57,7 +45,7 @@ def expect[T](value: object, kind: type[T], param: str) -> T:
     """Return ``value`` if it is of the JSON type ``kind`` (a boolean is not an integer), else raise BadRequest."""
     if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
-    raise wrong_type(value, _EXPECTED[kind], param)
+    raise wrong_type(value, _KINDS[kind], param)
 
 
 def required[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str = "") -> T:

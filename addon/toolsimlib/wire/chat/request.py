@@ -16,14 +16,13 @@ from toolsimlib.conversation import (
     Item,
     Message,
     Part,
-    Role,
     Text,
     Thought,
 )
 from toolsimlib.errors import BadRequest
 from toolsimlib.events import ToolKind
 from toolsimlib.plan import AnswerForm, ToolChoice
-from toolsimlib.wire.content import chat_content, parts_of, translate_item
+from toolsimlib.wire.content import ROLES, chat_content, parts_of, translate_item
 from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.json_fields import array, expect, mapping, mappings, optional, required, string
 from toolsimlib.wire.tool_choice import hosted_fields, read_choice
@@ -37,7 +36,6 @@ _ANSWER_FIELDS = frozenset(
     | {"presence_penalty", "modalities", "audio", "prediction", "web_search_options", "verbosity", "store", "metadata"}
 )
 
-_ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
 # Fields that most assistant messages of a long history lack.
 _RARE_FIELDS = frozenset({"refusal", "reasoning_content", "reasoning", "function_call"})
 
@@ -215,12 +213,11 @@ class _MessagesReader:
                 name = required(message, "name", str, param)
                 items.append(CallOutput(self._last_legacy.get(name, name), parts, name))
             case _:
-                known_role = next((known for known in _ROLES if known == role), None)
-                if known_role is None:
-                    expected = ", ".join(f"'{known}'" for known in (*_ROLES, "tool", "function"))
+                if role not in ROLES:
+                    expected = ", ".join(f"'{known}'" for known in (*ROLES, "tool", "function"))
                     text = f"Invalid value: expected one of {expected}, but got '{role[:64]}' instead."
                     raise BadRequest(text, f"{param}.role", "invalid_value")
-                items.append(Message(known_role, parts, _name(message)))
+                items.append(Message(ROLES[role], parts, _name(message)))
 
     def _assistant(self, message: dict[str, Any], parts: tuple[Part, ...], param: str, items: list[Item]) -> None:
         is_plain = _RARE_FIELDS.isdisjoint(message)

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolsimlib.errors import BadRequest
+from toolsimlib.wire.content import ROLES
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.json_fields import expect, mapping, mappings, optional, required, string, wrong_type
 
@@ -36,7 +37,6 @@ SAME = ("model", "max_tokens", "temperature", "top_p", "stream")
 
 _READ = frozenset({*SAME, "system", "messages", "tools", "tool_choice", "stop_sequences", "metadata", "output_config"})
 
-_ROLES = ("user", "assistant", "system", "developer")
 _BILLING = "x-anthropic-billing-header:"
 # A hosted tool's type ends in the date of its version.
 _DATE_DIGITS = 8
@@ -75,8 +75,8 @@ def chat_messages(messages: list[Any]) -> Iterator[dict[str, Any]]:
         place = f"messages[{index}]"
         message = expect(sent, dict, place)
         role = required(message, "role", str, place)
-        if role not in _ROLES:
-            expected = ", ".join(f"'{known}'" for known in _ROLES)
+        if role not in ROLES:
+            expected = ", ".join(f"'{known}'" for known in ROLES)
             text = f"Invalid value for '{place}.role': expected one of {expected}, but got '{role[:64]}' instead."
             raise BadRequest(text, f"{place}.role", "invalid_value")
         content = message.get("content")

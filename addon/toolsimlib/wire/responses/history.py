@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Role, Text, Thought
+from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Text, Thought
 from toolsimlib.errors import BadRequest
-from toolsimlib.wire.content import parts_of, read_parts
+from toolsimlib.wire.content import ROLES, parts_of, read_parts
 from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.json_fields import mappings, optional, required, string, wrong_type
 from toolsimlib.wire.local_tools import CALLS, OUTPUTS, is_local
 from toolsimlib.wire.tools import TOOL_ITEMS, model_name
-
-_ROLES: frozenset[Role] = frozenset({"system", "developer", "user", "assistant"})
 
 
 def input_items(body: Mapping[str, Any]) -> list[Any]:
@@ -133,10 +131,9 @@ class _InputReader:
     def _message(self, item: dict[str, Any], param: str) -> Message:
         role = required(item, "role", str, param)
         parts = parts_of(item, "content", "responses", param)
-        known_role = next((known for known in _ROLES if known == role), None)
-        if known_role is None:
+        if role not in ROLES:
             self.notes.append(f"role:{role[:40]}")
-        return Message(known_role or "user", parts)
+        return Message(ROLES.get(role, "user"), parts)
 
     def _call(self, item: dict[str, Any], key: str, param: str) -> Call:
         name = model_name(required(item, "name", str, param), optional(item, "namespace", str, param))
@@ -187,5 +184,4 @@ class _InputReader:
         except BadRequest:  # Unknown content is not the client's error, since the item type is unknown too.
             return None
         parts = tuple(part for part in parts if isinstance(part, Text) and part.text)
-        role = next((known for known in _ROLES if known == item.get("role")), None)
-        return Message(role or "user", parts) if parts else None
+        return Message(ROLES.get(string(item.get("role")), "user"), parts) if parts else None

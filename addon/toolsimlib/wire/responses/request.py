@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from toolsimlib.conversation import (
@@ -127,25 +127,15 @@ def answer_form(body: Mapping[str, Any]) -> AnswerForm:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSettings:
-    """How a client wants the model to work; "" for anything not set."""
-
-    effort: str = ""
-    summary: str = ""
-    verbosity: str = ""
-    background: bool = False
-
-
-def model_settings(request: ClientRequest) -> ModelSettings:
-    """Return the settings of a Responses request that a backend without this API takes under other names."""
+def model_settings(request: ClientRequest) -> tuple[str, str, str]:
+    """Return how a client wants the model to work: effort, summary and verbosity; "" for anything not set."""
     reasoning, text = mapping(request.body.get("reasoning")), mapping(request.body.get("text"))
-    return ModelSettings(
-        effort=string(reasoning.get("effort")),
-        summary=string(reasoning.get("summary")),
-        verbosity=string(text.get("verbosity")),
-        background=request.body.get("background") is True,
-    )
+    return string(reasoning.get("effort")), string(reasoning.get("summary")), string(text.get("verbosity"))
+
+
+def wants_background(request: ClientRequest) -> bool:
+    """Return whether a request asks for an answer in the background."""
+    return request.body.get("background") is True
 
 
 def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
@@ -154,7 +144,7 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
     Raises BadRequest if leaving something out would change what the client asked for.
     """
     if request.dialect == "responses":
-        if request.body.get("background") is True and not request.form.stream:
+        if wants_background(request) and not request.form.stream:
             message = (
                 "'background' needs 'stream' here, since this proxy stores no answers (toolsim_store): one that is "
                 "fetched later could hold no calls."
