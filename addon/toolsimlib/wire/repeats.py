@@ -255,8 +255,8 @@ class RepeatReader:
                 case _:
                     # It may have begun a call or a message: the next frame may mean something else.
                     self._alike.clear()
-                    # They may hold the document, whose text is about to change.
-                    events = deepcopy(events)
+                    if events:  # They may hold the document, whose text is about to change.
+                        events = deepcopy(events)
             yield events
 
     def _like(self, like: TextDelta | ReasoningDelta | StructuredDelta, texts: list[str]) -> BackendEvent:
