@@ -154,7 +154,8 @@ def rewrite_request(
 def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequest:
     """Read a client's request. Raises BadRequest with the exact param."""
     request = client.read(document)
-    report.model, report.stream = request.form.model, request.form.stream
+    report.model = request.form.model
+    report.stream = request.form.stream
     report.dropped.extend(request.notes)
     answered = {item.call_id for item in request.items if isinstance(item, CallOutput)}
     unanswered = [item.name for item in request.items if isinstance(item, Call) and item.call_id not in answered]

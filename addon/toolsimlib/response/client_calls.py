@@ -177,7 +177,8 @@ class ClientCalls:
             if self.is_open or self.is_spent:
                 preview.give_up()
                 return
-            self._open, self._key = preview, key
+            self._open = preview
+            self._key = key
             self._out.append(self._started(preview.tool))
         if arguments:
             self._out.append(CallDelta(arguments, self._choice))
@@ -210,7 +211,8 @@ class ClientCalls:
 
     def _end(self, status: ItemStatus) -> None:
         self._out += [CallEnded(status, self._choice), *_joined(self._behind)]
-        self._open, self._behind = None, []
+        self._open = None
+        self._behind = []
 
     def _started(self, tool: Tool) -> CallStarted:
         return CallStarted(next(self._numbers), tool.wire_name, tool.kind, tool.namespace, self._choice)

@@ -97,7 +97,8 @@ class Form:
     """
 
     def __init__(self, kind: Kind, toolbox: Toolbox, mark: str = "", *, repair: bool = True) -> None:
-        self.kind, self._repair = kind, repair
+        self.kind = kind
+        self._repair = repair
         self._toolbox = toolbox
         # Outside strings only calls in a programmer's syntax have escapes: in names and keys.
         self._word = _ESCAPED_WORD if kind in ("syntax", "list") and repair else _WORD
@@ -117,7 +118,8 @@ class Form:
         self._token = ""  # That string or word, as far as it has been read.
         self._copied = 0  # How far the current text has been added to ``_text``.
         self._item_start = 0  # Index in ``_text`` of the first piece of the open array item.
-        self._loop, self._length = LoopDetector(), 0  # Watches the items before it; how many characters they take.
+        self._loop = LoopDetector()  # Watches the items before it.
+        self._length = 0  # How many characters they take.
         self.is_loop = False  # Whether it is an array that repeats one call (rule 6).
         self.was_cut = False  # Whether the text ended before the model was done.
 
@@ -261,7 +263,9 @@ class Form:
         """Take an array item whose last ``text`` ends at ``pos``; return whether the array ends there."""
         self._text.append(text)
         item = "".join(self._text[self._item_start :])
-        self._copied, self._item_start, self._length = pos, len(self._text), self._length + len(item)
+        self._copied = pos
+        self._item_start = len(self._text)
+        self._length += len(item)
         self._loop.take(item, self._length)
         self.is_loop = self._repair and self._loop.is_endless
         return self.is_loop
@@ -372,7 +376,8 @@ class Form:
 
     def _end_token(self) -> bool:
         role, token = self._role, self._token
-        self._role, self._token = None, ""
+        self._role = None
+        self._token = ""
         if role == "key":
             self._key = token
             return token in _KEYS or token in self._parameters or (self._repair and self._toolbox.offers(token))

@@ -63,7 +63,9 @@ class HeldUnits:
     def take_open(self) -> str:
         """Return the text of the open unit, which is not a call, and forget it."""
         text = "".join([*self._raw, *self._tail])
-        self._raw, self._tail, self.calls = [], [], []
+        self._raw = []
+        self._tail = []
+        self.calls = []
         self.size -= len(text)
         return text
 
@@ -71,7 +73,9 @@ class HeldUnits:
         """Put the open unit, all of whose forms are calls, behind the others."""
         self._run.append(Calls("".join(self._raw), tuple(self.calls), ends))
         self._run += self._tail
-        self._raw, self._tail, self.calls = [], [], []
+        self._raw = []
+        self._tail = []
+        self.calls = []
 
     def add_space(self, text: str) -> None:
         """Add whitespace behind the whole units."""

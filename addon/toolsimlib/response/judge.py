@@ -117,14 +117,14 @@ class Judge:
             tool = Tool(written.name, written.name)
         # 4. A repair that changes text is a guess, however safe: a strict tool's client was promised that none is made.
         found = self._arguments(written, tool)
-        mends = (*written.mends, *found.mends) if found is not None else ()
-        if found is None or (mends and tool.strict):
+        if found is None or (tool.strict and (written.mends or found.mends)):
             expected = 'arguments {"input": "…"}' if tool.kind == "custom" else "arguments that are one JSON object"
             return self.fail(tool.strict, raw, MALFORMED_JSON, tool.name, expected)
         # 5.
         if self._is_too_large(found.text):
             return self.fail(tool.strict, raw, ARGUMENTS_TOO_LARGE, tool.name, self._size_expected())
         codes = (*self._codes(written, lookup), *found.codes)
+        mends = (*written.mends, *found.mends)
         broken = self._mismatch(tool, found)
         # 6. Weak models guess rather than ask; the guess says what they want to know.
         if broken is not None and (question := self._lookup_instead(tool)) is not None:

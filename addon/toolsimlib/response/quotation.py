@@ -138,7 +138,10 @@ class _Line:
         """Take a piece of text."""
         at = text.rfind("\n") + 1
         if at:
-            self.is_quotation, self._is_blank, self._open, self._run = False, True, 0, 0
+            self.is_quotation = False
+            self._is_blank = True
+            self._open = 0
+            self._run = 0
         if self._is_blank:
             found = _BEGINS.match(text, at)
             assert found is not None
@@ -161,7 +164,8 @@ class _Line:
         self._open = self._run = 0
 
     def _end_run(self) -> None:
-        self._open, self._run = self.mark, 0
+        self._open = self.mark
+        self._run = 0
 
 
 def block_limit(plan: Plan) -> int:

@@ -45,7 +45,9 @@ class LoopDetector:
         if item == self._item:
             self.times += 1
         else:
-            self._item, self.times, self.first_end = item, 1, end
+            self._item = item
+            self.times = 1
+            self.first_end = end
 
     @property
     def is_endless(self) -> bool:

@@ -84,22 +84,25 @@ class Sentinel:
         self._limit = limit
         self._fragments = fragments
         self._out: list[TaggedPiece] = []
-        # The current text, and how far it has been read. What is held back of it is prepended to the next piece.
-        self._text, self._pos, self._held = "", 0, ""
-        self._final = self._was_cut = False
+        self._text = ""  # The current text.
+        self._pos = 0  # How far it has been read.
+        self._held = ""  # What is held back of it; it is prepended to the next piece.
+        self._final = False  # Whether no more text follows.
+        self._was_cut = False  # Whether the model would have written more.
         self._is_idle = False  # Whether nothing is open or held back: text without a tag is prose.
-        self.state = self.state_start
-        # The open block: where it begins in the current text (opening tag included), and what arrived of it earlier.
-        self._opening = self._closing = ""
-        self._start = 0
-        self._pieces: list[str] = []
-        self._size = 0
-        self._is_foreign = False  # Whether its tag is a form's own.
-        self._json: JsonBody  # The open body, if it is JSON.
-        self._row: CallForm | None = None  # The form of its body; None before the body, and once JSON turned literal.
-        self._value = OpenValue()  # The open value in that body.
         self._ignores_values = False  # Whether values are ignored from now on (rule 5).
         self._lost = LostCalls(count_lost)
+        self.state = self.state_start
+        # The open block.
+        self._opening = ""  # Its tags; "" if none is open.
+        self._closing = ""
+        self._is_foreign = False  # Whether they are a form's own.
+        self._pieces: list[str] = []  # What arrived of it with earlier texts, the opening tag included.
+        self._start = 0  # Where the rest of it begins in the current text.
+        self._size = 0  # How many bytes its body had in these pieces.
+        self._json: JsonBody  # Its body, if it is JSON.
+        self._row: CallForm | None = None  # The form of its body; None before the body, and once JSON turned literal.
+        self._value = OpenValue()  # The open value in that body.
 
     def __repr__(self) -> str:
         return f"Sentinel({self.state.__name__})"
@@ -118,7 +121,9 @@ class Sentinel:
         """Return what ``text`` completes."""
         if self._is_idle and "<" not in text and "[" not in text:
             return [text] if text else []
-        self._text, self._held, self._pos = self._held + text, "", 0
+        self._text = self._held + text
+        self._held = ""
+        self._pos = 0
         return self._read()
 
     def finish(self, *, cut: bool = False) -> list[TaggedPiece]:
@@ -126,8 +131,10 @@ class Sentinel:
 
         ``cut``: the text is known not to be all that the model would have written.
         """
-        self._final, self._was_cut = True, cut
-        self._text, self._held = self._held, ""
+        self._final = True
+        self._was_cut = cut
+        self._text = self._held
+        self._held = ""
         out = self._read()
         while self._opening:
             self._end_of_text()
@@ -137,7 +144,8 @@ class Sentinel:
     def _read(self) -> list[TaggedPiece]:
         while self._pos < len(self._text):
             self.state()
-        self._text, self._pos = "", 0
+        self._text = ""
+        self._pos = 0
         self._is_idle = not (self._opening or self._held or self._lost.is_searching) and self.state == self.state_prose
         self._out, out = [], self._out
         return out
@@ -359,13 +367,15 @@ class Sentinel:
 
     def _read_plainly(self, at: int) -> None:
         """Read the block again from its beginning, as if there were no values (rule 5)."""
-        self._value, self._ignores_values = OpenValue(), True
+        self._value = OpenValue()
+        self._ignores_values = True
         self._turn_literal(at)
 
     def _end_of_text(self) -> None:
         """Resolve a block that is open at the end of the text (rules 4, 5 and 7)."""
         # All of its text is stored, except half an escape that no character followed.
-        self._text, self._held = self._held, ""
+        self._text = self._held
+        self._held = ""
         if self._value.is_open:
             self._read_plainly(self._pos)
         elif self._is_whole:
@@ -391,7 +401,9 @@ class Sentinel:
         """Move the whole open block back into the current text."""
         if self._pieces:
             self._text = self._raw(at) + self._text[at:]
-            self._start, self._pieces, self._size = 0, [], -len(self._opening)
+            self._start = 0
+            self._pieces = []
+            self._size = -len(self._opening)
 
     def _reread(self, raw: str, done: int, at: int) -> None:
         """Leave the block; resume as prose behind the first ``done`` characters of ``raw``, its text up to ``at``."""
@@ -403,7 +415,9 @@ class Sentinel:
         self._leave()
 
     def _leave(self) -> None:
-        self._opening, self._pieces, self._value = "", [], OpenValue()
+        self._opening = ""
+        self._pieces = []
+        self._value = OpenValue()
         self.state = self.state_prose
 
 

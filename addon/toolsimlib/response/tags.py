@@ -96,9 +96,11 @@ class OpenValue:
         if not self._end:
             assert self._row is not None
             self._end = self._row.value[1].format(*match.groups()[1:])
-            self._blocks, self._is_closed = 0, False
+            self._blocks = 0
+            self._is_closed = False
         elif match[0] == self._end:
-            self._end, self._outer = self._outer, ""
+            self._end = self._outer
+            self._outer = ""
         elif match[0] == _CDATA:
             self._end, self._outer = _END_CDATA, self._end
         elif self._outer:

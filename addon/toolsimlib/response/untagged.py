@@ -314,7 +314,8 @@ class Untagged:
         if self._statement is not None and self._statement.is_open:
             return
         self._held.close(ends=self._form.is_loop)
-        self._mark, self._statement = "", None
+        self._mark = ""
+        self._statement = None
         self.state = self.state_between
 
     def _reject(self) -> None:
