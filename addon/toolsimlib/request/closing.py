@@ -136,5 +136,5 @@ def read_choice(line: str) -> ToolChoice | None:
     if found is None:
         return None
     wanted_names, only = found.groups()
-    names = wanted_names or only
-    return ToolChoice("auto" if only else "required", frozenset(names.split(", ")) if names else None)
+    names = frozenset((wanted_names or only).split(", ")) if wanted_names or only else None
+    return ToolChoice("auto" if only else "required", names)

@@ -157,12 +157,11 @@ def typescript(schema: object, depth: int = 0) -> str:
     if isinstance(properties, dict):
         required = schema.get("required")
         needed = required if isinstance(required, list) else []
-        fields = (
-            f"{name if _IDENTIFIER.fullmatch(name) else value_line(name)}{'' if name in needed else '?'}:"
-            f" {typescript(inner, depth + 1)}"
-            for name, inner in properties.items()
-        )
-        return f"{{ {', '.join(fields)} }}" if properties else "{}"
+        fields = []
+        for name, inner in properties.items():
+            key = name if _IDENTIFIER.fullmatch(name) else value_line(name)
+            fields.append(f"{key}{'' if name in needed else '?'}: {typescript(inner, depth + 1)}")
+        return f"{{ {', '.join(fields)} }}" if fields else "{}"
     if isinstance(items, dict) and "properties" in items:
         return f"{typescript(items, depth + 1)}[]"
     return slot_type(schema)

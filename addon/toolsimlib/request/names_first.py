@@ -103,6 +103,7 @@ def _names(arguments: str) -> list[str]:
 
 
 def _first_line(tool: Tool) -> str:
-    lines = (tool.description or "").split("\n", 1)[0].split()
-    words = " ".join(lines)
-    return f": {words if len(words) <= _MAX_LINE else f'{words[: _MAX_LINE - 1]}…'}" if words else ""
+    words = " ".join((tool.description or "").split("\n", 1)[0].split())
+    if len(words) > _MAX_LINE:
+        words = f"{words[: _MAX_LINE - 1]}…"
+    return f": {words}" if words else ""

@@ -156,7 +156,11 @@ def _as_json(escape: re.Match[str]) -> str:
         except KeyError:
             return escape[0]
         return json.dumps(char)[1:-1]
-    code = int(two or eight, 16) if two or eight else int(octal, 8) if octal else _CONTROLS.get(control, -1)
+    code = _CONTROLS.get(control, -1)
+    if two or eight:
+        code = int(two or eight, 16)
+    elif octal:
+        code = int(octal, 8)
     if not 0 <= code <= 0x10FFFF:
         return escape[0]
     return f"\\u{code:04x}" if code <= 0xFFFF else json.dumps(chr(code))[1:-1]

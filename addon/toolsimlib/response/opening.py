@@ -94,21 +94,7 @@ def opening_at(text: str, pos: int, names: list[str], *, final: bool) -> Kind | 
         case "{":
             return "json"
         case "[":
-            head = text[pos : pos + len(_RECORD) + 1]
-            if _RECORD.startswith(head) and not final:
-                return "more"
-            if not head.startswith(_RECORD):
-                inner = end_of(_SPACE, text, pos + 1)
-                if inner == len(text):
-                    return "json" if final else "more"
-                if text[inner] in "'\"":
-                    if inner + 1 == len(text):
-                        return "json" if final else "more"
-                    quoted = _named(text, inner + 1, names, final=final)
-                    return "strings" if quoted == "syntax" else "more" if quoted == "more" else "json"
-                named = _named(text, inner, names, final=final) if NAME.match(text, inner) else None
-                return "list" if named == "syntax" else "more" if named == "more" else "json"
-            return "record" if head[len(_RECORD) :].isspace() else None
+            return _bracketed(text, pos, names, final=final)
         case "`" | "~":
             mark = MARK.match(text, pos)
             assert mark is not None
@@ -118,6 +104,25 @@ def opening_at(text: str, pos: int, names: list[str], *, final: bool) -> Kind | 
                 return None
             return "fence" if text[pos] == "`" else "code"
     return _named(text, pos, names, final=final)
+
+
+def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["more"] | None:
+    """Return what a ``[`` begins: a record, a list of calls, perhaps each in quotes, or JSON."""
+    head = text[pos : pos + len(_RECORD) + 1]
+    if _RECORD.startswith(head) and not final:
+        return "more"
+    if head.startswith(_RECORD):
+        return "record" if head[len(_RECORD) :].isspace() else None
+    inner = end_of(_SPACE, text, pos + 1)
+    is_quoted = text.startswith(("'", '"'), inner)
+    inner += is_quoted
+    if inner == len(text):
+        return "json" if final else "more"
+    # No other word is held back: only the name of a tool on offer begins a call.
+    found = _named(text, inner, names, final=final) if is_quoted or NAME.match(text, inner) else None
+    if found == "syntax":
+        return "strings" if is_quoted else "list"
+    return "more" if found == "more" else "json"
 
 
 def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["more"] | None:

@@ -158,8 +158,9 @@ class FaultFinder:
     def _set_fault(
         self, verdict: Rejected | Violation, otherwise: tuple[ClientEvent, ...], finish: FinishReason = "stop"
     ) -> None:
-        expected, slot = verdict.expected, _SLOT.search(verdict.raw) if verdict.reason == MALFORMED_JSON else None
-        if slot is not None:
+        expected = verdict.expected
+        # Why the JSON is malformed: the model has copied the notation of the catalogue.
+        if verdict.reason == MALFORMED_JSON and (slot := _SLOT.search(verdict.raw)) is not None:
             expected += f"; {slot[1]} stands for a value that is to be filled in"
         self.fault = Fault(verdict.reason, expected, verdict.name, otherwise=otherwise, finish=finish)
 

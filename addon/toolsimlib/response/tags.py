@@ -133,7 +133,7 @@ def held_from(text: str, start: int, beginnings: frozenset[str]) -> int:
     at = text.find("<", start)
     while at != -1 and text[at:] not in beginnings:
         at = text.find("<", at + 1)
-    return min(at if at != -1 else len(text), square if square != -1 else len(text))
+    return min((begins for begins in (at, square) if begins != -1), default=len(text))
 
 
 def open_tag(text: str, start: int) -> int:

@@ -78,8 +78,10 @@ class Toolbox:
     def parameters(self, name: str) -> Collection[str] | None:
         """Return the names of the parameters of the tool on offer that ``name`` means, None if it means none."""
         tool = self.written(name).tool
-        declared = (tool.parameters or {}).get("properties") if tool is not None else None
-        return None if tool is None else tuple(declared) if isinstance(declared, Mapping) else ()
+        if tool is None:
+            return None
+        declared = (tool.parameters or {}).get("properties")
+        return tuple(declared) if isinstance(declared, Mapping) else ()
 
     def __getitem__(self, name: str) -> Tool:
         """Return the tool on offer that the model is shown under ``name``."""

@@ -235,7 +235,10 @@ class Untagged:
             return
         if self._statement is not None and self._statement.is_open:
             end = self._statement.behind(self._at.text, self._at.pos)
-            self._extend_unit(end) if end > self._at.pos else self._reject()
+            if end > self._at.pos:
+                self._extend_unit(end)
+            else:
+                self._reject()
         elif self._at.char in ",;":
             self._extend_unit(self._at.pos + 1)
         elif self._mark and self._at.char == "`":
@@ -246,13 +249,13 @@ class Untagged:
             elif not end:
                 self._reject()
         elif not self._begin():
-            self._end_unit() if self._is_whole else self._reject()
+            self._end_or_reject(is_whole=self._is_whole)
 
     def state_behind_fence(self) -> None:
         """Behind the closing mark of a fence: nothing else may stand on its line."""
         self._held.add_tail(self._at.skip(_INDENT))
         if not self._at.is_spent:
-            self._end_unit() if self._at.char == "\n" else self._reject()
+            self._end_or_reject(is_whole=self._at.char == "\n")
 
     def state_between(self) -> None:
         """Behind a unit: another one may follow, or the end of the answer (rule 5)."""
@@ -317,6 +320,12 @@ class Untagged:
         self._mark = ""
         self._statement = None
         self.state = self.state_between
+
+    def _end_or_reject(self, *, is_whole: bool) -> None:
+        if is_whole:
+            self._end_unit()
+        else:
+            self._reject()
 
     def _reject(self) -> None:
         """Emit the open unit as text (rule 1)."""
