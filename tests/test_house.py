@@ -21,7 +21,8 @@ ADDON = ROOT / "addon"
 PACKAGE = ADDON / "toolsimlib"
 # A guest may use those of the lines above its own.
 GUESTS = (
-    ("toolsimbackends", "toolsimpages", "toolsimrec"),
+    ("toolsimpages", "toolsimrec"),
+    ("toolsimbackends",),
     ("toolsimcli", "toolsimotel"),
     ("toolsimeval",),
 )

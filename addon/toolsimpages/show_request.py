@@ -22,9 +22,6 @@ from toolsimlib.conversation import (
 )
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool, ToolChoice
-from toolsimlib.request.closing import wanted
-from toolsimlib.request.manifest import Catalog, find_catalog
-from toolsimlib.request.record import read_call_record, read_output_record
 from toolsimlib.wire.dialect import api_of_request
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.json_fields import mapping, string
@@ -32,6 +29,7 @@ from toolsimlib.wire.json_fields import mapping, string
 from toolsimpages.blocks import prose_and_blocks
 from toolsimpages.json_text import compact, pretty
 from toolsimpages.page import Page, clip, plural
+from toolsimpages.read_prompt import Catalog, find_catalog, read_call_record, read_output_record, wanted
 from toolsimpages.signature import signature
 
 _BAR = "│ "

@@ -19,11 +19,19 @@ from typing import Any
 
 from toolsimlib.conversation import ClientRequest, Message, Text
 from toolsimlib.plan import Tool, ToolChoice
-from toolsimlib.request.closing import read_choice, wanted
-from toolsimlib.request.manifest import Catalog, find_catalog, find_further
-from toolsimlib.request.record import is_error_record, read_call_record, read_output_record, sentinel_block
+from toolsimlib.request.record import sentinel_block
 from toolsimlib.wire.json_codec import value_line
 from toolsimlib.wire.json_fields import mapping
+from toolsimpages.read_prompt import (
+    Catalog,
+    find_catalog,
+    find_further,
+    is_error_record,
+    read_call_record,
+    read_choice,
+    read_output_record,
+    wanted,
+)
 
 from toolsimbackends.scripted.choose import choose
 from toolsimbackends.scripted.fill import fill, unanswered

@@ -17,17 +17,15 @@ end alone moves what follows it (addon/docs/figures.md).
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from toolsimlib.conversation import Call, CallOutput, Item, Message, Text
-from toolsimlib.plan import FIND_TOOLS, Plan, Tool, ToolChoice
+from toolsimlib.plan import FIND_TOOLS, Plan, Tool
 from toolsimlib.request.manifest import further_entries
 from toolsimlib.request.transforms import tools_shown
 
-_NO_CALL = "You may call no tool in this answer: answer in words."
-_READ_WANT = re.compile(r"You (?:MUST call (?:a tool|(?:one of )?(.+))|may call no tool but (.+)) in this answer\.")
+NO_CALL = "You may call no tool in this answer: answer in words."
 
 
 class _Prompt(NamedTuple):
@@ -100,7 +98,7 @@ class _Lines:
         plan = self._plan
         offered = [tool.name for tool in plan.tools if tool.name != FIND_TOOLS]
         if not plan.tools:
-            return [_NO_CALL]
+            return [NO_CALL]
         # What the model cannot look up any more.
         said = [] if plan.named else self._entries([self._named[name] for name in offered if name in self._named])
         some = offered if len(offered) < len(plan.listed) else []
@@ -119,22 +117,3 @@ class _Lines:
             return f"You MUST call {names[0]} in this answer."
         # "At least one" makes a small model invent further calls (addon/docs/figures.md).
         return f"You MUST call {f'one of {", ".join(some)}' if some else 'a tool'} in this answer."
-
-
-def wanted(items: Iterable[Item]) -> str:
-    """Return the line at the end of a prompt that says what call is wanted, "" if there is none."""
-    texts = [item.text for item in items if isinstance(item, Message) and item.role == "user"]
-    last = texts[-1].rstrip().rpartition("\n")[2] if texts else ""
-    return last if read_choice(last) is not None else ""
-
-
-def read_choice(line: str) -> ToolChoice | None:
-    """Return the choice that a line states, None for any other line."""
-    if line == _NO_CALL:
-        return ToolChoice("none")
-    found = _READ_WANT.fullmatch(line)
-    if found is None:
-        return None
-    wanted_names, only = found.groups()
-    names = frozenset((wanted_names or only).split(", ")) if wanted_names or only else None
-    return ToolChoice("auto" if only else "required", names)

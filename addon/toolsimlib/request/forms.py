@@ -14,7 +14,7 @@ Chosen by measurement (addon/docs/figures.md), mostly with a coder model of 0.5 
    followed by the reason for a second call, gets as many as needed; with the reason before it, one.
 5. A model writes what it reads: past calls are shown as blocks, like those in the catalogue or its example.
 
-A form is one row of the table at the end; ``manifest.find_catalog`` parses its entries. A client
+A form is one row of the table at the end; its entries can be read back. A client
 sends the same tools with each request, and ``wire.tools`` returns the very same ``Tool``s for them:
 so entries are cached by identity.
 """

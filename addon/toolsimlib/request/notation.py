@@ -1,4 +1,4 @@
-"""A tool's schema as the JSON object of a call's arguments, with a slot in place of each value; and parsed back.
+"""A tool's schema as the JSON object of a call's arguments, with a slot in place of each value.
 
     {"city": <string>, "unit": <"celsius" | "fahrenheit", optional>, "stops": [{"name": <string>}, ...]}
 
@@ -24,9 +24,9 @@ from json.encoder import encode_basestring
 from typing import Any
 
 # Deeper than this a template does not help; such a schema is shown as it is.
-_MAX_DEPTH = 8
+MAX_DEPTH = 8
 
-_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _STRUCTURE = frozenset({"type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "description"})
 # Of no use to a model.
 _UNINFORMATIVE = frozenset({"title", "$schema", "$comment", "examples", "additionalProperties", "strict", "optional"})
@@ -58,7 +58,7 @@ class Shown:
 
     def _unnamed(self, schema: Mapping[str, Any], prefix: str, depth: int) -> str:
         """Write the whole, or the items of a list. Their properties get notes even if they have no template."""
-        if not _is_object(schema, depth) and depth <= _MAX_DEPTH and isinstance(schema.get("properties"), dict):
+        if not _is_object(schema, depth) and depth <= MAX_DEPTH and isinstance(schema.get("properties"), dict):
             self._object(schema, prefix, depth)
         return self._value(schema, prefix, depth, optional=False)
 
@@ -108,7 +108,7 @@ def _slot(schema: Mapping[str, Any], depth: int, *, optional: bool) -> str:
 
 def _is_expressible(schema: object, depth: int = 0) -> bool:
     """Return whether slots and notes can express the whole schema."""
-    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+    if not isinstance(schema, dict) or depth > MAX_DEPTH:
         return False
     for keyword, value in schema.items():
         if keyword not in _FREE and not _is_expressible_keyword(keyword, value, depth):
@@ -119,10 +119,10 @@ def _is_expressible(schema: object, depth: int = 0) -> bool:
 def _is_expressible_keyword(keyword: str, value: Any, depth: int) -> bool:
     match keyword:
         case "type" if type(value) is str:
-            return value in _TYPES
+            return value in TYPES
         case "type":
             types = value if isinstance(value, list) else [value]
-            return bool(types) and all(isinstance(name, str) and name in _TYPES for name in types)
+            return bool(types) and all(isinstance(name, str) and name in TYPES for name in types)
         case "additionalProperties":
             return isinstance(value, bool)
         case "items":
@@ -152,7 +152,7 @@ def _is_item(schema: object, depth: int) -> bool:
     if "items" not in schema:
         return _is_plain(schema)
     items = schema["items"]
-    is_list = _LIST.issuperset(schema) and depth <= _MAX_DEPTH
+    is_list = _LIST.issuperset(schema) and depth <= MAX_DEPTH
     return is_list and not _has_properties(items) and _is_item(items, depth + 1)
 
 
@@ -168,13 +168,13 @@ def _is_nested(schema: Mapping[str, Any], depth: int) -> bool:
 
 
 def _is_object(schema: Mapping[str, Any], depth: int) -> bool:
-    if depth > _MAX_DEPTH or not isinstance(schema.get("properties"), dict):
+    if depth > MAX_DEPTH or not isinstance(schema.get("properties"), dict):
         return False
     return schema.get("type", "object") == "object" and _CHOICES.isdisjoint(schema)
 
 
 def _is_list_of_objects(schema: Mapping[str, Any], depth: int) -> bool:
-    if depth > _MAX_DEPTH or not _has_properties(schema.get("items")):
+    if depth > MAX_DEPTH or not _has_properties(schema.get("items")):
         return False
     return schema.get("type", "array") == "array" and _CHOICES.isdisjoint(schema)
 
@@ -194,13 +194,13 @@ def slot_type(schema: Mapping[str, Any], depth: int = 0) -> str:
         return kind
     if kind == "array":
         items = schema.get("items")
-        item = slot_type(items, depth + 1) if isinstance(items, dict) and depth <= _MAX_DEPTH else "any"
+        item = slot_type(items, depth + 1) if isinstance(items, dict) and depth <= MAX_DEPTH else "any"
         return f"({item})[]" if " | " in item else f"{item}[]"
     return " | ".join(map(str, kind)) if isinstance(kind, list) else "any"
 
 
 def _option(schema: object) -> str:
-    return slot_type(schema, _MAX_DEPTH) if isinstance(schema, dict) else "any"
+    return slot_type(schema, MAX_DEPTH) if isinstance(schema, dict) else "any"
 
 
 def indented(text: str) -> str:
@@ -214,73 +214,3 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 def _json(value: object) -> str:
     return encode_basestring(value) if isinstance(value, str) else _encode(value)
-
-
-_SLOT = r'<(?:"(?:[^"\\]|\\.)*"|[^"<>])*>'
-_TOKEN = re.compile(rf'\s*(?P<token>"(?:[^"\\]|\\.)*"|{_SLOT}|, \.\.\.\]|[{{}}\[:,])')
-_PART = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^",])+')
-_CHOICE = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^"|])+')
-
-
-class _Malformed(ValueError):
-    """A text that is not a template."""
-
-
-def read_template(text: str) -> dict[str, Any] | None:
-    """Return the schema of a template, as far as the template shows it, None for other texts."""
-    tokens = [found["token"] for found in _TOKEN.finditer(text)]
-    tokens.reverse()
-    try:
-        schema, _ = _read_value(tokens, 0)
-    except (_Malformed, IndexError, ValueError, RecursionError):
-        return None
-    return schema if not tokens else None
-
-
-def _read_value(tokens: list[str], depth: int) -> tuple[dict[str, Any], bool]:
-    """Return a value's schema and whether it is optional."""
-    token = tokens.pop()
-    if depth > _MAX_DEPTH + 2:
-        raise _Malformed
-    if token.startswith("<"):
-        return _read_slot(token[1:-1])
-    if token == "[":
-        items, _ = _read_value(tokens, depth + 1)
-        if tokens.pop() != ", ...]":
-            raise _Malformed
-        return {"type": "array", "items": items}, False
-    if token != "{":
-        raise _Malformed
-    properties: dict[str, Any] = {}
-    required: list[str] = []
-    while (token := tokens.pop()) != "}":
-        if token == "," and properties:
-            token = tokens.pop()
-        name = json.loads(token)
-        if not isinstance(name, str) or tokens.pop() != ":":
-            raise _Malformed
-        properties[name], optional = _read_value(tokens, depth + 1)
-        if not optional:
-            required.append(name)
-    return {"type": "object", "properties": properties, "required": required}, False
-
-
-def _read_slot(text: str) -> tuple[dict[str, Any], bool]:
-    kind, *further = (found.strip() for found in _PART.findall(text))
-    optional = further[-1:] == ["optional"]
-    schema = _read_type(kind)
-    for part in further[: len(further) - optional]:
-        keyword, _, value = part.partition(" ")
-        schema[keyword] = json.loads(value)
-    return schema, optional
-
-
-def _read_type(text: str) -> dict[str, Any]:
-    if text.endswith("[]"):
-        return {"type": "array", "items": _read_type(text[:-2].removeprefix("(").removesuffix(")"))}
-    choices = [choice.strip() for choice in _CHOICE.findall(text)]
-    if choices == ["any"]:
-        return {}
-    if any(choice in _TYPES and choice != "null" for choice in choices):
-        return {"type": choices[0] if len(choices) == 1 else choices}
-    return {"enum": [json.loads(choice) for choice in choices]}

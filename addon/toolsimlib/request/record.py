@@ -27,16 +27,7 @@ _MAY_BE_JSON = re.compile(r'[ \t\r\n]*+[-{["0-9tfn]').match
 _SPACE = re.compile(r"[ \t\r\n]").search
 _SPACES = re.compile(r"[ \t\r\n]*+")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
-# A word is bare or a JSON string.
-_WORD = r'([A-Za-z0-9_.:-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")'
-_CALL = re.compile(rf"\[function_call id={_WORD} call_id={_WORD} name={_WORD} arguments=(.*)\]")
-_ERROR = "function_call_error"
-_REFUSED = re.compile(rf"\[{_ERROR} reason=[A-Z_]+(?: name={_WORD})? expected=\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"\]")
-# Compact JSON has spaces in its strings only.
-_COMPACT = r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" ]++)++'
-_OUTPUT = re.compile(
-    rf"\[function_call_output (?:call_id={_WORD}|name={_WORD} arguments=({_COMPACT}))(?: nth=([0-9]+))? output=(.*)\]"
-)
+ERROR = "function_call_error"
 # A label longer than this is shortened, since it repeats what is above; strings are cut to 60 characters.
 _MAX_LABEL = 240
 _STRING = re.compile(r'"((?:[^"\\]|\\(?:u[0-9a-fA-F]{4}|.)){0,60}+)[^"\\]*+(?:\\.[^"\\]*+)*+"')
@@ -100,28 +91,7 @@ def _shortened(arguments: str) -> str:
 def error_record(reason: str, name: str | None, expected: str) -> str:
     """Return the record of a refused call: a code, the tool that was meant, and what the call should have been."""
     named = f" name={_word(name)}" if name is not None else ""
-    return f"[{_ERROR} reason={reason}{named} expected={value_line(expected)}]"
-
-
-def is_error_record(line: str) -> bool:
-    """Return whether a line is the record of an error."""
-    return _REFUSED.fullmatch(line) is not None
-
-
-def read_call_record(line: str) -> Call | None:
-    """Return the call that a line records, None if it is not such a record."""
-    found = _CALL.fullmatch(line)
-    return None if found is None else Call(_read_word(found[2]), _read_word(found[3]), found[4], _read_word(found[1]))
-
-
-def read_output_record(line: str) -> tuple[str, str] | None:
-    """Return what names the call (its id, or its name and arguments) and the output (JSON), None for other lines."""
-    found = _OUTPUT.fullmatch(line)
-    if found is None:
-        return None
-    call_id, name, arguments, nth, output = found.groups()
-    title = f"{_read_word(name)} {arguments}" if call_id is None else _read_word(call_id)
-    return f"{title} ({nth})" if nth else title, output
+    return f"[{ERROR} reason={reason}{named} expected={value_line(expected)}]"
 
 
 def sentinel_record(call: Call, tag: str) -> str:
@@ -153,10 +123,6 @@ def json_line(text: str) -> str:
 
 def _word(text: str) -> str:
     return text if _PLAIN.fullmatch(text) else value_line(text)
-
-
-def _read_word(word: str) -> str:
-    return str(json.loads(word, strict=False)) if word.startswith('"') else word
 
 
 def _is_json(text: str, start: int) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.loop.course import NOTHING, reply_to, words_of
-from toolsimlib.request.record import is_error_record
 from toolsimlib.response.retry import CUT_OFF, NO_CALL, Fault, Retry
+from toolsimpages.read_prompt import is_error_record
 
 
 def retry(reason: str, words: str = "x", name: str | None = None, expected: str = "a call") -> Retry:

@@ -7,8 +7,9 @@ import re
 import pytest
 from toolsimlib.plan import Tool
 from toolsimlib.request.forms import DEFAULT, FORMS, compact_schema, form_named, schema_line, typescript
-from toolsimlib.request.manifest import find_catalog, manifest
+from toolsimlib.request.manifest import manifest
 from toolsimlib.wire.json_codec import value_line
+from toolsimpages.read_prompt import find_catalog
 
 WEATHER = Tool(
     "get_weather",

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.plan import Tool
 from toolsimlib.request.forms import CLOSING, FORMS
-from toolsimlib.request.manifest import HEADING, find_catalog, find_further, further_entries, manifest
+from toolsimlib.request.manifest import HEADING, further_entries, manifest
+from toolsimpages.read_prompt import find_catalog, find_further
 
 WEATHER = Tool(
     "get_weather",

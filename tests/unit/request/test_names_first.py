@@ -10,9 +10,10 @@ import pytest
 from toolsimlib.plan import Policy, Tool
 from toolsimlib.report import Report
 from toolsimlib.request.forms import FORMS
-from toolsimlib.request.manifest import find_catalog, manifest
+from toolsimlib.request.manifest import manifest
 from toolsimlib.request.names_first import FINDER, looked_up, only_named
 from toolsimlib.request.rewrite import rewrite_request
+from toolsimpages.read_prompt import find_catalog
 
 
 def tool(name: str, description: str = "Does it.") -> Tool:

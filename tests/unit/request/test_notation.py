@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.request.notation import Shown, read_template, slot_type
+from toolsimlib.request.notation import Shown, slot_type
+from toolsimpages.read_prompt import read_template
 
 
 def an_object(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:

@@ -13,11 +13,10 @@ from toolsimlib.request.record import (
     id_label,
     json_line,
     output_record,
-    read_call_record,
-    read_output_record,
     sentinel_record,
 )
 from toolsimlib.wire.json_codec import value_line
+from toolsimpages.read_prompt import read_call_record, read_output_record
 
 # Everything that some reader treats as the end of a line.
 LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"

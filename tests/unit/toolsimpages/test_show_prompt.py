@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support import wire
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
-from toolsimlib.request.manifest import find_catalog
 from toolsimlib.request.rewrite import rewrite_request
+from toolsimpages.read_prompt import find_catalog
 from toolsimpages.show_prompt import show_prompt, show_words
 
 TOOL = {"type": "function", "function": {"name": "get_weather", "description": "The sky.\n\nOver a city."}}
