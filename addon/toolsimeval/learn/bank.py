@@ -2,7 +2,8 @@
 
 They are in ``questions.json``, whose head says what its fields mean; none of them is in another suite. Three more kinds
 are made of those that take one call: *later* is asked after an earlier question with the same tools, its call and its
-output; *done* goes on from the right call and its output, and wants words; *must* demands a call.
+output; *done* goes on from the right call and its output, and wants words; *must* demands a call. *which* is made of
+those that take two: it asks which output belongs to one of the calls.
 
 An answer without a call where none is wanted is right only if it has words, and no call in them as text: a client
 could not run it, and its user would have to read it.
@@ -18,6 +19,8 @@ from importlib.resources import files
 from itertools import cycle
 from typing import Any
 
+from toolsimlib.wire.json_codec import dump
+
 from toolsimeval.call_as_text import holds_call
 from toolsimeval.questions import mistake
 from toolsimeval.runtime.turn import Answer, Message, Request, Tool
@@ -31,7 +34,8 @@ catalogue again when that changes."""
 class Question:
     """``calls``: the right calls, each with ``name`` and ``arguments``: lists of right values by argument.
 
-    ``says``: where an answer in words is wanted, what it must contain, any of it; none for any words.
+    ``says``: where an answer in words is wanted, what it must contain, any of it; none for any words. ``never``: what
+    it must not contain.
     """
 
     id: str
@@ -41,6 +45,7 @@ class Question:
     messages: tuple[Message, ...]
     calls: tuple[Mapping[str, Any], ...] = ()
     says: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
 
     def request(self) -> Request:
         """Return what is asked."""
@@ -51,6 +56,8 @@ class Question:
         if self.calls:
             return mistake(answer, self.calls) is None
         if answer.calls or not answer.text.strip() or holds_call(answer.text, {tool.name for tool in self.tools}):
+            return False
+        if any(said in answer.text for said in self.never):
             return False
         return not self.says or any(said in answer.text for said in self.says)
 
@@ -73,13 +80,13 @@ def questions() -> Sequence[Question]:
     asked = [_question(entry, catalogues) for entry in document["questions"]]
     single = [question for question in asked if question.kind == "one"]
     made = [*_later(single), *map(_done, single), *(_as(question, "must", question.messages) for question in single)]
-    return [*asked, *made]
+    return [*asked, *made, *(_which(question) for question in asked if question.kind == "two")]
 
 
 def _question(entry: Mapping[str, Any], catalogues: Mapping[str, tuple[Tool, ...]]) -> Question:
     messages: list[Message] = [{"role": "user", "content": entry["ask"]}]
     if "made" in entry:
-        messages += _made(entry["made"]["name"], entry["made"]["arguments"], entry["output"])
+        messages += _made([(entry["made"]["name"], entry["made"]["arguments"])], [entry["output"]])
     calls, says = tuple(entry.get("calls", ())), tuple(entry.get("says", ()))
     catalogue = entry["catalogue"]
     return Question(entry["id"], entry["kind"], catalogue, catalogues[catalogue], tuple(messages), calls, says)
@@ -102,8 +109,29 @@ def _done(question: Question) -> Question:
 
 def _right(question: Question) -> list[Message]:
     """Return the right call of a question, and an output."""
-    call = question.calls[0]
-    return _made(call["name"], {name: values[0] for name, values in call["arguments"].items()}, {"ok": True})
+    return _made([(question.calls[0]["name"], _arguments(question.calls[0]))], [{"ok": True}])
+
+
+def _which(question: Question) -> Question:
+    """Ask for the output of a question's second call if its number is odd, else for that of the first."""
+    calls = [(call["name"], _arguments(call)) for call in question.calls]
+    place = int(question.id[-2:]) % 2
+    name, arguments = calls[place]
+    asked = f"Which code did {name} return for {', '.join(map(str, arguments.values()))}?"
+    messages = (
+        *question.messages,
+        *_made(calls, [{"code": code} for code in _CODES]),
+        {"role": "user", "content": asked},
+    )
+    made = replace(_as(question, "which", messages), calls=())
+    return replace(made, says=(_CODES[place],), never=(_CODES[1 - place],))
+
+
+_CODES = ("K417", "R902")
+
+
+def _arguments(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: values[0] for name, values in call["arguments"].items()}
 
 
 def _as(question: Question, kind: str, messages: tuple[Message, ...]) -> Question:
@@ -111,12 +139,21 @@ def _as(question: Question, kind: str, messages: tuple[Message, ...]) -> Questio
     return Question(name, kind, question.catalogue, question.tools, messages, question.calls)
 
 
-def _made(name: str, arguments: Mapping[str, Any], output: Mapping[str, Any]) -> list[Message]:
-    function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
-    call = {"id": "call_1", "type": "function", "function": function}
+def _made(calls: Sequence[tuple[str, Mapping[str, Any]]], outputs: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """Return calls that have been made, and their outputs."""
+    named = [(f"call_{number}", *call) for number, call in enumerate(calls, 1)]
+    written: Message = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": id, "type": "function", "function": {"name": name, "arguments": dump(arguments)}}
+            for id, name, arguments in named
+        ],
+    }
+    results = zip(named, outputs, strict=True)
     return [
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "call_1", "content": json.dumps(output, ensure_ascii=False)},
+        written,
+        *({"role": "tool", "tool_call_id": id, "content": dump(output)} for (id, *_), output in results),
     ]
 
 

@@ -111,7 +111,7 @@ async def _learn(args: argparse.Namespace) -> int:
         api: Api = "chat" if any(api.name == "chat" for api in found.apis) else "responses"
         answers = Answers(found.url, key, model, memory, monotonic() + args.minutes * 60, api=api)
         course = await _course(decided, asked, answers, Progress(decided, memory, args.minutes, quiet=args.quiet))
-        return _report(course, model, engine, memory, out)
+        return _report(course, model, engine, memory, out, args.only or ())
     finally:
         memory.close()
 
@@ -137,7 +137,7 @@ async def _course(
     return course
 
 
-def _report(course: Course, model: str, engine: str, memory: Memory, out: Path) -> int:
+def _report(course: Course, model: str, engine: str, memory: Memory, out: Path, only: Sequence[str]) -> int:
     spent = memory.spent
     for choice in course.choices:
         print(_line(choice))
@@ -149,12 +149,12 @@ def _report(course: Course, model: str, engine: str, memory: Memory, out: Path) 
         print(f"toolsim learn: ended early: {course.ended}; the same command goes on from here", file=sys.stderr)
     if not course.choices:
         print("toolsim learn: nothing was decided, so there is no profile", file=sys.stderr)
-    elif profile_file.write(out, profile_file.text(model, engine, course, spent)):
-        print(f"{'a part of the' if course.ended else 'the'} profile of {model}: {course.setting}; {out}")
+    elif profile_file.write(out, profile_file.text(model, engine, course, spent, only=only)):
+        print(f"{'a part of the' if course.ended or only else 'the'} profile of {model}: {course.setting}; {out}")
     else:
         print(f"toolsim learn: {out} is whole, and stays as it is", file=sys.stderr)
     if not course.ended:
-        memory.close(is_whole=True)
+        memory.close(is_whole=not only)
         return EXIT_WHOLE
     return EXIT_INTERRUPTED if course.ended == _ENDED else EXIT_ENDED
 

@@ -79,7 +79,7 @@ def decisions(engine: str) -> Sequence[Decision]:
         Decision("second opinion", (("second_opinion", "on"),), ("none", "refusal", "one"), injected=False),
         Decision("several calls", (("manifest", "lines"),), ("two", "one", "long")),
         Decision("what is enforced", (("constrain", enforced),), ("must", "one", "two")),
-        Decision("history", (("history", "record"),), ("done", "after", "later")),
+        Decision("history", (("history", "record"),), ("done", "which", "after", "later")),
         Decision("the shortest form", (("manifest", "typescript"),), _ALL),
     )
 

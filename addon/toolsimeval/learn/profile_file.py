@@ -28,8 +28,10 @@ def file_name(model: str) -> str:
     return re.sub(r"[^a-z0-9._-]+", "-", model.lower()).strip("-.") + SUFFIX
 
 
-def text(model: str, engine: str, course: Course, spent: Spent, now: datetime | None = None) -> str:
-    """Return the profile."""
+def text(
+    model: str, engine: str, course: Course, spent: Spent, now: datetime | None = None, only: Sequence[str] = ()
+) -> str:
+    """Return the profile; ``only``: what alone was to be decided, which is not a whole profile."""
     lines = [
         "# What suits this model, as `toolsim learn` found out by asking it. Edit it as you like: models may name",
         "# more, with * and ?, and an option that is taken out goes back to its default.",
@@ -44,7 +46,8 @@ def text(model: str, engine: str, course: Course, spent: Spent, now: datetime | 
                 "toolsim": __version__,
                 "engine": engine,
                 "date": (now or datetime.now(UTC)).strftime("%Y-%m-%d"),
-                "complete": not course.ended,
+                "complete": not course.ended and not only,
+                **({"only": list(only)} if only else {}),
                 **({"ended": course.ended} if course.ended else {}),
                 "minutes": round(spent.seconds / 60, 1),
                 "answers": spent.answers,

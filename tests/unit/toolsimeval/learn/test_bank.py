@@ -36,6 +36,7 @@ def test_there_are_enough_of_each_kind() -> None:
     assert {kind for kind, count in counted.items() if count >= 12} == {"one", "two", "none", "refusal", "after"} | {
         "later",
         "done",
+        "which",
         "must",
     }
     assert counted["long"] == 8
@@ -98,6 +99,12 @@ def test_later_follows_a_turn_of_its_catalogue() -> None:
     assert later.calls == BY_ID["one_02"].calls
     assert later.request().tool_choice == "auto"
     assert BY_ID["must_02"].request().tool_choice == "required"
+    which = BY_ID["which_01"]
+    assert [message["role"] for message in which.messages] == ["user", "assistant", "tool", "tool", "user"]
+    assert "cellar" in which.messages[-1]["content"]
+    assert which.is_right(Answer("It was R902."))
+    assert not which.is_right(Answer("K417 and R902."))
+    assert BY_ID["which_02"].says == ("K417",)
     done = BY_ID["done_02"]
     assert [message["role"] for message in done.messages] == ["user", "assistant", "tool"]
     assert done.is_right(Answer("It is locked."))

@@ -56,14 +56,16 @@ EXPECTED: dict[str, tuple[Model, dict[str, str]]] = {
         {"constrain": "gbnf"},
     ),
     "records": (
-        lambda setting, question: question.kind not in ("done", "after", "later") or setting.history == "record",
+        lambda setting, question: (
+            question.kind not in ("done", "which", "after", "later") or setting.history == "record"
+        ),
         {"history": "record"},
     ),
     "two things": (
         lambda setting, question: (
             setting.manifest == "hermes"
             if question.calls
-            else setting.second_opinion == "on" or "tool" in question.messages[-1]["role"]
+            else setting.second_opinion == "on" or len(question.messages) > 1
         ),
         {"manifest": "hermes", "second_opinion": "on"},
     ),

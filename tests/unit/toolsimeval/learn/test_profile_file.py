@@ -72,6 +72,8 @@ def test_what_justifies_it() -> None:
     assert choices[1]["why"] == 'HTTP 500: "no"\n'
     partial = tomllib.loads(profile_file.text("m", "vllm", course("the time was over"), SPENT))["learned"]
     assert (partial["complete"], partial["ended"]) == (False, "the time was over")
+    alone = tomllib.loads(profile_file.text("m", "vllm", course(), SPENT, only=["form"]))["learned"]
+    assert (alone["complete"], alone["only"]) == (False, ["form"])
 
 
 def test_a_part_does_not_replace_a_whole(tmp_path: Path) -> None:
