@@ -55,6 +55,7 @@ LOST = ApiError(
 )
 INTERNAL = LEASE, EVENTS, WANTED = ("lease_", "events_", "wanted_")
 """How the names of records about answers in the background begin: they are nobody's to read."""
+_LARGE_BYTES = 1024 * 1024
 _KEY_HEADERS = tuple(name.encode() for name in KEY_HEADERS)
 
 
@@ -181,7 +182,10 @@ class Memory:
         if self._store is None:
             # The store was switched off while the model answered.
             return LOST if references.conversation else False
-        value = b"".join((b'{"response":', answer, b',"input":', own, b"}"))
+        parts = b'{"response":', answer, b',"input":', own, b"}"
+        is_large = len(answer) + len(own) > _LARGE_BYTES
+        # A thread joins large ones without holding up the event loop.
+        value = await asyncio.to_thread(b"".join, parts) if is_large else b"".join(parts)
         record = Record(remembered.stored_as.id, value, references.previous, (*remembered.names, *names))
         try:
             with self._counting("write"):

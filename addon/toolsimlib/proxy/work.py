@@ -46,6 +46,7 @@ HUGE_BYTES = 1024 * 1024
 KEEP_BYTES = 128 * 1024 * 1024
 # The memory that even the smallest job may take.
 _SPARE_BYTES = 64 * 1024 * 1024
+_PIPE_BYTES = 1024 * 1024
 _PACKAGES = Path(__file__).parents[2]
 
 
@@ -93,6 +94,8 @@ class Worker:
                 (sys.executable, "-P", "-m", __name__),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                # Each read of the thread interrupts the event loop; the system's default is a sixteenth of this.
+                pipesize=_PIPE_BYTES,
                 env={**os.environ, "PYTHONPATH": path},
             )
         return self._process
