@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.each import each
 
 TESTS = """
 import pytest
@@ -44,3 +46,27 @@ def test_a_missing_program_fails_in_ci_alone(tmp_path: Path, ci: str, workers: s
     else:
         assert done.returncode == 0, done.stdout
         assert "3 skipped" in done.stdout
+
+
+def test_each_case_runs_and_all_that_fail_are_named() -> None:
+    """A single failure is raised as it is, several as a group; cases of two decorators are multiplied."""
+    ran: list[tuple[int, str]] = []
+
+    @each("number", [1, 2, 3])
+    @each("word", [pytest.param("a", id="first"), "b"])
+    def numbers(number: int, word: str, fails: tuple[tuple[int, str], ...]) -> None:
+        ran.append((number, word))
+        assert (number, word) not in fails
+
+    assert list(inspect.signature(numbers).parameters) == ["fails"]
+    numbers(fails=())
+    assert ran == [(number, word) for number in (1, 2, 3) for word in "ab"]
+    with pytest.raises(AssertionError) as one:
+        numbers(fails=((2, "a"),))
+    assert one.value.__notes__ == ["in the case 'first'", "in the case {'number': 2}"]
+    with pytest.raises(ExceptionGroup, match="2 of 3 cases failed") as several:
+        numbers(fails=((1, "b"), (3, "b")))
+    assert [error.__notes__[-1] for error in several.value.exceptions] == [
+        "in the case {'number': 1}",
+        "in the case {'number': 3}",
+    ]

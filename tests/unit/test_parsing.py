@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import read, rewrite
+from support.each import each
 from support.wire import backend_answer
 from toolsimlib.parsing import BadRequest, Call, InvalidCall, Parsed, Part, Prose, StreamParser, parse
 from toolsimlib.plan import Policy
@@ -121,7 +122,7 @@ def streamed(pieces: list[str], tools: Tools, *, cut: bool = False) -> Parsed:
 CASES = [pytest.param(name, number, id=f"{name}-{number}") for name in TABLES for number in range(len(TABLES[name][1]))]
 
 
-@pytest.mark.parametrize(("table", "number"), CASES)
+@each(("table", "number"), CASES)
 def test_it_says_what_the_proxy_says(table: str, number: int) -> None:
     """For every text of the tables: whole, letter by letter, and cut once at some eight places of it."""
     tools, table_texts = TABLES[table]

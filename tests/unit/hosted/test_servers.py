@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from support.each import each
 from toolsimlib.errors import BadRequest
 from toolsimlib.hosted.servers import EVERY, Filter, Server, read_file, read_tool
 
@@ -37,7 +38,7 @@ def test_the_form_that_clients_share() -> None:
     assert read_file(json.dumps({"servers": {"a": {"command": "b"}}}), {}) == (Server("a", ("b",)),)
 
 
-@pytest.mark.parametrize(
+@each(
     ("servers", "words"),
     [
         (3, "mcpServers"),
@@ -125,7 +126,7 @@ def test_a_request_can_only_be_stricter() -> None:
     assert tool(server_label="shy", require_approval="never").needs_approval("read", read_only=True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "param"),
     [
         ({}, "server_label"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.each import each
 from toolsimlib.loop.course import Bounds, Course, Round, may_be_hosted, may_take_rounds
 from toolsimlib.plan import Policy
 from toolsimlib.response.retry import CALL_FAULTS, EMPTY_ANSWER, Fault, Retry
@@ -110,7 +111,7 @@ def test_the_last_round_that_is_allowed_asks_for_nothing() -> None:
     assert run(Course(CHAT, BODY, Policy(retry=3), Bounds(rounds=1)))[0] == Round(1, BODY, Policy(retry=3))
 
 
-@pytest.mark.parametrize(
+@each(
     ("policy", "change", "may"),
     [
         (Policy(retry=1), {}, True),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.answers import read
+from support.each import each
 from support.rounds import Script, job_of, run
 from toolsimlib.loop.course import Bounds, may_take_rounds
 from toolsimlib.loop.runner import Job
@@ -32,9 +33,9 @@ def play(
     return read(client, stream, chunks, status), script, job
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize("find", [FIND, FIND.partition(">")[2].partition("</")[0], f"```json\n{FIND}\n```"])
+@each("stream", [True, False])
+@each("client", DIALECTS)
+@each("find", [FIND, FIND.partition(">")[2].partition("</")[0], f"```json\n{FIND}\n```"])
 def test_a_tool_is_looked_up_and_called(client: ApiName, stream: bool, find: str) -> None:
     """In whatever form the model asks; it is shown the tool's entry, and the client gets the call alone."""
     seen, script, job = play(find, CALL, client=client, stream=stream)

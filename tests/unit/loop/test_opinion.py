@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import rounds
 from support.answers import read
+from support.each import each
 from support.rounds import Script, body_of, job_of, run
 from toolsimlib.events import (
     CallDelta,
@@ -51,10 +52,10 @@ play = partial(rounds.play, policy=ON)
 REFUSED_ECHO = ["SECOND_OPINION:echo"]
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("backend", DIALECTS)
-@pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize(
+@each("stream", [True, False])
+@each("backend", DIALECTS)
+@each("client", DIALECTS)
+@each(
     ("texts", "items", "dropped", "warnings"),
     [
         (["Well.\n" + ECHO_CALL, "Yes."], [["text", "Well.\n"], ECHO], [], []),
@@ -203,7 +204,7 @@ def test_a_tool_that_nobody_declared_stands() -> None:
     assert len(script.asked) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "verdict"),
     [
         ("yes", True),
@@ -335,8 +336,8 @@ def test_streamed_and_whole_say_the_same(parts: list[str], size: int) -> None:
                         self.texts = [*self.texts, "no" if f"A function: {refused}" in asked else "yes"]  # noqa: B023
                     elif round_.number > 1:
                         self.texts = [*self.texts, "Words."]
-                    async for each in super().ask(dialect, stream, round_):
-                        yield each
+                    async for event in super().ask(dialect, stream, round_):
+                        yield event
 
             script = Knows(["".join(parts)], "responses", size)
             job = job_of(script, "responses", stream, ON, Bounds())

@@ -6,6 +6,7 @@ from base64 import b64encode
 from dataclasses import replace
 
 import pytest
+from support.each import each
 from toolsimlib.proxy.access import Incoming, check_forward, check_server, is_bearer, is_proxy_key, own_names
 from toolsimlib.proxy.address import Upstream
 from toolsimlib.proxy.cors import Origins
@@ -35,13 +36,13 @@ def refusal(request: Incoming, settings: Settings = SETTINGS, *, is_through: boo
     return error and error.status
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@each("name", KNOWN)
 def test_known_name(name: str) -> None:
     """Addresses, localhost, the machine, where it listens, and the hosts of listed pages, with and without a port."""
     assert refusal(replace(ASKED, reached_at=name)) is None
 
 
-@pytest.mark.parametrize("name", FOREIGN)
+@each("name", FOREIGN)
 def test_foreign_name(name: str) -> None:
     """Any other name may be an attacker's; what is not a host at all is refused too."""
     assert refusal(replace(ASKED, reached_at=name)) == 403
@@ -68,7 +69,7 @@ PAGES: list[tuple[str, str, int | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("origin", "reached_at", "status"), PAGES)
+@each(("origin", "reached_at", "status"), PAGES)
 def test_pages(origin: str, reached_at: str, status: int | None) -> None:
     """A page is listed, or has come from this very listener."""
     assert refusal(replace(ASKED, reached_at=reached_at, headers={"origin": origin})) == status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
+from support.each import each
 from toolsimlib.proxy.address import Upstream, is_listener, is_loopback, parse_url, url_host
 
 HERE = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost", "a.localhost"]
@@ -13,13 +14,13 @@ ELSEWHERE = ["10.0.0.1", "0.0.0.0", "::", "::ffff:10.0.0.1", "localhost.evil", "
 ELSEWHERE += ["f", "1.2.3.4.5", "127.1 "]
 
 
-@pytest.mark.parametrize("address", HERE)
+@each("address", HERE)
 def test_loopback(address: str) -> None:
     """All of these stay on this machine."""
     assert is_loopback(address)
 
 
-@pytest.mark.parametrize("address", ELSEWHERE)
+@each("address", ELSEWHERE)
 def test_not_loopback(address: str) -> None:
     """None of these is certain to."""
     assert not is_loopback(address)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from support.each import each
 from toolsimlib.proxy.cors import Origins, add_cors, cors_headers, preflight_headers
 
 ORIGINS: list[tuple[tuple[str, ...], str, bool]] = [
@@ -22,7 +22,7 @@ ORIGINS: list[tuple[tuple[str, ...], str, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("patterns", "origin", "allowed"), ORIGINS)
+@each(("patterns", "origin", "allowed"), ORIGINS)
 def test_origins(patterns: tuple[str, ...], origin: str, allowed: bool) -> None:
     """An origin is listed as a whole; ``:*`` means any port or none."""
     assert Origins(patterns).allow(origin) is allowed

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import brotli
 import pytest
 import zstandard
+from support.each import each
 from toolsimlib.proxy.decoding import TooLarge, decoded
 
 
@@ -29,8 +30,8 @@ ENCODERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ENCODERS)
-@pytest.mark.parametrize("size", [0, 1, 100_000])
+@each("name", ENCODERS)
+@each("size", [0, 1, 100_000])
 def test_up_to_the_limit(name: str, size: int) -> None:
     """A body of exactly the limit is decoded; one byte more is refused."""
     encoding, encode = ENCODERS[name]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
+from support.each import each
 from toolsimlib.plan import AnswerForm, Plan, Policy
 from toolsimlib.proxy.clocks import MAX_TICK_SECONDS
 from toolsimlib.proxy.exchange import Exchange
@@ -80,7 +81,7 @@ DECISIONS: dict[str, tuple[bool, bool, int, dict[str, str], bytes | None, bool, 
 }
 
 
-@pytest.mark.parametrize("name", DECISIONS)
+@each("name", DECISIONS)
 def test_how_an_answer_is_handled(name: str) -> None:
     """Headers decide whether an answer is streamed through us, read as a whole, or passed on."""
     planned, stream, status, headers, body, ours, expected = DECISIONS[name]
@@ -211,7 +212,7 @@ REQUESTS: dict[str, tuple[bytes, dict[str, str], int | None]] = {
 }
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@each("name", REQUESTS)
 def test_requests_that_cannot_be_read(name: str) -> None:
     """A body that mentions tools is parsed or refused, but never passed on unchanged; errors have the API's shape."""
     body, headers, status = REQUESTS[name]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.each import each
 from toolsimlib.proxy.access import Incoming
 from toolsimlib.proxy.address import Upstream
 from toolsimlib.proxy.cors import Origins
@@ -268,7 +269,7 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
 }
 
 
-@pytest.mark.parametrize("name", DECISIONS)
+@each("name", DECISIONS)
 def test_where_a_request_goes(name: str) -> None:
     """The way it came, its path, the key and the settings decide."""
     request, settings, expected = DECISIONS[name]
@@ -329,7 +330,7 @@ PATHS: list[tuple[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "expected"), PATHS)
+@each(("path", "expected"), PATHS)
 def test_endpoint(path: str, expected: str) -> None:
     """The end of the path decides, the query does not."""
     assert endpoint(path) == expected

@@ -11,6 +11,7 @@ from mitmproxy import options as mitmproxy_options
 from mitmproxy import optmanager
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.test import taddons
+from support.each import each
 from toolsimlib.proxy import startup
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.options import table
@@ -54,7 +55,7 @@ def test_a_renamed_option_goes_on_working(given: list[str], caplog: pytest.LogCa
 BACKENDS = "expected one of auto, responses, chat, messages, codex, local, scripted"
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "line"),
     [
         ("toolsim_idle_timeout=5m", "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more"),

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from support.each import each
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import ApiName, Policy, StoredAs
 from toolsimlib.report import Report
@@ -32,7 +33,7 @@ HISTORY = [
 ]
 USER = {"role": "user", "content": "hi"}
 DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
-ids = pytest.mark.parametrize("tool", HOSTED, ids=lambda tool: tool["type"])
+every_hosted = each("tool", HOSTED, ids=lambda tool: tool["type"])
 
 
 def rewrite(client: ApiName, policy: Policy | None = None, **fields: Any) -> tuple[Rewritten | None, Report, bytes]:
@@ -49,8 +50,8 @@ def refusal(client: ApiName, policy: Policy | None = None, **fields: Any) -> Bad
     return caught.value
 
 
-@ids
-@pytest.mark.parametrize("client", DIALECTS)
+@every_hosted
+@each("client", DIALECTS)
 def test_alone_it_passes_byte_for_byte(client: ApiName, tool: dict[str, Any]) -> None:
     """A request that has nothing for toolsim to do is not touched: its backend may know what it asks for."""
     for choice in ("auto", "required", {"type": tool["type"]}):
@@ -59,7 +60,7 @@ def test_alone_it_passes_byte_for_byte(client: ApiName, tool: dict[str, Any]) ->
         assert report == Report(model="m")
 
 
-@ids
+@every_hosted
 def test_alone_it_stays_in_a_request_that_is_changed(tool: dict[str, Any]) -> None:
     """Calls in the history, or a store, change the rest of a request, not what it says about such tools."""
     fields = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "max_tool_calls": 3}
@@ -75,8 +76,8 @@ def test_alone_it_stays_in_a_request_that_is_changed(tool: dict[str, Any]) -> No
     assert json.loads(made.body)["tool_choice"] == "required"
 
 
-@ids
-@pytest.mark.parametrize("client", DIALECTS)
+@every_hosted
+@each("client", DIALECTS)
 def test_alone_over_the_other_api_it_is_refused(client: ApiName, tool: dict[str, Any]) -> None:
     """The error names the tool, both APIs and the option; a client that forbids calls loses nothing by it."""
     other: ApiName = "chat" if client == "responses" else "responses"
@@ -90,9 +91,9 @@ def test_alone_over_the_other_api_it_is_refused(client: ApiName, tool: dict[str,
     assert (report.dropped, report.warnings) == ([f"tool:{tool['type']}"], [])
 
 
-@ids
-@pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize("backend", DIALECTS)
+@every_hosted
+@each("client", DIALECTS)
+@each("backend", DIALECTS)
 def test_beside_functions_it_is_left_out_with_a_warning(
     client: ApiName, backend: ApiName, tool: dict[str, Any]
 ) -> None:
@@ -106,8 +107,8 @@ def test_beside_functions_it_is_left_out_with_a_warning(
         assert report.dropped == ([] if passes else [f"tool:{tool['type']}"])
 
 
-@ids
-@pytest.mark.parametrize("way", ["named", "allowed"])
+@every_hosted
+@each("way", ["named", "allowed"])
 def test_a_choice_that_wants_what_is_left_out_is_refused(tool: dict[str, Any], way: str) -> None:
     """Naming it, or allowing nothing else, makes it essential; together with a function it is not."""
     named = {key: value for key, value in tool.items() if key in ("type", "server_label")}
@@ -126,9 +127,9 @@ def test_a_choice_that_wants_what_is_left_out_is_refused(tool: dict[str, Any], w
     assert report.warnings == [f"TOOL_LEFT_OUT:{tool['type']}"]
 
 
-@pytest.mark.parametrize("mode", ["inject", "native"])
-@pytest.mark.parametrize("forwards", [False, True])
-@pytest.mark.parametrize(
+@each("mode", ["inject", "native"])
+@each("forwards", [False, True])
+@each(
     ("lists", "left"),
     [
         ({"tool_denylist": frozenset({"web_search"})}, [MCP]),

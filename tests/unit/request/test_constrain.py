@@ -6,6 +6,7 @@ from typing import Any
 import jsonschema
 import pytest
 from support import engine_grammar
+from support.each import each
 from toolsimlib.plan import Policy, Tool, ToolChoice
 from toolsimlib.request.constrain import call_schema, calls_schema, constraint, grammar_fields
 
@@ -24,7 +25,7 @@ ALL = (WEATHER, PLANT, PATCH, TIME)
 BONN_CALL = {"name": "get_weather", "arguments": {"city": "Bonn"}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "fits"),
     [
         ({"name": "get_weather", "arguments": {"city": "Bonn"}}, True),
@@ -111,7 +112,7 @@ TREES = '<tool_call>{"name":"a.plant","arguments":{"root":{"next":{"next":{}}}}}
 ANY = '<tool_call>{"name":"get_time","arguments":{"zone":[1]}}</tool_call>'
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "free", "required", "one_call"),
     [
         ("Hello.", True, False, True),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.each import each
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.plan import AnswerForm, Policy, Tool, ToolChoice
 from toolsimlib.request.engine import PRIVATE_TAG, PROBES, TAG, engine_fields, engine_of, is_refusal, settle
@@ -35,7 +36,7 @@ PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("server", PAGES)
+@each("server", PAGES)
 def test_servers_are_distinguished_by_their_pages(server: str) -> None:
     """Each server is recognised by at least one page, and mistaken for another by none."""
     missing: tuple[int, dict[str, str], dict[str, Any]] = (404, {}, {})
@@ -159,7 +160,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(("feature", "status", "message"), REFUSALS)
+@each(("feature", "status", "message"), REFUSALS)
 def test_refusals(feature: Any, status: int, message: str) -> None:
     """Errors of servers that lack the feature, in their own words."""
     assert is_refusal(feature, status, message)

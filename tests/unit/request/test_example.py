@@ -4,6 +4,7 @@ import jsonschema
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.request.example import example_arguments
 
 SCHEMAS = [
@@ -26,7 +27,7 @@ SCHEMAS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
+@each("schema", SCHEMAS, ids=json.dumps)
 def test_examples_conform(schema):
     """The example obeys types, enums, constants, bounds and local references."""
     jsonschema.validate(example_arguments(schema), schema)

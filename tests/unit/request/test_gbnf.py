@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import engine_grammar
+from support.each import each
 from toolsimlib.plan import Tool
 from toolsimlib.request import gbnf
 from toolsimlib.request.gbnf import TooLarge, call_grammar
@@ -121,7 +122,7 @@ SCHEMAS: dict[str, tuple[dict[str, Any], list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", SCHEMAS)
+@each("kind", SCHEMAS)
 def test_a_grammar_accepts_what_its_schema_accepts(kind: str) -> None:
     """For each kind of schema it accepts the values that fit, and no others."""
     schema, values = SCHEMAS[kind]
@@ -132,7 +133,7 @@ def test_a_grammar_accepts_what_its_schema_accepts(kind: str) -> None:
         assert accepted(value) == validator.is_valid(value), value
 
 
-@pytest.mark.parametrize(
+@each(
     "schema",
     [
         closed(s={"type": "string", "pattern": "^a$"}),

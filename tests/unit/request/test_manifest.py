@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.plan import Tool
 from toolsimlib.request.forms import CLOSING, FORMS
 from toolsimlib.request.manifest import HEADING, further_entries, manifest
@@ -43,9 +44,9 @@ PAY = Tool("bank__pay", "pay", namespace="bank", strict=True)
 FORMAT = {"type": "json_schema", "schema": {"type": "object"}}
 
 
-@pytest.mark.parametrize("answer_format", [None, FORMAT, {"type": "json_object"}], ids=["text", "schema", "object"])
-@pytest.mark.parametrize("around", [("", ""), ("You are terse.\n\n", "\n\nWhat now?")], ids=["alone", "amid"])
-@pytest.mark.parametrize("form", FORMS)
+@each("answer_format", [None, FORMAT, {"type": "json_object"}], ids=["text", "schema", "object"])
+@each("around", [("", ""), ("You are terse.\n\n", "\n\nWhat now?")], ids=["alone", "amid"])
+@each("form", FORMS)
 def test_a_manifest_is_read_back(form, answer_format, around):
     """A manifest is found as a whole, anywhere in a text, with its tools and its tag."""
     text = manifest((FORGING, PAY, PATCH), sentinel="my_call", one_call=True, answer_format=answer_format, form=form)

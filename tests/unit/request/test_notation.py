@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.request.notation import Shown, slot_type
 from toolsimpages.read_prompt import read_template
 
@@ -17,7 +18,7 @@ def an_object(required: list[str] | None = None, **properties: Any) -> dict[str,
     return {"type": "object", "properties": properties, "required": required or []}
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "written"),
     [
         ({}, "{}"),
@@ -46,7 +47,7 @@ def test_template(schema: dict[str, Any], written: str) -> None:
     assert Shown(schema).template == written
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "expressible"),
     [
         (an_object(city={"type": "string", "title": "City", "description": "x"}), True),

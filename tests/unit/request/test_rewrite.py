@@ -3,6 +3,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Policy, StoredAs, ToolChoice
 from toolsimlib.report import Report
@@ -60,8 +61,8 @@ def param_of(make, *arguments, **fields):
     return caught.value.error.param
 
 
-@pytest.mark.parametrize("dialect", PATHS)
-@pytest.mark.parametrize(
+@each("dialect", PATHS)
+@each(
     "body",
     [
         b"",

@@ -4,6 +4,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Message, Raw, Text, Thought
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
@@ -209,7 +210,7 @@ SYSTEM, MORE, DEVELOPER = say("system", "s"), say("system", "t"), say("developer
 USER, ASSISTANT = say("user", "u"), say("assistant", "a")
 
 
-@pytest.mark.parametrize(
+@each(
     ("role", "messages", "placed"),
     [
         ("system", [USER], [say("system", "M"), USER]),

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan
+from support.each import each
 from toolsimlib.events import (
     CallDelta,
     CallStarted,
@@ -32,7 +32,7 @@ TABLE = json.loads((FOLDER / "answer_format.json").read_text(encoding="utf-8"))
 TOOLS = json.loads((FOLDER / "untagged.json").read_text(encoding="utf-8"))
 CALL = '{"name": "get_weather", "arguments": {"city": "Bonn"}}'
 FAULTS = CALL_FAULTS | {ANSWER_MISMATCH}
-every_case = pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["case"])
+every_case = each("case", TABLE["cases"], ids=lambda case: case["case"])
 
 
 def plan_of(form: str, **fields: Any) -> Plan:
@@ -125,8 +125,8 @@ def test_an_answer_that_was_cut_off_is_not_asked_again() -> None:
     assert "ANSWER_MISMATCH" not in report.warnings
 
 
-@pytest.mark.parametrize("finish", ["stop", "length"])
-@pytest.mark.parametrize("words", ["", "Let me look.\n"])
+@each("finish", ["stop", "length"])
+@each("words", ["", "Let me look.\n"])
 def test_a_call_without_its_end_is_asked_for_as_such(finish: FinishReason, words: str) -> None:
     """Its fault is that of the call, whatever is demanded of an answer in words."""
     text = f"{words}<tool_call>{CALL[:-9]}"

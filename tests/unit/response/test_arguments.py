@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from support.each import each
 from toolsimlib.plan import Tool
 from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
 from toolsimlib.response.checker import SchemaChecker
@@ -33,7 +34,7 @@ def found(written: Written, *, repair: bool = True) -> Arguments | None:
     return function_arguments(written, TYPED, SchemaChecker(lambda code, name: None), repair=repair)
 
 
-@pytest.mark.parametrize(
+@each(
     ("written", "expected"),
     [
         (Written("", "f", arguments=value('{ "count" : 1.0 }')), Arguments('{ "count" : 1.0 }', {"count": 1.0})),
@@ -108,7 +109,7 @@ def test_values_of_a_programmers_syntax(values: tuple[tuple[str | None, Json], .
     assert got is None or got.value == json.loads(got.text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("written", "expected"),
     [
         (Written("", "c", arguments=value('{"input":"x"}')), Arguments("x", "x")),

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan, tool
+from support.each import each
 from support.turns import ADD, CALL
 from toolsimlib.events import (
     CallStarted,
@@ -122,7 +123,7 @@ def test_a_copied_slot_in_a_tagged_call_is_named_too() -> None:
     assert retry.fault.expected.endswith("<number> stands for a value that is to be filled in")
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@each("text", TEXTS)
 def test_what_is_no_broken_call_is_text(text: str) -> None:
     """With words beside it, an ellipsis, another tool or another key, nobody is asked."""
     for pieces in ([text], list(text)):
@@ -139,7 +140,7 @@ PRICE = (
 )
 
 
-@pytest.mark.parametrize("text", [text for text in (*TALK["answers"], *TALK["read_as_calls"]) if text not in PRICE])
+@each("text", [text for text in (*TALK["answers"], *TALK["read_as_calls"]) if text not in PRICE])
 def test_talk_is_never_asked_about(text: str) -> None:
     """Answers that talk about JSON, tools or calls are the same with and without asking again."""
     offered = tuple(Tool(wire_name=fields["name"], **fields) for fields in TALK["tools"])

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan, read, rewrite
+from support.each import each
 from support.growth import LINEAR, growth
 from support.wire import backend_answer
 from toolsimlib.plan import Tool
@@ -48,7 +49,7 @@ def seen(stream: bool, chunks: list[str]) -> list[list[Any]]:
     return [[*item[:2], json.loads(item[2])] if item[0] == "call" else item for item in items]
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_case(name: str) -> None:
     """Each case results in its items for a real client, streamed and whole."""
     text, items = CASES[name]
@@ -68,7 +69,7 @@ def pieces(chunks: list[str]) -> list[Piece]:
     return found
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_case_at_every_cut(name: str) -> None:
     """Cut once anywhere, a case has the same blocks and the same prose."""
     text = CASES[name][0]
@@ -77,7 +78,7 @@ def test_case_at_every_cut(name: str) -> None:
         assert pieces([text[:cut], text[cut:]]) == whole
 
 
-@pytest.mark.parametrize("text", [case[0] for case in CASES.values()])
+@each("text", [case[0] for case in CASES.values()])
 def test_begins_at_any_cut(text: str) -> None:
     """A beginning is recognised as soon as it is complete, and is not given up while it is possible."""
     for opening in (TAG, *FOREIGN):
@@ -95,7 +96,7 @@ def test_only_one_row_begins_like_a_word() -> None:
     assert row_at("<div>", 0, TAG, behind_tag=True, final=False) is False
 
 
-@pytest.mark.parametrize("row", sorted({row.name for row in CALL_FORMS if row.name != "JSON"}))
+@each("row", sorted({row.name for row in CALL_FORMS if row.name != "JSON"}))
 def test_every_row_has_cases(row: str) -> None:
     """Each form has six cases at least, one with only calls, one with only text, and is in the module's table."""
     word = row.lower()[:3]
@@ -106,7 +107,7 @@ def test_every_row_has_cases(row: str) -> None:
     assert row in str(call_forms.__doc__)
 
 
-@pytest.mark.parametrize("opening", FOREIGN)
+@each("opening", FOREIGN)
 def test_every_tag_has_cases(opening: str) -> None:
     """Each tag of a form opens a call in one case, and is prose in another."""
     assert any(opening in text and items[-1][0] == "call" for text, items in CASES.values())

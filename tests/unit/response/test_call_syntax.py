@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.response.call_syntax import read_call, read_calls, read_record
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "values"),
     [
         ("f()", []),

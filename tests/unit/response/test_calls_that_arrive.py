@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from support.answers import plan, read, rewrite, tool
+from support.each import each
 from support.emitted import BODIES, WHOLE, Emitted, Step, Thought
 from toolsimlib.events import (
     CallDelta,
@@ -267,10 +268,10 @@ def joined(events: Iterable[ClientEvent]) -> list[ClientEvent]:
     return found
 
 
-@pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize("place", [{"index": 0, "id": ""}, {"index": 0}, {}])
-@pytest.mark.parametrize("named", ["every fragment", "the first fragment", "a fragment before them"])
-@pytest.mark.parametrize("before", range(3, 6))
+@each("client", DIALECTS)
+@each("place", [{"index": 0, "id": ""}, {"index": 0}, {}])
+@each("named", ["every fragment", "the first fragment", "a fragment before them"])
+@each("before", range(3, 6))
 def test_calls_of_one_tool_without_ids(client: ApiName, place: dict[str, Any], named: str, before: int) -> None:
     """They are two whole calls, streamed or not, and whichever of their frames are recognised by their bytes."""
     calls = [json.dumps({"a": f"{name} and what belongs to it"}) for name in ("one", "other")]

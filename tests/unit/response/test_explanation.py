@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from support.each import each
 from support.growth import LINEAR, growth
 from toolsimlib.response.explanation import introduces_example
 
 
-@pytest.mark.parametrize(
+@each(
     "before",
     [
         "Here is an example of the JSON:\n\n",
@@ -33,7 +33,7 @@ def test_an_example(before: str) -> None:
     assert not introduces_example(f"{before}\nI call it now:")
 
 
-@pytest.mark.parametrize(
+@each(
     "before",
     [
         "",

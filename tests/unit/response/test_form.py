@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan
+from support.each import each
 from toolsimlib.plan import Tool
 from toolsimlib.response.form import Form, Kind
 from toolsimlib.response.toolbox import Toolbox
@@ -62,14 +63,14 @@ WHOLE: list[tuple[Kind, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "text"), WHOLE)
-@pytest.mark.parametrize("size", [0, 1, 3])
+@each(("kind", "text"), WHOLE)
+@each("size", [0, 1, 3])
 def test_whole_forms_end_where_they_end(kind: Kind, text: str, size: int) -> None:
     """A form is decided at its last bracket, whatever follows it and however it is cut."""
     assert read(text + " tail }", kind, size=size) == (len(text), True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "text", "at"),
     [
         ("json", '{"city": 1}', 6),
@@ -115,7 +116,7 @@ def test_whole_forms_end_where_they_end(kind: Kind, text: str, size: int) -> Non
         ("syntax", "(*a)", 1),
     ],
 )
-@pytest.mark.parametrize("size", [0, 1])
+@each("size", [0, 1])
 def test_what_is_no_call_is_given_up_at_once(kind: Kind, text: str, at: int, size: int) -> None:
     """The first key, name or character that no call can have ends the reading (rules 1 to 3)."""
     end, is_form = read(text + " more", kind, size=size)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from support.growth import LINEAR, growth
 from toolsimlib.response.gemma_braces import QUOTE, read_gemma
 
@@ -41,7 +41,7 @@ def test_any_value(value: dict[str, Any]) -> None:
     assert call.arguments.value == value
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "value"),
     [
         ("call:f{}", {}),

@@ -3,13 +3,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.response.json_body import JsonBody
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "closes", "met", "at"),
     [
         ('"a":1}', False, "more", 6),
@@ -49,7 +49,7 @@ def test_what_is_met(text: str, closes: bool, met: str, at: int) -> None:
     assert pos == at or met == "slip"
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "text", "final", "met"),
     [
         ("}", "</t>", False, ("closed", 4)),

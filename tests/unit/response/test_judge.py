@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.answers import plan as make_plan
+from support.each import each
 from support.turns import run_events
 from toolsimlib.events import Closed, Finished, StructuredCall, StructuredDelta, TextDelta
 from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Plan, Tool, ToolChoice
@@ -45,7 +46,7 @@ def as_data(verdict: Verdict, block: Block) -> dict[str, Any]:
             return {"violation": reason}
 
 
-@pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["case"])
+@each("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_table(case: dict[str, Any]) -> None:
     """Each cell of the table has its verdicts, warnings and repairs, and failures are counted by kind."""
     tools = [

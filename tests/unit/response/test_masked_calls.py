@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.answers import Seen, read, rewrite
+from support.each import each
 from support.emitted import BODIES, WHOLE, Emitted, Step
 from support.wire import DONE, frame
 from toolsimlib.plan import ApiName, Policy
@@ -109,9 +110,9 @@ LIMITS: dict[str, tuple[list[str], dict[str, Callable[[], Any]] | str | None, di
 }
 
 
-@pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("client", DIALECTS)
+@each("limit", LIMITS)
+@each("form", FORMS)
+@each("client", DIALECTS)
 def test_a_masked_call_never_passes(client: ApiName, form: str, limit: str) -> None:
     """No spelling, no form, no way of sending and no option makes a call of it; and it is never silence."""
     backend, body = FORMS[form]
@@ -138,9 +139,9 @@ def test_a_backend_with_tools_of_its_own(dialect: ApiName, mode: str) -> None:
         assert [item[1] for item in seen.items if item[0] == "call"] == ["add"]
 
 
-@pytest.mark.parametrize("form", ["chat", "responses", "of a namespace", "function_call", "custom"])
-@pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize("unknown", ["text", "call"])
+@each("form", ["chat", "responses", "of a namespace", "function_call", "custom"])
+@each("client", DIALECTS)
+@each("unknown", ["text", "call"])
 def test_an_undeclared_call(client: ApiName, form: str, unknown: str) -> None:
     """A backend's own call of a tool that nobody declared is words, or a call if toolsim_unknown_tool says so."""
     backend, body = FORMS[form]
@@ -169,10 +170,10 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("backend", DIALECTS)
-@pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize("kind", BROKEN)
+@each("stream", [False, True])
+@each("backend", DIALECTS)
+@each("client", DIALECTS)
+@each("kind", BROKEN)
 def test_a_broken_call_is_readable(client: ApiName, backend: ApiName, kind: str, stream: bool) -> None:
     """Its name and its arguments, as they came, are the answer, with a warning; at any cut it is the same."""
     options = {"max_tool_args_bytes": 100, "backend": backend}

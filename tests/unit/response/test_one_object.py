@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.response.one_object import split_arguments, split_repeated
 from toolsimlib.schema import compile_schema
 
@@ -76,7 +77,7 @@ def test_numbered_keys_that_the_schema_takes_are_its_own(others: dict[str, objec
         assert (split_arguments(text, schema) is None) is (told is others)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "code", "objects"),
     [
         (

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import pytest
+from support.each import each
 from toolsimlib.response.opening import opening_at
 
 NAMES = ["add", "add_all", "get.x", "get_x"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "opening"),
     [
         ("{", "json"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import tool
+from support.each import each
 from toolsimlib.response.preview import Preview
 
 TOOLS = [tool("f", a="string"), tool("s", True, a="string")]
@@ -36,7 +37,7 @@ def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool
     assert reader.rest("f", "{}" if arguments != "{}" else "[]") is None
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         '{"arguments":{"a":1},"name":"f"}',

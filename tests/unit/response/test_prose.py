@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.response.prose import CodeFence, Cursor, Place, Prose
 
 
@@ -84,7 +85,7 @@ def read(text: str, mark: str = "```", place: Place = "info", size: int = 0) -> 
     return done, False
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "inside", "over"),
     [
         ("python\nx = 1\n```\nafter", "python\nx = 1\n```", True),
@@ -97,7 +98,7 @@ def read(text: str, mark: str = "```", place: Place = "info", size: int = 0) -> 
         ("", "", False),
     ],
 )
-@pytest.mark.parametrize("size", [0, 1, 2])
+@each("size", [0, 1, 2])
 def test_a_fence_ends_at_its_mark(text: str, inside: str, over: bool, size: int) -> None:
     """A mark alone on its line ends a fence; so does a backtick on the opening line, which then was inline code."""
     assert read(text, size=size) == (len(inside), over)

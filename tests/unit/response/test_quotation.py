@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from support.growth import LINEAR, growth
 from support.turns import CALL, chat, run_events
 from toolsimlib.events import CallStarted, Closed, Finished, ReasoningDelta
@@ -65,14 +65,14 @@ def pieces_of(text: str, size: int = 0, *, fragments: bool = False) -> list[Piec
     return list(joined(piece for piece in pieces if not isinstance(piece, Fragment)))
 
 
-@pytest.mark.parametrize("text", TEXT)
+@each("text", TEXT)
 def test_what_is_shown_is_text(text: str) -> None:
     """However it is cut."""
     for size in (0, 1, 2, 3, 7):
         assert pieces_of(text, size) == [text]
 
 
-@pytest.mark.parametrize(("text", "calls"), CALLS)
+@each(("text", "calls"), CALLS)
 def test_what_is_not_shown_counts(text: str, calls: int) -> None:
     """Marks that are never closed are characters, and a fence is no inline code."""
     for size in (0, 1, 2, 3, 7):

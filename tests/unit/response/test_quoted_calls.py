@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.answers import Seen, read
+from support.each import each
 from support.growth import LINEAR, growth
 from support.wire import backend_answer
 from toolsimlib.outputs import Outputs, normal
@@ -143,7 +144,7 @@ def answered(plan: Plan, text: str, *, size: int = 0, cut: int = 0) -> tuple[See
     return read(plan.client, plan.stream, chunks, rewriter.status), report
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_a_call_from_an_output_is_text(form: str) -> None:
     """Whatever its form, and whatever the model says around it: byte for byte, with a warning.
 
@@ -162,8 +163,8 @@ def test_a_call_from_an_output_is_text(form: str) -> None:
     assert made >= 2
 
 
-@pytest.mark.parametrize("wrapped", WRAPPED)
-@pytest.mark.parametrize("form", FORMS)
+@each("wrapped", WRAPPED)
+@each("form", FORMS)
 def test_how_an_output_wraps_a_call(form: str, wrapped: str) -> None:
     """Escapes, marks, numbers of lines and invisible characters around it and in it do not hide it."""
     text = f"{FORMS[form]}\n"
@@ -171,9 +172,9 @@ def test_how_an_output_wraps_a_call(form: str, wrapped: str) -> None:
     assert seen.items == [["text", text]]
 
 
-@pytest.mark.parametrize("client", ["responses", "chat"])
-@pytest.mark.parametrize("arguments", ["buffered", "incremental"])
-@pytest.mark.parametrize("form", ["tag", "Qwen3-Coder", "bare", "syntax"])
+@each("client", ["responses", "chat"])
+@each("arguments", ["buffered", "incremental"])
+@each("form", ["tag", "Qwen3-Coder", "bare", "syntax"])
 def test_where_the_text_is_cut(form: str, arguments: str, client: ApiName) -> None:
     """Streamed or whole, however it is cut, and even if calls are announced early: the same text."""
     text = f"The page says:\n\n{FORMS[form]}"
@@ -228,7 +229,7 @@ NOT_QUOTED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", NOT_QUOTED)
+@each("case", NOT_QUOTED)
 def test_what_is_not_quoted(case: str) -> None:
     """A call that the model has written itself is a call, even if each of its words comes from an output."""
     text, request = NOT_QUOTED[case]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan, read, rewrite, tool
+from support.each import each
 from support.emitted import BODIES, WHOLE, Emitted, Step, Thought
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
@@ -54,8 +55,8 @@ def taken(reasoning: Sequence[str], *behind: BackendEvent) -> tuple[str, str]:
     return left, text
 
 
-@pytest.mark.parametrize("call", [CALL, QWEN, KIMI, f"{CALL}\n{CALL}\n ", f"<tool_call>{JSON}"])
-@pytest.mark.parametrize("reasoning", ["", "I need the weather.\n", f"Not {CALL} as it is, but "])
+@each("call", [CALL, QWEN, KIMI, f"{CALL}\n{CALL}\n ", f"<tool_call>{JSON}"])
+@each("reasoning", ["", "I need the weather.\n", f"Not {CALL} as it is, but "])
 def test_calls_at_the_end_are_text(reasoning: str, call: str) -> None:
     """Wherever the reasoning is cut, and whatever comes with the end."""
     for cut in range(len(reasoning + call)):
@@ -104,10 +105,10 @@ def test_what_cannot_be_a_call_is_passed_on_at_once() -> None:
     assert calls.holds_back
 
 
-@pytest.mark.parametrize("backend", DIALECTS)
-@pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("call", [CALL, QWEN, KIMI])
+@each("backend", DIALECTS)
+@each("client", DIALECTS)
+@each("stream", [True, False])
+@each("call", [CALL, QWEN, KIMI])
 def test_the_client_gets_the_call(call: str, stream: bool, client: ApiName, backend: ApiName) -> None:
     """And no markup in its reasoning: from answers in pieces, and from whole ones."""
     the_plan = plan(client, backend, stream, [WEATHER])

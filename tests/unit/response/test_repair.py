@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.response.repair import Mended, fit_name, mend
 
 VALUES = st.recursive(
@@ -48,7 +48,7 @@ def test_missing_brackets_at_the_end(value: Any) -> None:
         assert mend(cut, closed=False) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "mended"),
     [
         ("[1,2,]", "[1,2]"),
@@ -85,7 +85,7 @@ def test_wrong_brackets_at_the_end(value: Any, data: st.DataObject) -> None:
         assert mend(wrong, closed=False) is None
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     ["", "x", '"a"', '{"a', "{'a", "[1},2]", '{"a":[1},"b":2}', "[Nope]", "[TrueX]", "[" * 514 + "]" * 514],
 )
@@ -117,7 +117,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("written", "fit"),
     [
         (" write\n", "write"),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import Seen, completion, deltas, plan, read, rewrite, tool
+from support.each import each
 from support.emitted import BODIES, WHOLE, Emitted, Step, Thought
 from support.wire import backend_answer, event_frame
 from toolsimlib.errors import ApiError
@@ -37,10 +38,10 @@ PAIRS = [
     if "messages" not in (client, backend) or (client, backend) in (("messages", "chat"), ("responses", "messages"))
 ]
 
-each_pair = pytest.mark.parametrize(("client", "backend"), PAIRS)
-each_client = pytest.mark.parametrize("client", DIALECTS)
-each_backend = pytest.mark.parametrize("backend", DIALECTS)
-each_stream = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+each_pair = each(("client", "backend"), PAIRS)
+each_client = each("client", DIALECTS)
+each_backend = each("backend", DIALECTS)
+each_stream = each("stream", [True, False], ids=["stream", "whole"])
 
 
 def error_for(client: ApiName, code: str) -> str:
@@ -87,8 +88,8 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(("client", "backend", "stream", "arguments"), CELLS)
+@each("name", CASES)
+@each(("client", "backend", "stream", "arguments"), CELLS)
 def test_case(name: str, client: ApiName, backend: ApiName, stream: bool, arguments: str) -> None:
     """Every case has one answer: whatever the dialects, streamed or whole on either side, however it is cut."""
     case = CASES[name]
@@ -132,7 +133,7 @@ def judged(case: dict[str, Any]) -> str | None:
     return text if [piece.body for piece in pieces if isinstance(piece, Block)] == [case["body"]] else None
 
 
-@pytest.mark.parametrize("case", [case for case in JUDGE["cases"] if judged(case)], ids=lambda case: case["case"])
+@each("case", [case for case in JUDGE["cases"] if judged(case)], ids=lambda case: case["case"])
 @each_stream
 def test_the_judges_table_end_to_end(case: dict[str, Any], stream: bool) -> None:
     """Each cell of the judge's table, in an answer: the client gets its calls, text or error."""
@@ -189,7 +190,7 @@ def test_failures_of_whole_answers_are_http_errors(client: ApiName, backend: Api
 
 
 @each_pair
-@pytest.mark.parametrize("text", ["Half an ans", f"Look {CALL[:40]}", ""], ids=["text", "in a block", "nothing"])
+@each("text", ["Half an ans", f"Look {CALL[:40]}", ""], ids=["text", "in a block", "nothing"])
 def test_a_stream_without_its_terminator_fails(client: ApiName, backend: ApiName, text: str) -> None:
     """A backend that stops anywhere before its terminator fails, and what was held back is emitted."""
     kind, body = backend_answer(backend, True, [text] if text else [])
@@ -202,7 +203,7 @@ def test_a_stream_without_its_terminator_fails(client: ApiName, backend: ApiName
 
 
 @each_backend
-@pytest.mark.parametrize("rest", ["", "\n", " half an ans", CALL[:40]], ids=["nothing", "a gap", "text", "in a block"])
+@each("rest", ["", "\n", " half an ans", CALL[:40]], ids=["nothing", "a gap", "text", "in a block"])
 def test_a_chat_stream_that_breaks_off_after_a_call_keeps_it(backend: ApiName, rest: str) -> None:
     """What would have followed would have been cut anyway: the client gets its call, and a normal end."""
     kind, body = backend_answer(backend, True, [CALL, rest] if rest else [CALL])
@@ -244,7 +245,7 @@ def test_chat_without_done_is_whole_if_it_has_finished() -> None:
 
 @each_pair
 @each_stream
-@pytest.mark.parametrize("kind", ["text/plain", "application/json", ""])
+@each("kind", ["text/plain", "application/json", ""])
 def test_a_stream_under_another_name(client: ApiName, backend: ApiName, stream: bool, kind: str) -> None:
     """An event stream with another content type is still read as one."""
     _, body = backend_answer(backend, True, ["Hm.", CALL])
@@ -435,7 +436,7 @@ def test_cuts(client: ApiName, backend: ApiName) -> None:
         assert json.dumps(LONG[:60] + '"}', ensure_ascii=False).encode() in b"".join(chunks)
 
 
-@pytest.mark.parametrize("stream", [True, False])
+@each("stream", [True, False])
 def test_two_choices(stream: bool) -> None:
     """A call in one choice and text in the other, their chunks interleaved, read by the real client."""
     texts = [CALL, "Just <tool_call> words."]
@@ -462,7 +463,7 @@ def test_two_choices(stream: bool) -> None:
     assert (two.finish_reason, two.message.content, two.message.tool_calls) == ("stop", texts[1], None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("client", "legacy", "ids"),
     [("chat", False, ["call_007", "call_008"]), ("responses", False, ["fc_007", "fc_008"]), ("chat", True, [])],
 )
@@ -484,7 +485,7 @@ BARE = '{"name":"get_weather","arguments":{"city":"Paris"}}'
 PARIS = ["call", "get_weather", '{"city":"Paris"}']
 
 
-@pytest.mark.parametrize(
+@each(
     ("steps", "items"),
     [
         (["Let me look.", "Done now."], [["text", "Let me look.\n\nDone now."]]),
@@ -515,7 +516,7 @@ def test_messages_of_a_backend_do_not_run_together(
             assert seen.items == items, kind
 
 
-@pytest.mark.parametrize("between", [Thought("hm"), Emitted("get_weather", PARIS[2]), CALL])
+@each("between", [Thought("hm"), Emitted("get_weather", PARIS[2]), CALL])
 @each_stream
 def test_messages_with_something_between_them(between: Step, stream: bool) -> None:
     """A list of items keeps their texts apart by itself; a chat message, which has one text, does not."""
@@ -538,8 +539,8 @@ def test_a_call_in_a_message_behind_something_else(client: ApiName) -> None:
     assert seen.items == [["text", "Hi"], PARIS]
 
 
-@pytest.mark.parametrize("with_items", [True, False])
-@pytest.mark.parametrize("size", [1, 300, 10**6])
+@each("with_items", [True, False])
+@each("size", [1, 300, 10**6])
 def test_messages_whose_frames_are_recognised_by_their_bytes(with_items: bool, size: int) -> None:
     """They are kept apart, and so are those that only the indexes of their deltas tell apart."""
     frames = []
@@ -572,7 +573,7 @@ def test_obsidian_calls_behind_two_messages() -> None:
         assert words[1].startswith("Hi<use_tool>")
 
 
-@pytest.mark.parametrize("size", [0, 1, 13])
+@each("size", [0, 1, 13])
 def test_an_event_of_an_unknown_type_is_passed_on(size: int) -> None:
     """With our number, in its place within the text, which it does not divide; a chat client has no place for it."""
     deltas = [{"type": "response.output_text.delta", "output_index": 0, "delta": text} for text in ("One", " two")]
@@ -593,7 +594,7 @@ def test_an_event_of_an_unknown_type_is_passed_on(size: int) -> None:
         assert rewriter._report.warnings == ["UNKNOWN_EVENT:response.news.delta"]
 
 
-@pytest.mark.parametrize("size", [1, 300, 10**6])
+@each("size", [1, 300, 10**6])
 @each_client
 def test_a_finish_reason_in_every_chunk(client: ApiName, size: int) -> None:
     """The answer ends with the last one, not with the first."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan
+from support.each import each
 from support.growth import LINEAR, growth
 from toolsimlib.events import CallDelta, CallStarted, ClientEvent, Closed, Ended, Finished, FinishReason, TextDelta
 from toolsimlib.plan import ApiName, Tool
@@ -79,8 +80,8 @@ def test_another_item_is_no_loop(rest: str) -> None:
     assert same_however_cut(text) == (text, [], "length")
 
 
-@pytest.mark.parametrize("kind", LISTS)
-@pytest.mark.parametrize("times", [1, 2, CUT, ENDLESS - 1])
+@each("kind", LISTS)
+@each("times", [1, 2, CUT, ENDLESS - 1])
 def test_a_list_that_ends_by_itself_stands(kind: str, times: int) -> None:
     """Two throws of a die are two calls, and so are thirty: a list that was ended is as long as was meant."""
     head, tail = LISTS[kind]

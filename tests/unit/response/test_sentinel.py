@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece
 from toolsimlib.response.sentinel import Sentinel
 
@@ -118,8 +119,8 @@ CASES: dict[str, tuple[str, list[Piece]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 7], ids=lambda n: f"by-{n or 'whole'}")
+@each("name", CASES)
+@each("size", [0, 1, 2, 3, 7], ids=lambda n: f"by-{n or 'whole'}")
 def test_rule(name: str, size: int) -> None:
     """Each rule gives the same pieces for the whole text and for any size of chunk."""
     text, pieces = CASES[name]
@@ -127,7 +128,7 @@ def test_rule(name: str, size: int) -> None:
     assert parse(chunks) == pieces
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_rule_at_every_cut(name: str) -> None:
     """A single cut, at any place, changes nothing."""
     text, pieces = CASES[name]
@@ -135,8 +136,8 @@ def test_rule_at_every_cut(name: str) -> None:
         assert parse([text[:cut], text[cut:]]) == pieces, cut
 
 
-@pytest.mark.parametrize("size", [1, 5, 10_000])
-@pytest.mark.parametrize(
+@each("size", [1, 5, 10_000])
+@each(
     ("body", "kept"),
     [
         ('{"a":"' + "x" * 200 + '"}', 50),

@@ -4,6 +4,7 @@ import re
 from itertools import count
 
 import pytest
+from support.each import each
 from support.turns import CALL, chat, responses
 from toolsimlib.events import ReasoningDelta, TextDelta
 from toolsimlib.plan import Plan
@@ -42,8 +43,8 @@ def act(the_choice: Choice, name: str) -> None:
             the_choice.finish("stop")
 
 
-@pytest.mark.parametrize("state", ["waiting", "speaking", "calling", "over"])
-@pytest.mark.parametrize("event", EVENTS)
+@each("state", ["waiting", "speaking", "calling", "over"])
+@each("event", EVENTS)
 def test_the_diagram_is_the_code(state: str, event: str) -> None:
     """Each cell of the table in the module's docstring is what the choice does, under some policy and history."""
     head, rows = cells(DIAGRAM[0]), {cells(line)[0]: cells(line) for line in DIAGRAM[2:]}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from support.each import each
 from toolsimlib.response.opening import Statement
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "rest", "is_open"),
     [
         ("f(1)", "f(1)", False),

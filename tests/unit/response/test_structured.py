@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from support.answers import plan, tool
+from support.each import each
 from support.turns import run_events
 from toolsimlib.events import (
     BackendEvent,
@@ -41,8 +41,8 @@ def play(item: dict[str, Any], announced: bool, tools: list[Tool], **policy: Any
     return emitted, report
 
 
-@pytest.mark.parametrize("announced", [True, False])
-@pytest.mark.parametrize(
+@each("announced", [True, False])
+@each(
     ("item", "tools", "policy"),
     [
         (SHELL, [ADD], {}),
@@ -62,8 +62,8 @@ def test_what_is_not_on_offer_is_text(
     assert report.dropped_calls[0].startswith("STRUCTURED_CALL:")
 
 
-@pytest.mark.parametrize("announced", [True, False])
-@pytest.mark.parametrize(
+@each("announced", [True, False])
+@each(
     ("item", "tools", "policy"),
     [
         (SHELL, [ADD, DECLARED], {}),

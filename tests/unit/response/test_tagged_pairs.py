@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import pytest
+from support.each import each
 from support.growth import LINEAR, growth
 from toolsimlib.response.tagged_pairs import NAME, pairs_reader
 
 read = pairs_reader(rf"<f=({NAME})>", "<p=", ">", "</p>", "</f>")
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "calls"),
     [
         ("<f=a></f>", [("a", [])]),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from support.each import each
 from toolsimlib.response.call_forms import CALL_FORMS, FOREIGN
 from toolsimlib.response.tags import MORE, OpenValue, behind_fence, ends, foreign_end, held_from, open_tag, tags
 
@@ -44,7 +45,7 @@ def test_ends() -> None:
     assert ends("[T]", "", "").findall("[T]") == ["[T]"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "ended", "passed"),
     [
         ("<k>v</k>", True, True),
@@ -93,7 +94,7 @@ def test_behind_fence(text: str, final: bool, end: int | None) -> None:
     assert behind_fence(text, 0, final=final) == end
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "end", "at_last"),
     [
         ("</function> b", 11, 11),

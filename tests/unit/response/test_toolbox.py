@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.answers import plan
+from support.each import each
 from toolsimlib.plan import Tool, ToolChoice
 from toolsimlib.response.toolbox import Lookup, Toolbox
 
@@ -45,8 +46,8 @@ def test_calls_of_a_backend(name: str, namespace: str | None, tool: Tool | None,
     assert strictly == (UNKNOWN if inexact else Lookup(tool))
 
 
-@pytest.mark.parametrize("repair", ["safe", "off"])
-@pytest.mark.parametrize(
+@each("repair", ["safe", "off"])
+@each(
     ("name", "namespace"),
     [
         ("rm", None),
@@ -79,7 +80,7 @@ def test_a_masked_name_hides_no_tool_on_offer() -> None:
     assert box(("read",)).called("read", None) == MASKED
 
 
-@pytest.mark.parametrize(
+@each(
     ("limits", "passes"),
     [
         ({}, True),

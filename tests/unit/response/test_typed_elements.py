@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.plan import Tool
 from toolsimlib.response.checker import SchemaChecker
 from toolsimlib.response.typed_elements import ElementTypes
@@ -36,7 +37,7 @@ def typed(*elements: tuple[str, str], repair: bool = True) -> Json | None:
     return ElementTypes(checker, repair=repair).object(elements, checker.schema(TYPED))
 
 
-@pytest.mark.parametrize(
+@each(
     ("elements", "expected"),
     [
         ([("text", "7")], {"text": "7"}),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.answers import plan
+from support.each import each
 from support.growth import LINEAR, growth
 from toolsimlib.events import CallDelta, CallStarted, ClientEvent, Closed, TextDelta
 from toolsimlib.plan import Plan, Tool
@@ -126,7 +127,7 @@ def case_plan(case: dict[str, Any]) -> Plan:
     )
 
 
-@pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["case"])
+@each("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_case(case: dict[str, Any]) -> None:
     """Each case has its items and repairs, whole, character by character, and cut once anywhere."""
     text = case["text"]
@@ -145,7 +146,7 @@ def test_case(case: dict[str, Any]) -> None:
 TALK_PLAN = plan("responses", "responses", True, tools_of(TALK))
 
 
-@pytest.mark.parametrize("number", range(len(TALK["answers"])))
+@each("number", range(len(TALK["answers"])))
 def test_talk_is_no_call(number: int) -> None:
     """An answer that talks about JSON, tools or calls reaches the client unchanged, and nothing is counted."""
     text = TALK["answers"][number]
@@ -167,7 +168,7 @@ def test_the_price(text: str) -> None:
     assert [item[0] for item in answer(TALK_PLAN, [text])[0]].count("call") == 1
 
 
-@pytest.mark.parametrize("text", [*TALK["answers"], *(case["text"] for case in TABLE["cases"])])
+@each("text", [*TALK["answers"], *(case["text"] for case in TABLE["cases"])])
 def test_nothing_is_held_back_within_a_line(text: str) -> None:
     """Within a line of text, only what the sentinel holds back is held back (rule 4)."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
@@ -180,7 +181,7 @@ def test_nothing_is_held_back_within_a_line(text: str) -> None:
             assert fed - given == fed - plain
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "most"),
     [
         ('{"city": "Paris", "temperature": 18}', 3),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.response.written import (
     Json,
     decode,
@@ -43,7 +44,7 @@ def test_members_keep_their_source(value: dict[str, Any], indent: int | None, af
         assert json.loads(member.source) == member.value
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"a"', '{"a":', '{"a":1', '{"a":1,}', "{a:1}", '{"a" 1}', "[]", '{"a":1]'])
+@each("text", ["", "{", '{"a"', '{"a":', '{"a":1', '{"a":1,}', "{a:1}", '{"a" 1}', "[]", '{"a":1]'])
 def test_no_object(text: str) -> None:
     """Anything but a complete object is None, never part of one."""
     assert read_object(text, 0) is None

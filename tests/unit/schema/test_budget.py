@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.each import each
 from support.pauses import pause
 from toolsimlib.schema import compile_schema
 from toolsimlib.schema.validator import CHECK_SECONDS, STEP_SECONDS, running
@@ -57,7 +58,7 @@ MANY = [0] * 100_000
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "value"),
     [
         ({"items": {}}, MANY),

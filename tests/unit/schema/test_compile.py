@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.schema import MAX_SCHEMA_BYTES, SchemaError, are_plain, compile_schema
 from toolsimlib.schema.errors import MAX_MESSAGE
 from toolsimlib.wire.json_codec import encode
@@ -69,7 +70,7 @@ def test_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
     assert are_plain(texts([schema]), MAX_SCHEMA_BYTES) == ("pattern" not in str(schema))
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "good", "bad"),
     [
         ({"type": "integer"}, 1.0, 1.5),
@@ -105,7 +106,7 @@ def test_dialects_and_references(schema: dict[str, Any], good: Any, bad: Any) ->
     assert validator.check(bad) is not None
 
 
-@pytest.mark.parametrize(
+@each(
     "schema",
     [
         {"type": "nonsense"},

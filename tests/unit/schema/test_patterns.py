@@ -7,12 +7,13 @@ import pytest
 import regex
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from support.pauses import pause
 from toolsimlib.schema import SchemaError, compile_schema, patterns
 from toolsimlib.schema.patterns import MAX_ATOMS, atoms, check_pattern
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "size"),
     [
         ("", 0),

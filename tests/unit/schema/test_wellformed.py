@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema.validators import validator_for
+from support.each import each
 from toolsimlib.schema import SchemaError, compile_schema
 from toolsimlib.schema.wellformed import _SHAPES, are_plainly_wellformed
 
@@ -45,8 +46,8 @@ def test_what_it_passes_jsonschema_passes(dialect: str, schema: dict[str, Any]) 
         assert passes(schema, dialect)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("keyword", KEYWORDS)
+@each("dialect", DIALECTS)
+@each("keyword", KEYWORDS)
 def test_each_keyword(dialect: str, keyword: str) -> None:
     """By itself, each keyword accepts the same values as a meta-schema that knows it, except for the oddest names."""
     doubts = {"$id": ("a#b",), "$anchor": ("_x",), "$dynamicAnchor": ("_x",)}

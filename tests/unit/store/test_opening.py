@@ -6,12 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+from support.each import each
 from toolsimlib.store.opening import Address, open_store, read_address
 from toolsimlib.store.record import Bounds
 from toolsimlib.store.sqlite import SqliteStore
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "address"),
     [
         ("", None),
@@ -32,9 +33,7 @@ def test_addresses(text: str, address: Address | None) -> None:
     assert read_address(text) == address
 
 
-@pytest.mark.parametrize(
-    "text", ["yes", "memory:", "sqlite", "sqlite:", "sqlite://", ":", ":x", "postgres://x", "redis:", "redis://"]
-)
+@each("text", ["yes", "memory:", "sqlite", "sqlite:", "sqlite://", ":", ":x", "postgres://x", "redis:", "redis://"])
 def test_what_is_none(text: str) -> None:
     """Anything else is refused, with what was expected."""
     with pytest.raises(ValueError, match="expected memory, sqlite:PATH"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from support.each import each
 from toolsimbackends.scripted.script import DIRECTIONS
 from toolsimcli.demo import TURNS, Turn
 from toolsimlib.wire.dialect import CHAT, RESPONSES
@@ -17,7 +17,7 @@ def test_one_turn_of_each_kind() -> None:
     assert any(turn.items for turn in TURNS)
 
 
-@pytest.mark.parametrize("turn", TURNS, ids=lambda turn: turn.text)
+@each("turn", TURNS, ids=lambda turn: turn.text)
 def test_each_is_a_request_that_can_be_read(turn: Turn) -> None:
     """By the reader of its API."""
     request = turn.api.read(turn.body())

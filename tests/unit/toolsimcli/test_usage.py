@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 import pytest
 from mitmproxy.options import Options
+from support.each import each
 from toolsimcli import usage
 from toolsimlib.command_line import UsageError
 
 SUCH = "expected a URL such as http://127.0.0.1:11434/v1"
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "text", "message"),
     [
         (usage.backend_url, "localhost:11434", f"got 'localhost:11434', {SUCH}; did you mean http://localhost:11434?"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support import bfcl_truth
+from support.each import each
 from toolsimeval import bfcl, bfcl_package
 from toolsimeval.bfcl_package import Decoded
 from toolsimeval.case import Case, Verdict, sample
@@ -74,22 +75,22 @@ def never(entry: dict[str, Any], answers: Sequence[Any]) -> list[Decoded]:
     return []
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("category", CALLING)
+@each("way", WAYS)
+@each("category", CALLING)
 def test_right_answers_are_right(category: str, way: str) -> None:
     """A model that answers with the list of right answers scores at least 98 % of a whole category."""
     assert score(category, way, bfcl_truth.right_calls, None) >= 98
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("category", bfcl.SINGLE_TURN)
+@each("way", WAYS)
+@each("category", bfcl.SINGLE_TURN)
 def test_wrong_calls_are_wrong(category: str, way: str) -> None:
     """A model that always calls, with an argument that does not exist, scores nothing anywhere."""
     assert score(category, way, wrongly, 20) == 0
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("category", bfcl.SINGLE_TURN)
+@each("way", WAYS)
+@each("category", bfcl.SINGLE_TURN)
 def test_silence_is_right_where_no_call_is(category: str, way: str) -> None:
     """A model that never calls scores all of irrelevance and nothing else."""
     assert score(category, way, never, 20) == (100 if category in bfcl.IRRELEVANCE else 0)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from support.each import each
 from toolsimeval.call_as_text import holds_call
 
 TOOLS = ("get_weather", "add")
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         '<tool_call>{"name": "get_weather", "arguments": "{}"}</tool_call>',

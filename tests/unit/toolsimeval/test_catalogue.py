@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from support.each import each
 from toolsimeval.catalogue import CATALOGUE, Model, is_selected, missing, select
 
 
@@ -15,7 +15,7 @@ def test_ids_are_unique() -> None:
     assert len({model.id for model in CATALOGUE}) == len(CATALOGUE)
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "expected"),
     [
         ("qwen3:4b", ["qwen3:4b"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from support.each import each
 from toolsimeval.case import Label
 from toolsimeval.diagnosis import diagnose
 from toolsimeval.runtime.loop import Execution, Outcome, Stop
@@ -25,7 +25,7 @@ def test_right_is_right() -> None:
     assert diagnose(outcome(" Done.\n"), None).ok
 
 
-@pytest.mark.parametrize(
+@each(
     ("ended", "goal", "label"),
     [
         (outcome("I cannot.", ran=False), "title", "no_call"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.each import each
 from toolsimeval.flags import FLAGS, parser, words
 
 # The predecessor's variables that are flags here; API_KEY and API_PREFIX are read with the URL.
@@ -21,7 +22,7 @@ def test_every_variable_of_the_predecessor_is_read() -> None:
     assert {flag.env for flag in FLAGS if flag.env} == PREDECESSOR
 
 
-@pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag.env], ids=lambda flag: flag.env)
+@each("flag", [flag for flag in FLAGS if flag.env], ids=lambda flag: flag.env)
 def test_a_variable_changes_the_default(flag: object) -> None:
     """It counts if the flag is not given; the flag wins."""
     from toolsimeval.flags import Flag, boolean

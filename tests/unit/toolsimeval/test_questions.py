@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from support.each import each
 from toolsimeval import questions
 from toolsimeval.case import Case, Verdict
 from toolsimeval.runtime.turn import Answer, Call, Request
@@ -55,7 +56,7 @@ def test_there_are_as_many_as_agreed() -> None:
     assert len(CASES) == len(QUESTIONS)
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question["id"])
+@each("question", QUESTIONS, ids=lambda question: question["id"])
 def test_right_calls_fit_the_tools_on_offer(question: dict[str, Any]) -> None:
     """Every right value is valid by the schema of a tool that the question offers."""
     for call in question["calls"]:
@@ -66,7 +67,7 @@ def test_right_calls_fit_the_tools_on_offer(question: dict[str, Any]) -> None:
             assert all(Draft202012Validator(properties[name]).is_valid(value) for value in values if value is not None)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_right_answers_are_right_and_others_are_not(name: str) -> None:
     """The first right values count, in any order; silence and a surplus call do not."""
     case, right = CASES[name], first_right(RIGHT[name])

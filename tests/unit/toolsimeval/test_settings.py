@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 import pytest
+from support.each import each
 from toolsimeval.flags import parser
 from toolsimeval.settings import RESERVED, Setup, api_key, base_url, default_models, scenario_settings, setup
 from toolsimlib.command_line import UsageError
@@ -28,6 +29,14 @@ def test_live_asks_by_chat_and_through_toolsim() -> None:
         ("b", "default", "toolsim", "chat", False),
     ]
     assert len(asked.cases) == 5
+
+
+def test_the_same_seed_asks_the_same() -> None:
+    """Another seed asks something else."""
+    setups = [live("--suite", "questions", "--sample", "6", "--seed", seed) for seed in ("1", "1", "2")]
+    asked = [[case.id for case in setup.cases] for setup in setups]
+    assert len(asked[0]) == 6
+    assert asked[0] == asked[1] != asked[2]
 
 
 def test_offline_asks_by_both_apis_whole_and_streamed() -> None:
@@ -93,7 +102,7 @@ def test_profiles_apply_where_they_are_meant_to() -> None:
     assert len(profiles("--enforce-applicability", "no")) == 4
 
 
-@pytest.mark.parametrize(
+@each(
     "arguments",
     [
         ("--way", "magic"),

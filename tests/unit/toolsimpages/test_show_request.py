@@ -4,6 +4,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
@@ -122,9 +123,9 @@ def test_what_the_client_sent():
     assert "  → apply_patch   fc_002\n    ┆ *** Begin\n" in page
 
 
-@pytest.mark.parametrize("backend", ["chat", "responses"])
-@pytest.mark.parametrize("role", ["auto", "user", "system", "developer"])
-@pytest.mark.parametrize("body", [CHAT, RESPONSES], ids=["chat", "responses"])
+@each("backend", ["chat", "responses"])
+@each("role", ["auto", "user", "system", "developer"])
+@each("body", [CHAT, RESPONSES], ids=["chat", "responses"])
 def test_the_manifest_is_folded_wherever_it_stands(body, backend, role):
     """Over either API, in any role, the manifest takes one line, and the client's own words stay."""
     sent, report = rewritten(body, backend=backend, manifest_role=role)

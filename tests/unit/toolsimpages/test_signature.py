@@ -1,6 +1,6 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimpages.signature import signature
 
 JSON = st.recursive(
@@ -15,7 +15,7 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "shown"),
     [
         ({"type": "string"}, "p?: string"),

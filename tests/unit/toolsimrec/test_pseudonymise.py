@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mitmproxy.exceptions import CommandError
+from support.each import each
 from support.recording import CALL, context, recording
 from toolsimrec.commands import Commands
 from toolsimrec.pseudonymise import Pseudonyms, pseudonymise
@@ -33,7 +34,7 @@ def test_text() -> None:
     assert "aris" not in text
 
 
-@pytest.mark.parametrize(
+@each(
     "kept",
     [
         "<tool_call>",

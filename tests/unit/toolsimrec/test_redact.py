@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from support.growth import LINEAR, growth
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
@@ -42,7 +43,7 @@ def test_every_pattern_has_an_example() -> None:
     assert {name for name, _ in PATTERNS} == set(SHAPES)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@each("name", SHAPES)
 def test_shape(name: str) -> None:
     """A secret is recognised by its shape, in any text; length and surrounding words stay."""
     text, secret = SHAPES[name]
@@ -53,8 +54,8 @@ def test_shape(name: str) -> None:
     assert clean.endswith(" after")
 
 
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("depth", [1, 2, 3])
+@each("name", SHAPES)
+@each("depth", [1, 2, 3])
 def test_shape_in_json(name: str, depth: int) -> None:
     """Alone on a line, in JSON, and in JSON nested in JSON, it is hidden exactly as it would be outside."""
     text, secret = SHAPES[name]
@@ -66,7 +67,7 @@ def test_shape_in_json(name: str, depth: int) -> None:
     assert clean == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         '{"password": "hunter2"}',
@@ -114,7 +115,7 @@ def test_named_value_in_a_text(text: str) -> None:
     assert len(clean) == len(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ('{"page_token":null,"token": true}', '{"page_token":null,"token": true}'),
@@ -324,7 +325,7 @@ def test_cleaning_is_idempotent_and_keeps_lengths(text: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@each(
     "unit",
     [
         "a",
@@ -399,8 +400,8 @@ def test_event_that_is_too_deep() -> None:
     assert joined(clean[10:]) == ["x"]
 
 
-@pytest.mark.parametrize("depth", [50, 90, 150, 500, 1_000, 1_500, 3_000, 50_000])
-@pytest.mark.parametrize("opening", ["[", '{"a":'])
+@each("depth", [50, 90, 150, 500, 1_000, 1_500, 3_000, 50_000])
+@each("opening", ["[", '{"a":'])
 def test_secret_beside_an_event_that_is_deep(opening: str, depth: int) -> None:
     """However deep one event is, a secret that is split over others is hidden; the deep one goes if need be."""
     closing = "]" if opening == "[" else "}"
@@ -457,8 +458,8 @@ def test_what_a_request_holds_for_an_mcp_server() -> None:
     assert redactor.value(bare)["tools"][0] is bare["tools"][0]
 
 
-@pytest.mark.parametrize("manifest", ["calls", "schemas", "hermes", "typescript"])
-@pytest.mark.parametrize("default", ["1234", "(.)", "correct-horse-battery"])
+@each("manifest", ["calls", "schemas", "hermes", "typescript"])
+@each("default", ["1234", "(.)", "correct-horse-battery"])
 def test_no_form_of_the_manifest_repeats_a_secret_default(manifest: str, default: str) -> None:
     """However short; the same word elsewhere stays, and the hidden request leads to the hidden manifest."""
     redactor = Redactor()

@@ -1,4 +1,5 @@
 import pytest
+from support.each import each
 from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.wire.content import chat_content, read_parts, responses_content, translate_item, translate_parts
@@ -9,8 +10,8 @@ AUDIO = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
 STORED_IMAGE = {"type": "input_image", "file_id": "file_1", "detail": "auto"}
 
 
-@pytest.mark.parametrize("dialect", ["responses", "chat"])
-@pytest.mark.parametrize(
+@each("dialect", ["responses", "chat"])
+@each(
     ("content", "parts"),
     [
         (None, ()),
@@ -36,7 +37,7 @@ def test_other_parts_keep_their_shape(part):
     assert read_parts([part], "responses", "content") == (Raw("responses", part),)
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "param"),
     [
         (3, "c"),
@@ -59,7 +60,7 @@ def test_malformed_content(content, param):
     assert caught.value.error.param == param
 
 
-@pytest.mark.parametrize(
+@each(
     ("part", "to", "translated"),
     [
         (Text("x"), "chat", Text("x")),

@@ -1,10 +1,11 @@
 import pytest
+from support.each import each
 from toolsimlib.wire.ids import chat_call_id, highest_number, responses_call_id
 
 
-@pytest.mark.parametrize("call_id", [chat_call_id, responses_call_id])
-@pytest.mark.parametrize("kind", ["function", "custom"])
-@pytest.mark.parametrize("number", [1, 999, 1000])
+@each("call_id", [chat_call_id, responses_call_id])
+@each("kind", ["function", "custom"])
+@each("number", [1, 999, 1000])
 def test_our_own_ids_are_recognised(call_id, kind, number):
     """Every id that we make is recognised when it comes back in a history."""
     assert highest_number([call_id(kind, number), "x"]) == number

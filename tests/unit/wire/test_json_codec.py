@@ -6,6 +6,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.wire.json_codec import (
     Joiner,
     as_read,
@@ -114,7 +115,7 @@ def test_joiner(text: str, data: st.DataObject) -> None:
     assert joiner.open_keys() == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "value"),
     [
         ('{"a": 1, "b": "\\ud83d\\ude00"}', {"a": 1, "b": GRIN}),

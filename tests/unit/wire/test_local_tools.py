@@ -9,6 +9,7 @@ import jsonschema
 import pydantic
 import pytest
 from openai.types.responses import ResponseInputItemParam, ResponseOutputItem
+from support.each import each
 from toolsimlib.wire.local_tools import CALLS, LOCAL_TOOLS, OUTPUTS, is_local, local_item, local_tool
 
 # By kind: arguments as a model writes them.
@@ -27,7 +28,7 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
 CASES = [(kind, arguments) for kind, each in ARGUMENTS.items() for arguments in each]
 
 
-@pytest.mark.parametrize(("kind", "arguments"), CASES)
+@each(("kind", "arguments"), CASES)
 def test_a_call_is_an_item_of_its_own_type(kind: Any, arguments: dict[str, Any]) -> None:
     """The SDK reads it; read from a history it has the same arguments, except those that an item cannot hold."""
     jsonschema.Draft202012Validator(LOCAL_TOOLS[kind].parameters).validate(arguments)
@@ -51,7 +52,7 @@ def test_schemas_are_sound(kind: str) -> None:
         assert not validator.is_valid(wrong)
 
 
-@pytest.mark.parametrize(
+@each(
     ("declared", "local"),
     [
         ({"type": "shell"}, True),
@@ -121,10 +122,8 @@ def test_outputs(item: dict[str, Any], expected: str) -> None:
     assert OUTPUTS[item["type"]].answer(item) == expected
 
 
-@pytest.mark.parametrize(
-    "item", [{}, {"action": "odd"}, {"operation": []}, {"arguments": "{"}, {"arguments": '{"a": 1}'}]
-)
-@pytest.mark.parametrize("kind", LOCAL_TOOLS)
+@each("item", [{}, {"action": "odd"}, {"operation": []}, {"arguments": "{"}, {"arguments": '{"a": 1}'}])
+@each("kind", LOCAL_TOOLS)
 def test_an_odd_item_of_a_history_is_read(kind: str, item: dict[str, Any]) -> None:
     """Clients may have stored anything in a history."""
     json.dumps(dict(LOCAL_TOOLS[kind].arguments(item)))

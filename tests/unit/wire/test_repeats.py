@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.responses import ResponseTextDeltaEvent
+from support.each import each
 from support.wire import ANSWERS, ApiName, ChatAnswer, backend_answer, chat_frame
 from toolsimlib.events import BackendEvent, ReasoningDelta, StructuredDelta, TextDelta
 from toolsimlib.wire.api import Reader
@@ -223,8 +224,8 @@ def test_any_frames_any_cuts(runs: list[tuple[bytes, int, list[bytes]]], cuts: l
         assert quickly(api, chunks)[0] == slowly(api, chunks)
 
 
-@pytest.mark.parametrize("envelope", ENVELOPES)
-@pytest.mark.parametrize("inside", INSIDES)
+@each("envelope", ENVELOPES)
+@each("inside", INSIDES)
 def test_a_repeat_is_the_document_that_reading_gives(envelope: bytes, inside: bytes) -> None:
     """The result of a learned frame for its neighbours is that of `json.loads`, or none."""
     template = learned(envelope.replace(b"%s", b"Hel"))

@@ -7,6 +7,7 @@ import httpx_sse
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.sse import ServerSentEvent, SSEDecoder, comment, encode
 
@@ -45,14 +46,14 @@ def decode(chunks: list[bytes]) -> list[tuple[str, str]]:
     return [(event.event, event.data) for event in events]
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_case_whole(name: str) -> None:
     """A stream fed at once gives the events of the specification."""
     stream, events = CASES[name]
     assert decode([stream]) == events
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_case_byte_by_byte(name: str) -> None:
     """So does a stream fed byte by byte, even within characters and line ends."""
     stream, events = CASES[name]

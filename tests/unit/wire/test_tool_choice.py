@@ -1,4 +1,5 @@
 import pytest
+from support.each import each
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool, ToolChoice
 from toolsimlib.wire.tool_choice import hosted_choice, read_choice
@@ -15,7 +16,7 @@ def param_of(function, *arguments, **options):
     return caught.value.error.param
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "choice"),
     [
         (None, ToolChoice()),
@@ -88,7 +89,7 @@ def test_legacy_function_call(value, choice):
     assert read_choice(value, TOOLS, hosted=False, param="function_call") == (choice, [])
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "param"),
     [
         ("any", "tool_choice"),

@@ -1,6 +1,7 @@
 import copy
 
 import pytest
+from support.each import each
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool
@@ -31,7 +32,7 @@ def param_of(function, *arguments, **options):
     return caught.value.error.param
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "tools"),
     [
         ({}, ()),
@@ -105,7 +106,7 @@ def test_hosted_tools_stay_as_sent():
     assert read_tools({"tools": [SEARCH, FLAT, mcp, NAMESPACE]})[1] == (SEARCH, mcp, SEARCH)
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "param"),
     [
         ({"tools": {}}, "tools"),
@@ -163,7 +164,7 @@ def test_message_names_what_was_got_and_expected():
     assert len(caught.value.error.message) < 300
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "declares"),
     [
         ({}, False),

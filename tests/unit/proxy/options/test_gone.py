@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
+from support.each import each
 from toolsimlib.proxy.options.gone import GONE
 from toolsimlib.proxy.options.table import OPTIONS
 from unit.proxy.test_startup import problems
@@ -12,7 +12,7 @@ from unit.proxy.test_startup import problems
 KNOWN = {option.full_name: option for option in OPTIONS}
 
 
-@pytest.mark.parametrize("name", sorted(GONE))
+@each("name", sorted(GONE))
 def test_one_line_says_what_to_write(name: str) -> None:
     """It names an option that exists, if anything does the same; its example can be set."""
     [line] = problems(f"toolsim_{name}=1")

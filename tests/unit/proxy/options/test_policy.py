@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-import pytest
+from support.each import each
 from toolsimlib.plan import Policy
 from unit.proxy.options.test_table import load
 
@@ -15,7 +15,7 @@ CONSTANTS = {
 USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "changed"),
     [
         ("untagged=off", {"untagged": "off"}),

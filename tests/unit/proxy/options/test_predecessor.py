@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.each import each
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.options.predecessor import VARIABLES, from_environment
 from unit.proxy.options.test_table import load
@@ -28,7 +29,7 @@ FLAGS: list[tuple[str, str, str, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("flag", "word", "name", "value"), FLAGS)
+@each(("flag", "word", "name", "value"), FLAGS)
 def test_each_of_them(flag: str, word: str, name: str, value: object) -> None:
     """It is read tolerantly, and decides the one thing that it always has; the rest of the policy stays."""
     settings, warnings = load({flag: word})
@@ -45,7 +46,7 @@ def test_every_variable_is_covered() -> None:
     assert {flag for flag, *_ in FLAGS} == set(VARIABLES)
 
 
-@pytest.mark.parametrize(
+@each(
     ("environment", "defaults"),
     [
         ({"OUTPUT_MODE": "obsidian", "RESPONSES_OUTPUT_MODE": "obsidian"}, {"output_mode": "obsidian-xml-both"}),

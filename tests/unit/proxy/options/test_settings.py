@@ -11,6 +11,7 @@ import pytest
 from mitmproxy.addonmanager import Loader
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.options import Options
+from support.each import each
 from toolsimlib.hosted import pool
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream
@@ -64,7 +65,7 @@ GOOD: list[tuple[str, str, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "where", "value"), GOOD)
+@each(("spec", "where", "value"), GOOD)
 def test_values_are_read(spec: str, where: str, value: object) -> None:
     """A value arrives parsed when it is set the way a user sets it."""
     found: Any = load(f"toolsim_{spec}")
@@ -104,7 +105,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "reason"), BAD)
+@each(("spec", "reason"), BAD)
 def test_bad_values_are_refused(spec: str, reason: str) -> None:
     """The message names the option and what was expected."""
     with pytest.raises(OptionsError, match=reason) as refused:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from mitmproxy.addonmanager import Loader
 from mitmproxy.options import Options
+from support.each import each
 from toolsimlib.proxy.options.settings import Settings, parse
 from toolsimlib.proxy.options.table import OPTIONS, register
 
@@ -25,7 +25,7 @@ def test_there_are_few() -> None:
     assert len(OPTIONS) <= 50
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+@each("option", OPTIONS, ids=lambda option: option.name)
 def test_help_is_one_paragraph(option: Any) -> None:
     """Help is one paragraph of sentences; of three or more choices it names one at least."""
     assert option.help.endswith(".")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.each import each
 from toolsimlib.proxy.reporting.log_line import log_line, printable
 from toolsimlib.report import Report
 
 CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "status", "line"),
     [
         (

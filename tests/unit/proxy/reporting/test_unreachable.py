@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ssl
 
-import pytest
+from support.each import each
 from toolsimlib.proxy.reporting.unreachable import reason
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "words"),
     [
         ("The remote server does not speak TLS.", "did you mean http://?"),

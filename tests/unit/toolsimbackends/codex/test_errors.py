@@ -2,11 +2,11 @@
 
 import json
 
-import pytest
+from support.each import each
 from toolsimbackends.codex.errors import turn_error
 
 
-@pytest.mark.parametrize(
+@each(
     ("info", "status", "code"),
     [
         ("unauthorized", 401, "invalid_api_key"),

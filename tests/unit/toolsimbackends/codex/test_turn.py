@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from support.each import each
 from toolsimbackends.codex.jsonrpc import Notification
 from toolsimbackends.codex.turn import CodexTurn
 from toolsimlib.events import (
@@ -126,11 +127,9 @@ def test_a_turn_that_ends_badly(last: Notification, expected: tuple[int, str]) -
     assert (event.error.status, event.error.code) == expected
 
 
-@pytest.mark.parametrize("text", [[], [delta("a")]], ids=["before the first word", "after it"])
-@pytest.mark.parametrize("will_retry", [None, False, True])
-@pytest.mark.parametrize(
-    ("reason", "finish"), [("max_output_tokens", "length"), ("content_filter", "content_filter"), ("other", None)]
-)
+@each("text", [[], [delta("a")]], ids=["before the first word", "after it"])
+@each("will_retry", [None, False, True])
+@each(("reason", "finish"), [("max_output_tokens", "length"), ("content_filter", "content_filter"), ("other", None)])
 def test_a_cut_answer_is_no_failure(
     text: list[Notification], will_retry: bool | None, reason: str, finish: str | None
 ) -> None:

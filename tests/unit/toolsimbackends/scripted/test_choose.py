@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from support.each import each
 from toolsimbackends.scripted.choose import choose, mask_quotes
 from toolsimlib.plan import Tool
 
@@ -19,7 +20,7 @@ TOOLS = (
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "expected"),
     [
         ("What is the weather in Bonn?", ["get_weather"]),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimbackends.scripted.fill import fill, unanswered
 from toolsimlib.plan import Tool
 
@@ -31,7 +32,7 @@ SEARCH = tool("search_notes", {"query": STRING, "limit": INTEGER}, ["query"])
 PAGE = tool("open_page", {"url": STRING})
 
 
-@pytest.mark.parametrize(
+@each(
     ("wanted", "text", "expected"),
     [
         pytest.param(WEATHER, "the weather in Bonn?", [{"city": "Bonn"}], id="a name"),

@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from support.each import each
 from toolsimeval.runtime.openai_client import Api, sender
 from toolsimeval.runtime.turn import Answer, Call, ProviderError, Request, Send, Tool
 
@@ -232,8 +233,8 @@ async def test_a_stream_that_breaks_off_is_no_answer(api: Api, handler: Handler)
     await failure(handler, api, stream=True)
 
 
-@pytest.mark.parametrize("api", ["chat", "responses"])
-@pytest.mark.parametrize("content", ["<html>", "{", "[]", "{}", "null", '{"choices": [{}]}', '{"choices": 5}'])
+@each("api", ["chat", "responses"])
+@each("content", ["<html>", "{", "[]", "{}", "null", '{"choices": [{}]}', '{"choices": 5}'])
 async def test_what_is_no_answer_of_the_api(api: Api, content: str) -> None:
     """A page of HTML or any other JSON is the provider's failure, not ours."""
     for kind in ("text/html", "application/json"):

@@ -1,4 +1,4 @@
-import pytest
+from support.each import each
 from toolsimlib.wire.chat.request import flat_format, nested_format
 
 FLAT = {"type": "json_schema", "name": "x", "schema": {"type": "object"}, "strict": True}
@@ -6,7 +6,7 @@ NESTED = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type":
 PLAIN = {"type": "json_object"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("wanted", "flat"),
     [
         (FLAT, FLAT),
@@ -24,7 +24,7 @@ def test_flat_format(wanted, flat):
     assert flat_format(wanted) == flat
 
 
-@pytest.mark.parametrize(("flat", "nested"), [(FLAT, NESTED), (PLAIN, PLAIN)])
+@each(("flat", "nested"), [(FLAT, NESTED), (PLAIN, PLAIN)])
 def test_nested_format(flat, nested):
     """The flat shape becomes chat's."""
     assert nested_format(flat) == nested

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from support.each import each
 from toolsimlib.events import (
     BackendEvent,
     Closed,
@@ -118,7 +119,7 @@ def test_whole() -> None:
     assert ChatReader().whole(body)[1:] == expected
 
 
-@pytest.mark.parametrize("body", [{"error": {"message": "out", "code": 429}}, {"error": "out"}])
+@each("body", [{"error": {"message": "out", "code": 429}}, {"error": "out"}])
 def test_failures(body: dict[str, Any]) -> None:
     """An error ends the answer, streamed or whole; a numeric code becomes text."""
     for emitted in (stream(chunk(content="a"), body, chunk(content="b"), "[DONE]")[1:], ChatReader().whole(body)):
@@ -170,7 +171,7 @@ def test_calls_that_share_an_index_and_have_no_ids(names: tuple[str, str], place
     assert stream(both, "[DONE]") == [*calls, Closed()]
 
 
-@pytest.mark.parametrize(
+@each(
     ("pieces", "calls"),
     [
         (['{"a"', ":1}", '{"b"', ":2}"], ['{"a":1}', '{"b":2}']),

@@ -1,4 +1,5 @@
 import pytest
+from support.each import each
 from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text, Thought
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import ToolChoice
@@ -17,7 +18,7 @@ def read(*messages, **fields):
     return read_request({"model": "m", "messages": list(messages) or [{"role": "user", "content": "hi"}], **fields})
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "uses"),
     [
         ({}, False),
@@ -37,7 +38,7 @@ def test_uses_tools(body, uses):
     assert uses_tools(body) is uses
 
 
-@pytest.mark.parametrize(
+@each(
     ("message", "items"),
     [
         ({"role": "system", "content": "s"}, [say("system", "s")]),
@@ -90,7 +91,7 @@ def test_legacy_calls_get_ids():
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "param"),
     [
         ({"messages": None}, "messages"),
@@ -197,7 +198,7 @@ def responses(**fields):
     return read_responses({"model": "m", **fields})
 
 
-@pytest.mark.parametrize(
+@each(
     ("sent", "gives"),
     [
         ({}, {}),

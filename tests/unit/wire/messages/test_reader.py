@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
+from support.each import each
 from support.wire import MessagesAnswer
 from toolsimlib.events import (
     BackendEvent,
@@ -189,7 +190,7 @@ def test_a_backend_that_dies() -> None:
         assert Closed() not in decoded([stream[:at]])[1]
 
 
-@pytest.mark.parametrize(
+@each(
     ("frame", "message"),
     [
         ('{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}', "Overloaded"),

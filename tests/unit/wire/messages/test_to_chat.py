@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from support.each import each
 from toolsimlib.conversation import Call, CallOutput, Image, Message, Text, Thought
 from toolsimlib.errors import BadRequest
 from toolsimlib.wire.dialect import CHAT
@@ -186,7 +187,7 @@ def test_marks_of_the_cache_move_nothing() -> None:
     assert shown(cache_control={"type": "ephemeral"}) == shown()
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "message"),
     [
         ({"messages": None}, "Missing required parameter: 'messages'."),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
+from support.each import each
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
     CallDelta,
@@ -83,7 +84,7 @@ def test_a_whole_answer_in_the_sdks_own_type() -> None:
     assert json.dumps(writer.body["content"][1]["input"]["n"]) == "1.0"
 
 
-@pytest.mark.parametrize(
+@each(
     ("events", "reason"),
     [
         ([TextDelta("x"), Ended({0: "stop"})], "end_turn"),
@@ -95,7 +96,7 @@ def test_a_whole_answer_in_the_sdks_own_type() -> None:
         ([Ended({0: "stop"})], "end_turn"),
     ],
 )
-@pytest.mark.parametrize("stream", [True, False])
+@each("stream", [True, False])
 def test_stop_reasons(events: list[ClientEvent], reason: str, stream: bool) -> None:
     """Streamed and whole, an empty answer included."""
     writer, frames = written(*events, stream=stream)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from support.each import each
 from toolsimlib.errors import BadRequest
 from toolsimlib.events import Ended, TextDelta
 from toolsimlib.plan import AnswerForm
@@ -30,7 +31,7 @@ from toolsimlib.wire.responses.stored import items_of
 from toolsimlib.wire.responses.writer import ResponsesWriter
 
 
-@pytest.mark.parametrize(
+@each(
     ("kept", "state", "cancel", "now"),
     [
         ("queued", "queued", False, "queued"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 from support.answers import rewrite
+from support.each import each
 from support.wire import backend_answer
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Policy
@@ -90,8 +91,8 @@ def test_a_whole_answer_holds_the_same() -> None:
     assert (response.status, [item.type for item in response.output]) == ("completed", ["compaction"])
 
 
-@pytest.mark.parametrize("text", ["", " \n", CALL, f"I look. {CALL}", f"Done so far: nothing. {CALL} {CALL}"])
-@pytest.mark.parametrize("stream", [True, False])
+@each("text", ["", " \n", CALL, f"I look. {CALL}", f"Done so far: nothing. {CALL} {CALL}"])
+@each("stream", [True, False])
 def test_no_summary_is_an_error(text: str, stream: bool) -> None:
     """A model that writes nothing, or goes on calling, has not summarised: the client gets no item to install."""
     last = answered(text, stream=stream)[-1]

@@ -1,6 +1,7 @@
 """Each item of a Responses request's input, read as an item of the conversation."""
 
 import pytest
+from support.each import each
 from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Message, Raw, Text, Thought
 from toolsimlib.wire.responses.history import call_ids
 from toolsimlib.wire.responses.request import read_request
@@ -18,7 +19,7 @@ def read(*items):
     return read_request({"model": "m", "input": list(items)})
 
 
-@pytest.mark.parametrize(
+@each(
     ("item", "read_as"),
     [
         ({"role": "user", "content": "hi"}, say("user", "hi")),
@@ -102,7 +103,7 @@ def test_output_by_name():
     assert read(*calls, output).items[-1] == CallOutput("c2", (Text("x"),), "ns__f")
 
 
-@pytest.mark.parametrize(
+@each(
     ("item", "read_as", "note"),
     [
         ({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}, None, "reasoning"),

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from support.each import each
 from toolsimlib.events import (
     BackendEvent,
     Closed,
@@ -213,7 +214,7 @@ def test_usage() -> None:
     assert stream(DONE) == END
 
 
-@pytest.mark.parametrize(
+@each(
     "event",
     [
         {"type": "error", "message": "out", "code": "c", "param": None},

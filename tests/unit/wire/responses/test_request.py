@@ -1,4 +1,5 @@
 import pytest
+from support.each import each
 from toolsimlib.conversation import CallOutput, Message, Raw, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import ToolChoice
@@ -18,7 +19,7 @@ def read(*items, **fields):
     return read_request({"model": "m", "input": list(items) or "hi", **fields})
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "uses"),
     [
         ({}, False),
@@ -43,7 +44,7 @@ def test_uses_tools(body, uses):
     assert uses_tools(body) is uses
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "param"),
     [
         ({"input": 3}, "input"),
@@ -121,7 +122,7 @@ def chat(**fields):
     return read_chat({"model": "m", "messages": [], **fields})
 
 
-@pytest.mark.parametrize(
+@each(
     ("sent", "gives"),
     [
         ({}, {}),

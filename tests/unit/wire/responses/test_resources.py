@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.errors import BadRequest
 from toolsimlib.wire.responses.resources import Call, Resource, page, resource_of, respond, wrong_method
 
@@ -15,7 +16,7 @@ ANSWER = json.dumps({"response": {"id": "r"}, "input": [{"id": "i1"}, {"id": "i2
 TALK = json.dumps({"conversation": {"id": "c", "metadata": {}}, "items": [{"id": "i1"}, {"id": "i2"}]}).encode()
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "resource"),
     [
         ("/v1/responses", None),
@@ -72,7 +73,7 @@ def test_pages_end_although_an_item_is_there_twice(order: str) -> None:
     assert {"id": "i1"} not in left
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "value", "words"),
     [
         (Call(Resource("response", "r"), "GET"), None, "Response with id 'r' not found."),

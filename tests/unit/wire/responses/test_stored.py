@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.each import each
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import Ended, Opened, TextDelta
 from toolsimlib.plan import AnswerForm
@@ -98,8 +99,8 @@ def test_an_id_that_is_empty(name: str) -> None:
         assert raised.value.error.param == name
 
 
-@pytest.mark.parametrize("wrong", [b"", b"5", b"{}", b'{"response":5,"input":"x"}', b'{"items":{"id":"x"}}', b"\xff{"])
-@pytest.mark.parametrize("place", [0, 1])
+@each("wrong", [b"", b"5", b"{}", b'{"response":5,"input":"x"}', b'{"items":{"id":"x"}}', b"\xff{"])
+@each("place", [0, 1])
 def test_a_damaged_record_is_not_found(wrong: bytes, place: int) -> None:
     """Wherever it is in what a request continues: without its context it would be another question."""
     good = b'{"response":{"output":[]},"input":[]}'

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from openai.types.responses import ResponseSteerFailedEvent
 from openai.types.responses.responses_server_event import ResponsesServerEvent, ResponseWsError
 from pydantic import TypeAdapter
+from support.each import each
 from support.open_responses import types
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import Ended, Failed, Opened, TextDelta
@@ -140,7 +141,7 @@ def test_a_whole_response_is_a_terminal_event() -> None:
     assert (message["type"], message["response"]["id"], answer.has_failed) == ("response.completed", "r", False)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "param", "lane"),
     [
         ("[]", None, ""),

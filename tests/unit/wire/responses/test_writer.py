@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 from support.answers import read
+from support.each import each
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
     CallDelta,
@@ -318,8 +319,8 @@ CALL = call(1)
 TEXT = [TextDelta("a")]
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize(
+@each("stream", [True, False])
+@each(
     ("events", "phases"),
     [
         ([*TEXT, Ended({0: "stop"})], ["final_answer"]),
