@@ -13,17 +13,19 @@ from typing import Any
 import pytest
 from attack import results
 from attack.cases import KEY, Ports
+from attack.neighbour import Neighbour
 from support.mitmdump import Mitmdump
 from support.raw_backend import RawBackend
 
 
 class World:
-    """A proxy and its backend."""
+    """A proxy, its backend, and a neighbour of who attacks it."""
 
     def __init__(self, proxy: Mitmdump, backend: RawBackend, hole: int) -> None:
         found = re.search(r"backend answers .*?127\.0\.0\.1:(\d+)", proxy.log())
         self.proxy, self.backend = proxy, backend
         self.ports = Ports(proxy.port, backend.port, int(found[1]) if found else 0, hole)
+        self.neighbour = Neighbour(proxy.port, KEY)
 
     def send(self, data: bytes, seconds: float) -> bytes:
         """Send the bytes of one connection; return everything received until it is closed."""
@@ -88,6 +90,7 @@ def worlds(hole: int) -> Iterator[Any]:
                 if "scripted" in name:
                     proxy.wait_for("scripted backend answers")
                 started[name] = World(proxy, backend, hole)
+                stack.callback(started[name].neighbour.close)
             return started[name]
 
         yield world

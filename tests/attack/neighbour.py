@@ -10,46 +10,59 @@ import time
 
 
 class Neighbour:
-    """Requests the metrics again and again over one connection; the waits are in seconds.
+    """Requests the metrics again and again over one connection, while it is entered; the waits are in seconds.
 
-    ``baseline``: the longest wait before the attack; ``worst``: the longest since, set on exit.
+    ``baseline``: the longest wait before the attack; ``worst``: the longest since, set on exit. It may be entered again
+    for each attack; ``close`` ends its process.
     """
 
     def __init__(self, port: int, key: str) -> None:
-        self._command = [sys.executable, __file__, str(port), key]
+        command = [sys.executable, __file__, str(port), key]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.baseline = self.worst = 0.0
 
     def __enter__(self) -> Neighbour:
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._process.stdout is not None
-        self.baseline = float(self._process.stdout.readline())
+        self.baseline = self._told()
         return self
 
     def __exit__(self, *_: object) -> None:
-        output, _ = self._process.communicate(timeout=60)
-        self.worst = float(output)
+        self.worst = self._told()
+
+    def _told(self) -> float:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(file=self._process.stdin, flush=True)
+        return float(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate(timeout=60)
 
 
-BASELINE_SECONDS = 0.5
+BASELINE_SECONDS = 0.1
 PAUSE_SECONDS = 0.005
 
 
 def ask(port: int, key: str) -> None:
-    """Measure until the input ends."""
-    over = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    start, worst, has_baseline = time.monotonic(), 0.0, False
-    while not over.is_set():
-        asked = time.monotonic()
-        connection.request("GET", "/toolsim/metrics", headers={"Authorization": f"Bearer {key}"})
-        assert connection.getresponse().read()
-        worst = max(worst, time.monotonic() - asked)
-        if not has_baseline and time.monotonic() - start > BASELINE_SECONDS:
-            print(worst, flush=True)
-            has_baseline, worst = True, 0.0
-        over.wait(PAUSE_SECONDS)
-    print(worst, flush=True)
+    """Measure from one line of the input to the next."""
+    while sys.stdin.readline():
+        over = threading.Event()
+        ending = threading.Thread(target=lambda over=over: (sys.stdin.readline(), over.set()))
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        start, worst, has_baseline = time.monotonic(), 0.0, False
+        while not over.is_set():
+            asked = time.monotonic()
+            connection.request("GET", "/toolsim/metrics", headers={"Authorization": f"Bearer {key}"})
+            assert connection.getresponse().read()
+            worst = max(worst, time.monotonic() - asked)
+            if not has_baseline and time.monotonic() - start > BASELINE_SECONDS:
+                print(worst, flush=True)
+                has_baseline, worst = True, 0.0
+                ending.start()
+            over.wait(PAUSE_SECONDS)
+        print(worst, flush=True)
+        ending.join()
+        connection.close()
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from attack.cases import ATTACKS, BACKENDS, KEY, Attack, ask, request
-from attack.neighbour import Neighbour
+from attack.cases import ATTACKS, BACKENDS, Attack, ask, request
 from attack.results import ROWS
 from support.line import Line
 from support.mitmdump import Mitmdump
@@ -34,7 +33,7 @@ def test_attack(attack: Attack, worlds: Any) -> None:
     while not delays or (min(delays) >= MAX_DELAY and len(delays) < TRIES):
         world.backend.play(BACKENDS[attack.backend])
         before = world.memory()
-        with Neighbour(world.ports.proxy, KEY) as neighbour:
+        with world.neighbour as neighbour:
             start = time.monotonic()
             reply = world.send(data, attack.seconds)
             seconds = time.monotonic() - start

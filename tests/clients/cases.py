@@ -173,6 +173,8 @@ over_its_own_api = _pairs(("responses", "responses"), ("chat", "chat"))
 over_the_other_api = _pairs(("responses", "chat"), ("chat", "responses"))
 # For the Messages API, which no backend here speaks; Anthropic's SDK for Python is tested over Responses too.
 over_chat = pytest.mark.parametrize("stage", ["chat"], ids=["over_chat"], indirect=True)
+# For a program that only speaks Responses.
+over_responses = pytest.mark.parametrize("stage", ["responses"], ids=["over_responses"], indirect=True)
 
 
 @dataclass(slots=True)

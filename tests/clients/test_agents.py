@@ -128,7 +128,8 @@ def run_program(name: str, stage: Stage, folders: tuple[Path, Path], api: str) -
 
 @pytest.mark.parametrize(
     ("name", "api"),
-    [("opencode", "chat"), ("opencode", "responses"), ("copilot", "chat"), ("copilot", "responses"), ("qwen", "chat")],
+    # opencode over chat: below.
+    [("opencode", "responses"), ("copilot", "chat"), ("copilot", "responses"), ("qwen", "chat")],
 )
 def test_a_loop(name: str, api: str, chat_stage: Stage, folders: tuple[Path, Path]) -> None:
     """One call, then two in one answer, then words: each tool ran, and the model was shown their outputs."""
@@ -157,16 +158,6 @@ def test_a_loop(name: str, api: str, chat_stage: Stage, folders: tuple[Path, Pat
     assert "Paris" in history
     assert "Rome" in history
     assert history.count("[function_call_output name=") == 3
-
-
-def test_control(bare_stage: Stage, folders: tuple[Path, Path]) -> None:
-    """Without the addon the same answer runs nothing: the loop can fail."""
-    needs("opencode")
-    written = call("bash", {"command": "touch ran", "description": "Look."})
-    bare_stage.backend.play((says(written), says("Done.")), chunk_size=3)
-    done = run_program("opencode", bare_stage, folders, "chat")
-    assert "tool_call>" in done.stdout
-    assert not (folders[1] / "ran").exists()
 
 
 class AgentClient:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clients.cases import Stage, call
+from clients.cases import Stage, call, over_chat
 from support.mitmdump import Mitmdump
 from support.programs import AGENTS, agent, codex
 from support.raw_backend import Answer, RawBackend
@@ -108,6 +108,7 @@ def test_files_are_read_and_written(stage: Stage, claude: Claude) -> None:
     assert result["usage"]["output_tokens"] > 0
 
 
+@over_chat
 def test_a_tool_that_fails(stage: Stage, claude: Claude) -> None:
     """The model is shown that it has failed, and why."""
     play(
@@ -119,6 +120,7 @@ def test_a_tool_that_fails(stage: Stage, claude: Claude) -> None:
     assert "does not exist" in shown(stage.backend.exchanges[-1])
 
 
+@over_chat
 def test_a_conversation_goes_on(stage: Stage, claude: Claude) -> None:
     """The next question has the first one's calls in its history, and its prompt begins as the one before."""
     play(
@@ -136,6 +138,7 @@ def test_a_conversation_goes_on(stage: Stage, claude: Claude) -> None:
     assert after[: asked * 9 // 10] == before[: asked * 9 // 10]
 
 
+@over_chat
 def test_an_answer_by_a_schema(stage: Stage, claude: Claude) -> None:
     """Claude Code has a tool for it, and the model calls that."""
     schema = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
@@ -144,6 +147,7 @@ def test_an_answer_by_a_schema(stage: Stage, claude: Claude) -> None:
     assert result["structured_output"] == {"word": "heron"}
 
 
+@over_chat
 def test_a_tool_is_looked_up(stage: Stage, claude: Claude) -> None:
     """Most of its tools are not declared until ToolSearch has loaded them: it answers by a reference."""
     claude.environment["ENABLE_TOOL_SEARCH"] = "true"
@@ -160,6 +164,7 @@ def test_a_tool_is_looked_up(stage: Stage, claude: Claude) -> None:
     assert (declared in first, declared in second) == (False, True)
 
 
+@over_chat
 def test_a_search_of_the_web(stage: Stage, claude: Claude) -> None:
     """It is a request of its own, with a tool that only Anthropic runs: the model is told that there is none here."""
     claude.environment["ENABLE_TOOL_SEARCH"] = "false"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clients.cases import Stage, call, transcript
+from clients.cases import Stage, call, over_responses, transcript
 from support import programs
 from support.mitmdump import Mitmdump
 from support.text_backend import TextBackend, Turn, refuses, says
@@ -149,6 +149,7 @@ def test_function(stage: Stage, codex: Codex) -> None:
     compare_backend(stage, 2, "notes.txt")
 
 
+@over_responses
 def test_two_calls_in_one_answer(stage: Stage, codex: Codex) -> None:
     """Both calls of an answer run, each with its own output."""
     play(stage, says(call("exec_command", LIST), "\n", call("exec_command", READ)), says("It says Paris."))
@@ -159,6 +160,7 @@ def test_two_calls_in_one_answer(stage: Stage, codex: Codex) -> None:
     compare_backend(stage, 2, "notes.txt", "Paris")
 
 
+@over_responses
 def test_custom_tool(stage: Stage, codex: Codex) -> None:
     """Two tool turns in a row: ``apply_patch``, a custom tool, writes a file, and a command reads it."""
     patch = '*** Begin Patch\n*** Add File: new.txt\n+It\'s "new" – 🌞\n*** End Patch\n'
@@ -176,6 +178,7 @@ def test_custom_tool(stage: Stage, codex: Codex) -> None:
     compare_backend(stage, 3, "Success", "– 🌞")
 
 
+@over_responses
 def test_namespace_tool(stage: Stage, codex: Codex) -> None:
     """A tool of an MCP server, which Codex declares as a namespace and only accepts back with its namespace."""
     play(stage, says(call("mcp__weather__get_weather", {"city": "Paris"})), says("Clear."))
@@ -186,6 +189,7 @@ def test_namespace_tool(stage: Stage, codex: Codex) -> None:
     compare_backend(stage, 2, "The sky over Paris is clear.")
 
 
+@over_responses
 def test_additional_tools(stage: Stage, codex: Codex) -> None:
     """Tools that come as an input item: a custom tool and a function, both in namespaces."""
     program = 'const result = await tools.exec_command({cmd: "ls"});\ntext(result.output);'
@@ -202,6 +206,7 @@ def test_additional_tools(stage: Stage, codex: Codex) -> None:
     compare_backend(stage, 3, "notes.txt", "Sleep completed.")
 
 
+@over_responses
 @pytest.mark.parametrize(
     ("turn", "message"),
     [
@@ -240,6 +245,7 @@ def test_one_line(text_backend: TextBackend, codex: Codex, is_refused: bool) -> 
 NO_SUMMARY = says("I go on.\n", call("exec_command", LIST))
 
 
+@over_responses
 @pytest.mark.parametrize("first", [(), (NO_SUMMARY,)], ids=["at_once", "after_a_call_instead"])
 def test_compaction(stage: Stage, codex: Codex, first: tuple[Turn, ...]) -> None:
     """With its context full Codex gets a summary, if need be by asking twice, and goes on from it.

@@ -25,7 +25,7 @@ from agents import (
     apply_diff,
 )
 from agents.editor import ApplyPatchOperation, ApplyPatchResult
-from clients.cases import MODEL, Stage, call
+from clients.cases import MODEL, Stage, call, over_responses
 from support.text_backend import says
 
 every_mode = pytest.mark.parametrize("mode", ["run", "run_streamed"])
@@ -89,6 +89,7 @@ async def test_shell(stage: Stage, mode: str) -> None:
     assert '{"commands":["ls","pwd"]}' in history.replace(", ", ",")
 
 
+@over_responses
 @every_mode
 async def test_local_shell(stage: Stage, mode: str) -> None:
     """The older tool, whose call is one command as a list."""
@@ -121,6 +122,7 @@ async def test_apply_patch(stage: Stage, mode: str, tmp_path: Path) -> None:
     assert "updated a.py" in "\n".join(text for _, text in stage.backend.exchanges[-1].transcript)
 
 
+@over_responses
 async def test_a_call_that_does_not_fit_stays_text(stage: Stage) -> None:
     """No item can hold it, so the program gets the text instead of half a command."""
     wrong = call("shell", {"commands": "ls"})

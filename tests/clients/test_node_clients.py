@@ -50,6 +50,7 @@ def test_tool_loop(stage: Stage, clients: dict[str, NodeClient], script: str, ap
 
 
 @every_case
+@over_chat
 def test_tool_loop_over_a_websocket(stage: Stage, clients: dict[str, NodeClient], case: Case) -> None:
     """openai-node's own connection completes the case, and sends only what is new."""
     stage.prepare(case)

@@ -22,6 +22,7 @@ from clients.cases import (
     call,
     every_case,
     over_its_own_api,
+    over_responses,
     over_the_other_api,
     run_tool,
     transcript,
@@ -199,6 +200,7 @@ ENDS = ("response.completed", "response.failed", "response.incomplete", "error")
 
 
 @every_case
+@over_responses
 def test_tool_loop_over_a_websocket(stage: Stage, case: Case) -> None:
     """The SDK's own connection completes the case, and sends only what is new."""
     with connect(stage.base_url) as client:

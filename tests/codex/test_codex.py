@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from httpx_sse import aconnect_sse
+from support.each import each
 from support.stub_model import Reply, StubModel, last_text, texts
 from toolsimbackends.codex import backend as codex_backend
 from toolsimbackends.codex.backend import CodexBackend
@@ -271,7 +272,7 @@ def error(message: str, code: str | None = None, kind: str = "x") -> dict[str, A
     return {"error": {"message": message, "code": code, "type": kind, "param": None}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("reply", "status", "code"),
     [
         (Reply(status=401, body=error("expired")), 401, "invalid_api_key"),
@@ -305,8 +306,8 @@ async def test_turn_errors_have_openais_shape(stage: Any, reply: Reply, status: 
         assert streamed.status_code == status
 
 
-@pytest.mark.parametrize("pieces", [["half"], []], ids=["half", "nothing"])
-@pytest.mark.parametrize(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
+@each("pieces", [["half"], []], ids=["half", "nothing"])
+@each(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
 async def test_an_answer_that_is_cut_is_incomplete(stage: Any, pieces: list[str], finish: Any, reason: str) -> None:
     """It is not an error that a client would retry: the text so far stands, even if there is none."""
     stage.stub.reply = lambda body: Reply(pieces, end="incomplete", reason=finish)

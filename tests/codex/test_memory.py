@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-from clients.cases import ONE_CALL
-from clients.node_worker import NodeClient, needs_node
 from memory.loops import LOOPS, MODEL_TEXTS, check, needed
 from memory.test_background import ended
 from support.mitmdump import Mitmdump
@@ -117,25 +114,12 @@ async def stage(codex: str, tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [[*LOOPS][:-2], [*LOOPS][-2:]], ids=["SDKs", "frameworks"])
-async def test_clients_that_send_only_what_is_new(stage: Stage, names: list[str]) -> None:
-    """Each client in its own way, streamed and whole in turn: the model is shown the full history, once, in order."""
-    for number, name in enumerate(names):
+async def test_clients_that_send_only_what_is_new(stage: Stage) -> None:
+    """Each of the SDK's ways, streamed and whole in turn: the model is shown the full history, once, in order."""
+    for number, name in enumerate([*LOOPS][:-2]):
         needed(name)
         stage.script = [*MODEL_TEXTS]
         check(await LOOPS[name](stage.base_url, number % 2 == 0), stage.shown[-1])
-
-
-@pytest.mark.slow
-@needs_node
-async def test_ai_sdk_without_store_false(stage: Stage) -> None:
-    """Its earlier texts and calls are references, which are resolved in place for the model."""
-    with closing(NodeClient("ai_sdk.mjs")) as client:
-        for mode in "generateText", "streamText":
-            stage.script = [turn.text for turn in ONE_CALL.turns]
-            (outcome,) = await asyncio.to_thread(client.run, stage.base_url, "responses", mode, ONE_CALL.prompts)
-            assert (outcome.text, outcome.calls) == (ONE_CALL.words, list(ONE_CALL.calls))
-            assert stage.shown[-1].index("Let me look.") < stage.shown[-1].index("The sky over Paris")
 
 
 @pytest.mark.slow

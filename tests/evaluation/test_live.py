@@ -201,24 +201,27 @@ def wait_for_lines(out: Path, count: int, process: subprocess.Popen[str]) -> Non
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_evaluation_finishes_with_the_same_totals(
-    number: signal.Signals, server: Server, uninterrupted: Any, tmp_path: Path
+    server: Server, uninterrupted: Any, tmp_path: Path
 ) -> None:
-    """Killed or interrupted midway: each finished run is kept, none is repeated, the totals are the same."""
-    process = begin(tmp_path / "a", "--base-url", server.url, *SLOW)
-    wait_for_lines(tmp_path / "a", 8, process)
-    process.send_signal(number)
-    process.communicate(timeout=60)
-    finished = lines(tmp_path / "a")
-    assert 8 <= finished < 40
-    if number != signal.SIGKILL:
-        assert process.returncode == 130
-        assert f"broken off: {finished} of 40" in (folder(tmp_path / "a") / "report.md").read_text()
-    asked = server.asked["slow"]
+    """Interrupted, ended and killed midway: each finished run is kept, none is repeated, the totals are the same."""
+    arguments: tuple[str, ...] = ("--base-url", server.url, *SLOW)
+    interruptions = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
+    for number in interruptions:
+        process = begin(tmp_path / "a", *arguments)
+        before = lines(tmp_path / "a")
+        wait_for_lines(tmp_path / "a", before + 4, process)
+        process.send_signal(number)
+        process.communicate(timeout=60)
+        finished = lines(tmp_path / "a")
+        assert before + 4 <= finished < 40
+        if number != signal.SIGKILL:
+            assert process.returncode == 130
+            assert f"broken off: {finished} of 40" in (folder(tmp_path / "a") / "report.md").read_text()
+        arguments = ("--resume",)
     assert evaluate(tmp_path / "a", "--resume").returncode == 0
     # At most the question that was under way is asked again.
-    assert server.asked["slow"] - asked == 40 - finished
+    assert 40 <= server.asked["slow"] <= 40 + len(interruptions)
     for name in ("overall", "planned", "failures", "tools", "chat"):
         assert report(tmp_path / "a")[name] == uninterrupted[name]
     assert report(tmp_path / "a")["overall"]["runs"] == 40
@@ -244,18 +247,6 @@ def _state(process: str) -> str:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "Z"
-
-
-def test_the_same_seed_asks_the_same(server: Server, tmp_path: Path) -> None:
-    """Another seed asks something else."""
-    cases = []
-    for place, seed in enumerate(("1", "1", "2")):
-        out = tmp_path / str(place)
-        evaluate(out, "--base-url", server.url, "--models", "good", "--way", "native", "--suite", "questions",
-                 "--sample", "6", "--seed", seed)  # fmt: skip
-        cases.append([json.loads(line)["case"] for line in (folder(out) / "runs.jsonl").read_text().splitlines()])
-    assert len(cases[0]) == 6
-    assert cases[0] == cases[1] != cases[2]
 
 
 @pytest.mark.slow

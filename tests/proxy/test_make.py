@@ -73,22 +73,22 @@ def test_make_run_and_what_it_prints(tmp_path: Path) -> None:
         assert f"http://127.0.0.1:{re.findall(r':([0-9]+)/v1', ask)[0]}/v1 as base URL" in printed
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"), [("", "/v1/chat/completions"), ("/base/v1", "/base/v1/chat/completions")]
-)
-def test_make_run_before_a_real_backend(path: str, expected: str, tmp_path: Path) -> None:
-    """BACKEND may be a URL, with or without a path; what is not the API goes there too."""
+def test_make_run_before_a_real_backend(tmp_path: Path) -> None:
+    """BACKEND may be a URL with a path; what is not the API goes there too."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b"{}", Content_Type="application/json")
 
     with RawBackend() as backend:
         backend.play(behave)
-        with make_run(tmp_path, f"BACKEND={backend.url}{path}") as (port, _), Line(f"http://127.0.0.1:{port}") as line:
+        with (
+            make_run(tmp_path, f"BACKEND={backend.url}/base/v1") as (port, _),
+            Line(f"http://127.0.0.1:{port}") as line,
+        ):
             line.post("/v1/chat/completions", {"messages": []})
             line.post("/v1/embeddings", {})
             posted = [asked.path for asked in backend.asked if asked.method == "POST"]
-            assert posted == [expected, "/v1/embeddings"]
+            assert posted == ["/base/v1/chat/completions", "/v1/embeddings"]
 
 
 def refused(*variables: str) -> str:
@@ -111,9 +111,12 @@ def test_make_run_says_what_is_wrong() -> None:
         )
 
 
-@pytest.mark.parametrize(("path", "model"), [("/v1", "org/text-1:4b"), ("", "org/text-1:4b"), ("/v2", "any")])
-def test_make_run_names_a_model_of_the_backend(path: str, model: str, tmp_path: Path) -> None:
-    """The printed commands name the first model: a server that checks names refuses any other."""
+def test_make_run_names_a_model_of_the_backend(tmp_path: Path) -> None:
+    """The printed commands name the first model: a server that checks names refuses any other.
+
+    Instead of mitmdump we start a script that shows the arguments.
+    """
+    (tmp_path / "shows.py").write_text("import sys\nprint('started', *sys.argv[1:])\n")
 
     async def models(answer: Answer) -> None:
         found = {"object": "list", "data": [{"id": "org/text-1:4b", "object": "model"}, {"id": "second"}]}
@@ -125,8 +128,13 @@ def test_make_run_names_a_model_of_the_backend(path: str, model: str, tmp_path: 
     with RawBackend() as backend:
         backend.play(nothing)
         backend.play(models, path="/v1/models")
-        with make_run(tmp_path, f"BACKEND={backend.url}{path}") as (_, printed):
-            assert re.findall(r'"model": "(.*)"', printed) == [model, model]
+        for path, model in ("/v1", "org/text-1:4b"), ("", "org/text-1:4b"), ("/v2", "any"):
+            variables = [f"PORT={free_port()}", f"MITM=python {tmp_path / 'shows.py'}", f"BACKEND={backend.url}{path}"]
+            run = subprocess.run(
+                ["make", "-s", "run", *variables], cwd=ROOT, capture_output=True, text=True, check=True
+            )
+            assert re.findall(r'"model": "(.*)"', run.stdout) == [model, model]
+            assert f" --mode reverse:{backend.url} --set toolsim_upstream={backend.url}{path} " in run.stdout
 
 
 def test_the_page_of_backends_shows_the_same_commands() -> None:

@@ -72,12 +72,16 @@ def test_fifty_megabytes(backend: RawBackend, proxy: Mitmdump, line: Line, folde
     backend.play(behave)
     before, start = set(folder.glob("*.flow")), peak(proxy.pid)
     response = line.begin("POST", "/v1/chat/completions", ask(stream=True, **({} if tools else {"tools": []})))
-    size = 0
+    size = meanwhile = 0
     for _, data in arrivals(response):
         seen_first.set()
         size += len(data)
+        if not meanwhile and size > 40 * MEBIBYTE:
+            meanwhile = peak(proxy.pid)
     assert size > 49 * MEBIBYTE
+    assert meanwhile - start < 30 * MEBIBYTE
     (file,) = recorded_files(folder, before)
+    # At the end up to 4 MiB of each side are joined, cleaned of secrets and written.
     assert peak(proxy.pid) - start < 80 * MEBIBYTE
     assert file.stat().st_size < 9 * MEBIBYTE
     note = recorded(file)[0].metadata["toolsim_capture"]
