@@ -28,8 +28,8 @@ AUTO = ToolChoice()
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
-def plan_for(*tools: Tool, masked: tuple[str, ...] = (), choice: ToolChoice = AUTO, **policy: Any) -> Plan:
-    return make_plan("responses", "chat", True, tools, masked=frozenset(masked), tool_choice=choice, policy=policy)
+def plan_for(*tools: Tool, masked: tuple[str, ...] = (), tool_choice: ToolChoice = AUTO, **policy: Any) -> Plan:
+    return make_plan("responses", "chat", True, tools, masked=frozenset(masked), tool_choice=tool_choice, policy=policy)
 
 
 def json_block(body: str) -> Block:
