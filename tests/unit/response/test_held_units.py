@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from toolsimlib.plan import Tool
-from toolsimlib.response.held_units import HeldUnits
 from toolsimlib.response.pieces import Calls
+from toolsimlib.response.untagged import HeldUnits
 from toolsimlib.response.verdict import Accepted, Call
 
 ONE = Accepted(Call(Tool("f", "f"), "{}"), "CODE")
