@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -98,7 +98,19 @@ class HostedItem:
         return str(self.item.get("type"))[:40]
 
 
-Item = Message | Call | CallOutput | Thought | HostedItem
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """Tools that the client declares in the middle of a conversation, beside those at its beginning."""
+
+    tools: tuple[Tool, ...]
+
+
+Item = Message | Call | CallOutput | Thought | HostedItem | Declaration
+
+
+def said_last(items: Sequence[Item]) -> Item | None:
+    """Return the last item that is not a declaration, None if there is none."""
+    return next((item for item in reversed(items) if not isinstance(item, Declaration)), None)
 
 
 type Demand = Mapping[str, Any] | Literal["as sent"] | None
@@ -119,6 +131,8 @@ class ClientRequest:
     """Those beside the items (Responses)."""
     tools: tuple[Tool, ...] = ()
     """The client's own: functions, custom tools, and kinds that it runs itself."""
+    first_tools: tuple[Tool, ...] = ()
+    """Those that it declared before the conversation, as they were, if a ``Declaration`` has changed them since."""
     hosted: tuple[Mapping[str, Any], ...] = ()
     """The declarations of all other kinds, as sent."""
     tool_choice: ToolChoice = ToolChoice()

@@ -230,7 +230,7 @@ class Plan:
     masked: frozenset[str] = frozenset()
     """The names of those others."""
     listed: tuple[Tool, ...] = ()
-    """Those that the catalogue shows, whatever the choice; none if it is not written."""
+    """Those that the catalogue shows, whatever the choice; none if it is not written. A ``Declaration`` adds others."""
     only_named: frozenset[str] = frozenset()
     """The names of those that the catalogue shows by name alone (``request/names_first.py``)."""
     named: frozenset[str] = frozenset()

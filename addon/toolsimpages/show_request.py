@@ -11,6 +11,7 @@ from toolsimlib.conversation import (
     Call,
     CallOutput,
     ClientRequest,
+    Declaration,
     HostedItem,
     Image,
     Item,
@@ -216,6 +217,9 @@ def _item(page: Page, item: Item, catalog: Catalog | None, speaker: str) -> str:
             return "assistant"
         case HostedItem():
             page.line(f"({clip(item.kind, 60)}, of a tool that the backend runs)")
+            return speaker
+        case Declaration():
+            page.line(f"(declares {clip(', '.join(tool.name for tool in item.tools), 200)})")
             return speaker
         case CallOutput():
             _speaker(page, "tool", speaker)

@@ -24,11 +24,14 @@ DEATHS, LEAVES, NEW_CHAINS = 0.02, 0.02, 0.1
 MARK = re.compile(r"mark-\d+x")
 PER_KEY = 100
 """Connections of one key: fewer than the proxy allows."""
+PATIENCE = 300
+"""Seconds that a client waits for anything: on a machine that does other work too, all turns of a second take many."""
+SAMPLES = 20
 
 
 @dataclass
 class Found:
-    """What came of a run. ``memory``: of the proxy in MiB, with all connections open and at the end."""
+    """What came of a run. ``memory``: of the proxy in MiB, sampled while it runs, and after the last connection."""
 
     done: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -47,7 +50,7 @@ def run(seconds: float, connections: int, seed: int = 1) -> Found:
     found = Found()
     with RawBackend() as backend:
         backend.play(_Backend(found, random.Random(seed)).answer)
-        options: dict[str, Any] = {"toolsim_backend": "chat", "flow_detail": 0, "toolsim_connect_timeout": 60}
+        options: dict[str, Any] = {"toolsim_backend": "chat", "flow_detail": 0, "toolsim_connect_timeout": PATIENCE}
         with Mitmdump(backend.url, command=MITMDUMP, **options) as proxy:
             asyncio.run(_load(found, proxy, seconds, connections, random.Random(seed)))
     return found
@@ -87,10 +90,10 @@ async def _load(found: Found, proxy: Mitmdump, seconds: float, connections: int,
         for number in range(connections)
     ]
     everybody.set()
-    await asyncio.sleep(seconds)
-    found.memory.append(_size(proxy))
-    for client in clients:
-        await client
+    for _ in range(SAMPLES):
+        await asyncio.sleep(seconds / SAMPLES)
+        found.memory.append(_size(proxy))
+    await asyncio.gather(*clients)
     await asyncio.sleep(2)
     found.memory.append(_size(proxy))
 
@@ -116,15 +119,18 @@ class _Client:
     async def run(self, seconds: float) -> None:
         """Ask until the time is over, over one connection after another if it leaves one."""
         from websockets.asyncio.client import connect
+        from websockets.exceptions import ConnectionClosed
 
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             try:
-                async with connect(self._url, additional_headers=self._headers, open_timeout=60) as connection:
+                async with connect(
+                    self._url, additional_headers=self._headers, open_timeout=PATIENCE, ping_timeout=PATIENCE
+                ) as connection:
                     self._found.done["connected"] += 1
                     await self._everybody.wait()
                     await self._converse(connection, end)
-            except (OSError, TimeoutError, ValueError) as problem:
+            except (OSError, ValueError, ConnectionClosed) as problem:
                 self._found.wrong.append(f"{self._mark}: {problem!r}")
 
     async def _converse(self, connection: Any, end: float) -> None:
@@ -145,7 +151,7 @@ class _Client:
                 return
             kind, last = "", {}
             while kind not in ("response.completed", "response.failed", "error"):
-                received = await asyncio.wait_for(connection.recv(), 60)
+                received = await asyncio.wait_for(connection.recv(), PATIENCE)
                 last = json.loads(received)
                 kind = last["type"]
                 if set(MARK.findall(received)) - {self._mark}:

@@ -4,7 +4,8 @@ Servers cache what they have read of a prompt, from its beginning on; on a CPU, 
 catalogue at the beginning depends on nothing but the client's tools and the operator's options. Whatever else there is
 to say closes what the client's side said last:
 
-1. the entries of tools that the catalogue only names (``names_first``), once they have been called;
+1. the entries of tools that the catalogue only names (``names_first``), once they have been called, and of tools that
+   the client declares in the middle of the conversation (``additional_tools``);
 2. what this request alone wants: a call, none, or only some of the tools.
 
 We remember nothing between requests, but a prompt has ended wherever an item of the model follows one of the client's
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from toolsimlib.conversation import Call, CallOutput, Item, Message, Text
+from toolsimlib.conversation import Call, CallOutput, Declaration, Item, Message, Text, said_last
 from toolsimlib.plan import FIND_TOOLS, Plan, Tool
 from toolsimlib.request.manifest import further_entries
 from toolsimlib.request.transforms import tools_shown
@@ -32,7 +33,7 @@ class _Prompt(NamedTuple):
     """A prompt that ended somewhere in a conversation."""
 
     last: int
-    """The index of the user's last message, or of the last output."""
+    """The index of the user's last message, or of the last output; of a declaration, if there is neither."""
     end: int
     """The number of its items."""
 
@@ -49,12 +50,13 @@ def closed(items: Sequence[Item], plan: Plan) -> list[Item]:
     start = 0
     for prompt in prompts:
         said = lines.of_history(items[start : prompt.end])
-        said += lines.of_request() if prompt is prompts[-1] else lines.of_operator(items[prompt.end - 1])
+        said += lines.of_request() if prompt is prompts[-1] else lines.of_operator(items[: prompt.end])
         after[prompt.last] = "\n\n".join(said)
         start = prompt.end
     shown: list[Item] = []
     for index, item in enumerate(items):
-        shown.append(item)
+        if not isinstance(item, Declaration):
+            shown.append(item)
         if text := after.get(index):
             # With the name of a participant it is another one's message.
             shown.append(Message("user", (Text(text),), item.name if isinstance(item, Message) else None))
@@ -67,6 +69,8 @@ def _prompts(items: Sequence[Item]) -> list[_Prompt]:
     for index, item in enumerate(items):
         if isinstance(item, CallOutput) or (isinstance(item, Message) and item.role == "user"):
             last = index
+        elif isinstance(item, Declaration):
+            last = index if last is None else last
         elif last is not None and not (isinstance(item, Message) and item.role != "assistant"):
             prompts.append(_Prompt(last, index))
             last = None
@@ -78,6 +82,7 @@ class _Lines:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._known = {tool.name: tool for tool in plan.listed}
         self._named: dict[str, Tool] = {}  # Those whose entries the catalogue lacks, and that were not shown yet.
         if plan.only_named:
             shown = tools_shown(plan.listed, plan.policy.transforms)
@@ -86,11 +91,18 @@ class _Lines:
     def of_history(self, items: Sequence[Item]) -> list[str]:
         """Return what follows from the items since the last prompt."""
         called = dict.fromkeys(item.name for item in items if isinstance(item, Call)) if self._named else ()
-        return self._entries([self._named.pop(name) for name in called if name in self._named])
+        shown = [self._named.pop(name) for name in called if name in self._named]
+        policy = self._plan.policy
+        for tool in (tool for item in items if isinstance(item, Declaration) for tool in item.tools):
+            if not policy.excludes((tool.name, tool.wire_name)) and self._known.get(tool.name) != tool:
+                self._known[tool.name] = tool
+                self._named.pop(tool.name, None)
+                shown += tools_shown((tool,), policy.transforms)
+        return self._entries(shown)
 
-    def of_operator(self, last: Item) -> list[str]:
-        """Return what the operator wanted of an earlier prompt, which ended with the item ``last``."""
-        is_enforced = self._plan.policy.tool_use_mode == "enforced" and not isinstance(last, CallOutput)
+    def of_operator(self, items: Sequence[Item]) -> list[str]:
+        """Return what the operator wanted of an earlier prompt, which ended with ``items``."""
+        is_enforced = self._plan.policy.tool_use_mode == "enforced" and not isinstance(said_last(items), CallOutput)
         return [self._demand(())] if is_enforced else []
 
     def of_request(self) -> list[str]:
@@ -101,7 +113,7 @@ class _Lines:
             return [NO_CALL]
         # What the model cannot look up any more.
         said = [] if plan.named else self._entries([self._named[name] for name in offered if name in self._named])
-        some = offered if len(offered) < len(plan.listed) else []
+        some = offered if len(offered) < len(self._known) else []
         if plan.tool_choice.mode == "required":
             return [*said, self._demand(some)]
         return [*said, f"You may call no tool but {', '.join(some)} in this answer."] if some else said
@@ -112,7 +124,7 @@ class _Lines:
 
     def _demand(self, some: Sequence[str]) -> str:
         """Return the demand for a call, of one of ``some`` tools or of any."""
-        names = some or [tool.name for tool in self._plan.listed]
+        names = some or list(self._known)
         if len(names) == 1:
             return f"You MUST call {names[0]} in this answer."
         # "At least one" makes a small model invent further calls (addon/docs/figures.md).

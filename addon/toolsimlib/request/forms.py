@@ -56,12 +56,8 @@ class Form:
     """Writes a tool, given the sentinel's tag."""
     rule: str
     """When and how to call."""
-    rule_for_one: str = ""
-    """Replaces the rule if one call is the limit, "" for the same rule."""
     several: str = ""
     """How to make more than one call."""
-    single: str = "Make one call only."
-    """That one call is the limit."""
     intro: str = ""
     """Precedes the entries."""
     outro: str = ""
@@ -210,7 +206,6 @@ FORMS: Mapping[str, Form] = {
         intro=_CALLS_INTRO,
         rule=f"{_EACH_CALL}, in a list:\n<{{tag}}>\n[{_CALL_LINE}]\n</{{tag}}>\nTwo places, people, dates or amounts"
         " that are asked about take two calls.",
-        rule_for_one=f"{_EACH_CALL}:\n<{{tag}}>\n{_CALL_LINE}\n</{{tag}}>",
     ),
     "lines": Form(
         _call_entry,

@@ -32,7 +32,6 @@ def manifest(
     tools: Sequence[Tool],
     *,
     sentinel: str,
-    one_call: bool,
     answer_format: Mapping[str, Any] | None,
     form: str = "auto",
     named: Collection[str] = (),
@@ -45,10 +44,9 @@ def manifest(
     shape = form_named(form)
     whole = [tool for tool in tools if tool.name not in named] if named else tools
     catalogue = "\n".join(filter(None, [shape.intro, entries(whole, shape.entry, sentinel), shape.outro]))
-    wording = shape.rule_for_one if one_call and shape.rule_for_one else shape.rule
-    example = _example(whole[0], sentinel) if "{example}" in wording else ""
-    rule = wording.format(tag=sentinel, example=example)
-    further = " ".join(filter(None, [shape.single if one_call else shape.several, _strict_rule(tools), CLOSING]))
+    example = _example(whole[0], sentinel) if "{example}" in shape.rule else ""
+    rule = shape.rule.format(tag=sentinel, example=example)
+    further = " ".join(filter(None, [shape.several, _strict_rule(tools), CLOSING]))
     sections = [
         HEADING,
         catalogue,

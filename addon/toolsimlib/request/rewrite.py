@@ -30,7 +30,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Literal
 
-from toolsimlib.conversation import Call, CallOutput, ClientRequest, Demand, Item
+from toolsimlib.conversation import Call, CallOutput, ClientRequest, Demand, Item, said_last
 from toolsimlib.errors import BadRequest
 from toolsimlib.outputs import Outputs
 from toolsimlib.plan import (
@@ -334,24 +334,25 @@ def tools_on_offer(request: ClientRequest, policy: Policy) -> tuple[Tool, ...]:
     choice = _choice(request, policy)
     if choice.mode == "none":
         return ()
-    allowed = _allowed(request, policy)
+    allowed = _allowed(request.tools, policy)
     return allowed if choice.names is None else tuple(tool for tool in allowed if tool.name in choice.names)
 
 
-def _allowed(request: ClientRequest, policy: Policy) -> tuple[Tool, ...]:
-    """Return the client's tools without those that the operator masks."""
-    return tuple(tool for tool in request.tools if not policy.excludes((tool.name, tool.wire_name)))
+def _allowed(tools: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
+    """Return tools without those that the operator masks."""
+    return tuple(tool for tool in tools if not policy.excludes((tool.name, tool.wire_name)))
 
 
 def _listed(request: ClientRequest, offered: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
-    """Return the tools that the catalogue shows: all, unless none may be called, and none was.
+    """Return the tools that the catalogue shows: the first ones, unless none may be called, and none was.
 
-    The model has read a catalogue before a call; to leave it out would make its server read everything again.
+    The model has read a catalogue before a call, and before it is to summarise; to leave it out would make its server
+    read everything again.
     """
     is_written = offered or policy.tool_use_mode == "withheld"
-    if not is_written and (policy.tool_use_mode == "disabled" or not _called(request)):
+    if not is_written and (policy.tool_use_mode == "disabled" or not (request.form.compacts or _called(request))):
         return ()
-    return _allowed(request, policy)
+    return _allowed(request.first_tools, policy) or _allowed(request.tools, policy)
 
 
 def _called(request: ClientRequest) -> frozenset[str]:
@@ -375,7 +376,7 @@ def _choice(request: ClientRequest, policy: Policy) -> ToolChoice:
 
 def is_after_outputs(request: ClientRequest) -> bool:
     """Return whether a conversation ends with the output of a tool."""
-    return bool(request.items) and isinstance(request.items[-1], CallOutput)
+    return isinstance(said_last(request.items), CallOutput)
 
 
 def catalogue_of(plan: Plan) -> str:
@@ -386,7 +387,6 @@ def catalogue_of(plan: Plan) -> str:
     return manifest(
         tools_shown(tools, policy.transforms) if policy.transforms else tools,
         sentinel=policy.sentinel,
-        one_call=plan.one_call,
         answer_format=plan.answer_format,
         form=policy.manifest,
         named=plan.only_named,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Part, Role, Text, Thought
+from toolsimlib.conversation import Call, CallOutput, Declaration, HostedItem, Item, Message, Part, Role, Text, Thought
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
 from toolsimlib.request.forms import form_named
@@ -67,6 +67,8 @@ def flatten(
                 draft.item(item)
             case HostedItem():
                 report.dropped.append(item.kind)
+            case Declaration():
+                pass  # No catalogue is shown that it could add to.
     return draft.finish()
 
 

@@ -9,7 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Item, Message, Part, Raw, Role, Text, Thought
+from toolsimlib.conversation import (
+    Call,
+    CallOutput,
+    Declaration,
+    HostedItem,
+    Image,
+    Item,
+    Message,
+    Part,
+    Raw,
+    Role,
+    Text,
+    Thought,
+)
 from toolsimlib.plan import ApiName
 from toolsimlib.wire.json_fields import expect, optional, required, wrong_type
 
@@ -77,7 +90,7 @@ def translate_item(item: Item, to: ApiName, notes: list[str]) -> Item:
         case CallOutput():
             parts = translate_parts(item.parts, to, notes)
             return item if parts is item.parts else CallOutput(item.call_id, parts, item.name)
-        case Call() | Thought() | HostedItem():
+        case Call() | Thought() | HostedItem() | Declaration():
             return item
 
 

@@ -149,7 +149,7 @@ def _patch_answer(item: Json) -> str:
 
 
 def _search_answer(item: Json) -> str:
-    """Return the names that were found: their declarations are in the catalogue from now on."""
+    """Return the names that were found: how to call them is said beside it (``request/closing.py``)."""
     names = [
         string(mapping(tool.get("function")).get("name") or tool.get("name")) for tool in mappings(item.get("tools"))
     ]

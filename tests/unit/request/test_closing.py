@@ -30,8 +30,17 @@ class Step:
     calls: tuple[int, ...] = ()
 
 
-def prompts_of(steps: list[Step], api: ApiName, tool_count: int) -> list[list[dict[str, Any]]]:
-    """Return the conversation of each request: the user speaks, or a client answers the calls, before each step."""
+def functions(*numbers: int) -> list[dict[str, Any]]:
+    return [{"type": "function", "name": f"tool_{number}", "parameters": SCHEMA} for number in numbers]
+
+
+def prompts_of(
+    steps: list[Step], api: ApiName, tool_count: int, declares: frozenset[int] = frozenset()
+) -> list[list[dict[str, Any]]]:
+    """Return the conversation of each request: the user speaks, or a client answers the calls, before each step.
+
+    ``declares``: the steps before which a client declares further tools, where its API has an item for that.
+    """
     items: list[dict[str, Any]] = [{"role": "system", "content": "Be good."}]
     requests = []
     pending: list[str] = []
@@ -39,6 +48,9 @@ def prompts_of(steps: list[Step], api: ApiName, tool_count: int) -> list[list[di
         items += [output(api, call_id, f"out {number}" * 30) for call_id in reversed(pending)]
         if not pending:
             items.append({"role": "user", "content": f"question {number}"})
+        if number in declares and api == "responses":
+            further = {"type": "additional_tools", "role": "developer", "tools": functions(100 + number, 0)}
+            items.insert(len(items) - number % 2, further)
         requests.append(list(items))
         pending = [f"call_{number:03}{place}" for place in range(len(step.calls))]
         items += answer(api, step, dict(zip(pending, (call % tool_count for call in step.calls), strict=True)))
@@ -61,25 +73,26 @@ def answer(api: ApiName, step: Step, calls: dict[str, int]) -> list[dict[str, An
     return [*said, *({"type": "function_call", "call_id": call_id, **call} for call_id, call in called.items())]
 
 
-def prompt(api: ApiName, items: list[dict[str, Any]], tool_count: int, policy: Policy, choice: Any) -> str:
+def prompt(
+    api: ApiName, items: list[dict[str, Any]], tool_count: int, policy: Policy, choice: Any = "auto", **fields: Any
+) -> str:
     """Return all that a model reads, each message after its role."""
-    functions = [{"name": f"tool_{number}", "parameters": SCHEMA} for number in range(tool_count)]
+    tools = functions(*range(tool_count))
     if api == "chat":
-        tools: list[Any] = [{"type": "function", "function": function} for function in functions]
-        body = {"model": "m", "messages": items, "tools": tools}
+        tools = [{"type": "function", "function": tool} for tool in tools]
+        body: dict[str, Any] = {"model": "m", "messages": items, "tools": tools}
         if isinstance(choice, str) and choice.startswith("tool_"):
             choice = {"type": "function", "function": {"name": choice}}
         elif isinstance(choice, list):
             choice = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": tools[: len(choice)]}}
     else:
-        tools = [{"type": "function", **function} for function in functions]
         body = {"model": "m", "input": items, "tools": tools}
         if isinstance(choice, str) and choice.startswith("tool_"):
             choice = {"type": "function", "name": choice}
         elif isinstance(choice, list):
             allowed = [{"type": "function", "name": name} for name in choice]
             choice = {"type": "allowed_tools", "mode": "auto", "tools": allowed}
-    body["tool_choice"] = choice
+    body |= {"tool_choice": choice, **fields}
     written = rewrite_request(api, PATHS[api], json.dumps(body).encode(), policy, output_mode=None, report=Report())
     sent = body if written is None else json.loads(written.body)
     messages = [{"role": "system", "content": sent.get("instructions", "")}, *(sent.get("messages") or sent["input"])]
@@ -116,20 +129,63 @@ STEPS = st.lists(
 CHOICES = st.sampled_from(["auto", "required", "none", "tool_0", ["tool_0"]])
 
 
-@given(STEPS, st.sampled_from(list(PATHS)), st.integers(1, 31), POLICIES, st.data())
+@given(STEPS, st.sampled_from(list(PATHS)), st.integers(1, 31), POLICIES, st.frozensets(st.integers(0, 9)), st.data())
 def test_a_prompt_begins_with_the_one_before(
-    steps: list[Step], api: ApiName, tool_count: int, policy: Policy, data: st.DataObject
+    steps: list[Step], api: ApiName, tool_count: int, policy: Policy, declares: frozenset[int], data: st.DataObject
 ) -> None:
     """With all of it, except for the lines that close it because of its request alone: its choice, or its round."""
     last = plain = ""
-    for items in prompts_of(steps, api, tool_count):
+    for items in prompts_of(steps, api, tool_count, declares):
         choice = data.draw(CHOICES)
         if choice == "none" and not any("tool_calls" in item or "call_id" in item for item in items):
             choice = "auto"  # Tools that were never called are not shown.
-        written = prompt(api, items, tool_count, replace(policy, may_look_up=data.draw(st.booleans())), choice)
+        written = prompt(
+            api,
+            items,
+            tool_count,
+            replace(policy, may_look_up=data.draw(st.booleans())),
+            choice,
+            parallel_tool_calls=data.draw(st.booleans()),
+        )
         assert written.startswith(plain)
-        last, plain = written, prompt(api, items, tool_count, policy, "auto")
+        last, plain = written, prompt(api, items, tool_count, policy)
         assert last.startswith(plain if policy.tool_use_mode != "enforced" else plain.rpartition("\n\n")[0])
+
+
+@given(STEPS, st.integers(1, 31), POLICIES)
+def test_a_summary_is_asked_for_at_the_end(steps: list[Step], tool_count: int, policy: Policy) -> None:
+    """Its prompt begins with that of the turn before, also if none of the tools was called."""
+    items = prompts_of(steps, "responses", tool_count)[-1]
+    plain = prompt("responses", items, tool_count, policy)
+    summary = prompt("responses", [*items, {"type": "compaction_trigger"}], tool_count, policy)
+    assert summary.startswith(plain if policy.tool_use_mode != "enforced" else plain.rpartition("\n\n")[0])
+    assert "Summarise everything above" in summary[len(plain) - 100 :]
+
+
+def test_tools_declared_later_are_shown_there() -> None:
+    """The catalogue and the rest of the head stay; a tool that is declared anew, and differs, is shown anew."""
+    items: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well."}]
+    before = prompt("responses", items[:1], 2, Policy())
+    other = {**functions(1)[0], "description": "Another one."}
+    items += [{"type": "additional_tools", "tools": [*functions(0, 7), other]}, {"role": "user", "content": "go"}]
+    after = prompt("responses", items, 2, Policy(), {"type": "function", "name": "tool_7"})
+    assert after.startswith(before)
+    later = after[after.index("Well.") :]
+    assert later.index("go") < later.index("tool_7") < later.index("Another one.") < later.index("You MUST call tool_7")
+    assert '"name": "tool_0"' not in later
+
+
+def test_what_nobody_has_declared_before_is_the_catalogue() -> None:
+    """Codex declares its tools by an item at the beginning, and they are the first ones, wherever it is."""
+    items: list[dict[str, Any]] = [
+        {"role": "user", "content": "hi"},
+        {"type": "additional_tools", "tools": functions(7)},
+    ]
+    assert prompt("responses", items, 0, Policy()).index("tool_7") < prompt("responses", items, 0, Policy()).index("hi")
+    items.insert(0, {"type": "additional_tools", "tools": functions(8)})
+    assert prompt("responses", items, 0, Policy()).rindex("tool_8") < prompt("responses", items, 0, Policy()).index(
+        "hi"
+    )
 
 
 def tool(name: str) -> Tool:

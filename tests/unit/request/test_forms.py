@@ -29,8 +29,8 @@ PATCH = Tool("apply_patch", "apply_patch", kind="custom", grammar="lark:\nstart:
 TOOLS = (WEATHER, PAY, PATCH)
 
 
-def write(form: str, tools: tuple[Tool, ...] = TOOLS, *, one_call: bool = False) -> str:
-    return manifest(tools, sentinel="acme_call", one_call=one_call, answer_format=None, form=form)
+def write(form: str, tools: tuple[Tool, ...] = TOOLS) -> str:
+    return manifest(tools, sentinel="acme_call", answer_format=None, form=form)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -75,15 +75,6 @@ def test_the_words_are_few(form: str) -> None:
     bare = Tool("f", "f")
     entry = FORMS[form].entry(bare, "acme_call")
     assert len(write(form, (bare,)).replace(entry, "")) <= 610
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_one_call_is_a_limit(form: str) -> None:
-    """Without parallel calls each form states the limit, and does not ask for several."""
-    assert FORMS[form].single in write(form, one_call=True)
-    assert FORMS[form].single not in write(form)
-    assert not FORMS[form].several or FORMS[form].several not in write(form, one_call=True)
-    assert "two calls" not in write(form, one_call=True)
 
 
 def test_the_default_is_a_form() -> None:

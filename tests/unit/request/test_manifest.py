@@ -20,8 +20,8 @@ STRICT = Tool("pay", "pay", parameters={"type": "object", "properties": {}}, str
 PATCH = Tool("apply_patch", "apply_patch", kind="custom", grammar="lark:\nstart: line+\nline: /.+/")
 
 
-def write(*tools, sentinel="tool_call", one_call=False, answer_format=None):
-    return manifest(tools, sentinel=sentinel, one_call=one_call, answer_format=answer_format)
+def write(*tools, sentinel="tool_call", answer_format=None):
+    return manifest(tools, sentinel=sentinel, answer_format=answer_format)
 
 
 def test_strict_tools_must_conform():
@@ -49,7 +49,7 @@ FORMAT = {"type": "json_schema", "schema": {"type": "object"}}
 @each("form", FORMS)
 def test_a_manifest_is_read_back(form, answer_format, around):
     """A manifest is found as a whole, anywhere in a text, with its tools and its tag."""
-    text = manifest((FORGING, PAY, PATCH), sentinel="my_call", one_call=True, answer_format=answer_format, form=form)
+    text = manifest((FORGING, PAY, PATCH), sentinel="my_call", answer_format=answer_format, form=form)
     before, after = around
     found = find_catalog(before + text + after)
     assert found is not None

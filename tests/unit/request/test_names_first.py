@@ -41,7 +41,7 @@ def test_the_catalogue(form: str) -> None:
     long = tool("tool_x", "First line, " + "x" * 200 + "\n- tool_y: forged")
     tools = (FINDER, *TOOLS, long)
     named = frozenset(tool.name for tool in tools) - {FINDER.name, "tool_3"}
-    text = manifest(tools, sentinel="tool_call", one_call=False, answer_format=None, form=form, named=named)
+    text = manifest(tools, sentinel="tool_call", answer_format=None, form=form, named=named)
     lines = text.splitlines()
     assert "- tool_7: Does it." in lines
     assert not any(line.startswith("- tool_3:") for line in lines)

@@ -30,8 +30,9 @@ from toolsimlib.wire.responses.stored import stored_item
 Action = Literal["input_tokens", "compact"]
 ACTIONS: tuple[Action, ...] = ("input_tokens", "compact")
 
-# The fields of a compaction request that apply to the turn that makes the summary.
-_TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_key", "prompt_cache_retention")
+# The fields of a compaction request that apply to the turn that makes the summary. The API has no tools here, but Codex
+# sends them, and the prompt then begins with that of the turn before.
+_TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_key", "prompt_cache_retention", "tools")
 _NO_ENDPOINT = (404, 405, 501)
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Text, Thought
+from toolsimlib.conversation import Call, CallOutput, Declaration, HostedItem, Item, Message, Text, Thought
 from toolsimlib.errors import BadRequest
 from toolsimlib.wire.content import ROLES, parts_of, read_parts
 from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.json_fields import mappings, optional, required, string, wrong_type
 from toolsimlib.wire.local_tools import CALLS, OUTPUTS, is_local
-from toolsimlib.wire.tools import TOOL_ITEMS, model_name
+from toolsimlib.wire.tools import TOOL_ITEMS, model_name, read_tools
 
 
 def input_items(body: Mapping[str, Any]) -> list[Any]:
@@ -40,10 +40,15 @@ class History:
     """The highest number among the ids that may be ours."""
     notes: tuple[str, ...] = ()
     """What was dropped, for the log."""
+    declaring: tuple[int, ...] = ()
+    """The indices of the items that declare tools in the middle of the conversation."""
 
 
-def read_history(value: object, param: str = "input") -> History:
-    """Read a request's ``input``, or the value at another path, ``param``. Raises BadRequest."""
+def read_history(value: object, param: str = "input", *, has_tools: bool = False) -> History:
+    """Read a request's ``input``, or the value at another path, ``param``. Raises BadRequest.
+
+    ``has_tools``: tools are declared beside it.
+    """
     match value:
         case None | "":
             return History()
@@ -53,7 +58,7 @@ def read_history(value: object, param: str = "input") -> History:
             for index, item in enumerate(value):
                 if not isinstance(item, dict):
                     raise wrong_type(item, "an object", f"{param}[{index}]")
-            return _InputReader(value, param).read()
+            return _InputReader(value, param, has_tools=has_tools).read()
         case _:
             raise wrong_type(value, "a string or an array", param)
 
@@ -61,12 +66,13 @@ def read_history(value: object, param: str = "input") -> History:
 class _InputReader:
     """Reads ``input``. Unknown item types are never fatal: they are kept as text or noted as dropped.
 
-    ``param``: the path of ``items``.
+    ``param``: the path of ``items``; ``has_tools``: tools are declared beside them.
     """
 
-    def __init__(self, items: list[dict[str, Any]], param: str) -> None:
+    def __init__(self, items: list[dict[str, Any]], param: str, *, has_tools: bool) -> None:
         self._items = items
         self._param = param
+        self._has_tools = has_tools
         self.notes: list[str] = []
         # The call_id of the latest call by the name of its tool.
         self._last_call: dict[str, str] = {}
@@ -76,14 +82,20 @@ class _InputReader:
     def read(self) -> History:
         """Read all items."""
         read: list[Item | None] = []
+        declaring: list[int] = []
         for index, item in enumerate(self._items):
             try:
                 read.append(self._item(item, ""))
             except BadRequest:
                 # Paths are built only when an error needs one.
                 read.append(self._item(item, f"{self._param}[{index}]"))
+            if item.get("type") in TOOL_ITEMS and item.get("tools"):
+                if self._has_tools and any(map(_is_spoken, read)):
+                    read.append(Declaration(read_tools({"input": [item]})[0]))
+                    declaring.append(index)
+                self._has_tools = True
         items = tuple(item for item in read if item is not None)
-        return History(items, highest_number(call_ids(self._items)), tuple(self.notes))
+        return History(items, highest_number(call_ids(self._items)), tuple(self.notes), tuple(declaring))
 
     @cached_property
     def _ids(self) -> set[str]:
@@ -185,3 +197,8 @@ class _InputReader:
             return None
         parts = tuple(part for part in parts if isinstance(part, Text) and part.text)
         return Message(ROLES.get(string(item.get("role")), "user"), parts) if parts else None
+
+
+def _is_spoken(item: Item | None) -> bool:
+    """Return whether an item is part of the conversation itself, not of the instructions before it."""
+    return item is not None and not (isinstance(item, Message) and item.role in ("system", "developer"))

@@ -15,7 +15,7 @@ from toolsimlib.conversation import (
     Message,
 )
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import AnswerForm
+from toolsimlib.plan import AnswerForm, Tool
 from toolsimlib.wire.chat.request import FEW_TOKENS, SHARED, check_one_choice, flat_format, read_common
 from toolsimlib.wire.content import responses_content, split_instructions, translate_item
 from toolsimlib.wire.json_fields import mapping, missing, string
@@ -24,7 +24,7 @@ from toolsimlib.wire.mcp_items import call_items
 from toolsimlib.wire.responses.compaction import summary_turn, wants_summary
 from toolsimlib.wire.responses.history import input_items, read_history
 from toolsimlib.wire.tool_choice import hosted_fields
-from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools
+from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, read_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
 # Fields that refer to a question the backend holds, so that the request itself need not contain one.
@@ -64,7 +64,11 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         form = replace(answer_form(body), compacts=True)
         return replace(read_request(summary_turn(body)), form=form)
     common = read_common(body, "tool_choice")
-    read = read_history(body.get("input"))
+    read = read_history(body.get("input"), has_tools=bool(body.get("tools")))
+    first_tools: tuple[Tool, ...] = ()
+    if read.declaring:
+        before = [None if index in read.declaring else item for index, item in enumerate(body["input"])]
+        first_tools, _ = read_tools({**body, "input": before})
     if common.tools and not body.get("input") and not any(body.get(key) for key in _STORED_QUESTIONS):
         raise _no_question(body)
     return replace(
@@ -73,6 +77,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         items=read.items,
         form=answer_form(body),
         instructions=string(body.get("instructions")),
+        first_tools=first_tools,
         answer_format=flat_format(mapping(body.get("text")).get("format")),
         highest_call=read.highest,
         stored_history=_stored_history(body),

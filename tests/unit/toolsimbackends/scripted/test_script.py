@@ -26,7 +26,7 @@ def message(role: Any, text: str) -> Message:
 
 
 def shown(*, tag: str = "tool_call", tools: list[Tool] = TOOLS) -> Message:
-    text = manifest(tools, sentinel=tag, one_call=False, answer_format=None)
+    text = manifest(tools, sentinel=tag, answer_format=None)
     return message("developer", f"Be kind.\n\n{text}")
 
 
@@ -111,7 +111,7 @@ def test_a_quoted_output_cannot_become_a_call() -> None:
 
 def test_what_toolsim_added_to_a_question_is_no_part_of_it() -> None:
     """The words of a manifest in a user message and of a demand choose nothing and fill nothing."""
-    text = manifest(TOOLS, sentinel="tool_call", one_call=False, answer_format=None)
+    text = manifest(TOOLS, sentinel="tool_call", answer_format=None)
     question = forced(f"{text}\n\nSend 'hi'")
     assert calls(say([question])) == [("send", {"text": "hi"})]
 

@@ -91,6 +91,7 @@ def test_a_summary_is_requested_after_the_conversation() -> None:
     assert turn == {
         "model": "m",
         "instructions": "Be brief.",
+        "tools": [{}],
         "input": [HELLO, {"type": "compaction_trigger"}],
         "stream": False,
         "store": False,
