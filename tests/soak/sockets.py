@@ -119,7 +119,7 @@ class _Client:
     async def run(self, seconds: float) -> None:
         """Ask until the time is over, over one connection after another if it leaves one."""
         from websockets.asyncio.client import connect
-        from websockets.exceptions import ConnectionClosed
+        from websockets.exceptions import InvalidStatus, WebSocketException
 
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -130,7 +130,9 @@ class _Client:
                     self._found.done["connected"] += 1
                     await self._everybody.wait()
                     await self._converse(connection, end)
-            except (OSError, ValueError, ConnectionClosed) as problem:
+            except InvalidStatus as refused:
+                self._found.wrong.append(f"{self._mark}: {refused.response.status_code} {refused.response.body!r}")
+            except (OSError, ValueError, WebSocketException) as problem:
                 self._found.wrong.append(f"{self._mark}: {problem!r}")
 
     async def _converse(self, connection: Any, end: float) -> None:

@@ -11,6 +11,9 @@
 A backend that answers in text may refuse what it does not know. So beside functions, which are why toolsim is there,
 the operator decides. What a client forbids (``tool_choice: none``) is left out without a warning. So is what the
 operator's lists exclude, by its type or by an MCP server's label; a choice that wants it is a 400 too.
+
+A client's own tool is one of these if the model itself may not call it (``allowed_callers``), only a program that the
+backend runs for it (``programmatic_tool_calling``).
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
     if not passes and allowed and not request.tools and not forbidden:
         raise _no_form(allowed, request.api, backend)
     kept = allowed if passes else ()
-    left_out = [string(tool.get("type")) for tool in request.hosted if tool not in kept]
+    left_out = [_label(tool) for tool in request.hosted if tool not in kept]
     choice = request.body.get("tool_choice")
     wanted = wanted_of_backend(choice, {tool.name for tool in request.tools})
     if choice == "required" and not kept and not request.tools:
@@ -58,7 +61,7 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
         raise _unavailable(wanted, is_allowed=len(allowed) == len(request.hosted))
     report.dropped += [f"tool:{kind[:40]}" for kind in left_out]
     if not forbidden and not passes:
-        report.warnings += [entry(LEFT_OUT, loggable_name(string(tool.get("type")))) for tool in allowed]
+        report.warnings += [entry(LEFT_OUT, loggable_name(_label(tool))) for tool in allowed]
     if not left_out:
         # The part of a choice that concerns them is passed on too.
         report.dropped[:] = [note for note in report.dropped if not (kept and note.startswith("tool_choice:"))]
@@ -66,12 +69,18 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
     return replace(request, hosted=kept)
 
 
+def _label(tool: Hosted) -> str:
+    """Return what a tool is called: one of a client's own has a name."""
+    kind = string(tool.get("type"))
+    return string(tool.get("name")) or kind if kind in ("function", "custom", "namespace") else kind
+
+
 def _is_excluded(tool: Hosted, policy: Policy) -> bool:
-    return policy.excludes((string(tool.get("type")), string(tool.get("server_label"))))
+    return policy.excludes((_label(tool), string(tool.get("server_label"))))
 
 
 def _no_form(tools: tuple[Hosted, ...], client: ApiName, backend: ApiName) -> BadRequest:
-    kinds = dict.fromkeys(string(tool.get("type"))[:40] for tool in tools)
+    kinds = dict.fromkeys(_label(tool)[:40] for tool in tools)
     message = (
         f"'tools' holds only what a backend has to run itself ({', '.join(kinds)}), and this one has another API "
         f"({backend}). Expected functions, or a backend of the API {client} (toolsim_backend)"

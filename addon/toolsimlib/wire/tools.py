@@ -200,6 +200,8 @@ def _declarations(body: Mapping[str, Any], *, exact: bool = True) -> Iterator[_D
             fields = tool if type(tool) is dict else expect(tool, dict, path)
             if param == "functions":
                 yield _function(fields, path, None)
+            elif not _is_for_model(fields):
+                yield fields
             elif _is_local(fields, body):
                 yield local_tool(fields), path
             else:
@@ -209,7 +211,13 @@ def _declarations(body: Mapping[str, Any], *, exact: bool = True) -> Iterator[_D
 def _is_hosted(declared: object, body: Mapping[str, Any]) -> bool:
     kind = declared.get("type") if isinstance(declared, dict) else None
     is_ours = kind in ("function", "custom", "namespace") or _is_local(declared, body)
-    return isinstance(kind, str) and not is_ours
+    return isinstance(kind, str) and not (is_ours and _is_for_model(declared))
+
+
+def _is_for_model(declared: object) -> bool:
+    """Return whether the model itself may call a tool, and not only a program that the backend runs for it."""
+    callers = declared.get("allowed_callers") if isinstance(declared, dict) else None
+    return not isinstance(callers, list) or "direct" in callers
 
 
 def _is_local(declared: object, body: Mapping[str, Any]) -> bool:
@@ -243,7 +251,8 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
             inner: list[_Declaration | Hosted] = []
             for index, tool in enumerate(required(fields, "tools", list, param)):
                 path = f"{param}.tools[{index}]"
-                inner += _read_tool(expect(tool, dict, path), path, name)
+                if _is_for_model(expect(tool, dict, path)):
+                    inner += _read_tool(tool, path, name)
             return inner
         case str():
             return (fields,)

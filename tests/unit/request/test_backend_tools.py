@@ -107,6 +107,24 @@ def test_beside_functions_it_is_left_out_with_a_warning(
         assert report.dropped == ([] if passes else [f"tool:{tool['type']}"])
 
 
+@each("backend", DIALECTS)
+def test_a_function_that_only_programs_may_call_is_not_offered(backend: ApiName) -> None:
+    """Like the tool that runs those programs; it is named. Alone it passes to a backend of its API."""
+    direct = {**F, "name": "g", "allowed_callers": ["direct", "programmatic"]}
+    runner, inner = {"type": "programmatic_tool_calling"}, {**F, "allowed_callers": ["programmatic"]}
+    space = {"type": "namespace", "name": "n", "tools": [{**F, "name": "h"}, inner]}
+    made, report, _ = rewrite("responses", Policy(backend=backend), tools=[inner, direct, runner, space])
+    assert made is not None
+    assert [tool.name for tool in made.plan.tools] == ["g", "n__h"]
+    assert report.warnings == ["TOOL_LEFT_OUT:f", "TOOL_LEFT_OUT:programmatic_tool_calling"]
+    assert rewrite("responses", tools=[inner, runner])[0] is None
+    assert (
+        "(f, programmatic_tool_calling)"
+        in refusal("responses", Policy(backend="chat"), tools=[inner, runner]).error.message
+    )
+    assert refusal("responses", tools=[direct, inner], tool_choice={"type": "function", "name": "f"}).error.param
+
+
 @every_hosted
 @each("way", ["named", "allowed"])
 def test_a_choice_that_wants_what_is_left_out_is_refused(tool: dict[str, Any], way: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from toolsimlib.wire.responses.websocket import (
     Recent,
     error_message,
 )
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class Connection:
         self._running: dict[str, tuple[Answer, asyncio.Task[None]]] = {}  # By lane.
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
+        self._has_refused = False
 
     @property
     def is_busy(self) -> bool:
@@ -93,6 +97,9 @@ class Connection:
                 case "steer":
                     await self._send([message.refusal])
         except BadMessage as bad:
+            # A client of another version of the protocol, say. Once: there may be many.
+            logger.log(logging.DEBUG if self._has_refused else logging.WARNING, "WebSocket: %s", bad.error.message)
+            self._has_refused = True
             await self._send([error_message(bad.error, bad.lane)])
 
     async def stop(self, error: ApiError | None = STOPPED) -> None:

@@ -282,6 +282,9 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
 
 
 def _refuse_stored(sent: Mapping[str, Any]) -> None:
+    if mapping(sent.get("prompt_cache_options")).get("prewarm") is True:
+        message = "'prompt_cache_options.prewarm' is not supported: chat completions always generate an answer."
+        raise BadRequest(message, "prompt_cache_options.prewarm", "unsupported_parameter")
     for key in _STORED:
         value = sent.get(key)
         if value is None or value is False:

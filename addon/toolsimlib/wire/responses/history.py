@@ -126,6 +126,8 @@ class _InputReader:
                 return self._reasoning(item)
             case kind if kind in TOOL_ITEMS:  # Read with the other tools.
                 return None
+            case "configuration_update":  # Read with the request's fields.
+                return None
             case "item_reference":
                 # It refers to an item of this request, or to one that we do not know.
                 reference = item.get("id")
@@ -187,7 +189,7 @@ class _InputReader:
 
     def _unknown(self, item: dict[str, Any], kind: str, param: str) -> Message | HostedItem | None:
         """Keep the text of an item that we do not know. Hosted calls are opaque to another model."""
-        if kind.startswith("mcp_") or kind.endswith(("_call", "_call_output")):
+        if kind.startswith(("mcp_", "program")) or kind.endswith(("_call", "_call_output")):
             return HostedItem(item)
         self.notes.append(kind[:40])
         text = item.get("text")

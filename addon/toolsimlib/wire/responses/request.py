@@ -18,7 +18,7 @@ from toolsimlib.errors import BadRequest
 from toolsimlib.plan import AnswerForm, Tool
 from toolsimlib.wire.chat.request import FEW_TOKENS, SHARED, check_one_choice, flat_format, read_common
 from toolsimlib.wire.content import responses_content, split_instructions, translate_item
-from toolsimlib.wire.json_fields import mapping, missing, string
+from toolsimlib.wire.json_fields import mapping, mappings, missing, string
 from toolsimlib.wire.local_tools import CALLS, is_local
 from toolsimlib.wire.mcp_items import call_items
 from toolsimlib.wire.responses.compaction import summary_turn, wants_summary
@@ -63,6 +63,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     if wants_summary(body):
         form = replace(answer_form(body), compacts=True)
         return replace(read_request(summary_turn(body)), form=form)
+    body = _configured(body)
     common = read_common(body, "tool_choice")
     read = read_history(body.get("input"), has_tools=bool(body.get("tools")))
     first_tools: tuple[Tool, ...] = ()
@@ -83,6 +84,15 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         stored_history=_stored_history(body),
         notes=(*common.notes, *read.notes),
     )
+
+
+def _configured(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a request with what the ``configuration_update`` items of its conversation have set since."""
+    updates = [item for item in mappings(body.get("input")) if item.get("type") == "configuration_update"]
+    for update in updates:
+        changed = {key: {**mapping(body.get(key)), **mapping(update.get(key))} for key in ("reasoning", "text")}
+        body = {**body, **{key: value for key, value in changed.items() if value}}
+    return body
 
 
 def _stored_history(body: Mapping[str, Any]) -> str | None:

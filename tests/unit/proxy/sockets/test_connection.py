@@ -211,3 +211,12 @@ async def test_a_warm_up_asks_nobody(stage: Stage) -> None:
     assert not stage.posts
     await stage.create("b", previous_response_id=stage.got[-1]["response"]["id"], store=False)
     assert [item["content"] for item in stage.posts[0].body["input"]] == ["a", "b"]
+
+
+async def test_what_is_refused_is_logged_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """By its name, such as that of an event which only older clients send."""
+    for _ in range(3):
+        await stage.connection.receive('{"type":"response.append"}')
+    assert [message["error"]["param"] for message in stage.got] == ["type"] * 3
+    [record] = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "'response.append'" in record.getMessage()

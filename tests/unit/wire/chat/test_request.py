@@ -283,6 +283,14 @@ def test_stored_things_are_refused(sent, code):
     assert (caught.value.error.param, caught.value.error.code) == (param, code)
 
 
+def test_a_prewarmed_cache_is_refused():
+    """The backend would generate an answer; all other options of a cache are left out, and noted."""
+    with pytest.raises(BadRequest) as caught:
+        adopt(responses(prompt_cache_options={"prewarm": True}))
+    assert caught.value.error.param == "prompt_cache_options.prewarm"
+    assert adopt(responses(prompt_cache_options={"ttl": "30m"}))[1] == ["prompt_cache_options"]
+
+
 def test_malformed_instructions():
     """Instructions become a message, so they have to be text."""
     with pytest.raises(BadRequest) as caught:

@@ -1,6 +1,6 @@
 import pytest
 from support.each import each
-from toolsimlib.conversation import CallOutput, Message, Raw, Text
+from toolsimlib.conversation import CallOutput, HostedItem, Message, Raw, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import ToolChoice
 from toolsimlib.wire.chat.request import read_request as read_chat
@@ -321,3 +321,19 @@ def test_a_request_beside_the_conversation() -> None:
 def test_what_only_the_backend_holds(body: dict[str, object], history: str | None) -> None:
     """The id of the answer that is continued; a conversation has an id that says nothing of its state."""
     assert read_request({"model": "m", "input": "x", **body}).stored_history == history
+
+
+def test_updates_of_the_configuration():
+    """Each one stays in effect until the next one of its kind; programs are items that only a backend knows."""
+    wanted = {"type": "json_object"}
+    request = read(
+        {"type": "configuration_update", "reasoning": {"effort": "low"}, "text": {"format": wanted}},
+        {"role": "user", "content": "hi"},
+        {"type": "program", "id": "p", "code": "f()"},
+        {"type": "configuration_update", "reasoning": {"effort": "high"}},
+        reasoning={"effort": "none", "summary": "auto"},
+    )
+    assert request.answer_format == wanted
+    assert request.body["reasoning"] == {"effort": "high", "summary": "auto"}
+    assert request.notes == ()
+    assert [type(item) for item in request.items] == [Message, HostedItem]
