@@ -25,6 +25,7 @@ NESTED = {"type": "function", "function": {"name": "get_weather", "description":
 CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}</tool_call>'
 OTHER = CALL.replace("get_weather", "other")
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+USER = {"type": "message", "role": "user", "content": "Hi"}
 
 # The test suite's kinds of request: what the client sends, and how the model answers.
 REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
@@ -37,6 +38,17 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "chat-shaped tool": ({"input": "Weather?", "tools": [NESTED]}, f"Let me look. {CALL}"),
     "words after the call": ({"input": "Weather?", "tools": [WEATHER]}, f"{CALL} and {CALL} so."),
     "image": ({"input": [{"role": "user", "content": [{"type": "input_text", "text": "What?"}, IMAGE]}]}, "A dot."),
+    "instructions in the input": ({"input": [{"role": "system", "content": "Be a pirate."}, USER]}, "Ahoy."),
+    "phases": (
+        {
+            "input": [
+                {"type": "message", "role": "assistant", "phase": "commentary", "content": "I look."},
+                {"type": "message", "role": "assistant", "phase": "final_answer", "content": "Four."},
+                USER,
+            ]
+        },
+        "Four.",
+    ),
     "several turns": (
         {
             "input": [

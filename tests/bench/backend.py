@@ -3,7 +3,8 @@
 The request's ``model`` selects the answer: ``KIND-SIZE-STEP-PER_WRITE``. ``prose``, ``call`` and ``object`` (a call
 whose arguments are an object) are ``SIZE`` characters of text in deltas of ``STEP``, ``PER_WRITE`` of them per write. A
 write is one HTTP chunk, with a pause after it so that writes arrive one by one. ``emitted`` is a call that the backend
-emits itself, with ``SIZE`` characters of arguments.
+emits itself, with ``SIZE`` characters of arguments; ``asked-1-1-1`` one whose arguments contain the time at which the
+request had arrived.
 ``timed-COUNT-RATE-1`` is COUNT deltas, RATE per second; each contains the time at which it was written
 (``time.monotonic_ns``). Run as a module, it prints its port.
 """
@@ -72,12 +73,20 @@ async def timed(dialect: ApiName, count: int, rate: int, writer: asyncio.StreamW
     writer.write(chunk(b"".join(answer.end())))
 
 
+def asked(dialect: ApiName, arrived: int) -> bytes:
+    """Return the answer with the time at which its request had arrived."""
+    answer = answer_of(dialect)
+    text = f'<tool_call>{{"name":"write","arguments":{{"path":"{arrived}"}}}}</tool_call>'
+    return b"".join([*answer.begin(), *answer.add_text(text), *answer.end()])
+
+
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"(?i)content-length: (\d+)", head)
             body = await reader.readexactly(int(length[1]) if length else 0)
+            arrived = time.monotonic_ns()
             path = head.partition(b"\r\n")[0]
             dialect: ApiName = next((api for api in ("responses", "messages") if f"/{api}".encode() in path), "chat")
             found = _MODEL.search(body)
@@ -93,6 +102,8 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
             if kind == "timed":
                 await timed(dialect, size, step, writer)
+            elif kind == "asked":
+                writer.write(chunk(asked(dialect, arrived)))
             else:
                 for data in writes(dialect, kind, size, step, per_write):
                     writer.write(data)

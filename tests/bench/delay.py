@@ -30,7 +30,7 @@ from bench.texts import prose
 from websockets.sync.client import connect
 
 RATE = 50
-TURNS = 20
+CALLS = 20
 FIRST = b'"' + prose(4).encode()
 _WRITTEN = re.compile(rb'"content":\s?"(\d{6,}) "')
 
@@ -39,7 +39,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
     """Yield the rows of the first text, then those of 1, 50 and 200 streams."""
     bare, ours = proxies.bare(), proxies.toolsim()
     yield from first_text(bare.url, ours.url, 60 if quick else 300)
-    yield turns_over_a_websocket(ours.url, 5 if quick else 20)
+    yield calls_over_a_websocket(ours.url, 5 if quick else 20)
     for streams in (1, 50) if quick else (1, 50, 200):
         runs = [asyncio.run(side_by_side(url, streams, 3 if quick else 6)) for url in (bare.url, ours.url) * 2]
         of_bare, of_ours = (Delays(*map(operator.add, runs[at], runs[at + 2])) for at in (0, 1))
@@ -72,31 +72,52 @@ def first_text(bare: str, ours: str, rounds: int) -> Iterator[Row]:
         yield Row("delay", f"first text, {api}", toolsim - reference, "ms more", 1.5, toolsim, reference)
 
 
-def turns_over_a_websocket(url: str, rounds: int) -> Row:
-    """Return what a turn of a conversation takes over a connection that remembers it, and over HTTP."""
+def calls_over_a_websocket(url: str, rounds: int) -> Row:
+    """Return how long it takes until the model is asked, in a loop of calls over a connection that remembers it.
+
+    Against HTTP, whose requests hold all calls before them, on a connection that is kept alive too.
+    """
     times: list[list[float]] = [[], []]
+    sent = {"model": "asked-1-1-1", "store": False, "tools": TOOLS}
     for _ in range(rounds):
-        client, items = Client(url), list[Any]()
+        client, items = Client(url), [_QUESTION]
         with connect(url.replace("http", "ws") + PATHS["responses"]) as connection:
-            previous: dict[str, str] = {}
-            for _turn in range(TURNS):
-                asked = {"model": "prose-10-4-1", "store": False, "tools": TOOLS}
-                items.append({"role": "user", "content": "Go on."})
-                start = time.perf_counter()
-                received = client.post(PATHS["responses"], {**asked, "stream": True, "input": items})
-                times[0].append(1000 * (time.perf_counter() - start))
-                items += json.loads(received.rpartition(b"event: response.completed\ndata: ")[2].split(b"\n")[0])[
+            new, previous = [_QUESTION], dict[str, str]()
+            for _call in range(CALLS):
+                start = time.monotonic_ns()
+                received = client.post(PATHS["responses"], {**sent, "stream": True, "input": items})
+                response = json.loads(received.rpartition(b"event: response.completed\ndata: ")[2].split(b"\n")[0])[
                     "response"
-                ]["output"]
-                start = time.perf_counter()
-                connection.send(json.dumps({"type": "response.create", **asked, "input": items[-2:-1], **previous}))
+                ]
+                times[0].append(_arrival(response) - start)
+                items += [*response["output"], _output(response)]
+                start = time.monotonic_ns()
+                connection.send(json.dumps({"type": "response.create", **sent, "input": new, **previous}))
                 while (event := json.loads(connection.recv()))["type"] != "response.completed":
                     pass
-                times[1].append(1000 * (time.perf_counter() - start))
-                previous = {"previous_response_id": event["response"]["id"]}
-    http, websocket = map(statistics.median, times)
-    name = f"a turn over a WebSocket, against HTTP, {TURNS} in a row"
-    return Row("delay", name, websocket - http, "ms more", None, websocket, http)
+                times[1].append(_arrival(event["response"]) - start)
+                new, previous = [_output(event["response"])], {"previous_response_id": event["response"]["id"]}
+    http, websocket = (statistics.median(found) / 1e6 for found in times)
+    return Row(
+        "delay",
+        f"before the model, {CALLS} calls, WebSocket and HTTP",
+        websocket - http,
+        "ms more",
+        0.5,
+        websocket,
+        http,
+    )
+
+
+_QUESTION: dict[str, Any] = {"role": "user", "content": "Write files."}
+
+
+def _output(response: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": response["output"][0]["call_id"], "output": "Written.\n" * 50}
+
+
+def _arrival(response: dict[str, Any]) -> int:
+    return int(json.loads(response["output"][0]["arguments"])["path"])
 
 
 class Delays(NamedTuple):

@@ -11,8 +11,9 @@ import signal
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ from support.line import Line
 from support.mcp_servers import OFFICIAL
 from support.mitmdump import Mitmdump
 from support.open_responses import check_event, check_response, types
+from support.raw_backend import Answer, RawBackend
 from support.recording import context
 from support.text_backend import TextBackend, Turn, refuses, says
+from support.wire import DONE, chat_frame
+from test_open_responses import REQUESTS
 from toolsimlib.proxy.sockets.edge import MAX_CONNECTIONS
 from toolsimrec.replay import replay_file
 
@@ -108,6 +112,10 @@ def client(proxy: Mitmdump) -> Iterator[Client]:
         yield client
 
 
+def resident_megabytes(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]) / 1024
+
+
 def shown(backend: TextBackend) -> str:
     return "\n".join(text for _, text in backend.exchanges[-1].transcript)
 
@@ -175,6 +183,25 @@ def test_websocket_compact_new_chain(client: Client, proxy: Mitmdump, backend: T
     answer = client.ask([*compacted["output"], {"type": "message", "role": "user", "content": "Word?"}])
     assert "The word is slate." in shown(backend)
     assert answer["previous_response_id"] is None
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_the_cases_of_http(client: Client, proxy: Mitmdump, backend: TextBackend, name: str) -> None:
+    """Each is shown to the model and answered as over HTTP, and its events conform to the schemas."""
+    sent, text = REQUESTS[name]
+    backend.play(lambda _: says(text))
+    answer = client.ask(sent["input"], **{key: value for key, value in sent.items() if key != "input"})
+    with Line(proxy.url) as line:
+        other = line.post("/v1/responses", {"model": "m", "store": False, **sent}, Authorization="Bearer k").json()
+    for response in answer, other:
+        check_response(response)
+        for item in response["output"]:
+            item.pop("id")
+        for key in "id", "created_at", "completed_at":
+            response.pop(key)
+    assert answer == other
+    over_websocket, over_http = (exchange.transcript for exchange in backend.exchanges)
+    assert over_websocket == over_http
 
 
 # -- what else a connection does
@@ -248,12 +275,19 @@ def test_limits(proxy: Mitmdump, backend: TextBackend) -> None:
             with pytest.raises(ConnectionClosed):
                 client.message()
         with connected(proxy) as client:
-            for _ in range(300):
+            for _ in range(1000):
                 client.send(input="x")
-            ends = [client.events()[-1] for _ in range(300)]
+            ends = [client.events()[-1] for _ in range(1000)]
             refused = [end["error"]["code"] for end in ends if end["type"] == "error"]
             assert set(refused) == {"rate_limit_exceeded"}
-            assert 0 < len(refused) < 300
+            assert 0 < len(refused) < 1000
+        size = resident_megabytes(proxy.pid)
+        with connected(proxy) as client:
+            with suppress(ConnectionClosed):
+                client.connection.send("x" * 100_000_000)
+            with pytest.raises(ConnectionClosed):
+                client.message()
+        assert resident_megabytes(proxy.pid) < size + 20
         assert words(other.ask("x")) == "OK."
 
 
@@ -322,9 +356,15 @@ def test_cuts_at_every_frame_and_bad_bytes(proxy: Mitmdump, backend: TextBackend
         assert b"response.created" in connection.recv(65536)
     assert backend.exchanges[-1].transcript[-1][1] == "Grüße 🌞"
     whole = frame(text)
-    for at in (1, 3, 7, 20, len(whole) - 1):
-        with raw(proxy) as connection:
-            connection.sendall(whole[:at])
+    asked = len(backend.exchanges)
+    with raw(proxy) as stalled:
+        stalled.sendall(whole[:9])
+        for at in range(len(whole)):
+            with raw(proxy) as connection:
+                connection.sendall(whole[:at])
+        stalled.sendall(whole[9:])
+        assert b"response.created" in stalled.recv(65536)
+    assert len(backend.exchanges) == asked + 1
     for bad in (frame(b"\xff\xfe"), frame(b"x", 0xF1), b"\x83\x80\0\0\0\0", bytes(range(256)) * 4):
         with raw(proxy) as connection:
             connection.sendall(bad)
@@ -333,6 +373,70 @@ def test_cuts_at_every_frame_and_bad_bytes(proxy: Mitmdump, backend: TextBackend
                 pass
     with connected(proxy) as client:
         assert words(client.ask("x")) == "OK."
+
+
+def test_a_client_leaves_after_any_message(proxy: Mitmdump, backend: TextBackend) -> None:
+    """Its model is stopped, and the next client is answered."""
+    backend.play(lambda _: says(*["word "] * 8, pause=0.02))
+    for count in range(12):
+        with connected(proxy) as client:
+            client.send(input="x")
+            for _ in range(count):
+                client.message()
+        if count:
+            assert backend.exchanges[-1].over.wait(SECONDS)
+    with connected(proxy) as client:
+        assert words(client.ask("x")) == "word " * 8
+
+
+def test_a_backend_that_dies_after_any_byte() -> None:
+    """The answer ends once, with an error unless it was whole; the next one is made on the same connection."""
+    frames = [chat_frame("Hel"), chat_frame("lo"), chat_frame(finish="stop"), DONE]
+    body = b"".join(b"%x\r\n%s\r\n" % (len(frame), frame) for frame in frames) + b"0\r\n\r\n"
+    answer_bytes = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n" + body
+    cuts = iter(range(len(answer_bytes) + 1))
+
+    async def answer(asked: Answer) -> None:
+        if not asked.asked.path.endswith("/chat/completions"):
+            await asked.whole(b"{}", 404)
+            return
+        at = next(cuts)
+        await asked.raw(answer_bytes[:at])
+        asked.hang_up()
+
+    ends: list[str] = []
+    with RawBackend() as raw_backend:
+        raw_backend.play(answer)
+        with Mitmdump(raw_backend.url, toolsim_backend="chat") as proxy, connected(proxy) as client:
+            for _ in range(len(answer_bytes) + 1):
+                client.send(input="x")
+                last = client.events()[-1]
+                ends.append(last["type"])
+                if last["type"] == "response.completed":
+                    assert words(last["response"]) == "Hello"
+    first_whole = ends.index("response.completed")
+    assert set(ends[:first_whole]) == {"error", "response.failed"}
+    assert set(ends[first_whole:]) == {"response.completed"}
+    assert first_whole > answer_bytes.index(b'"lo"')
+
+
+def test_a_client_that_does_not_read(proxy: Mitmdump, backend: TextBackend) -> None:
+    """Its backend is not read either, and others are answered meanwhile."""
+    backend.play(lambda exchange: says(*["x" * 10_000] * 3_000) if "much" in str(exchange.transcript) else says("OK."))
+    with raw(proxy) as stalled:
+        stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        much = {"type": "response.create", "model": "m", "store": False, "input": "much"}
+        stalled.sendall(frame(json.dumps(much).encode()))
+        stalled.recv(100)
+        [exchange] = backend.exchanges
+        sent = -1
+        while sent != (sent := len(exchange.sent)):
+            with connected(proxy) as client:
+                assert words(client.ask("x")) == "OK."
+            time.sleep(0.3)
+        assert 0 < sent < 3_000
+    assert exchange.over.wait(SECONDS)
+    assert not exchange.whole
 
 
 def test_nothing_is_crossed(proxy: Mitmdump, backend: TextBackend) -> None:
