@@ -16,7 +16,7 @@ from typing import Any
 from mitmproxy.http import HTTPFlow
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Span
-from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Item, Message, Part, Text, Thought
+from toolsimlib.conversation import Call, CallOutput, Declaration, HostedItem, Image, Item, Message, Part, Text, Thought
 from toolsimlib.events import StructuredCall
 from toolsimlib.hosted.outcome import Outcome
 from toolsimlib.proxy.head import by_name
@@ -160,6 +160,9 @@ def _message(item: Item) -> dict[str, Any]:
             return {"role": "assistant", "parts": [{"type": "reasoning", "content": item.text}]}
         case HostedItem():
             return {"role": "assistant", "parts": [{"type": item.kind}]}
+        case Declaration():
+            names = [tool.name for tool in item.tools]
+            return {"role": "developer", "parts": [{"type": "additional_tools", "content": ", ".join(names)}]}
 
 
 def _part(part: Part) -> dict[str, Any]:

@@ -40,7 +40,11 @@ class _Prompt(NamedTuple):
 
 def closed(items: Sequence[Item], plan: Plan) -> list[Item]:
     """Return a conversation with the lines that close each of its prompts, as messages of the user."""
-    prompts = _prompts(items)
+    # A summary is asked for by a last item of ours, which follows the prompt that the client would have sent.
+    spoken = len(items) - 1 if plan.form.compacts else len(items)
+    prompts = _prompts(items[:spoken])
+    if plan.form.compacts:
+        prompts.append(_Prompt(spoken, len(items)))
     lines = _Lines(plan)
     if not prompts:
         # Nobody has spoken: the backend holds the conversation, or there are instructions alone.

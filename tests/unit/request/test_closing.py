@@ -158,7 +158,7 @@ def test_a_summary_is_asked_for_at_the_end(steps: list[Step], tool_count: int, p
     items = prompts_of(steps, "responses", tool_count)[-1]
     plain = prompt("responses", items, tool_count, policy)
     summary = prompt("responses", [*items, {"type": "compaction_trigger"}], tool_count, policy)
-    assert summary.startswith(plain if policy.tool_use_mode != "enforced" else plain.rpartition("\n\n")[0])
+    assert summary.startswith(plain)
     assert "Summarise everything above" in summary.rpartition("\0")[2]
 
 
