@@ -212,7 +212,6 @@ FORMS: Mapping[str, Form] = {
         intro=_CALLS_INTRO,
         rule=f"Two places, people, dates or amounts that are asked about take two calls. {_EACH_CALL}, one after the"
         f" other:\n<{{tag}}>\n{_CALL_LINE}\n</{{tag}}>\n<{{tag}}>\n{_CALL_LINE}\n</{{tag}}>",
-        rule_for_one=f"{_EACH_CALL}:\n<{{tag}}>\n{_CALL_LINE}\n</{{tag}}>",
     ),
     "schemas": Form(
         _schema_entry,
