@@ -103,9 +103,8 @@ def calls_over_a_websocket(url: str, rounds: int) -> Row:
         f"before the model, {CALLS} calls, WebSocket and HTTP",
         websocket - http,
         "ms more",
-        0.5,
-        websocket,
-        http,
+        ours=websocket,
+        reference=http,
     )
 
 
