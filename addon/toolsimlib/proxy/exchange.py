@@ -205,7 +205,8 @@ class Exchange:
             self._send(flow, done.rewritten, done.digest)
         elif done.error is not None:
             flow.response = self.refuse(done.error)
-        if flow.response is None and self._client is not None:
+        # A flow that is read from a file has its answer already.
+        if done.error is None and self._client is not None:
             backend = APIS[self.plan.backend] if self.plan is not None else self._client
             self.report.dropped += head.for_backend(flow.request.headers, self._client, backend)
         for feature in self._features:
