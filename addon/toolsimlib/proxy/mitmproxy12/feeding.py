@@ -13,6 +13,7 @@ Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import override
@@ -28,6 +29,7 @@ from mitmproxy.proxy.layers.http._http1 import Http1Server
 from toolsimlib.proxy.head import by_name
 from toolsimlib.proxy.mitmproxy12.direct import DirectWay, direct_way
 from toolsimlib.proxy.mitmproxy12.stream import OwnStream
+from toolsimlib.proxy.mitmproxy12.unread import writer_of
 from toolsimlib.proxy.streamed import StreamedAnswer
 
 LINGER_SECONDS = 0.5
@@ -103,7 +105,7 @@ class Feeding(OwnStream):
         """Send the ``slices`` of what the backend has sent of the answer, with pauses between them."""
         for chunks in slices:
             if chunks is None:
-                yield ToolsimPauseHook(answer)
+                yield from self.pause(answer)
             else:
                 yield from map(self.sending, chunks)
         yield from self.store(answer)
@@ -112,6 +114,16 @@ class Feeding(OwnStream):
         elif answer.finished and not self.is_lingering:
             self.is_lingering = True
             yield RequestWakeup(LINGER_SECONDS)
+
+    def pause(self, answer: StreamedAnswer) -> CommandGenerator[None]:
+        """Let other work run, and the backend wait: what it sent meanwhile would queue up here without a bound."""
+        writer = writer_of(self.context.client, self.context.server)
+        reading = writer.transport if writer is not None else None
+        if isinstance(reading, asyncio.ReadTransport):
+            reading.pause_reading()
+        yield ToolsimPauseHook(answer)
+        if isinstance(reading, asyncio.ReadTransport):
+            reading.resume_reading()
 
     def store(self, answer: StreamedAnswer) -> CommandGenerator[None]:
         """Have an answer that is over stored before the client gets its end."""

@@ -1,4 +1,6 @@
-"""Bounds what is sent to a client that reads nothing: the system would take megabytes, which it costs us to make.
+"""Finds what writes to a client or a backend, and bounds what is sent to a client that reads nothing.
+
+The system would take megabytes, which it costs us to make.
 
 The bound is one of bytes that wait to be sent. Those on their way, which depend on how far away the client is, do not
 count: so nobody gets less for it.
@@ -14,7 +16,7 @@ import socket
 from contextlib import suppress
 
 from mitmproxy import ctx
-from mitmproxy.connection import Client
+from mitmproxy.connection import Client, Connection
 
 UNSENT_BYTES = 128 * 1024
 """How many bytes wait for a client before what makes them is paused."""
@@ -32,9 +34,9 @@ class Unread:
                 own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
 
-def writer_of(client: Client) -> asyncio.StreamWriter | None:
-    """Return what writes to a client, None if it has left."""
+def writer_of(client: Client, connection: Connection | None = None) -> asyncio.StreamWriter | None:
+    """Return what writes to a client, or to another ``connection`` that is open for it; None if that is closed."""
     server = ctx.master.addons.get("proxyserver")  # type: ignore[no-untyped-call]
     handler = server.connections.get(client.id) if server is not None else None
-    io = handler.transports.get(client) if handler is not None else None
+    io = handler.transports.get(connection or client) if handler is not None else None
     return io.writer if io is not None and isinstance(io.writer, asyncio.StreamWriter) else None
