@@ -4,8 +4,8 @@
    backend sends meanwhile would queue up.
 2. A pause is longer than a slice, since what waits has a dozen small steps to do. So however much one client's work is,
    others get two thirds of the loop.
-3. Work that comes in pieces, one read of a connection after the other, is one piece of work unless something between
-   them took as long as a pause.
+3. Work that comes in large pieces, one read of a connection after the other, is one piece of work unless something
+   between them took as long as a pause. Between small ones others have their turn anyway, and a pause costs more.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import time
 
 SLICE_SECONDS = 0.003
 """How long one piece of work is done before others continue."""
+
+_SMALL_SECONDS = SLICE_SECONDS / 4
 
 PAUSE_SECONDS = 0.006
 """How long others continue then."""
@@ -37,7 +39,8 @@ class Pace:
 
     def end(self) -> None:
         """Let others continue for a while, but maybe not long enough."""
-        self._taken += time.thread_time() - self._busy
+        taken = time.thread_time() - self._busy
+        self._taken = self._taken + taken if taken > _SMALL_SECONDS else 0.0
         self._ended = time.monotonic()
 
     @property
