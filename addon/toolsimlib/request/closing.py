@@ -54,7 +54,7 @@ def closed(items: Sequence[Item], plan: Plan) -> list[Item]:
     start = 0
     for prompt in prompts:
         said = lines.of_history(items[start : prompt.end])
-        said += lines.of_request() if prompt is prompts[-1] else lines.of_operator(items[: prompt.end])
+        said += lines.of_request() if prompt is prompts[-1] else lines.of_operator(items[start : prompt.end])
         after[prompt.last] = "\n\n".join(said)
         start = prompt.end
     shown: list[Item] = []
@@ -105,7 +105,7 @@ class _Lines:
         return self._entries(shown)
 
     def of_operator(self, items: Sequence[Item]) -> list[str]:
-        """Return what the operator wanted of an earlier prompt, which ended with ``items``."""
+        """Return what the operator wanted of an earlier prompt; ``items``: those since the one before it."""
         is_enforced = self._plan.policy.tool_use_mode == "enforced" and not isinstance(said_last(items), CallOutput)
         return [self._demand(())] if is_enforced else []
 
