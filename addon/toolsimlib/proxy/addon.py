@@ -35,7 +35,7 @@ from toolsimlib.proxy.exchange import Exchanges
 from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import Memory
-from toolsimlib.proxy.metadata import PAGE
+from toolsimlib.proxy.metadata import PAGE, SOCKET
 from toolsimlib.proxy.mitmproxy12 import deferred, installing, web
 from toolsimlib.proxy.mitmproxy12.connect import ConnectTimeout
 from toolsimlib.proxy.mitmproxy12.heap import Heap
@@ -239,7 +239,8 @@ class ToolSim:
         """Decide how an answer reaches the client."""
         exchange, response = self.exchanges.of(flow), flow.response
         assert response is not None
-        self._sockets.answered(flow)
+        if SOCKET in flow.metadata:
+            self._sockets.answered(flow)
         if exchange is not None:
             if exchange.cors:
                 add_cors(response.headers, exchange.cors)
@@ -270,7 +271,8 @@ class ToolSim:
 
     def error(self, flow: HTTPFlow) -> None:
         """Forget an exchange that was aborted."""
-        self._sockets.answered(flow)
+        if SOCKET in flow.metadata:
+            self._sockets.answered(flow)
         self.exchanges.close(flow, None)
 
     def client_disconnected(self, client: Client) -> None:
