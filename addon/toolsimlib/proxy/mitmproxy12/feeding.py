@@ -118,12 +118,14 @@ class Feeding(OwnStream):
     def pause(self, answer: StreamedAnswer) -> CommandGenerator[None]:
         """Let other work run, and the backend wait: what it sent meanwhile would queue up here without a bound."""
         writer = writer_of(self.context.client, self.context.server)
-        reading = writer.transport if writer is not None else None
-        if isinstance(reading, asyncio.ReadTransport):
-            reading.pause_reading()
-        yield ToolsimPauseHook(answer)
-        if isinstance(reading, asyncio.ReadTransport):
-            reading.resume_reading()
+        transport = writer.transport if writer is not None else None
+        # One that its reader has paused is the reader's to resume: it would not notice, and buffer without a bound.
+        if isinstance(transport, asyncio.ReadTransport) and transport.is_reading():
+            transport.pause_reading()
+            yield ToolsimPauseHook(answer)
+            transport.resume_reading()
+        else:
+            yield ToolsimPauseHook(answer)
 
     def store(self, answer: StreamedAnswer) -> CommandGenerator[None]:
         """Have an answer that is over stored before the client gets its end."""

@@ -1,0 +1,31 @@
+"""A backend is not read while its stream pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from toolsimlib.proxy.mitmproxy12 import feeding
+
+
+@pytest.mark.parametrize("is_reading", [True, False], ids=["reads", "paused by its reader"])
+async def test_a_pause_leaves_a_connection_as_it_was(monkeypatch: pytest.MonkeyPatch, is_reading: bool) -> None:
+    """It is not read meanwhile; what its reader has paused, because its buffer is full, stays so."""
+    ours, theirs = socket.socketpair()
+    _, writer = await asyncio.open_connection(sock=ours)
+    transport: Any = writer.transport
+    if not is_reading:
+        transport.pause_reading()
+    monkeypatch.setattr(feeding, "writer_of", lambda client, server: writer)
+    stream: Any = SimpleNamespace(context=SimpleNamespace(client=None, server=None))
+    answer: Any = None
+    pausing = feeding.Feeding.pause(stream, answer)
+    assert isinstance(next(pausing), feeding.ToolsimPauseHook)
+    assert not transport.is_reading()
+    assert list(pausing) == []
+    assert transport.is_reading() is is_reading
+    writer.close()
+    theirs.close()
