@@ -17,6 +17,7 @@ SLICE_SECONDS = 0.003
 """How long one piece of work is done before others continue."""
 
 _SMALL_SECONDS = SLICE_SECONDS / 4
+"""What takes no longer is a small piece of work (rule 3)."""
 
 PAUSE_SECONDS = 0.006
 """How long others continue then."""

@@ -170,8 +170,6 @@ class Done:
     """For an action: the input of its answer, either the messages that stay or an estimate."""
     change: tuple[str, bytes] | None = None
     """For a resource: the id of the record to write, and its new value, b"" to delete it."""
-    holder: str = ""
-    """The id of the answer with which the backend stores the catalogue that it was sent."""
     message: Message | None = None
     """What a client sent on a connection."""
     lane: str = ""
