@@ -69,8 +69,8 @@ class RequestJob:
     """Whether it is one of several rounds of an answer: then it is always rewritten."""
     action: Action | None = None
     """What is requested instead of a turn: then it is rewritten too."""
-    marks_of_rounds: tuple[bytes, ...] = ()
-    """If its body has one of these, ``ROUNDS_OFF`` applies."""
+    marks_of_rounds: tuple[bytes, ...] | None = None
+    """Of one that is too large for several rounds: a body with one of these would have taken them anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +243,6 @@ def _with_body[J: (RequestJob, ResolveJob, BackgroundJob)](job: J, work: Callabl
 
 def _rewrite_request(job: RequestJob, body: bytes) -> Done:
     """Return the rewritten request, and what it is about."""
-    if any(mark in body for mark in job.marks_of_rounds):
-        job.report.warnings.append(ROUNDS_OFF)
     prepared = b""
     if job.action == "compact" and (document := read_body(body)) is not None:
         body, prepared = dump(summary_request(document)).encode(), dump(remaining(document)).encode()
@@ -260,6 +258,10 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         is_round=job.is_round,
         is_action=job.action is not None,
     )
+    if job.marks_of_rounds is not None:
+        asks_again = rewritten is not None and rewritten.plan.tools and rewritten.plan.policy.asks_again
+        if asks_again or any(mark in body for mark in job.marks_of_rounds):
+            job.report.warnings.append(ROUNDS_OFF)
     if rewritten is None and job.action is not None:
         raise BadRequest("The request body is not a JSON object.")
     if rewritten is None:

@@ -93,9 +93,8 @@ class Rounds:
                 document = dict(request.body)
                 body = dump(document).encode()
         except TooLarge:
-            # It is not parsed: its bytes show whether it could take rounds at all.
-            marks = (b'"tools"', b'"functions"') if policy.asks_again else ()
-            return OneRound((*marks, *hosting.marks) if hosting is not None else marks)
+            # It is not parsed: whether it could take rounds at all shows when it is rewritten.
+            return OneRound(hosting.marks if hosting is not None else ())
         except (BadRequest, ValueError):
             # The direct path reports what is wrong with it.
             return None
@@ -215,7 +214,7 @@ class Rounds:
 
 
 class OneRound(Feature):
-    """A request that is too large for several rounds, which is a loss if its body has one of these ``marks``."""
+    """A request that is too large for several rounds. ``marks``: see ``RequestJob``."""
 
     def __init__(self, marks: tuple[bytes, ...]) -> None:
         self.marks = marks

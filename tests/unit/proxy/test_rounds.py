@@ -13,7 +13,7 @@ from toolsimlib.hosted.approvals import Approvals
 from toolsimlib.hosted.servers import Server
 from toolsimlib.loop.course import Bounds, Round
 from toolsimlib.loop.hosted_calls import Hosting
-from toolsimlib.plan import AnswerForm, Policy
+from toolsimlib.plan import AnswerForm, Policy, Profile
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import ROUNDS_OFF, RequestJob, run
 from toolsimlib.proxy.metadata import NOTE
@@ -94,12 +94,12 @@ async def test_a_bad_request_is_not_handed_over(content: bytes, rounds: Rounds) 
     assert flow.request.host == "backend"
 
 
-def warnings_of(taken: object, flow: HTTPFlow) -> list[str]:
+def warnings_of(taken: object, flow: HTTPFlow, policy: Policy) -> list[str]:
     """Return the warnings of a request that is too large for several rounds."""
     assert isinstance(taken, OneRound)
     assert flow.request.host == "backend"
     body, limit = flow.request.raw_content or b"", 2 * MAX_BODY_BYTES
-    job = RequestJob("chat", flow.request.path, "", body, limit, Policy(), None, Report())
+    job = RequestJob("chat", flow.request.path, "", body, limit, policy, None, Report())
     return run(taken.asking(flow, job)).report.warnings
 
 
@@ -109,6 +109,8 @@ def warnings_of(taken: object, flow: HTTPFlow) -> list[str]:
         (RAW, Policy(retry=1), True),
         (RAW.replace(b"tools", b"mools"), Policy(retry=1), False),
         (RAW, Policy(), False),
+        (RAW, Policy(known_profiles=(Profile("p", ("m",), (("second_opinion", "on"),)),)), True),
+        (RAW, Policy(known_profiles=(Profile("p", ("other",), (("second_opinion", "on"),)),)), False),
     ],
 )
 async def test_a_request_that_is_too_large_for_rounds_says_so(
@@ -116,7 +118,7 @@ async def test_a_request_that_is_too_large_for_rounds_says_so(
 ) -> None:
     """The report warns that the model is only asked once, if it might otherwise have been asked again."""
     flow = asked(content + b" " * MAX_BODY_BYTES)
-    assert warnings_of(rounds.take(flow, CHAT, policy, Bounds()), flow) == ([ROUNDS_OFF] if warns else [])
+    assert warnings_of(rounds.take(flow, CHAT, policy, Bounds()), flow, policy) == ([ROUNDS_OFF] if warns else [])
 
 
 async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
@@ -130,7 +132,7 @@ async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
         (of_clients, b'{"tools": [{"type": "mcp"}]}', True),
     ):
         flow = asked(content + b" " * MAX_BODY_BYTES)
-        assert warnings_of(rounds.take(flow, CHAT, Policy(), Bounds(), hosting), flow) == (
+        assert warnings_of(rounds.take(flow, CHAT, Policy(), Bounds(), hosting), flow, Policy()) == (
             [ROUNDS_OFF] if warns else []
         )
 
