@@ -35,7 +35,7 @@ FLOORS = (
     ("conversation", "schema"),
     ("wire",),
     ("request", "response"),
-    ("backends", "hosted", "parsing", "store"),
+    ("hosted", "parsing", "store"),
     ("loop",),
     ("proxy",),
 )
@@ -44,7 +44,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init_
 OF_GUESTS = {guest: sorted((ADDON / guest).rglob("*.py")) for guest in STOREY}
 # Those that run with the proxy or start it; toolsimeval is a client.
 OF_THE_PROXY = [path for guest in STOREY if guest != "toolsimeval" for path in OF_GUESTS[guest]]
-EDGES = ("backends", "hosted", "loop", "one_thread", "pace", "proxy", "store")
+EDGES = ("hosted", "loop", "one_thread", "pace", "proxy", "store")
 # Input and output, and whatever depends on time or place: none of it in the pure part.
 IMPURE = {"asyncio", "logging", "os", "socket", "subprocess", "threading", "tornado", "mitmproxy", "pathlib", "sys"}
 
@@ -323,7 +323,8 @@ def test_a_planted_patch_is_found(line: str) -> None:
 ON_DEMAND = (
     *("jsonschema", "mcp", "opentelemetry", "redis", "referencing", "regex", "sqlite3", "tornado", "xml.etree"),
     *("toolsimeval", "toolsimotel.tracing"),
-    *("toolsimlib.backends", "toolsimbackends", "toolsimcli", "toolsimlib.hosted.connection", "toolsimlib.loop.server"),
+    *("toolsimbackends", "toolsimcli", "toolsimlib.hosted.connection", "toolsimlib.loop.answering"),
+    *("toolsimlib.loop.server",),
     *("toolsimpages.show_answer", "toolsimpages.show_request", "toolsimlib.schema.build"),
     *("toolsimlib.store.redis_server", "toolsimlib.store.sqlite", "toolsimrec.redact", "toolsimrec.replay"),
 )

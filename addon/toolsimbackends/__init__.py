@@ -1,1 +1,1 @@
-"""The built-in backends: models that run in this process; ``toolsimlib.backends`` serves them on the loopback."""
+"""The built-in backends: models that run in this process, and the server on the loopback in front of them."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+from toolsimbackends.loopback import Loopback
 from toolsimbackends.scripted.backend import pieces
 from toolsimbackends.scripted.script import messages_of
-from toolsimlib.backends.loopback import Loopback
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import BackendEvent, Closed, Counted, Failed, Finished, Opened, TextDelta, Usage

@@ -9,7 +9,7 @@ import pytest
 from support import programs
 from support.stub_model import StubModel
 from toolsimbackends.codex.backend import CodexBackend
-from toolsimlib.backends.loopback import Loopback
+from toolsimbackends.loopback import Loopback
 
 
 class Stage:

@@ -16,7 +16,7 @@ from support.each import each
 from support.stub_model import Reply, StubModel, last_text, texts
 from toolsimbackends.codex import backend as codex_backend
 from toolsimbackends.codex.backend import CodexBackend
-from toolsimlib.backends.loopback import Loopback
+from toolsimbackends.loopback import Loopback
 
 PIXEL = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"

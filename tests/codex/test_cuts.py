@@ -25,7 +25,7 @@ from toolsimbackends.codex import child as child_module
 from toolsimbackends.codex.backend import CodexBackend
 from toolsimbackends.codex.child import Child
 from toolsimbackends.codex.server import _handshake
-from toolsimlib.backends.loopback import Loopback
+from toolsimbackends.loopback import Loopback
 from toolsimlib.plan import ApiName
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter

@@ -12,10 +12,9 @@ from contextlib import aclosing
 
 from tornado.iostream import StreamClosedError
 
-from toolsimlib.backends.answering import AnsweringHandler
-from toolsimlib.backends.loopback import Listener
 from toolsimlib.errors import ApiError
 from toolsimlib.events import ClientEvent, Ended, Failed, KeepAlive
+from toolsimlib.loop.answering import AnsweringHandler, Listener
 from toolsimlib.loop.runner import TOKEN, Job, Refused, Stream, answer, with_keepalives
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump

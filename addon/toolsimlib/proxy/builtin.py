@@ -1,6 +1,7 @@
 """The built-in backends: one of them runs in this process, on the loopback, for permitted clients.
 
 Most proxies have another backend, so these, and the server in front of them, are imported with the one that is named.
+They are guests: this room knows of them what ``Loopback`` and the table of options say.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 import importlib
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, override
+from typing import Any, Protocol, override
 
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.http import HTTPFlow
@@ -20,12 +21,30 @@ from toolsimlib.plan import Plan
 from toolsimlib.proxy.address import LOOPBACK, is_loopback
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.options.settings import Settings
-from toolsimlib.proxy.options.table import BUILTIN
-
-if TYPE_CHECKING:
-    from toolsimlib.backends.loopback import Loopback
+from toolsimlib.proxy.options.table import BUILTIN, LOOPBACK_SERVER
 
 logger = logging.getLogger(__name__)
+
+
+class Loopback(Protocol):
+    """The server of a built-in backend, which answers admitted requests alone."""
+
+    port: int
+
+    async def start(self) -> None:
+        """Bind the port and start the backend. Raises OSError when the port is taken."""
+
+    async def stop(self) -> None:
+        """Stop both."""
+
+    async def models(self) -> Sequence[str] | ApiError:
+        """Return the ids of the models on offer."""
+
+    def admit(self, flow: str) -> dict[str, str]:
+        """Expect the request of a flow; return the header that shows it."""
+
+    def forget(self, flow: str) -> None:
+        """Expect it no longer."""
 
 
 class BuiltinBackend:
@@ -43,7 +62,7 @@ class BuiltinBackend:
 
     async def models(self) -> Sequence[str] | str:
         """Return the backend's models, or what is wrong with it."""
-        models = await self._loopback.backend.models() if self._loopback else []
+        models = await self._loopback.models() if self._loopback else []
         return models.message if isinstance(models, ApiError) else models
 
     # -- start and stop --
@@ -66,10 +85,8 @@ class BuiltinBackend:
         await self._stop()
         if settings.builtin is None:
             return
-        from toolsimlib.backends.loopback import Loopback
-
-        backend = importlib.import_module(BUILTIN[settings.builtin].module)
-        loopback = Loopback(backend.backend_of(settings))
+        backend = importlib.import_module(BUILTIN[settings.builtin].module).backend_of(settings)
+        loopback: Loopback = importlib.import_module(LOOPBACK_SERVER).Loopback(backend)
         try:
             await loopback.start()
         except OSError as problem:
@@ -114,15 +131,12 @@ class BuiltinBackend:
     def admit(self, flow: HTTPFlow) -> None:
         """Let a request through to the backend, once its sender has been checked; the backend answers no others."""
         if self._loopback is not None:
-            from toolsimlib.backends.loopback import FLOW
-
-            flow.request.headers[FLOW] = flow.id
-            self._loopback.expected.add(flow.id)
+            flow.request.headers.update(self._loopback.admit(flow.id))
 
     def forget(self, flow_id: str) -> None:
         """Admit a request no longer that is over, and may never have been sent."""
         if self._loopback is not None:
-            self._loopback.expected.discard(flow_id)
+            self._loopback.forget(flow_id)
 
 
 class Admitted(Feature):

@@ -12,8 +12,8 @@ import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons, tflow
+from toolsimbackends.loopback import Loopback
 from toolsimbackends.scripted.backend import ScriptedBackend
-from toolsimlib.backends.loopback import Loopback
 from toolsimlib.plan import AnswerForm, Plan
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.attempt import Attempt

@@ -12,7 +12,7 @@ import pytest
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow
-from toolsimlib.backends.loopback import FLOW, Loopback
+from toolsimbackends.loopback import FLOW, Loopback
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together
 from toolsimlib.proxy.options.settings import Settings
 

@@ -16,7 +16,7 @@ from toolsimlib.proxy.options.option import PREFIX, Option, Value
 from toolsimlib.proxy.options.predecessor import from_environment
 from toolsimlib.request.forms import FORMS
 
-__all__ = ["BUILTIN", "OPTIONS", "PREFIX", "Builtin", "Option", "Value", "register"]
+__all__ = ["BUILTIN", "LOOPBACK_SERVER", "OPTIONS", "PREFIX", "Builtin", "Option", "Value", "register"]
 
 
 class Builtin(NamedTuple):
@@ -32,6 +32,8 @@ BUILTIN = {
     "scripted": Builtin("toolsimbackends.scripted.backend", "a scripted model (toolsim_backend=scripted)"),
 }
 """The guests that ``toolsim_backend`` can name: this table is the only place where the house knows of them."""
+LOOPBACK_SERVER = "toolsimbackends.loopback"
+"""Has the server, ``Loopback``, in front of each."""
 
 OPTIONS = (
     Option(

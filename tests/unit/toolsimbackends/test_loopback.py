@@ -9,8 +9,8 @@ import httpx
 import openai
 import pytest
 from httpx_sse import aconnect_sse
+from toolsimbackends.loopback import FLOW, Loopback
 from toolsimbackends.scripted.backend import ScriptedBackend
-from toolsimlib.backends.loopback import FLOW, Loopback
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import (

@@ -15,17 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
-from tornado.httpserver import HTTPServer
-from tornado.iostream import StreamClosedError
-from tornado.netutil import bind_sockets
-from tornado.web import Application
-
-from toolsimlib.backends.answering import AnsweringHandler
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import (
@@ -42,17 +35,13 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
+from toolsimlib.loop.answering import AnsweringHandler, Listener
 from toolsimlib.wire.api import Api, Writer
 from toolsimlib.wire.dialect import api_of_path
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.responses.request import wants_background
 from toolsimlib.wire.sse import UNBUFFERED
-
-# Images travel as data URLs inside the JSON body; OpenAI's own limit is 512 MB for a whole request.
-MAX_BODY_BYTES = 512 * 1024 * 1024
-
-_UNSENT_BYTES = 64 * 1024
-"""Of an answer, that the system takes before it is read."""
+from tornado.iostream import StreamClosedError
 
 FLOW = "toolsim-flow"
 """The header that names the flow that a request belongs to; the addon has checked who sent it."""
@@ -80,43 +69,6 @@ class TextBackend(Protocol):
 
     async def models(self) -> Sequence[str] | ApiError:
         """Return the ids of the models on offer."""
-
-
-class Listener:
-    """An HTTP server on 127.0.0.1, from ``start``, which needs a running event loop, to ``stop``.
-
-    ``port``: 0 binds any free one, and is then replaced by its number. ``running``: the tasks that answer, entered by
-    their handlers.
-    """
-
-    def __init__(self, port: int = 0) -> None:
-        self.port = port
-        self.running: set[asyncio.Task[None]] = set()
-        self._server: HTTPServer | None = None
-
-    def start(self, rules: Sequence[tuple[str, type[AnsweringHandler], dict[str, Any]]]) -> None:
-        """Bind the port; ``rules`` are tornado's. Raises OSError when it is taken."""
-        sockets = bind_sockets(self.port, "127.0.0.1")
-        for listening in sockets:
-            # What nobody reads is not made. Accepted connections have the options of their listener.
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT_BYTES)
-        self.port = sockets[0].getsockname()[1]
-        # The addon logs each request already.
-        application = Application([*rules], log_function=lambda _handler: None)
-        self._server = HTTPServer(application, max_buffer_size=MAX_BODY_BYTES, max_body_size=MAX_BODY_BYTES)
-        self._server.add_sockets(sockets)
-
-    async def stop(self) -> bool:
-        """Refuse new requests, stop those that run, close their connections; return whether there was a server."""
-        if self._server is None:
-            return False
-        self._server.stop()
-        for task in list(self.running):
-            task.cancel()
-        await asyncio.gather(*self.running, return_exceptions=True)
-        await self._server.close_all_connections()
-        self._server = None
-        return True
 
 
 class Loopback:
@@ -147,6 +99,19 @@ class Loopback:
         rules = [(r"/(?:.*/)?models(?:/(.+))?", _Models, context), (r"/.*", _Answers, context)]
         self._listener.start(rules)
         await self.backend.start()
+
+    async def models(self) -> Sequence[str] | ApiError:
+        """Return the ids of the backend's models."""
+        return await self.backend.models()
+
+    def admit(self, flow: str) -> dict[str, str]:
+        """Expect the request of a flow; return the header that shows it."""
+        self.expected.add(flow)
+        return {FLOW: flow}
+
+    def forget(self, flow: str) -> None:
+        """Expect it no longer: it is over, and may never have been sent."""
+        self.expected.discard(flow)
 
     async def stop(self) -> None:
         """Refuse new requests, stop those that run, close their connections and stop the backend."""

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from toolsimlib.backends.answering import AnsweringHandler
 from toolsimlib.errors import ApiError
+from toolsimlib.loop.answering import AnsweringHandler
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application

@@ -1,1 +1,0 @@
-"""The loopback server that presents a built-in backend as a text-only upstream."""
