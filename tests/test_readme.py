@@ -22,9 +22,9 @@ from toolsimcli.usage import check_settings
 from toolsimeval import flags, suites
 from toolsimeval.learn.command import parser as learn_parser
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.options.gone import RENAMED
-from toolsimlib.proxy.options.predecessor import VARIABLES
-from toolsimlib.proxy.options.table import OPTIONS, PREFIX, Option
+from toolsimlib.proxy.options.former import RENAMED, VARIABLES
+from toolsimlib.proxy.options.option import PREFIX, Option
+from toolsimlib.proxy.options.table import OPTIONS
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.response.rewrite import ResponseRewriter

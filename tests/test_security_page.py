@@ -87,7 +87,7 @@ A connection that comes back
 One that comes back through other proxies
     attack/test_attack.py::test_two_proxies_that_name_each_other
 reach the built-in backend past
-    unit/backends/test_loopback.py::test_only_the_addon_is_answered
+    unit/toolsimbackends/test_loopback.py::test_only_the_addon_is_answered
 # A model
 call a tool that is not on offer
     unit/response/test_masked_calls.py::test_a_masked_call_never_passes

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from toolsimlib.command_line import UsageError
-from toolsimlib.proxy.options import reading, table
+from toolsimlib.proxy.options import profiles, table
 
 _ARGUMENTS = {"backend": str, "host": str, "port": int, "web": bool}
 _TYPES = {str: "a text", int: "a whole number", bool: "true or false"}
@@ -48,7 +48,7 @@ def completed(words: Sequence[str], args: Namespace) -> list[str]:
             else:
                 of_file.append(f"--{name}={_argument(name, value)}")
         except ValueError as problem:
-            raise UsageError(f"{args.config}:{reading.line_of(text, name)}: {name}: {problem}") from problem
+            raise UsageError(f"{args.config}:{profiles.line_of(text, name)}: {name}: {problem}") from problem
     return [command, *of_file, *own]
 
 
@@ -78,7 +78,7 @@ def _option(name: str, value: Any) -> list[str]:
         if option.name == name:
             raise ValueError(f"no such option; did you mean {option.full_name}?")
         if option.full_name == name:
-            value = reading.from_yaml(option, value)
+            value = option.from_yaml(value)
     match value:
         case bool():
             return ["true" if value else "false"]

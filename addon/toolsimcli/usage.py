@@ -12,6 +12,7 @@ from toolsimlib.command_line import UsageError, nearest
 from toolsimlib.proxy import startup
 from toolsimlib.proxy.address import parse_url
 from toolsimlib.proxy.options import table
+from toolsimlib.proxy.options.option import PREFIX
 
 _ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|models)/?$")
 MODEL_SUFFIX = ".gguf"
@@ -83,7 +84,7 @@ def setting(text: str) -> str:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=VALUE")
     ours = [option.name for option in table.OPTIONS]
     if name in ours:
-        raise argparse.ArgumentTypeError(f"{name}: no such option; did you mean {table.PREFIX}{name}?")
+        raise argparse.ArgumentTypeError(f"{name}: no such option; did you mean {PREFIX}{name}?")
     return text
 
 
@@ -110,7 +111,7 @@ def check_known(manager: Options, given: Iterable[str]) -> None:
     """
     for pair in given:
         name = pair.partition("=")[0]
-        if name.startswith(table.PREFIX):
+        if name.startswith(PREFIX):
             continue
         if name not in manager:
             known = [*manager.keys(), *(option.full_name for option in table.OPTIONS)]  # type: ignore[no-untyped-call]

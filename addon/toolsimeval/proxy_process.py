@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from toolsimlib.proxy import child
+from toolsimrec import child
 
 # The first start creates a certificate authority, on a machine that may be busy.
 START_SECONDS = 60.0

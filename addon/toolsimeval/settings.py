@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from toolsimcli import usage
 from toolsimlib.command_line import UsageError
-from toolsimlib.proxy.options.table import PREFIX
+from toolsimlib.proxy.options.option import PREFIX
 
 from toolsimeval import catalogue, profiles, suites
 from toolsimeval.case import WAYS, Case, Cell, sample

@@ -35,7 +35,7 @@ from toolsimlib.plan import Policy
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.metadata import NOTE, REPORT, builtin_policy, policy_as_dict
 from toolsimlib.proxy.mitmproxy12 import backup
-from toolsimlib.proxy.options import table
+from toolsimlib.proxy.options.option import PREFIX
 from toolsimlib.proxy.options.settings import parse
 from toolsimlib.proxy.recorder import BoundedBuffer
 from toolsimlib.proxy.rounds import HandedOver, RoundFlow
@@ -72,7 +72,7 @@ class Capture:
 
     def configure(self, updated: Iterable[str]) -> None:
         """Create the folder. Raises OptionsError if that is impossible."""
-        if not any(name.startswith(table.PREFIX) for name in updated):
+        if not any(name.startswith(PREFIX) for name in updated):
             return
         settings = parse(ctx.options)
         self._policy = builtin_policy(settings.policy) if settings.builtin else settings.policy

@@ -77,7 +77,7 @@ class _Proxy:
     """A mitmdump that serves recordings."""
 
     def __init__(self, files: Sequence[Path], settings: Sequence[str], folder: Path) -> None:
-        from toolsimlib.proxy import child
+        from toolsimrec import child
 
         folder.mkdir()
         self._log = folder / "log"

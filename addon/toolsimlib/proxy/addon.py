@@ -27,7 +27,7 @@ from toolsimlib.pace import PAUSE_SECONDS
 from toolsimlib.proxy import route, startup
 from toolsimlib.proxy.arrivals import Arrivals
 from toolsimlib.proxy.background.edge import BackgroundAnswers
-from toolsimlib.proxy.builtin import BuiltinBackend, check_together
+from toolsimlib.proxy.builtin import BuiltinBackend
 from toolsimlib.proxy.cors import add_cors
 from toolsimlib.proxy.doors import Doors, with_names
 from toolsimlib.proxy.drain import Drain
@@ -41,8 +41,9 @@ from toolsimlib.proxy.mitmproxy12.connect import ConnectTimeout
 from toolsimlib.proxy.mitmproxy12.heap import Heap
 from toolsimlib.proxy.mitmproxy12.unread import Unread
 from toolsimlib.proxy.options import table
+from toolsimlib.proxy.options.option import PREFIX
 from toolsimlib.proxy.options.profiles import with_profiles
-from toolsimlib.proxy.options.settings import Settings, parse
+from toolsimlib.proxy.options.settings import Settings, check_together, parse
 from toolsimlib.proxy.readiness import Readiness
 from toolsimlib.proxy.recognise import Recogniser
 from toolsimlib.proxy.remembering import Remembering
@@ -160,9 +161,9 @@ class ToolSim:
     def configure(self, updated: Iterable[str]) -> None:
         """Parse the options. Raises OptionsError for a bad value."""
         updated = set(updated)
-        if updated & {"termlog_verbosity", "rfile", table.PREFIX + "log"}:
+        if updated & {"termlog_verbosity", "rfile", PREFIX + "log"}:
             self._reports.log.configure(ctx.options.toolsim_log)
-        if not any(name.startswith(table.PREFIX) or name in ("mode", "listen_host", "websocket") for name in updated):
+        if not any(name.startswith(PREFIX) or name in ("mode", "listen_host", "websocket") for name in updated):
             return
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
         hosts = [mode.listen_host(ctx.options.listen_host) for mode in modes]

@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, override
 
-from mitmproxy.exceptions import OptionsError
 from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Plan
-from toolsimlib.proxy.address import LOOPBACK, is_loopback
+from toolsimlib.proxy.address import LOOPBACK
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.options.table import BUILTIN, LOOPBACK_SERVER
@@ -154,22 +153,6 @@ class Admitted(Feature):
     @override
     def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         self._builtin.forget(self._flow.id)
-
-
-def check_together(settings: Settings, hosts: Iterable[str]) -> None:
-    """Raise OptionsError for settings that are valid one by one but not together.
-
-    ``hosts``: where the proxy listens; a Codex login is not shared with other machines.
-    """
-    if settings.builtin == "local" and settings.model is None:
-        raise OptionsError("toolsim_backend=local needs toolsim_model=FILE.gguf.")  # type: ignore[no-untyped-call]
-    if settings.builtin != "codex" or settings.api_key:
-        return
-    for host in hosts:
-        # Without a host mitmproxy listens everywhere; requests from other machines are then refused one by one.
-        if host and not is_loopback(host):
-            message = f"toolsim_backend=codex on {host} would lend your login to others: set toolsim_api_key."
-            raise OptionsError(message)  # type: ignore[no-untyped-call]
 
 
 def _config(settings: Settings) -> tuple[object, ...]:

@@ -27,9 +27,8 @@ from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import Remembered
 from toolsimlib.proxy.metadata import builtin_policy, is_recorded, is_stored, recorded_policy
 from toolsimlib.proxy.options import table
-from toolsimlib.proxy.options.policy import policy_fields
 from toolsimlib.proxy.options.profiles import doubts
-from toolsimlib.proxy.options.settings import Settings
+from toolsimlib.proxy.options.settings import Settings, policy_fields
 from toolsimlib.proxy.remembering import Remembering
 from toolsimlib.proxy.resend import Resent
 from toolsimlib.proxy.rounds import HandedOver, OneRound, RoundFlow, Rounds

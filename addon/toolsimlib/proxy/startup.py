@@ -27,13 +27,12 @@ from mitmproxy.optmanager import OptManager
 from mitmproxy.proxy.mode_specs import ProxyMode
 
 from toolsimlib.command_line import nearest
-from toolsimlib.proxy.builtin import check_together
 from toolsimlib.proxy.mitmproxy12 import deferred
-from toolsimlib.proxy.options.gone import GONE, RENAMED
+from toolsimlib.proxy.options.former import GONE, RENAMED
+from toolsimlib.proxy.options.option import PREFIX, Option, Value
 from toolsimlib.proxy.options.profiles import with_profiles
-from toolsimlib.proxy.options.reading import from_texts, from_yaml
-from toolsimlib.proxy.options.settings import parse
-from toolsimlib.proxy.options.table import OPTIONS, PREFIX, Option, Value
+from toolsimlib.proxy.options.settings import check_together, parse
+from toolsimlib.proxy.options.table import OPTIONS
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +78,7 @@ def take_problems(options: OptManager) -> list[str]:
 
 def _value(option: Option, entry: Any) -> Value:
     """Return the value of an entry, of the option's type. Raises ValueError."""
-    return from_texts(option, entry) if isinstance(entry, deferred.Texts) else from_yaml(option, entry)
+    return option.from_texts(entry) if isinstance(entry, deferred.Texts) else option.from_yaml(entry)
 
 
 def _unknown(name: str) -> str:

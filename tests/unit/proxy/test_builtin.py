@@ -9,11 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
-from mitmproxy.exceptions import OptionsError
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow
 from toolsimbackends.loopback import FLOW, Loopback
-from toolsimlib.proxy.builtin import BuiltinBackend, check_together
+from toolsimlib.proxy.builtin import BuiltinBackend
 from toolsimlib.proxy.options.settings import Settings
 
 
@@ -95,24 +94,3 @@ async def test_admission(builtin: BuiltinBackend) -> None:
         builtin.admit(flow)
         builtin.forget(flow.id)
         assert (await client.get(url, headers=admitted)).status_code == 403
-
-
-HOSTS = [
-    ("127.0.0.1", "", True),
-    ("", "", True),
-    ("0.0.0.0", "", False),
-    ("192.168.1.5", "", False),
-    ("0.0.0.0", "k", True),
-]
-
-
-@pytest.mark.parametrize(("host", "key", "allowed"), HOSTS)
-def test_codex_on_an_address(host: str, key: str, allowed: bool) -> None:
-    """The codex backend on an address that others can reach needs a key."""
-    settings = Settings(builtin="codex", api_key=key)
-    if allowed:
-        check_together(settings, [host])
-    else:
-        with pytest.raises(OptionsError, match="toolsim_api_key"):
-            check_together(settings, [host])
-    check_together(Settings(builtin="scripted"), [host])

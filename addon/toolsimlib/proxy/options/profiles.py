@@ -35,9 +35,7 @@ from mitmproxy.exceptions import OptionsError
 from toolsimlib.command_line import nearest
 from toolsimlib.plan import Policy, Profile
 from toolsimlib.proxy.options.option import PREFIX
-from toolsimlib.proxy.options.policy import policy_fields
-from toolsimlib.proxy.options.reading import checked, from_yaml, line_of
-from toolsimlib.proxy.options.settings import Settings
+from toolsimlib.proxy.options.settings import Settings, policy_fields
 from toolsimlib.proxy.options.table import OPTIONS
 from toolsimlib.version import __version__
 
@@ -94,6 +92,12 @@ def doubts(profile: Profile, engine: str) -> str:
     return f"it was measured with {' and '.join(others)}" if others else ""
 
 
+def line_of(text: str, name: str) -> int:
+    """Return the number of the line of a TOML text that sets a name, or begins the table of that name."""
+    found = re.search(rf"""^[ \t]*\[*["']?{re.escape(name)}\b""", text, re.MULTILINE)
+    return text.count("\n", 0, found.start()) + 1 if found else 1
+
+
 def _read(file: Traversable, by_hand: Collection[str]) -> Profile:
     text = ""
     try:
@@ -129,7 +133,7 @@ def _profile(name: str, document: Mapping[str, Any], by_hand: Collection[str]) -
             known = ", ".join(_OPTIONS)
             raise _Wrong(option, f"no option of a profile{nearest(option, _OPTIONS)}; there are {known}")
         try:
-            values[option.removeprefix(PREFIX)] = checked(_OPTIONS[option], from_yaml(_OPTIONS[option], value))
+            values[option.removeprefix(PREFIX)] = _OPTIONS[option].checked(_OPTIONS[option].from_yaml(value))
         except ValueError as problem:
             raise _Wrong(option, str(problem)) from problem
     learned = _table(document, "learned")

@@ -1,11 +1,18 @@
-"""What the operator decided: the options' values, checked and parsed once."""
+"""What the operator decided: the options' values, checked and parsed once.
+
+1. Each value by itself: its parser, for those that are more than a word or a number.
+2. All together: options that are valid one by one and useless together stop the start, instead of one of them doing
+   nothing.
+3. What they decide about answers: most options are the field of the policy of their own name. Some are one concept of
+   which answers need to know more than one thing: they decide several fields, which recordings contain by their names.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,11 +21,8 @@ from mitmproxy.exceptions import OptionsError
 
 from toolsimlib.loop.course import Bounds
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.address import Upstream, parse_url
+from toolsimlib.proxy.address import Upstream, is_loopback, parse_url
 from toolsimlib.proxy.cors import Origins
-from toolsimlib.proxy.options.combinations import useless
-from toolsimlib.proxy.options.policy import policy_fields
-from toolsimlib.proxy.options.reading import checked
 from toolsimlib.proxy.options.table import BUILTIN, OPTIONS
 from toolsimlib.request.fields import read_fields
 from toolsimlib.request.transforms import expand
@@ -107,12 +111,13 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
     parsed: dict[str, Any] = {}
     for option in OPTIONS:
         try:
-            value = checked(option, getattr(values, option.full_name))
+            value = option.checked(getattr(values, option.full_name))
             parsed[option.name] = _PARSERS[option.name](value) if option.name in _PARSERS else value
         except ValueError as problem:
             raise OptionsError(f"{option.full_name}: {problem}") from problem  # type: ignore[no-untyped-call]
-    if why := useless(parsed):
-        raise OptionsError(why)  # type: ignore[no-untyped-call]
+    for is_useless, message in USELESS:
+        if is_useless(parsed):
+            raise OptionsError(message)  # type: ignore[no-untyped-call]
     backend = parsed["backend"]
     builtin = backend if backend in BUILTIN else None
     policy = policy_fields(parsed) | {"backend": "auto" if builtin else backend}
@@ -204,7 +209,7 @@ def _origins(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
-def _names(values: tuple[str, ...]) -> tuple[str, ...]:
+def _tool_names(values: tuple[str, ...]) -> tuple[str, ...]:
     if "!" in values:
         raise ValueError("got '!', expected a tool's name after it")
     return values
@@ -241,6 +246,118 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "upstream": _upstream,
     "store": read_address,
     "cors_origins": _origins,
-    "tool_allowlist": _names,
+    "tool_allowlist": _tool_names,
     "metrics_labels": _metrics_labels,
 }
+
+
+# -- options together --
+
+_DEMANDED = ("json_schema", "gbnf", "structural_tag")
+
+# What is useless, by all options, parsed, by their short names, and what to do about it.
+USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
+    (
+        lambda given: bool(_included(given)) and _included(given) <= _excluded(given),
+        "toolsim_tool_allowlist: every tool that it names is excluded by it too, so none would be on offer.",
+    ),
+    (
+        lambda given: given["tool_use_mode"] == "disabled" and bool(given["tool_allowlist"]),
+        "toolsim_tool_allowlist decides nothing with toolsim_tool_use_mode=disabled, which offers no tool.",
+    ),
+    (
+        lambda given: given["second_opinion"] == "on" and given["tool_use_mode"] in ("enforced", "disabled"),
+        "toolsim_second_opinion=on asks about calls that a model makes of its own accord, and toolsim_tool_use_mode "
+        "leaves none.",
+    ),
+    (
+        lambda given: bool(given["retry"]) and given["max_rounds"] == 1,
+        "toolsim_retry needs a second turn of the model: set toolsim_max_rounds to 2 or more.",
+    ),
+    (
+        lambda given: bool(given["catalog_budget"]) and given["max_rounds"] == 1,
+        "toolsim_catalog_budget needs a second turn of the model, in which it looks up tools: set toolsim_max_rounds "
+        "to 2 or more.",
+    ),
+    (
+        lambda given: bool(given["catalog_budget"]) and given["mode"] == "native",
+        "toolsim_catalog_budget shortens our own catalogue of tools, which toolsim_mode=native does not write.",
+    ),
+    (
+        lambda given: given["constrain"] in _DEMANDED and given["mode"] == "native",
+        "toolsim_constrain has the backend enforce our form of calls, which toolsim_mode=native does not use.",
+    ),
+    (
+        lambda given: given["model"] is not None and given["backend"] != "local",
+        "toolsim_model is the file that toolsim_backend=local runs, and the backend is another one.",
+    ),
+)
+
+
+def check_together(settings: Settings, hosts: Iterable[str]) -> None:
+    """Raise OptionsError for settings that are valid one by one but not together.
+
+    ``hosts``: where the proxy listens; a Codex login is not shared with other machines.
+    """
+    if settings.builtin == "local" and settings.model is None:
+        raise OptionsError("toolsim_backend=local needs toolsim_model=FILE.gguf.")  # type: ignore[no-untyped-call]
+    if settings.builtin != "codex" or settings.api_key:
+        return
+    for host in hosts:
+        # Without a host mitmproxy listens everywhere; requests from other machines are then refused one by one.
+        if host and not is_loopback(host):
+            message = f"toolsim_backend=codex on {host} would lend your login to others: set toolsim_api_key."
+            raise OptionsError(message)  # type: ignore[no-untyped-call]
+
+
+def _included(given: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(name for name in given["tool_allowlist"] if not name.startswith("!"))
+
+
+def _excluded(given: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(name[1:] for name in given["tool_allowlist"] if name.startswith("!"))
+
+
+# -- the policy --
+
+
+def policy_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the policy that these values of options decide, by their names."""
+    fields: dict[str, Any] = {}
+    for name, value in values.items():
+        fields |= _decided(name, value)
+    return fields
+
+
+def _decided(option: str, value: Any) -> dict[str, Any]:
+    match option:
+        case "untagged":
+            uses_tool = value != "no_use_tool"
+            return {"untagged": value if uses_tool else "off", "use_tool": uses_tool}
+        case "fix_empty_final":
+            return {"fix_empty_final": value != "off", "fix_empty_final_disable_tools": value != "with_tools"}
+        case "tool_use_mode":
+            return {"tool_use_mode": value, "fallback_retry_count": 1 if value == "relaxed" else 0}
+        case "output_mode":
+            in_chat = value in ("obsidian-xml", "obsidian-xml-both")
+            in_responses = value in ("obsidian-xml-responses", "obsidian-xml-both")
+            return {
+                "output_mode": "obsidian-xml" if in_chat else "openai-json",
+                "responses_output_mode": "obsidian-xml" if in_responses else "openai-json",
+            }
+        case "stop_after_tools":
+            return {
+                "stop_after_tools": {"first": "on", "drop": "off"}.get(value, value),
+                "stop_after_tools_mode": "first" if value == "first" else "burst",
+                "suppress_tail_after_tools": value == "drop",
+            }
+        case "tool_block_max":
+            return {"tool_block_max": value, "parallel_tool_calls": value != 1}
+        case "tool_allowlist":
+            return {
+                "tool_allowlist": frozenset(name for name in value if not name.startswith("!")),
+                "tool_denylist": frozenset(name[1:] for name in value if name.startswith("!")),
+            }
+        case "max_tool_bytes":
+            return {"max_tool_args_bytes": value, "max_tool_output_bytes": value}
+    return {option: value} if option in Policy.__dataclass_fields__ else {}

@@ -1,6 +1,77 @@
+"""Values of options in each form in which they are given (``test_startup.py`` has the lines that people see)."""
+
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from toolsimlib.proxy.options.option import Option
+
+LIST, FLAG, NUMBER = Option("x", ("d",), ""), Option("x", False, ""), Option("x", 3, "", minimum=1)
+CHOICE, TEXT = Option("x", "a", "", ("a", "bee")), Option("x", "", "")
+
+
+@pytest.mark.parametrize(
+    ("option", "texts", "value"),
+    [
+        (LIST, ["a,b", "c"], ("a,b", "c")),
+        (LIST, [], ()),
+        (FLAG, [""], True),
+        (FLAG, ["toggle"], True),
+        (FLAG, ["false"], False),
+        (NUMBER, ["7"], 7),
+        (CHOICE, ["bee"], "bee"),
+        (TEXT, ["a b"], "a b"),
+    ],
+)
+def test_texts(option: Option, texts: list[str], value: object) -> None:
+    """As mitmproxy reads a command line."""
+    assert option.from_texts(texts) == value
+
+
+@pytest.mark.parametrize(
+    ("option", "texts", "reason"),
+    [
+        (FLAG, ["maybe"], "got 'maybe', expected true or false"),
+        (NUMBER, ["7m"], "got '7m', expected a whole number, 1 or more"),
+        (CHOICE, ["Bee"], r"got 'Bee', expected one of a, bee; did you mean bee\?"),
+        (CHOICE, [], "got no value, expected one of a, bee"),
+        (TEXT, ["a", "b"], "got 'a' and 'b', expected one value"),
+    ],
+)
+def test_texts_that_are_refused(option: Option, texts: list[str], reason: str) -> None:
+    """The message says what came and what was expected."""
+    with pytest.raises(ValueError, match=reason):
+        option.from_texts(texts)
+
+
+@pytest.mark.parametrize(
+    ("option", "good", "bad"),
+    [
+        (LIST, ["a"], "a"),
+        (LIST, [], [1]),
+        (FLAG, True, 1),
+        (NUMBER, 7, True),
+        (NUMBER, 7, "7"),
+        (CHOICE, "bee", True),
+        (TEXT, "a", 5),
+    ],
+)
+def test_values_of_yaml(option: Option, good: Any, bad: Any) -> None:
+    """They have a type already, which has to be the option's."""
+    assert option.from_yaml(good) == (tuple(good) if isinstance(good, list) else good)
+    with pytest.raises(ValueError, match="expected"):
+        option.from_yaml(bad)
+
+
+def test_values_that_mitmproxy_holds() -> None:
+    """Lists may have commas; a number has a minimum, and a choice its words."""
+    assert LIST.checked(["a, b", ",c"]) == ("a", "b", "c")
+    assert (FLAG.checked(False), NUMBER.checked(1), CHOICE.checked("a")) == (False, 1, "a")
+    with pytest.raises(ValueError, match="got 0, expected 1 or more"):
+        NUMBER.checked(0)
+    with pytest.raises(ValueError, match="got 'c', expected one of a, bee"):
+        CHOICE.checked("c")
 
 
 def test_names_and_types() -> None:

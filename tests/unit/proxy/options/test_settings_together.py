@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from mitmproxy.exceptions import OptionsError
-from toolsimlib.proxy.options.combinations import USELESS
-from toolsimlib.proxy.options.settings import parse
+from toolsimlib.proxy.options.settings import USELESS, Settings, check_together, parse
 from toolsimlib.proxy.options.table import OPTIONS
 
 NAMED: tuple[dict[str, Any], ...] = (
@@ -44,3 +43,24 @@ def test_useless_options(given: dict[str, Any]) -> None:
         for name, value in given.items():
             if name != "model":
                 parse(options(**{name: value}))
+
+
+HOSTS = [
+    ("127.0.0.1", "", True),
+    ("", "", True),
+    ("0.0.0.0", "", False),
+    ("192.168.1.5", "", False),
+    ("0.0.0.0", "k", True),
+]
+
+
+@pytest.mark.parametrize(("host", "key", "allowed"), HOSTS)
+def test_codex_on_an_address(host: str, key: str, allowed: bool) -> None:
+    """The codex backend on an address that others can reach needs a key."""
+    settings = Settings(builtin="codex", api_key=key)
+    if allowed:
+        check_together(settings, [host])
+    else:
+        with pytest.raises(OptionsError, match="toolsim_api_key"):
+            check_together(settings, [host])
+    check_together(Settings(builtin="scripted"), [host])

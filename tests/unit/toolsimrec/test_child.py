@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from toolsimlib.proxy import child
+from toolsimrec import child
 
 
 def test_the_command_line() -> None:

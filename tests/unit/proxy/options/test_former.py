@@ -1,12 +1,16 @@
-"""The predecessor's environment variables: alone, together, and those that make no sense."""
+"""The predecessor's environment variables: alone, together, those that make no sense; and options that are gone."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 from support.each import each
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.options.predecessor import VARIABLES, from_environment
+from toolsimlib.proxy.options.former import GONE, VARIABLES, from_environment
+from toolsimlib.proxy.options.table import OPTIONS
 from unit.proxy.options.test_table import load
+from unit.proxy.test_startup import problems
 
 FLAGS: list[tuple[str, str, str, object]] = [
     ("PROXY_OUTPUT_MODE", "OBSIDIAN-XML", "output_mode", "obsidian-xml"),
@@ -94,3 +98,26 @@ def test_what_makes_no_sense(flag: str, word: str) -> None:
     assert len(warnings) == 1
     assert warnings[0].startswith(f"{flag}={word!r} is ignored: got ")
     assert "expected" in warnings[0]
+
+
+KNOWN = {option.full_name: option for option in OPTIONS}
+
+
+@each("name", sorted(GONE))
+def test_one_line_says_what_to_write(name: str) -> None:
+    """It names an option that exists, if anything does the same; its example can be set."""
+    [line] = problems(f"toolsim_{name}=1")
+    assert line == f"toolsim_{name}: this option is gone: {GONE[name]}"
+    assert f"toolsim_{name}" not in KNOWN
+    named = set(re.findall(r"toolsim_\w+", GONE[name]))
+    assert named <= set(KNOWN)
+    assert named or GONE[name] == "its value is fixed now"
+    examples = re.findall(r"(toolsim_\w+=\S*?[^,\s]+)", GONE[name])
+    assert problems(*[example.rstrip(",;") for example in examples]) == []
+
+
+def test_also_in_config_yaml() -> None:
+    """The same line, whatever the value."""
+    assert problems(yaml="toolsim_use_tool: false") == [
+        "toolsim_use_tool: this option is gone: write toolsim_untagged=no_use_tool instead of false"
+    ]

@@ -48,7 +48,7 @@ def test_one_option_for_several_fields(given: str, changed: dict[str, object]) -
 
 def test_every_field_has_its_option() -> None:
     """The defaults are the policy's, except where the backend's engine decides."""
-    from toolsimlib.proxy.options.policy import policy_fields
+    from toolsimlib.proxy.options.settings import policy_fields
     from toolsimlib.proxy.options.table import OPTIONS
 
     decided = policy_fields({option.name: option.default for option in OPTIONS})
