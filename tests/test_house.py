@@ -21,7 +21,7 @@ ADDON = ROOT / "addon"
 PACKAGE = ADDON / "toolsimlib"
 # A guest may use those of the lines above its own.
 GUESTS = (
-    ("toolsimpages", "toolsimrec"),
+    ("toolsimpages", "toolsimrec", "toolsimstores"),
     ("toolsimbackends",),
     ("toolsimcli", "toolsimotel"),
     ("toolsimeval",),
@@ -29,7 +29,7 @@ GUESTS = (
 STOREY = {guest: storey for storey, guests in enumerate(GUESTS) for guest in guests}
 # From bottom to top. Wings on one line may not import each other.
 FLOORS = (
-    ("command_line", "errors", "one_thread", "pace", "report", "shares", "version"),
+    ("command_line", "errors", "guests", "one_thread", "pace", "report", "shares", "version"),
     ("events", "outputs"),
     ("plan",),
     ("conversation", "schema"),
@@ -101,9 +101,9 @@ def test_imports_run_one_way() -> None:
 
 
 def test_the_house_does_not_know_its_guests() -> None:
-    """It finds built-in backends by name: that one table of options is the only place where guests are named."""
+    """It finds what an option asks for by name: one file of tables is the only place where guests are named."""
     named = [name(path) for path in MODULES if re.search(rf"\b({'|'.join(STOREY)})\b", path.read_text())]
-    assert named == ["proxy/options/table.py"]
+    assert named == ["guests.py"]
     assert [path.name for path in PACKAGE.rglob("*.py") if top_levels(path) & set(STOREY)] == []
 
 
@@ -326,7 +326,7 @@ ON_DEMAND = (
     *("toolsimbackends", "toolsimcli", "toolsimlib.hosted.connection", "toolsimlib.loop.answering"),
     *("toolsimlib.loop.server",),
     *("toolsimpages.show_answer", "toolsimpages.show_request", "toolsimlib.schema.build"),
-    *("toolsimlib.store.redis_server", "toolsimlib.store.sqlite", "toolsimrec.redact", "toolsimrec.replay"),
+    *("toolsimrec.redact", "toolsimrec.replay", "toolsimstores"),
 )
 
 

@@ -64,16 +64,16 @@ The upgrade is checked
     proxy/test_websocket.py::test_foreign_pages_stay_out
 read what another client has stored
     unit/proxy/test_memory.py::test_partitions
-    unit/store/test_record.py::test_it_holds_what_a_plain_model_holds
+    unit/toolsimstores/test_record.py::test_it_holds_what_a_plain_model_holds
 Nor occupy the backend by leaving
     unit/proxy/background/test_places.py::test_half_for_each_of_two
     unit/proxy/background/test_edge.py::test_one_more_than_allowed
 The store has limits
-    unit/store/test_record.py::test_who_fills_the_store_loses_his_own
+    unit/toolsimstores/test_record.py::test_who_fills_the_store_loses_his_own
     unit/hosted/test_approvals.py::test_nobody_pushes_out_another_clients
     unit/loop/test_hidden.py::test_nobody_pushes_out_another_clients
 Writes to a SQLite store take turns
-    unit/store/test_sqlite.py::test_a_large_write_holds_up_no_small_one
+    unit/toolsimstores/test_sqlite.py::test_a_large_write_holds_up_no_small_one
     unit/test_one_thread.py::test_whoever_fills_the_queue_gives_way
 A connection to an MCP server is never closed
     unit/hosted/test_pool.py::test_one_client_has_so_many

@@ -16,7 +16,7 @@ from bench import added
 from bench.stage import Proxies, resident_megabytes
 from bench.table import Row
 from toolsimlib.store.record import Bounds, Record, Store
-from toolsimlib.store.sqlite import SqliteStore
+from toolsimstores.sqlite import SqliteStore
 
 MODEL = "prose-100-4-1"
 RECORDS = 100_000

@@ -16,11 +16,11 @@ from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.errors import ApiError
+from toolsimlib.guests import BUILTIN, LOOPBACK_SERVER
 from toolsimlib.plan import Plan
 from toolsimlib.proxy.address import LOOPBACK
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.options.settings import Settings
-from toolsimlib.proxy.options.table import BUILTIN, LOOPBACK_SERVER
 
 logger = logging.getLogger(__name__)
 

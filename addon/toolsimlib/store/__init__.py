@@ -1,4 +1,6 @@
-"""Stores for finished answers: one protocol (``record.py``), and three implementations.
+"""Stores for finished answers: their protocol (``record.py``), and how an operator names one (``opening.py``).
+
+The stores themselves are guests, in memory, SQLite or Redis (``STORES`` in ``guests.py``).
 
 A store knows nothing of APIs. It holds records: a value, the record that it continues, and the names of what is in it.
 

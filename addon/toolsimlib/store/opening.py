@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from toolsimlib.guests import STORES, StoreKind
 from toolsimlib.store.record import Bounds, Store
 
-EXPECTED = "memory, sqlite:PATH or redis://HOST:PORT"
+_EXPECTED = "memory, sqlite:PATH or redis://HOST:PORT"
 _SMALLEST: Mapping[str, int] = {"answers": 1, "bytes": 1024, "days": 1, "background": 1}
 """The limits that an address may have, with the smallest value of each."""
 BACKGROUND = 16
@@ -22,7 +23,8 @@ _DAY_SECONDS = 24 * 3600.0
 class Address:
     """Where a store is, and how much it may hold."""
 
-    kind: Literal["memory", "sqlite", "redis"]
+    kind: str
+    """One of ``STORES``."""
     place: str = ""
     """The path of a file or the URL of a server."""
     bounds: Bounds = Bounds()
@@ -42,17 +44,20 @@ def read_address(text: str) -> Address | None:
         limits["days"] * _DAY_SECONDS if "days" in limits else default.seconds,
     )
     background = limits.get("background", BACKGROUND)
-    kind, _, rest = plain.partition(":")
-    match kind:
-        case "memory" if plain == kind:
-            return Address("memory", "", bounds, background)
-        case "sqlite" if place := rest.removeprefix("//"):
-            return Address("sqlite", str(Path(place).expanduser()), bounds, background)
-        case "redis" | "rediss" | "unix" if rest.startswith("//") and len(rest) > 2:
-            if importlib.util.find_spec("redis") is None:
-                raise ValueError("a Redis server needs the extra [redis]: pip install '.[redis]'")
-            return Address("redis", plain, bounds, background)
-    raise ValueError(f"got {text!r}, expected {EXPECTED}")
+    word, _, rest = plain.partition(":")
+    match STORES.get(word):
+        case StoreKind(place="none") if plain == word:
+            place = ""
+        case StoreKind(place="path") if path := rest.removeprefix("//"):
+            place = str(Path(path).expanduser())
+        case StoreKind(place="url") if rest.startswith("//") and len(rest) > 2:
+            place = plain
+        case _:
+            raise ValueError(f"got {text!r}, expected {_EXPECTED}")
+    kind = STORES[word]
+    if kind.package and importlib.util.find_spec(kind.package) is None:
+        raise ValueError(f"{kind.words} needs the extra [{kind.package}]: pip install '.[{kind.package}]'")
+    return Address(word, place, bounds, background)
 
 
 def _split(text: str) -> tuple[str, dict[str, int]]:
@@ -78,11 +83,5 @@ def _split(text: str) -> tuple[str, dict[str, int]]:
 
 def open_store(address: Address) -> Store:
     """Return the store at an address. Nothing is opened before it is first needed."""
-    bounds = address.bounds
-    if address.kind == "redis":
-        from toolsimlib.store.redis_server import RedisStore
-
-        return RedisStore(address.place, bounds)
-    from toolsimlib.store.sqlite import SqliteStore  # on demand too: most proxies store nothing
-
-    return SqliteStore(Path(address.place) if address.kind == "sqlite" else None, bounds)
+    store: Store = importlib.import_module(STORES[address.kind].module).open_store(address.place, address.bounds)
+    return store

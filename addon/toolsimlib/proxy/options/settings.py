@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mitmproxy.exceptions import OptionsError
 
+from toolsimlib.guests import BUILTIN
 from toolsimlib.loop.course import Bounds
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream, is_loopback, parse_url
 from toolsimlib.proxy.cors import Origins
-from toolsimlib.proxy.options.table import BUILTIN, OPTIONS
+from toolsimlib.proxy.options.table import OPTIONS
 from toolsimlib.request.fields import read_fields
 from toolsimlib.request.transforms import expand
 from toolsimlib.store.opening import Address, read_address

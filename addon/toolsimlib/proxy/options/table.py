@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from mitmproxy.addonmanager import Loader
 from mitmproxy.optmanager import OptManager
 
+from toolsimlib.guests import BUILTIN
 from toolsimlib.proxy.options.former import from_environment
 from toolsimlib.proxy.options.option import Option
 from toolsimlib.request.forms import FORMS
-
-
-class Builtin(NamedTuple):
-    """A built-in backend. ``module``: imported on demand; its ``backend_of(settings)`` returns a ``TextBackend``."""
-
-    module: str
-    words: str
-
-
-BUILTIN = {
-    "codex": Builtin("toolsimbackends.codex.backend", "your Codex login"),
-    "local": Builtin("toolsimbackends.local", "a model file"),
-    "scripted": Builtin("toolsimbackends.scripted.backend", "a scripted model (toolsim_backend=scripted)"),
-}
-"""The guests that ``toolsim_backend`` can name: this table is the only place where the house knows of them."""
-LOOPBACK_SERVER = "toolsimbackends.loopback"
-"""Has the server, ``Loopback``, in front of each."""
 
 OPTIONS = (
     Option(

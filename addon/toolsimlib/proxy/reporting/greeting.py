@@ -16,9 +16,9 @@ from typing import Any
 from mitmproxy import ctx
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
+from toolsimlib.guests import BUILTIN
 from toolsimlib.proxy.address import is_loopback, url_host
 from toolsimlib.proxy.builtin import BuiltinBackend
-from toolsimlib.proxy.options import table
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.reporting.log import FIELDS
 from toolsimlib.proxy.reporting.log_line import listed, printable
@@ -149,7 +149,7 @@ class _Facts:
     def text(self) -> str:
         """Return it laid out for people."""
         settings = self._settings
-        backend = table.BUILTIN[settings.builtin].words if settings.builtin else self._url
+        backend = BUILTIN[settings.builtin].words if settings.builtin else self._url
         if settings.model is not None and settings.builtin == "local":
             backend = settings.model.name
         lines = [f"toolsim {__version__} in front of {backend or 'no backend: set one, or a reverse mode'}"]

@@ -24,7 +24,7 @@ WAITS, OVER, CUT = (
 @pytest.fixture(params=["memory", "sqlite"])
 async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Memory]:
     made = Memory()
-    made.configure(Address(request.param, str(tmp_path / "store")))
+    made.configure(Address(request.param, str(tmp_path / "store") if request.param == "sqlite" else ""))
     yield made
     await made.close()
 

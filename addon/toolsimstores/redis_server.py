@@ -29,7 +29,6 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
-
 from toolsimlib.store.record import MAX_CHAIN, Bounds, Conflict, Record, Size, StoreError, check, too_long
 
 SECONDS = 2.0
@@ -162,6 +161,11 @@ forget(member_of(ARGV[5]))
 return was
 """
 _SIZE = "return size()"
+
+
+def open_store(place: str, bounds: Bounds) -> RedisStore:
+    """Return the store in the server at the URL ``place``."""
+    return RedisStore(place, bounds)
 
 
 class RedisStore:

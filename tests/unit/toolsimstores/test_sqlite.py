@@ -16,9 +16,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from toolsimlib.store import sqlite
 from toolsimlib.store.record import Bounds, Conflict, Record, StoreError
-from toolsimlib.store.sqlite import SqliteStore
+from toolsimstores import sqlite
+from toolsimstores.sqlite import SqliteStore
 
 MANY = 1 << 20
 
@@ -232,7 +232,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from toolsimlib.store.record import Bounds, Record
-from toolsimlib.store.sqlite import SqliteStore
+from toolsimstores.sqlite import SqliteStore
 
 async def write(path, first):
     store = SqliteStore(Path(path), Bounds())

@@ -97,6 +97,11 @@ WITH RECURSIVE chain (key, id, parent, depth) AS (
 """
 
 
+def open_store(place: str, bounds: Bounds) -> SqliteStore:
+    """Return the store in the file ``place``, or in memory if that is empty."""
+    return SqliteStore(Path(place) if place else None, bounds)
+
+
 class SqliteStore:
     """Stores records in the file ``path``, created when first needed, or in memory if it is None.
 

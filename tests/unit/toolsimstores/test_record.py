@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toolsimlib.store.record import Bounds, Conflict, Record, Size, StoreError, TooLarge
-from toolsimlib.store.sqlite import SqliteStore
-from unit.store.conftest import Clock, Opened
+from toolsimstores.sqlite import SqliteStore
+from unit.toolsimstores.conftest import Clock, Opened
 
 MANY = 1 << 20
 

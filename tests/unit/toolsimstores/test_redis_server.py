@@ -10,7 +10,7 @@ import time
 import pytest
 from support.redis_server import RedisServer
 from toolsimlib.store.record import Bounds, Conflict, Record, StoreError
-from toolsimlib.store.redis_server import RedisStore
+from toolsimstores.redis_server import RedisStore
 
 MANY = 1 << 20
 

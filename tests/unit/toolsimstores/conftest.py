@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support.redis_server import RedisServer
 from toolsimlib.store.record import Bounds, Store
-from toolsimlib.store.redis_server import RedisStore
-from toolsimlib.store.sqlite import SqliteStore
+from toolsimstores.redis_server import RedisStore
+from toolsimstores.sqlite import SqliteStore
 
 
 class Clock:

@@ -1,0 +1,48 @@
+"""The packages beside the house that it finds by name: nothing else in it names them.
+
+Each is imported when an option asks for it, and not before. Another one is one more row, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+
+class Builtin(NamedTuple):
+    """A built-in backend. ``module``: its ``backend_of(settings)`` returns a ``TextBackend``."""
+
+    module: str
+    words: str
+
+
+BUILTIN: Mapping[str, Builtin] = {
+    "codex": Builtin("toolsimbackends.codex.backend", "your Codex login"),
+    "local": Builtin("toolsimbackends.local", "a model file"),
+    "scripted": Builtin("toolsimbackends.scripted.backend", "a scripted model (toolsim_backend=scripted)"),
+}
+"""By what ``toolsim_backend`` says."""
+LOOPBACK_SERVER = "toolsimbackends.loopback"
+"""Has the server, ``Loopback``, in front of each."""
+
+
+class StoreKind(NamedTuple):
+    """A kind of store. ``module``: its ``open_store(place, bounds)`` returns a ``Store``, and opens nothing yet."""
+
+    module: str
+    place: Literal["none", "path", "url"]
+    """What its address says: nothing but its kind; the path of a file after it; or it is a URL."""
+    words: str = ""
+    package: str = ""
+    """That of another project which it needs; the extra that installs it has the same name."""
+
+
+_REDIS = StoreKind("toolsimstores.redis_server", "url", "a Redis server", "redis")
+STORES: dict[str, StoreKind] = {
+    "memory": StoreKind("toolsimstores.sqlite", "none"),
+    "sqlite": StoreKind("toolsimstores.sqlite", "path"),
+    "redis": _REDIS,
+    "rediss": _REDIS,
+    "unix": _REDIS,
+}
+"""By how the address begins that ``toolsim_store`` says."""
