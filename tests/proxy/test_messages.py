@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+from anthropic import Anthropic
 from proxy.conftest import CALL, WEATHER
 from support.line import Line
 from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, RawBackend
 from support.recording import context
 from support.text_backend import TextBackend, refuses, says
-from support.wire import MessagesAnswer, chat_frame, chat_whole, usage
+from support.wire import MessagesAnswer, chat_frame, chat_whole, event_frame, usage
 from toolsimrec.replay import replay_file
 
 TOOL = {"name": "get_weather", "input_schema": WEATHER["function"]["parameters"]}  # type: ignore[index]
@@ -126,6 +128,79 @@ def test_a_backend_with_tools_of_its_own(options: dict[str, Any]) -> None:
         got = json.loads(backend.asked[0].body)
         assert '"dropped"' not in proxy.log()
     assert got == ({**sent, "tools": [TOOL]} if "tool_allowlist" in options else sent)
+
+
+@pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}, {}])
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_reasoning_that_its_backend_has_signed(stream: bool, options: dict[str, Any]) -> None:
+    """It reaches the client with its signature, and the backend as it was: Anthropic's refuses any other."""
+    signed = [
+        {"type": "thinking", "thinking": "Bonn, \u00fcber all.", "signature": "EqQB+/8="},
+        {"type": "thinking", "thinking": "", "signature": "EmwK="},
+        {"type": "redacted_thinking", "data": "EvAF/+=="},
+    ]
+    content = [*signed, {"type": "text", "text": "I look."}, {**BONN, "id": "toolu_x"}]
+    head = {**MessagesAnswer(counts=usage("messages", 3, 4)).whole("tool_use"), "content": content}
+
+    async def answers(answer: Answer) -> None:
+        if not stream:
+            await answer.whole(json.dumps(head).encode(), Content_Type="application/json")
+            return
+        await answer.head(Content_Type="text/event-stream")
+        await answer.send(b"".join(event_frame(frame) for frame in as_stream(head)))
+        await answer.end()
+
+    settings = {f"toolsim_{name}": value for name, value in options.items()}
+    tools = [TOOL, {**TOOL, "name": "get_time"}]
+    with RawBackend() as backend, Mitmdump(backend.url, toolsim_backend="messages", **settings) as proxy:
+        backend.play(answers)
+        with Line(proxy.url) as line:
+            got = line.post("/v1/messages", asked(stream=stream)).body
+            shown = joined(got) if stream else json.loads(got)["content"]
+            assert [{key: block[key] for key in block if key != "id"} for block in shown] == [*content[:-1], BONN]
+            turn = [{"role": "assistant", "content": shown}, {"role": "user", "content": "Go on."}]
+            further = json.dumps(asked(messages=[*asked()["messages"], *turn], tools=tools), indent=1).encode()
+            line.request("POST", "/v1/messages", further, content_type="application/json")
+    sent = [request.body for request in backend.asked if request.body][-1]
+    if options == {"mode": "auto"}:
+        assert sent == further
+    elif options:
+        assert json.loads(sent)["messages"] == json.loads(further)["messages"]
+
+
+def as_stream(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the events of a whole message, as Anthropic's server sends them."""
+    yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
+    for index, block in enumerate(message["content"]):
+        empty = {
+            key: type(value)() if key not in ("type", "id", "name", "data") else value for key, value in block.items()
+        }
+        yield {"type": "content_block_start", "index": index, "content_block": empty}
+        for key, kind in (("thinking", "thinking"), ("signature", "signature"), ("text", "text")):
+            if block.get(key):
+                yield {
+                    "type": "content_block_delta",
+                    "index": index,
+                    "delta": {"type": f"{kind}_delta", key: block[key]},
+                }
+        if "input" in block:
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    yield {"type": "message_delta", "delta": {"stop_reason": message["stop_reason"]}, "usage": {"output_tokens": 4}}
+    yield {"type": "message_stop"}
+
+
+def joined(stream: bytes) -> list[dict[str, Any]]:
+    """Return the blocks of a streamed message, put together by Anthropic's own SDK."""
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, content=stream, headers={"content-type": "text/event-stream"})
+
+    with httpx2.Client(transport=httpx2.MockTransport(answer)) as http:
+        client = Anthropic(api_key="k", base_url="http://x", http_client=http)
+        with client.messages.stream(model="m", max_tokens=9, messages=[{"role": "user", "content": "x"}]) as read:
+            return [block.to_dict() for block in read.get_final_message().content]
 
 
 @pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])

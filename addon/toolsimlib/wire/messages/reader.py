@@ -8,8 +8,10 @@
 3. A call's arguments are those of its deltas, or the ``input`` of its start if there were none.
 4. Input tokens are in ``message_start``, output tokens in ``message_delta``; the last count of each is the one that
    holds. Cached tokens are not among the input tokens, but are in every other API.
-5. What only this API has (signatures, citations, the blocks of the server's own tools) is not passed on; the type of a
-   block or delta that is not known is reported.
+5. Anthropic's server demands its reasoning back, with the signature that follows it, or unreadable as it came
+   (``redacted_thinking``). Both are passed on, and reach clients of this API alone.
+6. What else only this API has (citations, the blocks of the server's own tools) is not passed on; the type of a block
+   or delta that is not known is reported.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from toolsimlib.events import (
     Finished,
     FinishReason,
     Opened,
+    PassThrough,
     ReasoningDelta,
     StructuredCall,
     StructuredDelta,
@@ -43,9 +46,9 @@ _REASONS: Mapping[str, FinishReason] = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
-# The blocks of tools that the backend runs, and what has no text to read.
-_SILENT_BLOCKS = ("redacted_thinking", "server_tool_use")
-_SILENT_DELTAS = ("signature_delta", "citations_delta")
+# Of tools that the backend runs.
+_SILENT_BLOCK = "server_tool_use"
+_SILENT_DELTA = "citations_delta"
 _SILENT_EVENTS = ("ping", "message_start", "content_block_stop")
 
 
@@ -148,10 +151,13 @@ class MessagesReader:
             case "text":
                 return events + self._text(index, begun, string(block.get("text")))
             case "thinking":
-                return events + self._text(index, begun, string(block.get("thinking")))
+                events += self._text(index, begun, string(block.get("thinking")))
+                return events + self._signed(index, string(block.get("signature")))
+            case "redacted_thinking":
+                return [*events, PassThrough(dict(block), of="messages")]
             case "tool_use":
                 begun.input = mapping(block.get("input"))
-            case _ if kind not in _SILENT_BLOCKS and not kind.endswith("_tool_result"):
+            case _ if kind != _SILENT_BLOCK and not kind.endswith("_tool_result"):
                 self.unknown[kind[:40]] = None
         return events
 
@@ -165,7 +171,9 @@ class MessagesReader:
                 return self._text(index, begun, string(delta.get("thinking")))
             case "input_json_delta":
                 return self._piece(index, begun, string(delta.get("partial_json")))
-            case _ if kind not in _SILENT_DELTAS:
+            case "signature_delta":
+                return self._signed(index, string(delta.get("signature")))
+            case _ if kind != _SILENT_DELTA:
                 self.unknown[kind[:40]] = None
         return []
 
@@ -177,6 +185,14 @@ class MessagesReader:
             return [ReasoningDelta(text, "text")]
         # A text with citations comes in a block for each: they are one text.
         return [TextDelta(text)]
+
+    def _signed(self, index: int, signature: str) -> list[BackendEvent]:
+        """Return the end of some reasoning (rule 5)."""
+        if not signature:
+            return []
+        rest = self._joined.end(index)
+        proof = PassThrough({"type": "signature_delta", "signature": signature}, of="messages")
+        return [*([ReasoningDelta(rest, "text")] if rest else []), proof]
 
     def _piece(self, index: int, begun: _Block, text: str) -> list[BackendEvent]:
         if not text:

@@ -14,7 +14,9 @@ The two APIs say the same things in other places. What differs, and what becomes
 5. A tool with ``defer_loading`` is announced by its name alone until a ``tool_reference`` in an output has loaded it.
    The client resends a loaded one in ``tools``, without that field; here it has its full entry as soon as the history
    refers to it.
-6. A tool that Anthropic's server runs (its ``type`` has a date, as in ``web_search_20250305``) stays a hosted tool.
+6. A tool of Anthropic's own (``web_search_20250305``, ``bash_20250124``, ``mcp_toolset``) stays a hosted tool: its
+   server runs it or, where the client does, has the only description of its parameters. A client's own has an
+   ``input_schema``, or the type ``custom``, or none.
 7. A block of any other type is shown as its JSON: the model sees what the client sent, in the only form that is left.
 8. ``metadata`` names the user and is not passed on. Fields that steer Anthropic's models alone are dropped and noted.
 9. Tools, choices and images in OpenAI's shapes are read too, since clients mix them.
@@ -38,8 +40,6 @@ SAME = ("model", "max_tokens", "temperature", "top_p", "stream")
 _READ = frozenset({*SAME, "system", "messages", "tools", "tool_choice", "stop_sequences", "metadata", "output_config"})
 
 _BILLING = "x-anthropic-billing-header:"
-# A hosted tool's type ends in the date of its version.
-_DATE_DIGITS = 8
 _MODES = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -218,7 +218,7 @@ def _tool(declared: object, place: str, loaded: set[str]) -> dict[str, Any]:
     """Return a declared tool in chat's shape of a function; a hosted one as sent (rules 5 and 6)."""
     tool = expect(declared, dict, place)
     kind = optional(tool, "type", str, place)
-    if kind is not None and (kind[-_DATE_DIGITS:].isdigit() or kind == "function"):
+    if kind is not None and kind != "custom" and "input_schema" not in tool:
         return tool
     name = required(tool, "name", str, place)
     function: dict[str, Any] = {"name": name}

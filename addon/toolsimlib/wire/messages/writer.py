@@ -16,7 +16,8 @@ Rules, and the clients that need them:
  5. The input tokens of this API do not include those read from a cache; every other API's do.
  6. There is no terminator but ``message_stop``: no ``[DONE]``.
  7. An answer that was cut off within a call has the stop reason ``max_tokens``. Its clients do not run the call.
- 8. Reasoning is a ``thinking`` block with an empty signature, which clients echo and nobody can check.
+ 8. Reasoning is a ``thinking`` block. Only a backend of this API signs it, which ends the block, or hides it whole; any
+    other's has an empty signature, which clients echo and nobody can check.
  9. What has no block in this API (the items of tools that a backend runs, a refusal apart from the text) is left out,
     or is text: then the stop reason says ``refusal``.
 """
@@ -61,7 +62,7 @@ _REASONS: Mapping[EndReason, str] = {
     "tool_calls": "tool_use",
 }
 
-Kind = Literal["", "text", "thinking", "tool_use"]
+Kind = Literal["", "text", "thinking", "redacted_thinking", "tool_use"]
 
 # The parts of a delta's frame before and after its text, by the kind of the open block.
 _DELTAS: Mapping[Kind, tuple[str, str]] = {
@@ -118,6 +119,8 @@ class MessagesWriter:
             case KeepAlive():
                 if self._form.stream:
                     self._frames.append(encode('{"type":"ping"}', "ping"))
+            case PassThrough(item=item, of="messages"):
+                self._prove(item)
             case PassThrough() | HostedStarted() | HostedProgress() | HostedEnded():
                 pass  # Rule 9.
             case Ended():
@@ -155,6 +158,19 @@ class MessagesWriter:
             self._begin(kind, **{kind: ""}, **more)
         self._delta(text)
 
+    def _prove(self, item: dict[str, Any]) -> None:
+        """Write what proves reasoning to the backend that made it (rule 8); the text before it may be withheld."""
+        if "signature" not in item:
+            self._begin("redacted_thinking", **{key: value for key, value in item.items() if key != "type"})
+        else:
+            if self._open != "thinking":
+                self._begin("thinking", thinking="", signature="")
+            if self._form.stream:
+                self._frame("content_block_delta", {"index": self._index, "delta": item})
+            else:
+                self._message["content"][-1]["signature"] = item["signature"]
+        self._stop()
+
     def _begin(self, kind: Kind, **fields: Any) -> None:
         """Start a block; the one before it is over (rule 2)."""
         self._start(Opened())
@@ -181,7 +197,7 @@ class MessagesWriter:
             block = self._message["content"][-1]
             if self._open == "tool_use":
                 block["input"] = _input("".join(self._texts))
-            else:
+            elif self._open != "redacted_thinking":
                 block[self._open] = "".join(self._texts)
         self._frame("content_block_stop", {"index": self._index})
         self._open = ""

@@ -223,7 +223,7 @@ def test_what_only_this_api_has() -> None:
         f"data: {json.dumps(frame)}\n\n".encode()
         for frame in (
             *(start(0, "server_tool_use", name="web_search"), start(1, "web_search_tool_result"), stop(1)),
-            *(start(2, "redacted_thinking", data="x"), delta(2, "signature_delta", signature="x")),
+            *(start(2, "text"), delta(2, "citations_delta", citation={}), delta(2, "signature_delta", signature="")),
             *(start(3, "hologram"), delta(3, "light_delta"), {"type": "message_new"}, *ended()),
         )
     )

@@ -137,6 +137,28 @@ def test_tools_and_choices() -> None:
         assert {key: body[key] for key in ("tool_choice", "parallel_tool_calls") if key in body} == fields
 
 
+@each(
+    ("declared", "is_own"),
+    [
+        ({"type": "custom"}, True),
+        ({"type": "custom", "name": "memory_20250818"}, True),
+        ({"name": "bash_20250124"}, True),
+        ({"type": "custom_20991231"}, True),
+        ({"type": "bash_20250124", "name": "bash"}, False),
+        ({"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"}, False),
+        ({"type": "memory_20250818", "name": "memory"}, False),
+        ({"type": "tool_search_tool_regex", "name": "tool_search_tool_regex"}, False),
+        ({"type": "mcp_toolset", "mcp_server_name": "x"}, False),
+    ],
+)
+def test_whose_tool_it_is(declared: dict[str, Any], is_own: bool) -> None:
+    """A client's own is offered whatever it is called; Anthropic's own kinds are kept as sent, for its server."""
+    tool = {**TOOL, **declared} if is_own else declared
+    request = read_request(asked([{"role": "user", "content": "x"}], tools=[tool]))
+    assert [found.name for found in request.tools] == ([tool["name"]] if is_own else [])
+    assert request.hosted == (() if is_own else (tool,))
+
+
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
 def test_openais_shapes_are_read_too(choice: Any) -> None:
     """Tools, choices, roles and images, as on the other two paths."""
