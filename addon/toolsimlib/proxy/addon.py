@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from mitmproxy import ctx
@@ -22,12 +22,12 @@ from mitmproxy.exceptions import OptionsError
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
-from toolsimlib.errors import ApiError
 from toolsimlib.pace import PAUSE_SECONDS
 from toolsimlib.proxy import route, startup
 from toolsimlib.proxy.arrivals import Arrivals
 from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.builtin import BuiltinBackend
+from toolsimlib.proxy.circle import Circle
 from toolsimlib.proxy.cors import add_cors
 from toolsimlib.proxy.doors import Doors, with_names
 from toolsimlib.proxy.drain import Drain
@@ -45,7 +45,6 @@ from toolsimlib.proxy.options.option import PREFIX
 from toolsimlib.proxy.options.profiles import with_profiles
 from toolsimlib.proxy.options.settings import Settings, check_together, parse
 from toolsimlib.proxy.readiness import Readiness
-from toolsimlib.proxy.recognise import Recogniser
 from toolsimlib.proxy.remembering import Remembering
 from toolsimlib.proxy.reporting import metrics
 from toolsimlib.proxy.reporting.greeting import Greeting
@@ -60,23 +59,6 @@ logger = logging.getLogger(__name__)
 
 # Long enough to be rare, short enough for clients that give up after 30 s without an event.
 KEEPALIVE_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Others:
-    """Answers that are not exchanges, as the end of the proxy sees them."""
-
-    background: BackgroundAnswers
-    rounds: Rounds
-
-    def count(self) -> int:
-        """Return how many answers no client waits for."""
-        return self.background.count()
-
-    async def end(self, error: ApiError) -> None:
-        """End all."""
-        self.rounds.end(error)
-        await self.background.stop()
 
 
 class ToolSim:
@@ -97,7 +79,6 @@ class ToolSim:
         self._by_hand = frozenset(by_hand)
         """Never fewer: mitmproxy forgets them when it rolls back."""
         self._is_running = False
-        self._settings = Settings()
         self._modes: list[ProxyMode] = []
         self._work = Work(has_workers=not alone)
         self._reports = Reports()
@@ -105,6 +86,8 @@ class ToolSim:
         self._greeting = Greeting(self._builtin)
         self._connect_timeout = ConnectTimeout()
         self._doors = Doors()
+        self._circle = Circle()
+        self._known = KnownBackends()
         self._servers = Servers()
         self._rounds = Rounds(keepalive)
         self._memory = Memory()
@@ -112,29 +95,11 @@ class ToolSim:
             self._memory, self._rounds, self._servers, self._work.do, self._reports.add
         )
         self._remembering = Remembering(self._memory, self._work.do, self._background)
-        self._drain = Drain(self.exchanges, Others(self._background, self._rounds))
-        self._readiness = Readiness(self._builtin, self._memory, self._drain)
+        self._drain = Drain(self.exchanges, self._rounds, self._background)
         self._sockets = Sockets(lambda: self._memory.is_on, self._work.do)
-        self._recogniser = Recogniser(KnownBackends())
-        self._arrivals = Arrivals(
-            self.exchanges,
-            self._reports,
-            self._doors,
-            self._builtin,
-            self._recogniser,
-            self._sockets,
-            {"metrics": self._metrics_page, "health": self._readiness.health, "ready": self._readiness.ready},
-        )
-        self._rewriting = Rewriting(
-            self.exchanges,
-            self._work,
-            self._servers,
-            self._rounds,
-            self._remembering,
-            self._background,
-        )
+        self._wire(Settings())
         self.addons = [
-            self._arrivals.circle.connections,
+            self._circle.connections,
             self._connect_timeout,
             self._doors,
             self._servers.approve,
@@ -143,6 +108,25 @@ class ToolSim:
             self._drain,
         ]
         """Loaded with this one: their hooks are called too, each after ours."""
+
+    def _wire(self, settings: Settings) -> None:
+        """Put together what holds nothing but the settings, and the parts that outlive them."""
+        self._settings = settings
+        readiness = Readiness(settings, self._builtin, self._memory, self._drain)
+        self._arrivals = Arrivals(
+            settings,
+            self.exchanges,
+            self._reports,
+            self._doors,
+            self._circle,
+            self._builtin,
+            self._known,
+            self._sockets,
+            {"metrics": self._metrics_page, "health": readiness.health, "ready": readiness.ready},
+        )
+        self._rewriting = Rewriting(
+            settings, self.exchanges, self._work, self._servers, self._rounds, self._remembering
+        )
 
     # -- the life of the addon --
 
@@ -173,19 +157,18 @@ class ToolSim:
         settings = replace(settings, websocket=ctx.options.websocket, by_hand=by_hand)
         settings = with_profiles(settings, os.environ)
         check_together(settings, hosts)
-        self._settings, self._modes = settings, modes
-        for part in (self._doors, self._arrivals, self._rewriting, self._background, self._readiness):
-            part.settings = settings
+        self._modes = modes
+        self._wire(settings)
+        self._doors.settings = settings
         self._drain.seconds = settings.drain_timeout
         self._connect_timeout.seconds = settings.limits.connect_timeout
-        self._recogniser.key = settings.upstream_key
-        self._recogniser.is_open = settings.policy.engine == "auto"
         self._memory.configure(settings.store)
-        self._sockets.max_bytes = settings.limits.max_request_bytes
         self._servers.update(settings.mcp)
         self._reports.label(settings.metrics_labels)
-        is_reverse = any(isinstance(mode, ReverseMode) for mode in modes)
-        if settings.needs_lazy_connections(is_reverse) and ctx.options.connection_strategy == "eager":
+        # Eagerly connected, a target that is down or does not exist ends the client's connection before we hear of the
+        # request; and requests that are sent elsewhere need no live target.
+        is_server = any(isinstance(mode, ReverseMode) for mode in modes) or settings.builtin is not None
+        if (is_server or settings.upstream is not None) and ctx.options.connection_strategy == "eager":
             ctx.options.update(connection_strategy="lazy")  # type: ignore[no-untyped-call]
         if self._is_running:
             self._builtin.update(settings, modes)
@@ -205,16 +188,14 @@ class ToolSim:
         installing.uninstall()
         self._reports.log.restore()
         self._greeting.stop()
-        self._recogniser.stop()
+        self._known.stop()
         self._work.stop()
-        return self._builtin.stop(self._stopped(self._sockets.stop(), self._rounds.stop()))
+        return self._builtin.stop(self._stopped())
 
-    async def _stopped(self, sockets: Awaitable[None] | None, rounds: Awaitable[None] | None) -> None:
-        if sockets is not None:
-            await sockets
+    async def _stopped(self) -> None:
+        await self._sockets.stop()
         await self._background.stop()
-        if rounds is not None:
-            await rounds
+        await self._rounds.stop()
         await self._servers.stop()
         await self._memory.close()
 

@@ -8,7 +8,7 @@ toolsim carries gets an exchange, with the features that it needs.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ReverseMode
@@ -23,10 +23,10 @@ from toolsimlib.proxy.doors import Doors
 from toolsimlib.proxy.exchange import Exchange, Exchanges, Feature
 from toolsimlib.proxy.head import authorize, error_response
 from toolsimlib.proxy.in_shape import InShape, reshape
+from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.memory import Remembered, partition_of
 from toolsimlib.proxy.metadata import PAGE, is_recorded, is_resent, is_stored
 from toolsimlib.proxy.options.settings import Settings
-from toolsimlib.proxy.recognise import Recogniser
 from toolsimlib.proxy.reporting.outcome import Outcome, Reports
 from toolsimlib.proxy.resend import Resent, forget
 from toolsimlib.proxy.rounds import round_of
@@ -41,29 +41,19 @@ MakePage = Callable[[HTTPFlow], Response | Awaitable[Response]]
 """Makes the answer of a page of our own."""
 
 
+@dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Receives the heads of requests."""
+    """Receives the heads of requests, under these settings."""
 
-    def __init__(
-        self,
-        exchanges: Exchanges,
-        reports: Reports,
-        doors: Doors,
-        builtin: BuiltinBackend,
-        recogniser: Recogniser,
-        sockets: Sockets,
-        pages: Mapping[str, MakePage],
-    ) -> None:
-        self.settings = Settings()
-        """The current ones."""
-        self.circle = Circle()
-        self._exchanges = exchanges
-        self._reports = reports
-        self._doors = doors
-        self._builtin = builtin
-        self._recogniser = recogniser
-        self._sockets = sockets
-        self._pages = pages
+    settings: Settings
+    exchanges: Exchanges
+    reports: Reports
+    doors: Doors
+    circle: Circle
+    builtin: BuiltinBackend
+    known: KnownBackends
+    sockets: Sockets
+    pages: Mapping[str, MakePage]
 
     def take(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Route a request, and let it through as it arrives unless its body has to be read.
@@ -71,7 +61,7 @@ class Arrivals:
         What is returned has to be awaited first: a backend is asked what it is, or a page is made.
         """
         sent = flow.request.copy() if "upgrade" in flow.request.headers else flow.request
-        reached_at = self._doors.take_host(flow)
+        reached_at = self.doors.take_host(flow)
         if flow.response is not None and not is_stored(flow):
             return None
         is_replay = is_resent(flow)
@@ -89,7 +79,7 @@ class Arrivals:
         if upgrade is not None:
             flow.is_replay, is_replay = None, False
         features = [Resent(flow)] if is_replay else []
-        incoming = self._doors.incoming(flow, reached_at)
+        incoming = self.doors.incoming(flow, reached_at)
         if upgrade is not None and upgrade.has_proxy_key:
             incoming = replace(incoming, has_proxy_key=True)
         if self.circle.has_come_back(flow):
@@ -106,7 +96,8 @@ class Arrivals:
                 self._remember(flow, self._open(flow, owner, Report(), *features))
             case route.Upgrade():
                 owner = partition_of(sent.headers.fields)
-                if (error := self._sockets.admit(flow, sent, owner, has_proxy_key=incoming.has_proxy_key)) is not None:
+                limit, has_key = self.settings.limits.max_request_bytes, incoming.has_proxy_key
+                if (error := self.sockets.admit(flow, sent, owner, limit, has_proxy_key=has_key)) is not None:
                     flow.response = error_response(error, self.cors(flow))
             case decision:
                 return self._forward(flow, incoming, decision, owner, features)
@@ -114,7 +105,7 @@ class Arrivals:
 
     @property
     def _builtin_port(self) -> int | None:
-        return self._builtin.port if self.settings.builtin is not None else None
+        return self.builtin.port if self.settings.builtin is not None else None
 
     def cors(self, flow: HTTPFlow) -> dict[str, str]:
         """Return the headers that let a web page of an allowed origin read an answer."""
@@ -129,7 +120,7 @@ class Arrivals:
                 reshape(flow.response, api.shape)
         elif answer.page:
             flow.metadata[PAGE] = answer.page
-            made = self._pages[answer.page](flow)
+            made = self.pages[answer.page](flow)
             if not isinstance(made, Response):
                 return _respond(flow, made)
             flow.response = made
@@ -141,7 +132,7 @@ class Arrivals:
         self,
         flow: HTTPFlow,
         incoming: Incoming,
-        decision: route.Forward | route.Pass,
+        decision: route.Pass,
         owner: str,
         features: list[Feature],
     ) -> Awaitable[None] | None:
@@ -168,14 +159,16 @@ class Arrivals:
         request.stream = False
         exchange = self._carry(flow, api, incoming, decision, owner, features)
         may_ask = api is not None and is_named and not decision.to_builtin and flow.live
-        return self._recogniser.ask(exchange.backend) if may_ask and not exchange.backend.is_known else None
+        if not may_ask or exchange.backend.is_known or self.settings.policy.engine != "auto":
+            return None
+        return self.known.ask(exchange.backend, self.settings.upstream_key)
 
     def _carry(
         self,
         flow: HTTPFlow,
         api: Api | None,
         incoming: Incoming,
-        decision: route.Forward | route.Pass,
+        decision: route.Pass,
         owner: str,
         features: list[Feature],
     ) -> Exchange:
@@ -203,8 +196,8 @@ class Arrivals:
 
     def _admitted(self, flow: HTTPFlow) -> Admitted:
         """Let a flow through to the built-in backend, now and whenever it is sent."""
-        self._builtin.admit(flow)
-        return Admitted(self._builtin, flow)
+        self.builtin.admit(flow)
+        return Admitted(self.builtin, flow)
 
     def _remember(self, flow: HTTPFlow, exchange: Exchange) -> None:
         if self.settings.store is not None and flow.live:
@@ -221,11 +214,11 @@ class Arrivals:
             owner=owner,
             cors=self.cors(flow),
             limits=self.settings.limits,
-            backend=self._recogniser.known.at(request.scheme, request.host, request.port, route.prefix(request.path)),
+            backend=self.known.at(request.scheme, request.host, request.port, route.prefix(request.path)),
         )
-        for feature in (Outcome(self._reports), *features):
+        for feature in (Outcome(self.reports), *features):
             exchange.attach(feature)
-        self._exchanges.open(flow, exchange)
+        self.exchanges.open(flow, exchange)
         return exchange
 
 

@@ -41,6 +41,7 @@ class Doors:
 
     def __init__(self) -> None:
         self.settings = Settings()
+        """The current ones."""
         # The clients whose tunnels were opened with the key.
         self._opened: WeakSet[Client] = WeakSet()
         # Whether we do what mitmproxy does without keep_host_header, which we have set.

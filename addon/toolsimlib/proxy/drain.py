@@ -25,7 +25,6 @@ import logging
 import signal
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from mitmproxy import ctx
 from mitmproxy.connection import Client
@@ -33,10 +32,12 @@ from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.mode_specs import ReverseMode
 
 from toolsimlib.errors import ApiError
+from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.exchange import Exchanges
 from toolsimlib.proxy.metadata import PAGE
 from toolsimlib.proxy.mitmproxy12 import stopping
 from toolsimlib.proxy.reporting.metrics import Family
+from toolsimlib.proxy.rounds import Rounds
 
 logger = logging.getLogger(__name__)
 
@@ -53,27 +54,18 @@ STOPPED = ApiError(
 )
 
 
-class Others(Protocol):
-    """Answers that are not exchanges: those in the background, and those in rounds."""
-
-    def count(self) -> int:
-        """Return how many answers are being made that no client waits for."""
-
-    async def end(self, error: ApiError) -> None:
-        """End them all, each with this error."""
-
-
 class Drain:
     """An addon that counts what is under way, and ends the proxy."""
 
-    def __init__(self, exchanges: Exchanges, others: Others) -> None:
+    def __init__(self, exchanges: Exchanges, rounds: Rounds, background: BackgroundAnswers) -> None:
         self.seconds = 0
         """How long answers may take once the proxy is to end; 0 = it ends at once."""
         self.is_draining = False
         self.asked_at: float | None = None
         """When somebody last asked whether the proxy is ready."""
         self._exchanges = exchanges
-        self._others = others
+        self._rounds = rounds
+        self._background = background
         self._passing: dict[str, str] = {}  # What passes us unread in reverse mode: the clients, by flow id.
         self._unsent = stopping.Unsent()
         self._taken: list[signal.Signals] = []
@@ -120,7 +112,8 @@ class Drain:
             if left := self.open():
                 logger.warning("toolsim: %s did not end within %d s", _in_words(left), self.seconds)
                 self._exchanges.end(STOPPED)
-                await self._others.end(STOPPED)
+                self._rounds.end(STOPPED)
+                await self._background.stop()
                 await self._until(lambda: not (self.open() or self._unsent), time.monotonic() + END_SECONDS)
                 if cut := self.open():
                     logger.warning("toolsim: %s broken off", _in_words(cut))
@@ -137,7 +130,7 @@ class Drain:
 
     def open(self) -> int:
         """Return the number of exchanges and other answers; a round belongs to one of either."""
-        return self._exchanges.answers() + len(self._passing) + self._others.count()
+        return self._exchanges.answers() + len(self._passing) + self._background.count()
 
     def families(self) -> list[Family]:
         """Return the metrics."""

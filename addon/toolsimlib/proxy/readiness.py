@@ -14,6 +14,7 @@ import asyncio
 import json
 import time
 from collections.abc import Coroutine
+from dataclasses import dataclass, field
 from typing import Any
 
 from mitmproxy.http import HTTPFlow, Response
@@ -32,16 +33,15 @@ CHECK_SECONDS = 1.0
 _HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
 
 
+@dataclass(frozen=True, slots=True)
 class Readiness:
-    """Answers both pages."""
+    """Answers both pages, under these settings."""
 
-    def __init__(self, builtin: BuiltinBackend, memory: Memory, drain: Drain) -> None:
-        self.settings = Settings()
-        """The current ones."""
-        self._builtin = builtin
-        self._memory = memory
-        self._drain = drain
-        self._checks: dict[object, tuple[float, asyncio.Task[bool]]] = {}
+    settings: Settings
+    builtin: BuiltinBackend
+    memory: Memory
+    drain: Drain
+    _checks: dict[object, tuple[float, asyncio.Task[bool]]] = field(default_factory=dict)
 
     def health(self, _flow: HTTPFlow) -> Response:
         """Return the page of the proxy itself."""
@@ -49,9 +49,9 @@ class Readiness:
 
     async def ready(self, flow: HTTPFlow) -> Response:
         """Return the page of all that an answer needs; ``flow``: which listener is asked."""
-        self._drain.asked_at = time.monotonic()
+        self.drain.asked_at = time.monotonic()
         backend, store = await asyncio.gather(self._backend(flow), self._store())
-        is_draining = self._drain.is_draining
+        is_draining = self.drain.is_draining
         is_ready = not is_draining and backend is not False and store is not False
         found = {"ready": is_ready, "backend": _WORDS[backend], "store": _WORDS[store], "draining": is_draining}
         return Response.make(200 if is_ready else 503, json.dumps(found), _HEADERS)
@@ -67,19 +67,19 @@ class Readiness:
         elif isinstance(mode, ReverseMode):
             address = mode.address
         elif self.settings.builtin is not None:
-            return self._builtin.port is not None
+            return self.builtin.port is not None
         else:
             return None
         return await self._checked(address, _is_reachable(*address))
 
     async def _store(self) -> bool | None:
         """Return whether the store answers, None if there is none."""
-        return await self._checked("store", self._has_store()) if self._memory.is_on else None
+        return await self._checked("store", self._has_store()) if self.memory.is_on else None
 
     async def _has_store(self) -> bool:
         try:
             async with asyncio.timeout(CHECK_SECONDS):
-                await self._memory.find("", ["readiness"])
+                await self.memory.find("", ["readiness"])
         except (StoreError, TimeoutError):
             return False
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mitmproxy.http import HTTPFlow, Response
@@ -29,13 +29,14 @@ _AT_ONCE = 256 * 1024
 """As much of a body is searched before other work continues: 2 ms at worst."""
 
 
+@dataclass(frozen=True, slots=True)
 class Remembering:
-    """Looks up what turns refer to, and stores their answers. ``do`` does a job, here or in a worker."""
+    """Looks up what turns refer to, and stores their answers."""
 
-    def __init__(self, memory: Memory, do: Callable[[Job], Awaitable[Done]], background: BackgroundAnswers) -> None:
-        self._memory = memory
-        self._background = background
-        self._do = do
+    memory: Memory
+    do: Callable[[Job], Awaitable[Done]]
+    """Does a job, here or in a worker."""
+    background: BackgroundAnswers
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """Answer a request for something that is stored."""
@@ -52,12 +53,12 @@ class Remembering:
             return
         call = Call(remembered.resource, request.method, request.path.partition("?")[2], body)
         error = request_too_large(limit) if exchange.is_request_too_large else wrong_method(call)
-        if error is None and await self._background.serve(flow, exchange, call):
+        if error is None and await self.background.serve(flow, exchange, call):
             return
         if error is None:
             owner = remembered.partition
-            done = await self._memory.serve(
-                owner, remembered.resource.id, lambda value: self._do(PageJob(call, value, Report(), owner=owner))
+            done = await self.memory.serve(
+                owner, remembered.resource.id, lambda value: self.do(PageJob(call, value, Report(), owner=owner))
             )
             error = done.error
         if error is not None:
@@ -90,18 +91,18 @@ class Remembering:
         if not remembered.encoding and not await _may_refer(remembered.received):
             return
         job = ResolveJob(remembered.encoding, remembered.received, limit, Report(), owner=remembered.partition)
-        done = await self._do(job)
+        done = await self.do(job)
         remembered.references = done.references
         remembered.in_background = done.in_background and exchange.action is None
         if done.error is None and not remembered.references:
             return
         error, recalled = done.error, NOTHING
         if error is None:
-            match await self._memory.recall(remembered.partition, remembered.references, limit):
+            match await self.memory.recall(remembered.partition, remembered.references, limit):
                 case ApiError() as refused:
                     error = refused
                 case Recalled() as recalled:
-                    done = await self._do(replace(job, recalled=recalled))
+                    done = await self.do(replace(job, recalled=recalled))
                     error = done.error
         if error is None and len(done.body) > limit:
             message = f"The request is too large with what it refers to: got {len(done.body)} bytes."
@@ -155,9 +156,9 @@ class Remembering:
             job = ResolveJob(
                 remembered.encoding, remembered.received, limit, Report(), NOTHING, owner=remembered.partition
             )
-            done = await self._do(job)
+            done = await self.do(job)
             remembered.own, remembered.names = done.own or b"[]", done.names or ()
-        return await self._memory.store(remembered, answer, names)
+        return await self.memory.store(remembered, answer, names)
 
 
 async def _may_refer(body: bytes) -> bool:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from mitmproxy.http import HTTPFlow
 
 from toolsimlib.plan import FIND_TOOLS, Policy
 from toolsimlib.proxy import route
 from toolsimlib.proxy.attempt import Attempt
-from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.cors import add_cors
 from toolsimlib.proxy.counting import OtherAction
 from toolsimlib.proxy.exchange import Exchange, Exchanges
@@ -38,50 +37,42 @@ from toolsimlib.wire.api import Api
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class Rewriting:
-    """Rewrites requests and whole answers."""
+    """Rewrites requests and whole answers, under these settings."""
 
-    def __init__(
-        self,
-        exchanges: Exchanges,
-        work: Work,
-        servers: Servers,
-        rounds: Rounds,
-        remembering: Remembering,
-        background: BackgroundAnswers,
-    ) -> None:
-        self.settings = Settings()
-        """The current ones."""
-        self._exchanges = exchanges
-        self._work = work
-        self._servers = servers
-        self._rounds = rounds
-        self._remembering = remembering
-        self._background = background
-        self._doubted: set[tuple[str, str]] = set()
+    settings: Settings
+    exchanges: Exchanges
+    work: Work
+    servers: Servers
+    rounds: Rounds
+    remembering: Remembering
+    _doubted: set[tuple[str, str]] = field(default_factory=set)
+    """The profiles that a warning was logged about, each with an engine."""
 
     def request(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
         """Rewrite a request whose body is there; what is returned has to be awaited."""
         remembered = exchange.find(Remembered)
         if remembered is not None and remembered.resource is not None:
-            return self._remembering.serve(flow, exchange)
+            return self.remembering.serve(flow, exchange)
         api = route.api_of(flow.request.method, flow.request.path, exchange.action)
         if api is None or (flow.response is not None and not is_stored(flow)):
             return None
         if (resent := exchange.find(Resent)) is not None:
             resent.give_body(flow)
         exchange.clocks.backend_active()
-        if remembered is not None and self._remembering.take(flow, exchange):
+        if remembered is not None and self.remembering.take(flow, exchange):
             return self._recalled(flow, exchange, api)
         return self._rewrite(flow, exchange, api)
 
     async def _recalled(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> None:
-        await self._remembering.recall(flow, exchange)
+        await self.remembering.recall(flow, exchange)
         remembered = exchange.find(Remembered)
         if flow.response is not None:
             return
         if remembered is not None and remembered.in_background:
-            await self._background.begin(flow, exchange, api, self._policy(flow, exchange))
+            policy = self._policy(flow, exchange)
+            await self.remembering.background.begin(flow, exchange, api, policy, self.settings)
         elif (work := self._rewrite(flow, exchange, api)) is not None:
             await work
 
@@ -97,7 +88,7 @@ class Rewriting:
         job = exchange.request_job(flow, api.name, policy)
         if job is None:
             return None
-        return self._work.take(job, lambda done: self._take(flow, exchange, job, done))
+        return self.work.take(job, lambda done: self._take(flow, exchange, job, done))
 
     def _take(self, flow: HTTPFlow, exchange: Exchange, job: RequestJob, done: Done) -> None:
         exchange.take_request(flow, done)
@@ -123,9 +114,9 @@ class Rewriting:
         if not (policy.asks_again or self.settings.mcp.is_used) or not flow.live or exchange.is_request_too_large:
             return False
         remembered, bounds = exchange.find(Remembered), self.settings.bounds
-        store = self._remembering.store_function(exchange) if remembered is not None else None
-        hosting = exchange.hosting(self._servers.hosting(self.settings.origins, flow, exchange.owner))
-        handed_over = self._rounds.take(flow, api, policy, bounds, hosting, remembered, store)
+        store = self.remembering.store_function(exchange) if remembered is not None else None
+        hosting = exchange.hosting(self.servers.hosting(self.settings.origins, flow, exchange.owner))
+        handed_over = self.rounds.take(flow, api, policy, bounds, hosting, remembered, store)
         if isinstance(handed_over, OneRound):
             exchange.attach(handed_over)
         if not isinstance(handed_over, HandedOver):
@@ -147,7 +138,7 @@ class Rewriting:
         attempt = exchange.find(Attempt)
         if attempt is None or attempt.second is None:
             return None
-        return self._work.take(attempt.second, lambda done: attempt.take_resent(exchange, flow, done))
+        return self.work.take(attempt.second, lambda done: attempt.take_resent(exchange, flow, done))
 
     def answer(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
         """Rewrite an answer that is whole, and end its exchange; returns as ``request``."""
@@ -158,15 +149,15 @@ class Rewriting:
             assert flow.response is not None
             if exchange.cors:
                 add_cors(flow.response.headers, exchange.cors)
-            self._exchanges.close(flow, flow.response.status_code)
+            self.exchanges.close(flow, flow.response.status_code)
 
         other = exchange.find(OtherAction) if exchange.action == "input_tokens" else None
         if other is not None:
             other.take_count(exchange, flow)
         elif (job := exchange.answer_job(flow)) is not None:
-            return self._stored(exchange, job, finish) if job.plan.form.id else self._work.take(job, finish)
+            return self._stored(exchange, job, finish) if job.plan.form.id else self.work.take(job, finish)
         finish(None)
         return None
 
     async def _stored(self, exchange: Exchange, job: Job, then: Callable[[Done], None]) -> None:
-        then(await self._remembering.store_whole(exchange, await self._work.do(job)))
+        then(await self.remembering.store_whole(exchange, await self.work.do(job)))

@@ -148,10 +148,11 @@ class Rounds:
         if self._server is not None:
             self._server.end(error)
 
-    def stop(self) -> Coroutine[Any, Any, None] | None:
-        """Return the coroutine that stops the server, None if there is none."""
+    async def stop(self) -> None:
+        """Stop the server, if there is one."""
         server, self._server = self._server, None
-        return server.stop() if server is not None else None
+        if server is not None:
+            await server.stop()
 
     def _serve(self) -> RunnerServer:
         if self._server is None:

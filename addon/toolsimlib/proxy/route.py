@@ -51,7 +51,7 @@ HELLO = "/api/hello"
 """What Claude Code asks for at its start, to find out whether there is a server."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
     """Let the request go to its target; ``to_builtin``: that is the built-in backend.
 
@@ -65,14 +65,11 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
-    """Send the request to ``upstream`` instead, with ``path``; the rest as in ``Pass``."""
+class Forward(Pass):
+    """Send the request to ``upstream`` instead, with ``path``."""
 
     upstream: Upstream
     path: str
-    to_builtin: bool = False
-    authorization: str | None = None
-    action: Action | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +91,7 @@ class Upgrade:
     """Answer the requests that come by this connection, a WebSocket, as requests of their own."""
 
 
-Route = Pass | Forward | Answer | Serve | Upgrade
+Route = Pass | Answer | Serve | Upgrade
 
 
 def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> Route:
@@ -146,13 +143,13 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
             return Answer(error, headers=cors)
         target = join(upstream, path)
         target = action_path(target, named, api_of_path(path)) if named else target
-        return Forward(upstream, target, to_builtin, authorization, action)
+        return Forward(upstream, target, to_builtin=to_builtin, authorization=authorization, action=action)
     if request.is_direct and not request.is_reverse:
         message = f"No such endpoint: {request.method} {plain}. There are /responses, /chat/completions, /models."
         if ending:
             message = "This is a proxy without a backend: set toolsim_backend, toolsim_upstream or a reverse mode."
         return Answer(ApiError(message, "invalid_request_error", "not_found", status=404), headers=cors)
-    return Pass(to_builtin, authorization, action)
+    return Pass(to_builtin=to_builtin, authorization=authorization, action=action)
 
 
 def leads_to(host: str, port: int, builtin_port: int | None) -> bool:

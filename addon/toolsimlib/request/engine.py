@@ -1,7 +1,7 @@
 """The server behind a backend's address: how it is recognised, and what follows from it for a request.
 
 Servers speak the same API and differ in what else they do with a request. Each row of ``PROBES`` is a page that only
-one kind of server has, and the content to expect there; ``proxy/recognise.py`` fetches them. The consequences:
+one kind of server has, and the content to expect there; ``proxy/known.py`` fetches them. The consequences:
 
 1. *The tag.* Ollama parses ``<tool_call>`` in the answers of some models itself, whether the request has tools or not,
    and fails with HTTP 500 ``{"error":"EOF"}`` if the body is not in its own form. Those models get a private tag.

@@ -36,9 +36,8 @@ async def addon() -> Any:
     addon = ToolSim()
     with taddons.context(addon) as context:
         context.options.add_option("connection_strategy", str, "eager", "")
-        context.configure(addon)
+        context.configure(addon, toolsim_engine="unknown")  # There is no backend.
         addon.context = context
-        addon._recogniser.is_open = False  # There is no backend.
         yield addon
         ToolSim.exchanges.forget()
         await addon.done()
@@ -257,3 +256,30 @@ async def test_a_refused_request_is_sent_again_with_what_it_refers_to(addon: Any
     addon.toolsim_resend(flow)
     assert flow.response is None
     assert b"First this" in flow.request.content
+
+
+@pytest.mark.parametrize(
+    ("options", "strategy"),
+    [
+        ({}, "eager"),
+        ({"mode": ["reverse:http://h"]}, "lazy"),
+        ({"toolsim_upstream": "http://h"}, "lazy"),
+        ({"toolsim_backend": "scripted"}, "lazy"),
+        ({"toolsim_backend": "chat"}, "eager"),
+    ],
+)
+def test_lazy_connections(addon: Any, options: dict[str, Any], strategy: str) -> None:
+    """mitmproxy must not connect in advance where a dead target would end the client's connection."""
+    addon.context.configure(addon, **options)
+    assert addon.context.options.connection_strategy == strategy
+
+
+@pytest.mark.parametrize("engine", ["auto", "vllm"])
+async def test_one_whose_engine_was_set_is_not_asked(addon: Any, engine: str) -> None:
+    """The first request waits for the answer only where the engine is to be found out."""
+    addon.context.configure(addon, toolsim_engine=engine)
+    waiting = addon.requestheaders(asked({"model": "m"}))
+    assert (waiting is not None) == (engine == "auto")
+    assert bool(addon._known.tasks()) == (engine == "auto")
+    if waiting is not None:
+        waiting.close()

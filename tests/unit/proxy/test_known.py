@@ -1,9 +1,16 @@
+"""What is known of backends; probing them: which are asked, how often, and for how long."""
+
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from itertools import pairwise
 
+import pytest
+from mitmproxy.test import taddons
 from toolsimlib.proxy import known
-from toolsimlib.proxy.known import KnownBackends, Root
+from toolsimlib.proxy.known import Backend, KnownBackends, Root
 
 
 def test_a_backend_is_known_by_its_address_and_path() -> None:
@@ -65,3 +72,153 @@ def test_memory_is_bounded() -> None:
     for number in range(known._MAX_REFUSED * 2):
         first.refuses(f"m{number}", "tools")
         assert len(first.refused) <= known._MAX_REFUSED
+
+
+# -- asking --
+
+VLLM = {"/version": b'{"version": "0.11.0"}'}
+
+
+class Pages:
+    """A server of pages by path; all others are 404. ``hangs``: it accepts requests and never answers."""
+
+    def __init__(self, pages: dict[str, bytes]) -> None:
+        self.pages = pages
+        self.hangs = False
+        self.asked: list[bytes] = []
+        self.port = 0
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            self.asked.append(head)
+            if self.hangs:
+                await reader.read()
+            page = self.pages.get(head.split()[1].decode())
+            status = b"404 Not Found" if page is None else b"200 OK"
+            writer.write(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n" % (status, len(page or b"")) + (page or b""))
+            await writer.drain()
+        finally:
+            writer.close()
+
+
+@contextlib.asynccontextmanager
+async def serve(pages: dict[str, bytes]) -> AsyncIterator[Pages]:
+    served = Pages(pages)
+    server = await asyncio.start_server(served.connected, "127.0.0.1", 0)
+    served.port = server.sockets[0].getsockname()[1]
+    try:
+        yield served
+    finally:
+        server.close()
+
+
+@pytest.fixture
+async def backends() -> AsyncIterator[KnownBackends]:
+    backends = KnownBackends()
+    with taddons.context():
+        yield backends
+    backends.stop()
+    await settled(backends)
+
+
+async def first_hook(backends: KnownBackends, backend: Backend, key: str = "") -> None:
+    """Do what the first hook of a request does."""
+    if (answered := backends.ask(backend, key)) is not None:
+        await answered
+
+
+async def settled(backends: KnownBackends) -> None:
+    while tasks := backends.tasks():
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)
+
+
+async def test_the_first_request_waits_for_the_answer(backends: KnownBackends) -> None:
+    """After that it is known, and not asked again."""
+    async with serve(VLLM) as pages:
+        backend = backends.at("http", "127.0.0.1", pages.port, "/v1")
+        await first_hook(backends, backend)
+        assert backend.engine == "vllm"
+        await settled(backends)
+        asked = len(pages.asked)
+        await first_hook(backends, backend)
+        assert len(pages.asked) == asked
+        assert all(head.startswith(b"GET ") for head in pages.asked)
+
+
+async def test_a_server_that_is_none_of_them(backends: KnownBackends) -> None:
+    """Unknown counts as an answer: it is not asked again."""
+    async with serve({"/version": b"[" * 100_000}) as pages:
+        backend = backends.at("http", "127.0.0.1", pages.port)
+        await first_hook(backends, backend)
+        await settled(backends)
+        assert backend.engine == "unknown"
+
+
+async def test_a_server_that_hangs(backends: KnownBackends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first request waits a bounded time and the others not at all; after a rest, the server is asked again."""
+    monkeypatch.setattr(known, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(known, "PROBE_SECONDS", 0.2)
+    async with serve(VLLM) as pages:
+        pages.hangs = True
+        backend = backends.at("http", "127.0.0.1", pages.port)
+        async with asyncio.timeout(2):
+            await first_hook(backends, backend)
+        assert backend.engine is None
+        asking = backend.asking
+        assert asking is not None
+        await first_hook(backends, backend)
+        assert backend.asking is asking
+        await settled(backends)
+        assert asking.exception() is None
+        pages.hangs = False
+        await first_hook(backends, backend)
+        assert backend.asking is None
+        backend.rest = 0.0
+        await first_hook(backends, backend)
+        await settled(backends)
+        assert backend.engine == "vllm"
+
+
+async def test_nobody_there(backends: KnownBackends) -> None:
+    """A closed port decides nothing."""
+    async with serve(VLLM) as pages:
+        backend = backends.at("http", "127.0.0.1", pages.port)
+    await first_hook(backends, backend)
+    await settled(backends)
+    assert backend.engine is None
+
+
+@pytest.mark.parametrize("key", ["", "sk-upstream"])
+async def test_the_key(key: str, backends: KnownBackends) -> None:
+    """The operator's key for the backend is sent, and none of the client's."""
+    async with serve({}) as pages:
+        await first_hook(backends, backends.at("http", "127.0.0.1", pages.port), key)
+        await settled(backends)
+        assert pages.asked
+        for head in pages.asked:
+            assert b"sk-client" not in head
+            assert (b"Bearer sk-upstream" in head) == bool(key)
+
+
+async def test_a_server_that_dies_again_and_again(backends: KnownBackends) -> None:
+    """It stays what it was, and is not asked more for struggling; once another server answers, it is that one."""
+    async with serve(VLLM) as pages:
+        backend = backends.at("http", "127.0.0.1", pages.port)
+        await first_hook(backends, backend)
+        await settled(backends)
+        asked = len(pages.asked)
+        backend.refuses("m", "tools")
+        for _ in range(50):
+            backend.doubt()
+            backend = backends.at("http", "127.0.0.1", pages.port)
+            await first_hook(backends, backend)
+            await settled(backends)
+            assert (backend.engine, backend.refused) == ("vllm", {("m", "tools")})
+        assert len(pages.asked) == asked
+        backend.asked_at = -1_000.0
+        await first_hook(backends, backend)
+        await settled(backends)
+        assert len(pages.asked) > asked
+        assert (backend.engine, backend.is_doubtful, backend.refused) == ("vllm", False, set())

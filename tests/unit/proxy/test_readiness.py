@@ -10,32 +10,34 @@ import pytest
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow
 from support.ports import free_port
-from toolsimlib.errors import ApiError
 from toolsimlib.proxy import readiness
+from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.builtin import BuiltinBackend
 from toolsimlib.proxy.drain import Drain
 from toolsimlib.proxy.exchange import Exchanges
+from toolsimlib.proxy.jobs import Done, Job, run
+from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import Memory
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.readiness import Readiness
+from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import StoreError
 
 
-class NoOthers:
-    def count(self) -> int:
-        return 0
-
-    async def end(self, error: ApiError) -> None: ...
+async def do(job: Job) -> Done:
+    return run(job)
 
 
 class Page:
     """The page in front of a real listener that counts connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, builtin: str | None = None) -> None:
         self.memory = Memory()
-        self.drain = Drain(Exchanges(), NoOthers())
-        self.readiness = Readiness(BuiltinBackend(), self.memory, self.drain)
+        rounds = Rounds(10)
+        background = BackgroundAnswers(self.memory, rounds, Servers(), do, lambda *_: None)
+        drain = Drain(Exchanges(), rounds, background)
+        self.readiness = Readiness(Settings(builtin=builtin), BuiltinBackend(), self.memory, drain)
         self.connections = 0
 
     async def ask(self, mode: str) -> tuple[int, dict[str, Any]]:
@@ -96,6 +98,5 @@ async def test_the_store_and_the_end_count_too(monkeypatch: pytest.MonkeyPatch) 
     )
     monkeypatch.undo()
     await page.memory.close()
-    page.readiness.settings = Settings(builtin="scripted")
-    status, found = await page.ask("regular")
+    status, found = await Page("scripted").ask("regular")
     assert (status, found["backend"]) == (503, "unreachable")

@@ -202,7 +202,7 @@ async def test_without_a_store_nothing_is_remembered() -> None:
     assert not over(Memory()).take(flow, exchange)
 
 
-async def test_a_request_is_read_once(remembering: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_is_read_once(remembering: Remembering) -> None:
     """What is stored of it is parsed along with it: its body is not parsed again when the answer is over."""
     jobs: list[Job] = []
 
@@ -210,7 +210,7 @@ async def test_a_request_is_read_once(remembering: Remembering, monkeypatch: pyt
         jobs.append(job)
         return run(job)
 
-    monkeypatch.setattr(remembering, "_do", noted)
+    remembering = replace(remembering, do=noted)
     flow, exchange, _ = begun(remembering, {"model": "m", "input": [{"role": "user", "content": "Hello"}]})
     await answered(remembering, flow, exchange)
     assert jobs == []

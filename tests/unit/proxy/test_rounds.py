@@ -34,9 +34,7 @@ RAW = json.dumps(BODY, indent=1).encode()
 async def rounds() -> AsyncIterator[Rounds]:
     rounds = Rounds(10)
     yield rounds
-    if (work := rounds.stop()) is not None:
-        await work
-    assert rounds.stop() is None
+    await rounds.stop()
 
 
 def asked(content: bytes = RAW) -> HTTPFlow:

@@ -88,8 +88,7 @@ async def stage() -> AsyncIterator[Stage]:
     addon = ToolSim(alone=True)
     with taddons.context(addon) as context:
         context.options.add_option("connection_strategy", str, "eager", "")
-        context.configure(addon)
-        addon._recogniser.is_open = False  # There is no backend.
+        context.configure(addon, toolsim_engine="unknown")  # There is no backend.
         stage = Stage(addon)
         yield stage
         ToolSim.exchanges.forget()

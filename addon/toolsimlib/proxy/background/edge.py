@@ -52,10 +52,7 @@ _JSON = {"content-type": "application/json"}
 
 
 class BackgroundAnswers:
-    """Starts background answers, and serves them. ``do`` does a job, here or in a worker.
-
-    ``settings``: the current ones.
-    """
+    """Starts background answers, and serves them. ``do`` does a job, here or in a worker."""
 
     def __init__(
         self,
@@ -72,7 +69,6 @@ class BackgroundAnswers:
         self._do = do
         self._runs = Runs(self._ledger, rounds.keepalive, finished)
         self._places = Places(self._runs.partitions)
-        self.settings = Settings()
 
     def families(self) -> list[Family]:
         """Return the metrics; none without a store."""
@@ -86,9 +82,9 @@ class BackgroundAnswers:
         """End all answers that are in progress."""
         await self._runs.stop()
 
-    async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> None:
+    async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
         """Start an answer, and send its client the queued Response; or answer the flow with an error."""
-        remembered, store = exchange.find(Remembered), self.settings.store
+        remembered, store = exchange.find(Remembered), settings.store
         assert remembered is not None
         partition, most = remembered.partition, store.background if store is not None else BACKGROUND
         if (refusal := self._places.refusal(partition, most)) is not None:
@@ -96,7 +92,7 @@ class BackgroundAnswers:
             return
         with self._places.starting(partition):
             try:
-                prepared = await self._prepare(flow, exchange, api, policy)
+                prepared = await self._prepare(flow, exchange, api, policy, settings)
             except TooLarge as problem:
                 prepared = ApiError(f"The request cannot be stored: {problem}.", "invalid_request_error", status=413)
             except StoreError:
@@ -116,11 +112,11 @@ class BackgroundAnswers:
             flow.response = Response.make(200, shown, _JSON)
 
     async def _prepare(
-        self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy
+        self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings
     ) -> tuple[Run, bytes] | ApiError:
         """Store an answer as queued; return it and what its client gets, or the error."""
         remembered, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
-        request, settings = flow.request, self.settings
+        request = flow.request
         assert remembered is not None
         data, encoding = remembered.received, remembered.encoding
         if remembered.body is not None:

@@ -95,14 +95,6 @@ class Settings:
     websocket: bool = True
     """Whether WebSocket connections are served: mitmproxy's own option of that name."""
 
-    def needs_lazy_connections(self, is_reverse: bool) -> bool:
-        """Return whether mitmproxy must not connect before it has read a request.
-
-        Eagerly connected, a target that is down or does not exist ends the client's connection before we hear of the
-        request; and requests that are sent elsewhere need no live target.
-        """
-        return is_reverse or self.builtin is not None or self.upstream is not None
-
 
 def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
     """Return the settings of mitmproxy's option object. Raises OptionsError, naming the option, for a bad value.

@@ -88,7 +88,7 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
     """Return the models of the backend at a base URL, or what is wrong with it. Raises OSError if nobody answers."""
     if not url:
         return []
-    # See ``proxy/recognise.py``.
+    # See ``proxy/known.py``.
     await asyncio.to_thread(import_module, "tornado.simple_httpclient")
     from tornado.httpclient import HTTPClientError
     from tornado.simple_httpclient import SimpleAsyncHTTPClient

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from mitmproxy.http import HTTPFlow, Request
 
@@ -32,16 +32,16 @@ class Sockets:
 
     def __init__(self, has_store: Callable[[], bool], do: Callable[[Job], Awaitable[Done]]) -> None:
         self._do = do
-        self.max_bytes = 32 * 1024 * 1024
-        """The size limit of a request."""
         self._has_store = has_store
         self._server: SocketServer | None = None
         self._upgrades: dict[str, Upgrade] = {}  # By flow id, until they are answered.
 
-    def admit(self, flow: HTTPFlow, sent: Request, owner: str, *, has_proxy_key: bool) -> ApiError | None:
+    def admit(
+        self, flow: HTTPFlow, sent: Request, owner: str, max_bytes: int, *, has_proxy_key: bool
+    ) -> ApiError | None:
         """Send an upgrade to our server; return why it is refused, None if it is not.
 
-        ``sent``: the request as it came; ``owner``: that of its key.
+        ``sent``: the request as it came; ``owner``: that of its key; ``max_bytes``: of a request on the connection.
         """
         server = self._serve()
         if server.count(owner) >= MAX_CONNECTIONS:
@@ -49,7 +49,7 @@ class Sockets:
         upgrade = self._upgrades[flow.id] = Upgrade(flow, sent, owner, has_proxy_key)
         flow.metadata[SOCKET] = True
         request = flow.request
-        request.headers[TOKEN] = server.admit(upgrade, self.max_bytes)
+        request.headers[TOKEN] = server.admit(upgrade, max_bytes)
         request.scheme, request.host, request.port = "http", "127.0.0.1", server.port
         return None
 
@@ -62,10 +62,11 @@ class Sockets:
             request.scheme, request.host, request.port = sent.scheme, sent.host, sent.port
             request.headers = sent.headers.copy()
 
-    def stop(self) -> Coroutine[Any, Any, None] | None:
-        """Return the coroutine that ends all connections, None if there was none."""
+    async def stop(self) -> None:
+        """End all connections."""
         server, self._server = self._server, None
-        return server.stop() if server is not None else None
+        if server is not None:
+            await server.stop()
 
     def _serve(self) -> SocketServer:
         if self._server is None:

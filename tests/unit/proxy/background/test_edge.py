@@ -42,6 +42,7 @@ class House:
         self.memory = Memory()
         self.memory.configure(Address("memory", bounds=bounds))
         self.answers = BackgroundAnswers(self.memory, Rounds(10), Servers(), do, lambda *_: None)
+        self.settings = Settings()
         self.started: list[Any] = []
         self.answers._runs.start = self.started.append  # type: ignore[method-assign]
 
@@ -49,7 +50,7 @@ class House:
         flow, exchange = self.flow(
             Remembered("p", json.dumps(body).encode(), stored_as=StoredAs(f"resp_{len(self.started)}"))
         )
-        await self.answers.begin(flow, exchange, RESPONSES, Policy(backend="chat"))
+        await self.answers.begin(flow, exchange, RESPONSES, Policy(backend="chat"), self.settings)
         return flow
 
     async def ask(self, kind: Any, method: str, id: str, query: str = "") -> tuple[bool, HTTPFlow]:
@@ -70,8 +71,7 @@ class House:
 async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
     house = House(getattr(request, "param", Bounds()))
     yield house
-    if (work := house.answers._rounds.stop()) is not None:
-        await work
+    await house.answers._rounds.stop()
 
 
 def response_of(flow: HTTPFlow) -> tuple[int, dict[str, Any]]:
@@ -132,7 +132,7 @@ async def test_a_store_that_is_down(house: House, monkeypatch: pytest.MonkeyPatc
 
 async def test_one_more_than_allowed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that are still being started count too; one that failed to start no longer counts."""
-    house.answers.settings = Settings(store=Address("memory", background=1))
+    house.settings = Settings(store=Address("memory", background=1))
     refused: list[int] = []
     open_ = house.answers._ledger.open
 

@@ -120,21 +120,6 @@ def test_choice_that_mitmproxy_did_not_check() -> None:
         parse(SimpleNamespace(**values))
 
 
-@pytest.mark.parametrize(
-    ("specs", "is_reverse", "needed"),
-    [
-        ((), False, False),
-        ((), True, True),
-        (("toolsim_upstream=http://h",), False, True),
-        (("toolsim_backend=scripted",), False, True),
-        (("toolsim_backend=chat",), False, False),
-    ],
-)
-def test_lazy_connections(specs: tuple[str, ...], is_reverse: bool, needed: bool) -> None:
-    """mitmproxy must not connect in advance where a dead target would end the client's connection."""
-    assert load(*specs).needs_lazy_connections(is_reverse) is needed
-
-
 def test_without_an_option_no_mcp_server_is_asked() -> None:
     """Neither the file's nor a client's."""
     assert load().mcp == Mcp()
