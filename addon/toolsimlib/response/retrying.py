@@ -1,12 +1,13 @@
 """Answers whose model can be asked again: they end at a fault (``retry``), and report it in place of the rest.
 
-A choice shows the finder of faults what the model writes and each verdict before it acts on it, and an answer each of
-its possible ends. Without a reason to ask (``Plan.asks``) none of this is there.
+A choice shows itself what the model writes, and each verdict before it acts on it; an answer, each of its possible
+ends. Without a reason to ask (``Plan.asks``) none of this is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
@@ -18,48 +19,74 @@ from toolsimlib.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
+    TextDelta,
 )
-from toolsimlib.plan import Plan
+from toolsimlib.plan import FIND_TOOLS, Plan
 from toolsimlib.report import Report, entry, loggable_name
 from toolsimlib.response.answer import Answer
-from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.choice import Choice
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.pieces import Parser, split_end
-from toolsimlib.response.retry import FaultFinder, Retry
+from toolsimlib.response.pieces import BrokenCall, Parser, Piece, split_end
+from toolsimlib.response.retry import CUT_OFF, EMPTY_ANSWER, NO_CALL, Fault, Retry
 from toolsimlib.response.speech import EMPTY_LINE
-from toolsimlib.response.verdict import Rejected, Verdict
+from toolsimlib.response.verdict import MALFORMED_JSON, Call, Rejected, Verdict, Violation
+
+_WHOLE = "a whole call, up to its closing tag"
+
+_MAX_WORDS = 65_536
+"""Characters that are stored of an answer: a model that wrote more is not helped by seeing all of it."""
+
+_SLOT = re.compile(r":\s*(<[A-Za-z_][^<>{}\"\n]{0,63}>)\s*[,}\]]")
+"""A placeholder, as the catalogue and the manifest show it in place of a value: small models copy it."""
+
+_CALL_START = re.compile(r"\s*<[A-Za-z_][A-Za-z0-9_.-]*>\s*[\[{]")
 
 
 class RetryingChoice(Choice):
-    """A choice that ends at a fault of which the model can be told; ``faults`` has it then."""
+    """A choice that ends at a ``fault`` of which the model can be told."""
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
         super().__init__(plan, report, judge, numbers, index)
-        self.faults = FaultFinder(plan)
+        self._asks = plan.asks  # None once the answer has failed for another reason.
+        self._words: list[str] = []
+        self._length = 0
+        self._has_items = False  # Whether anything but text and reasoning has come.
+        self.fault: Fault | None = None
+
+    @property
+    def words(self) -> str:
+        """What the model wrote, cut to as much as anyone needs."""
+        return "".join(self._words)[:_MAX_WORDS]
+
+    def _note(self, text: str) -> None:
+        """Store a piece of the model's text."""
+        if self._asks and self._length < _MAX_WORDS:
+            self._words.append(text)
+            self._length += len(text)
+
+    # -- what the backend does
 
     def text(self, text: str) -> list[ClientEvent]:
         """Take a piece of the backend's text, which may be shown to the model."""
         if not self.is_over:
-            self.faults.note(text)
+            self._note(text)
         return super().text(text)
 
     def next_message(self) -> list[ClientEvent]:
         """Take the end of the backend's message, which is an empty line in the model's words too."""
         if not self.is_over and not (self._parser is not None and self._parser.open_size):
-            self.faults.note(EMPTY_LINE)
+            self._note(EMPTY_LINE)
         return super().next_message()
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
         """Take what is neither text nor a call; an answer that has it is not empty."""
         emitted = super().other(event)
-        if not self.is_over:
-            self.faults.note_other(event)
+        self._has_items |= not self.is_over and not isinstance(event, ReasoningDelta)
         return emitted
 
     def salvage(self) -> list[ClientEvent]:
         """End the choice because the answer failed: nothing else is a fault."""
-        self.faults.stop()
+        self._asks = frozenset()
         return super().salvage()
 
     def take_rest(self, parser: Parser, reason: FinishReason) -> None:
@@ -69,7 +96,9 @@ class RetryingChoice(Choice):
         # What was held back before an open block is not part of the call that the model is asked to continue.
         prose, pieces = split_end(pieces, size)
         self._take(prose)
-        if was_open and self._may_ask and self.faults.unfinished(pieces, reason, self._speech.gap):
+        fault = self._unfinished(pieces, reason) if was_open and self._may_ask else None
+        if fault is not None:
+            self.fault = fault
             self._speech.end(None)
         else:
             self._take(pieces)
@@ -77,11 +106,14 @@ class RetryingChoice(Choice):
     def act(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
         """Act on a verdict, unless it is a fault; return what became of it, for the log."""
         if structured is not None and isinstance(verdict, Rejected):
-            self.faults.note(verdict.raw)
-        if self._may_ask and self.faults.broken(verdict, self._speech.gap):
+            self._note(verdict.raw)
+        if self._may_ask and (fault := self._broken(verdict)) is not None:
+            self.fault = fault
             self._speech.fail()
-            return f"asked again {self.faults.fault and self.faults.fault.reason}"
+            return f"asked again {fault.reason}"
         return super().act(verdict, structured)
+
+    # -- what is a fault
 
     @property
     def _may_ask(self) -> bool:
@@ -89,19 +121,71 @@ class RetryingChoice(Choice):
         calls = self._calls
         return not (self.is_over or calls.is_open or calls.has_broken or calls.is_spent)
 
+    def _broken(self, verdict: Verdict) -> Fault | None:
+        """Return the fault that a verdict is (rules 2 and 5)."""
+        if isinstance(verdict, Call):
+            if not (self._plan.named and verdict.tool.name == FIND_TOOLS):
+                return None
+            message = "The model looks up tools, and there is no time left for it."
+            error = ApiError(message, code="no_round_left", status=504)
+            return Fault(FIND_TOOLS, "tools", arguments=verdict.arguments, otherwise=(Failed(error),))
+        if verdict.reason not in self._asks or not verdict.expected:
+            return None
+        if isinstance(verdict, Rejected):
+            return _refused(verdict, self._as_text(verdict.raw))
+        if self._plan.policy.strict_policy == "message":
+            return _refused(verdict, (TextDelta(verdict.error.message),))
+        return _refused(verdict, (Failed(verdict.error),))
+
+    def _unfinished(self, pieces: Sequence[Piece | BrokenCall], reason: FinishReason) -> Fault | None:
+        """Return the fault of a call without its end; ``pieces``: what the parser made of what it held back (rule 3).
+
+        An answer that is nothing but a broken untagged call is one too (see ``broken_call``).
+        """
+        if pieces and isinstance(answer := pieces[-1], BrokenCall):
+            refused = answer.refused
+            if refused is None or refused.reason not in self._asks or reason not in ("stop", "length"):
+                return None
+            return _refused(refused, self._as_text(answer.raw), reason)
+        raw = "".join(piece for piece in pieces if isinstance(piece, str))
+        if not raw or not all(isinstance(piece, str) for piece in pieces):
+            return None
+        if reason == "length" and CUT_OFF in self._asks:
+            return Fault(CUT_OFF, _WHOLE, begun=raw, otherwise=self._as_text(raw), finish="length")
+        if reason == "stop" and MALFORMED_JSON in self._asks and _CALL_START.match(raw):
+            return Fault(MALFORMED_JSON, _WHOLE, otherwise=self._as_text(raw))
+        return None
+
+    def missing(self, finish: FinishReason) -> Fault | None:
+        """Return the fault of an answer without a call, which ended for the reason ``finish`` (rule 4)."""
+        if self._plan.tool_choice.mode == "required" and NO_CALL in self._asks:
+            return Fault(NO_CALL, "a call: this answer has to hold one", finish=finish)
+        is_empty = not self._has_items and not self.words.strip()
+        if self._plan.after_outputs and is_empty and EMPTY_ANSWER in self._asks:
+            return Fault(EMPTY_ANSWER, "an answer in words", finish=finish)
+        return None
+
+    def _as_text(self, raw: str) -> tuple[ClientEvent, ...]:
+        """Return the events of text, with the whitespace before it; none if text is dropped here."""
+        gap = self._speech.gap
+        text = gap.take() + raw if gap is not None else ""
+        return (TextDelta(text),) if text else ()
+
+
+def _refused(verdict: Rejected | Violation, otherwise: tuple[ClientEvent, ...], finish: FinishReason = "stop") -> Fault:
+    expected = verdict.expected
+    # Why the JSON is malformed: the model has copied the notation of the catalogue.
+    if verdict.reason == MALFORMED_JSON and (slot := _SLOT.search(verdict.raw)) is not None:
+        expected += f"; {slot[1]} stands for a value that is to be filled in"
+    return Fault(verdict.reason, expected, verdict.name, otherwise=otherwise, finish=finish)
+
 
 class RetryingAnswer(Answer):
     """An answer that ends at the first fault of a choice; ``retry`` says then what the model is to be told."""
 
-    def __init__(self, plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> None:
-        self._finders: dict[int, FaultFinder] = {}  # That of each choice, by its index.
-        super().__init__(plan, report, seconds=seconds)
-
     def new_choice(self, index: int) -> Choice:
         """Return a choice that has taken nothing yet."""
-        choice = RetryingChoice(self._plan, self._report, self._judge, self._numbers, index)
-        self._finders[index] = choice.faults
-        return choice
+        return RetryingChoice(self._plan, self._report, self._judge, self._numbers, index)
 
     def fail(self, error: ApiError) -> list[ClientEvent]:
         """End the answer as failed, unless the model can be asked for what is missing of it."""
@@ -118,11 +202,12 @@ class RetryingAnswer(Answer):
 
     def closed(self, events: list[ClientEvent]) -> list[ClientEvent]:
         """Return what ends the answer, after ``events``: every choice has ended, and none has failed."""
-        choice, finder = self._choice(0), self._finders[0]
+        choice = self._choice(0)
+        assert isinstance(choice, RetryingChoice)
         if choice.reason is None:
             events = [*events, *choice.finish("stop")]
-        if choice.reason in ("stop", "length") and finder.fault is None and not choice.has_broken:
-            finder.missing(self._plan, choice.reason)
+        if choice.reason in ("stop", "length") and choice.fault is None and not choice.has_broken:
+            choice.fault = choice.missing(choice.reason)
         return self._ask(events) or super().closed(events)
 
     def _ask(self, events: list[ClientEvent]) -> list[ClientEvent]:
@@ -130,16 +215,17 @@ class RetryingAnswer(Answer):
 
         The runner decides what the client gets instead.
         """
-        finder = next((finder for finder in self._finders.values() if finder.fault is not None), None)
-        if finder is None or finder.fault is None:
+        choice = next(
+            (each for each in self._choices.values() if isinstance(each, RetryingChoice) and each.fault), None
+        )
+        if choice is None or choice.fault is None:
             return []
-        fault, otherwise = finder.fault, finder.fault.otherwise
+        fault, otherwise = choice.fault, choice.fault.otherwise
         if not otherwise or not isinstance(otherwise[-1], Failed):
             otherwise = (*otherwise, Ended({0: fault.finish}))
         self.is_done = True
-        self.retry = Retry(fault, finder.words, otherwise, self._usage)
-        name = fault.name and loggable_name(fault.name)
-        self._report.asked_again.append(entry(fault.reason, name))
+        self.retry = Retry(fault, choice.words, otherwise, self._usage)
+        self._report.asked_again.append(entry(fault.reason, fault.name and loggable_name(fault.name)))
         message = f"The model is asked again ({fault.reason}): expected {fault.expected}."
         error = ApiError(message, "invalid_request_error", "asked_again", status=422)
         return [*events, Failed(error)]
