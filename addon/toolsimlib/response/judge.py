@@ -42,7 +42,7 @@ from toolsimlib.response.arguments import Arguments, custom_input, function_argu
 from toolsimlib.response.call_forms import FOREIGN, read_form
 from toolsimlib.response.checker import BUDGET_SECONDS, SCHEMA_UNSETTLED, UNSETTLED, SchemaChecker
 from toolsimlib.response.one_object import REPEATED_KEYS, split_call
-from toolsimlib.response.pieces import Block, Oversize
+from toolsimlib.response.pieces import Block, Oversize, utf8_length
 from toolsimlib.response.toolbox import Lookup, Toolbox
 from toolsimlib.response.verdict import (
     ARGUMENTS_TOO_LARGE,
@@ -120,8 +120,8 @@ class Judge:
         if found is None or (tool.strict and (written.mends or found.mends)):
             expected = 'arguments {"input": "…"}' if tool.kind == "custom" else "arguments that are one JSON object"
             return self.fail(tool.strict, raw, MALFORMED_JSON, tool.name, expected)
-        # 5.
-        if self._is_too_large(found.text):
+        # 5. Only what is read can be measured: escapes and quotes around it do not count.
+        if utf8_length(found.text) > self._limit:
             return self.fail(tool.strict, raw, ARGUMENTS_TOO_LARGE, tool.name, self._size_expected())
         codes = (*self._codes(written, lookup), *found.codes)
         mends = (*written.mends, *found.mends)
@@ -133,17 +133,20 @@ class Judge:
             self.report.mismatches.append(entry(tool.name, broken.outline))
             expected = f"arguments that conform to its schema; {broken.mismatch}"
             # 7. The promise of a strict tool, which an undecided check does not keep.
+            if tool.strict and broken is UNSETTLED:
+                return self.fail(True, raw, SCHEMA_UNSETTLED, tool.name, expected)
             if tool.strict:
-                reason = SCHEMA_UNSETTLED if broken is UNSETTLED else SCHEMA_MISMATCH
-                return self.fail(True, raw, reason, tool.name, expected)
+                return self.fail(True, raw, SCHEMA_MISMATCH, tool.name, expected)
             # 8. A repair was a wrong guess if its result does not fit; it is named by what was repaired.
+            if TOOL_NAME in codes:
+                return self.reject(raw, UNKNOWN_TOOL, tool.name, expected)
             if codes or mends:
-                return self.reject(raw, UNKNOWN_TOOL if TOOL_NAME in codes else MALFORMED_JSON, tool.name, expected)
+                return self.reject(raw, MALFORMED_JSON, tool.name, expected)
             if tool.must_fit:
                 return self.reject(raw, SCHEMA_MISMATCH, tool.name, expected)
             # 9. The client has its own check, and can tell the model what is wrong.
             self.warn(SCHEMA_MISMATCH, tool.name)
-        # 10.
+        # 10. Only now is it certain that the repairs were right.
         self._count(self.report.repairs, (*codes, *mends), tool.name)
         return Call(tool, found.text)
 
@@ -151,52 +154,65 @@ class Judge:
 
     def block(self, block: Block | Oversize) -> list[Verdict]:
         """Return the verdicts on what one block holds, in source order; nothing follows a Violation."""
+        # 5. It was given up at the limit, so nothing more of it can be read.
         if isinstance(block, Oversize):
             return [self._oversize(block.raw)]
         calls = self._read(block)
+        # 1. Of XML without a name even strict tools' clients get the text: it describes the syntax, and calls nothing.
         if block.form == "xml" and calls[0].name is None:
-            # The model is describing the syntax, not calling a tool.
             return [self.reject(block.raw, MALFORMED_JSON, None)]
+        is_indivisible = _is_indivisible(block.body, calls)
         quoted = [written for written in calls if self._is_quoted(written)]
-        if quoted and (len(quoted) == len(calls) or _is_indivisible(block.body, calls)):
+        # 11. An output may hold all of a block. What counts only as a whole is quoted if a part of it is.
+        if quoted and (is_indivisible or len(quoted) == len(calls)):
             return [self._quote(quoted[0], block.raw)]
-        if block.form == "json":
-            calls = [part for call in calls for part in ([call] if call in quoted else self._split(call))]
         repairs, warnings = len(self.report.repairs), len(self.report.warnings)
+        verdicts = self._decide_each(block, calls, quoted)
+        rejected = [verdict for verdict in verdicts if isinstance(verdict, Rejected)]
+        # A violation ends the turn, whatever the others are.
+        if not rejected or isinstance(verdicts[-1], Violation):
+            return verdicts
+        # The client sees such a block as the model wrote it: none of its calls was repaired, or made with a warning.
+        if is_indivisible or len(rejected) == len(verdicts) > 1:
+            self._uncount(repairs, warnings)
+            return [replace(rejected[0], raw=block.raw)]
+        return verdicts
+
+    def _decide_each(self, block: Block, calls: Sequence[Written], quoted: Sequence[Written]) -> list[Verdict]:
+        """Return the verdicts on a block's calls up to a Violation; those that are ``quoted`` are not made (row 11)."""
+        parts: list[Written] = []
+        for written in calls:
+            # A quoted call is shown as it is. The other forms have one object a call, which stands for no others.
+            parts += [written] if written in quoted or block.form == "xml" else self._split(written)
         # In another form's own tags a model may be quoting what it has read: an unknown name there ends nothing.
         in_ours = block.opening not in FOREIGN
         verdicts: list[Verdict] = []
-        for written in calls:
+        for written in parts:
             if written in quoted:
                 verdicts.append(self._quote(written, written.source))
                 continue
-            raw = block.raw if len(calls) == 1 else written.source
-            verdict = self.decide(written, raw, self.toolbox.written(written.name), in_ours=in_ours)
-            verdicts.append(verdict)
-            if isinstance(verdict, Violation):
-                return verdicts
-        rejected = [verdict for verdict in verdicts if isinstance(verdict, Rejected)]
-        if rejected and (len(rejected) == len(calls) > 1 or _is_indivisible(block.body, calls)):
-            # The client sees the block as the model wrote it: none of its calls was repaired, or made with a warning.
-            del self.report.repairs[repairs:]
-            self.report.warnings[warnings:] = [
-                warning for warning in self.report.warnings[warnings:] if code_of(warning) == QUOTED_CALL
-            ]
-            return [replace(rejected[0], raw=block.raw)]
+            # A block's only call stays text with the tags around it; of several, each is the text of its own.
+            raw = block.raw if len(parts) == 1 else written.source
+            verdicts.append(self.decide(written, raw, self.toolbox.written(written.name), in_ours=in_ours))
+            if isinstance(verdicts[-1], Violation):
+                break
         return verdicts
 
     def _read(self, block: Block) -> list[Written]:
         if block.form == "json":
             return read_json(block.body, closed=bool(block.closing), repair=self._repair)
         calls = read_form(block.opening, block.body)
-        return calls if self._repair else [replace(call, broken=call.broken or bool(call.mends)) for call in calls]
+        if self._repair:
+            return calls
+        return [replace(call, broken=call.broken or bool(call.mends)) for call in calls]
 
     def _oversize(self, raw: str) -> Verdict:
         """Return the verdict on the beginning of a block that is over the size limit (row 5)."""
         _, _, inside = raw.partition(">")
         name = name_of(inside[:_MAX_HEADER])
         tool = self.toolbox.written(name).tool
-        strict = tool.strict if tool is not None else self.plan.any_strict
+        # 1 and 2. What was meant may be a strict tool, unless it is known.
+        strict = self.plan.any_strict if tool is None else tool.strict
         return self.fail(strict, raw, ARGUMENTS_TOO_LARGE, name, self._size_expected())
 
     # -- untagged calls
@@ -209,11 +225,15 @@ class Judge:
         """
         accepted: list[Accepted] = []
         for written in calls:
-            for part in self._split(written) if written is not None else [None]:
-                call = self._accept(part, code) if part is not None else None
+            # A list that holds anything else is text, the calls in it too.
+            if written is None:
+                return None
+            for part in self._split(written):
+                call = self._accept(part, code)
                 if call is None:
                     return None
                 accepted.append(call)
+        # 11. They are one text, so one of them shows where all of it is from.
         is_quoted = any(written is not None and self._is_quoted(written) for written in calls)
         return [replace(call, is_quoted=is_quoted) for call in accepted]
 
@@ -228,17 +248,23 @@ class Judge:
         self._count(self.report.parse_failures, (MALFORMED_JSON,), None)
 
     def _accept(self, written: Written, code: str) -> Accepted | None:
+        """Return an untagged call, None if there is any doubt about it: rows 1 to 8, all of which leave text."""
         lookup = self.toolbox.written(written.name)
         tool = lookup.tool
+        # 1 to 3. Keys that no call has: it may be anything.
         if tool is None or written.broken or written.unknown:
             return None
         found = self._arguments(written, tool)
-        if found is None or self._is_too_large(found.text):
+        # 4 and 5.
+        if found is None or utf8_length(found.text) > self._limit:
             return None
+        # 6 to 8. A guess names what the model wants to know here too, unless it is empty or declares a tool.
         if tool.kind != "custom" and not self._fits(tool, written, found):
-            question = self._lookup_instead(tool) if found.value and not _is_schema(found.value, tool) else None
-            return Accepted(question, code) if question is not None else None
+            if not found.value or _is_schema(found.value, tool) or (question := self._lookup_instead(tool)) is None:
+                return None
+            return Accepted(question, code)
         mends = (*written.mends, *found.mends)
+        # 4. As above, a guess is not made for a strict tool.
         if mends and tool.strict:
             return None
         return Accepted(Call(tool, found.text), code, (*self._codes(written, lookup), *found.codes, *mends))
@@ -253,7 +279,10 @@ class Judge:
     # -- what the rows ask
 
     def _codes(self, written: Written, lookup: Lookup) -> tuple[str, ...]:
-        return (*written.codes, TOOL_NAME) if lookup.inexact else written.codes
+        """Return the repairs that left the arguments alone."""
+        if lookup.inexact:
+            return (*written.codes, TOOL_NAME)
+        return written.codes
 
     def _arguments(self, written: Written, tool: Tool) -> Arguments | None:
         if tool.kind == "custom":
@@ -265,7 +294,9 @@ class Judge:
         if tool.kind == "custom":
             return None
         broken = self._checker.mismatch(tool, found.value)
-        return _NO_ITEM if broken is None and tool.must_fit and not is_item(found.text) else broken
+        if broken is None and tool.must_fit and not is_item(found.text):
+            return _NO_ITEM
+        return broken
 
     def _lookup_instead(self, tool: Tool) -> Call | None:
         """Return the lookup that replaces a call that does not fit, if the model has not seen its tool's entry.
@@ -278,8 +309,9 @@ class Judge:
 
     def _split(self, written: Written) -> list[Written]:
         """Return the calls that several have collapsed into one, if the schema allows nothing else."""
-        tool = self.toolbox.written(written.name).tool if self._repair else None
-        if tool is None or tool.kind != "function":
+        tool = self.toolbox.written(written.name).tool
+        # Telling them apart is a repair, and needs a schema: other kinds of tools have none of the client's.
+        if not self._repair or tool is None or tool.kind != "function":
             return [written]
         return split_call(
             written,
@@ -293,20 +325,19 @@ class Judge:
         outputs = self.plan.outputs
         if not outputs.text:
             return False
+        # Beyond the limit nobody searches any more: it counts as held.
         self._searched += len(outputs.text)
         if self._searched <= _MAX_SEARCHED and not outputs.hold(written.source):
             return False
         tool = self.toolbox.written(written.name).tool
-        found = self._arguments(written, tool) if tool is not None else None
-        return tool is None or found is None or not outputs.answer(tool.name, found.text)
+        if tool is None or (found := self._arguments(written, tool)) is None:
+            return True
+        # Tools repeat what they were called with: such an output answers the call, which may be made once more.
+        return not outputs.answer(tool.name, found.text)
 
     def _quote(self, written: Written, raw: str) -> Rejected:
         self.warn(QUOTED_CALL, written.name)
         return Rejected(raw, QUOTED_CALL, written.name)
-
-    def _is_too_large(self, text: str) -> bool:
-        # No character has more than four bytes: most texts need no encoding to be measured.
-        return len(text) > self._limit // 4 and len(text.encode("utf-8", "surrogatepass")) > self._limit
 
     def _size_expected(self) -> str:
         return f"arguments of at most {self._limit} bytes, got more"
@@ -321,8 +352,10 @@ class Judge:
         if not strict:
             return self.reject(raw, reason, name, expected)
         self._count(self.report.strict_failures, (reason,), name)
-        written = f"the tool {loggable_name(name)}" if name is not None else "a tool whose name cannot be read"
-        message = f"The model called {written} and failed ({reason}): expected {expected}."
+        called = "a tool whose name cannot be read"
+        if name is not None:
+            called = f"the tool {loggable_name(name)}"
+        message = f"The model called {called} and failed ({reason}): expected {expected}."
         error = ApiError(message, type="invalid_request_error", code=INVALID_CALL, param="tools", status=422)
         return Violation(error, reason, raw, name, expected)
 
@@ -337,6 +370,12 @@ class Judge:
 
     def _count(self, counts: list[str], codes: tuple[str, ...], name: str | None) -> None:
         counts += [entry(code, None if name is None else loggable_name(name)) for code in codes]
+
+    def _uncount(self, repairs: int, warnings: int) -> None:
+        """Take back the repairs and warnings beyond these numbers, except that what was quoted stays so."""
+        del self.report.repairs[repairs:]
+        later = self.report.warnings[warnings:]
+        self.report.warnings[warnings:] = [warning for warning in later if code_of(warning) == QUOTED_CALL]
 
 
 def _is_indivisible(body: str, calls: Sequence[Written]) -> bool:
