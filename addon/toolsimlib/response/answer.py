@@ -82,7 +82,7 @@ class Answer:
     @property
     def is_cut(self) -> bool:
         """Whether the answer ended before the backend did, so that the backend should be stopped."""
-        return self.is_done and any(choice.is_cut for choice in self._choices.values())
+        return self.is_done and any(choice.speech.is_cut for choice in self._choices.values())
 
     def feed(self, event: BackendEvent) -> list[ClientEvent]:
         """Take one event of the backend. After the end everything is ignored."""
@@ -187,12 +187,14 @@ class Answer:
         """Check whether a choice has failed, or whether all have ended early."""
         if events:
             self._is_empty = False
-        if not choice.is_over:
+        if not choice.speech.is_over:
             return events
         if events and isinstance(events[-1], Failed):
             self.is_done = True
             self._report.error = events[-1].error.code
-        elif len(self._choices) >= self._plan.choices and all(choice.is_cut for choice in self._choices.values()):
+        elif len(self._choices) >= self._plan.choices and all(
+            choice.speech.is_cut for choice in self._choices.values()
+        ):
             return [*events, self._end()]
         return events
 
@@ -212,7 +214,7 @@ class Answer:
     def _end(self, reasons: dict[int, EndReason] | None = None) -> Ended:
         self.is_done = True
         if reasons is None:
-            reasons = {index: choice.reason or "stop" for index, choice in self._choices.items()}
+            reasons = {index: choice.speech.reason or "stop" for index, choice in self._choices.items()}
         self._warn_if_empty(set(reasons.values()))
         self._report.finish = reasons.get(0, "stop")
         self._report.truncated |= "length" in reasons.values()

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal
 
 from toolsimlib.events import (
     ClientEvent,
@@ -66,7 +65,10 @@ from toolsimlib.response.verdict import (
 
 
 class Choice:
-    """One choice. Each method takes one event of the backend and returns the client's events for it."""
+    """One choice. Each method takes one event of the backend and returns the client's events for it.
+
+    ``speech`` says whether it is over, and why.
+    """
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
         self._plan = plan
@@ -76,26 +78,11 @@ class Choice:
         self._index = index  # Which choice it is, in each of its events.
         self._parser = parser_for(plan, judge)  # None: no tools are on offer, so all text is text.
         self._calls = ClientCalls(plan, report, numbers, index)
-        self._speech = Speech(plan, report, self._calls, index)
+        self.speech = Speech(plan, report, self._calls, index)
         self._position = 0  # How many characters of the text have been taken.
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._speech}, {self._calls.made} calls, {self._parser})"
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it takes nothing more."""
-        return self._speech.is_over
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether it ended before the backend did."""
-        return self._speech.is_cut
-
-    @property
-    def reason(self) -> FinishReason | Literal["tool_calls"] | None:
-        """Why it ended; None before, and if it ended with a failure."""
-        return self._speech.reason
+        return f"{type(self).__name__}({self.speech}, {self._calls.made} calls, {self._parser})"
 
     @property
     def has_called(self) -> bool:
@@ -103,15 +90,10 @@ class Choice:
         return self._calls.made > 0 and not self._calls.has_broken
 
     @property
-    def has_broken(self) -> bool:
-        """Whether an announced call ended incomplete."""
-        return self._calls.has_broken
-
-    @property
     def is_buffering(self) -> bool:
         """Whether the client gets nothing of what the backend sends: it is held back, or dropped as a tail."""
-        holds_back = self._in_block or self._speech.is_held or self._calls.holds_back
-        return not self.is_over and holds_back
+        holds_back = self._in_block or self.speech.is_held or self._calls.holds_back
+        return not self.speech.is_over and holds_back
 
     @property
     def _in_block(self) -> bool:
@@ -121,31 +103,32 @@ class Choice:
 
     def text(self, text: str) -> list[ClientEvent]:
         """Take a piece of the backend's text."""
-        if self.is_over:
+        if self.speech.is_over:
             return []
         if self._parser is not None:
             self._take(self._parser.feed(text))
             # Rule 4: a block that has just begun cannot be a call any more.
             surplus = self._in_block and self._calls.is_spent and self._plan.stops_after_tools
-            if surplus and not self.is_over:
-                self._speech.end_early(self._calls.pass_over())
-        elif text:
-            self._speech.state(text)
+            if surplus and not self.speech.is_over:
+                self.speech.end_early(self._calls.pass_over())
+        elif text:  # No tools are on offer: whatever it looks like, it is text.
+            self.speech.state(text)
         return self._calls.take()
 
     def next_message(self) -> list[ClientEvent]:
         """Take the end of the backend's message, before the text of another one."""
-        if self.is_over:
+        if self.speech.is_over:
             return []
-        follows = self._speech.end_message()
+        follows = self.speech.end_message()
         if self._parser is None:
             pieces: Sequence[Piece] = [EMPTY_LINE]
         elif self._parser.open_size:
-            pieces = []  # Rule 3: the block goes on in the next message.
+            # Rule 3: the block goes on in the next message.
+            pieces = []
         else:
             # The parser reads it like text, since a call at the end of the message may be alone on its lines.
             pieces = self._parser.feed(EMPTY_LINE)
-        # It may have completed more than itself, which is not to be lost.
+        # An empty line that parts nothing is dropped. But it may have completed what was held back before it.
         if follows or not all(isinstance(piece, str) and piece.isspace() for piece in pieces):
             self._take(pieces)
         return self._calls.take()
@@ -154,27 +137,28 @@ class Choice:
         """Take what is neither text nor a call."""
         # How an item goes on that the client has already interrupts nothing.
         if isinstance(event, HostedProgress) and not event.key:
-            if not self.is_over:
+            if not self.speech.is_over:
                 self._calls.emit(event)
             return self._calls.take()
+        # Text that was held back came before the item, and may end the choice.
         self._release_text()
-        if not self.is_over:
-            self._speech.item(event)
+        if not self.speech.is_over:
+            self.speech.item(event)
         return self._calls.take()
 
     def structured(self, call: StructuredCall) -> list[ClientEvent]:
         """Take a call that the backend emitted as one."""
         self._release_text()
-        # Rule 2: it counts from the end of the open call on.
+        # Rule 2: it counts from the end of the open call on, unless it is that call.
         if self._calls.is_open and not self._calls.is_arriving_as(call.key):
             self._after_call(broke=self._calls.postpone(call))
-        elif not self.is_over:
+        elif not self.speech.is_over:
             self._structured(call)
         return self._calls.take()
 
     def arriving(self, delta: StructuredDelta) -> list[ClientEvent]:
         """Take a piece of a call that the backend is emitting as one; the whole call follows."""
-        if self.is_over:
+        if self.speech.is_over:
             return []
         # In an open block the client may be about to get another call.
         may_announce = delta.is_first and not self._in_block
@@ -183,37 +167,39 @@ class Choice:
 
     def finish(self, reason: FinishReason) -> list[ClientEvent]:
         """End the choice, for the backend's own reason. What was held back is resolved now."""
-        if self.is_over:
+        if self.speech.is_over:
             return []
         self._drain(reason)
-        if not self.is_over:
-            self._speech.end("tool_calls" if self._calls.made else reason)
+        # What was held back may have ended it early, or as failed. A backend for which calls are text says "stop".
+        if not self.speech.is_over:
+            self.speech.end("tool_calls" if self._calls.made else reason)
         return self._calls.take()
 
     def salvage(self) -> list[ClientEvent]:
         """End the choice because the answer failed: what was held back is emitted, a second failure is not."""
-        if self.is_over:
+        if self.speech.is_over:
             return []
         self._drain("length")  # Nobody knows how the text would have continued.
-        self._speech.end(self.reason)
+        self.speech.end(self.speech.reason)
         return [event for event in self._calls.take() if not isinstance(event, Failed)]
 
     # -- pieces
 
     def _take(self, pieces: Sequence[Piece | BrokenCall]) -> None:
         for piece in joined(pieces) if len(pieces) > 1 else pieces:
-            if self.is_over:
+            if self.speech.is_over:
                 return
             match piece:
                 case str():
                     # An announced call whose block turned out to be prose is incomplete.
                     self._position += len(piece)
                     self._end_block()
-                    self._speech.state(piece)
+                    self.speech.state(piece)
                 case Fragment():
                     # Ahead of its block, and no text of its own.
                     self._calls.fragment(piece.text)
                 case Block() | Oversize():
+                    # One verdict may end the choice; those after it are passed over, and listed as such.
                     with self._reported(piece.raw) as outcomes:
                         outcomes += [self.act(verdict) for verdict in self._judge.block(piece)]
                     self._end_block()
@@ -222,10 +208,10 @@ class Choice:
                 case FenceMark():
                     # Beside a call it is dropped, as whitespace is.
                     self._position += len(piece.raw)
-                    self._speech.mark(piece.raw, opening=piece.opening)
+                    self.speech.mark(piece.raw, opening=piece.opening)
                 case BrokenCall():
                     # Nobody asks again: it is the answer.
-                    self._speech.state(piece.raw)
+                    self.speech.state(piece.raw)
 
     def _untagged(self, piece: Calls) -> None:
         with self._reported(piece.raw) as outcomes:
@@ -234,13 +220,14 @@ class Choice:
                 for accepted in piece.calls:
                     self._judge.warn(QUOTED_CALL, accepted.call.tool.name)
                 outcomes.append(f"text {QUOTED_CALL}")
-                self._speech.state(piece.raw)
+                self.speech.state(piece.raw)
                 return
             for accepted in piece.calls:
                 self._judge.count_untagged(accepted)
                 outcomes.append(self.act(accepted.call))
-        if piece.ends and not self.is_over:
-            self._speech.end_early(ONE_CALL)
+        # The model would repeat the call until something stops it (``same_call``).
+        if piece.ends and not self.speech.is_over:
+            self.speech.end_early(ONE_CALL)
 
     def _reported(self, raw: str) -> AbstractContextManager[list[str]]:
         start = self._position
@@ -261,7 +248,7 @@ class Choice:
             self.take_rest(self._parser, reason)
         # Nor will the block of a call that was announced from its beginning.
         self._end_block()
-        self._speech.end_of_text()
+        self.speech.end_of_text()
 
     def take_rest(self, parser: Parser, reason: FinishReason) -> None:
         """Take what the parser has held back up to the end of the text."""
@@ -282,56 +269,62 @@ class Choice:
     def _call(self, call: Call, structured: StructuredCall | None) -> str:
         """Emit a call, unless it is one too many or repeats another one."""
         passed_over = f"passed over {call.tool.name}"
-        if self.is_over:
+        if self.speech.is_over:
             return passed_over
         outcome = self._calls.make(call, structured.key if structured else None)
-        self._speech.called(made=outcome.made)
+        # One that is dropped leaves the text around it in one piece.
+        self.speech.called(made=outcome.made)
         if outcome.end:
-            self._speech.end_early(outcome.end)
+            self.speech.end_early(outcome.end)
         self._after_call(broke=outcome.broke)
         return f"call {call.tool.name}" if outcome.made else passed_over
 
     def _reject(self, verdict: Rejected, structured: StructuredCall | None) -> str:
         """Emit the text of what is not a call."""
-        if not verdict.raw or self.is_over:
-            return f"text {verdict.reason}"
+        outcome = f"text {verdict.reason}"
+        if not verdict.raw or self.speech.is_over:
+            return outcome
         if structured is not None:
             self._say_in_words(verdict, structured)
-        else:
-            self._end_block()
-            self._speech.state(verdict.raw)
-        return f"text {verdict.reason}"
+            return outcome
+        # Its beginning may have been announced as a call, which is incomplete then.
+        self._end_block()
+        self.speech.state(verdict.raw)
+        return outcome
 
     def _say_in_words(self, verdict: Rejected, call: StructuredCall) -> None:
         """Emit a refused call of the backend's as text."""
         if self._calls.is_arriving_as(call.key) and self._calls.break_off():
-            self._speech.interrupt()
-        if self._speech.gap is None:
-            return  # Text after a call would end the turn, or is dropped: the client has its calls.
+            self.speech.interrupt()
+        # Text after a call would end the turn, or is dropped: the client has its calls.
+        if self.speech.gap is None:
+            return
         self._report.warnings.append(entry(CALL_AS_TEXT, verdict.name and loggable_name(verdict.name)))
-        parting = EMPTY_LINE if self._speech.is_speaking else ""
-        self._speech.state(f"{parting}{verdict.raw}")
+        # These words are not the model's: they are a paragraph of their own.
+        parting = EMPTY_LINE if self.speech.is_speaking else ""
+        self.speech.state(f"{parting}{verdict.raw}")
 
     def _violate(self, verdict: Violation) -> str:
         """End the choice with an error, or with its words, since a strict guarantee cannot be kept."""
-        if self.is_over:
+        if self.speech.is_over:
             return f"failure {verdict.reason}"
         # Rule 4: a right call would not be emitted here either.
         if self._calls.is_spent:
             end = self._calls.pass_over(verdict.name and loggable_name(verdict.name))
             if end:
-                self._speech.end_early(end)
+                self.speech.end_early(end)
             return f"passed over {verdict.reason}"
         # Calls that waited for an announced one come first, and one of them may end the choice.
         self._end_block()
-        if self.is_over:
+        if self.speech.is_over:
             return f"failure {verdict.reason}"
+        # For clients that cannot show an error, its words are the answer.
         if self._plan.policy.strict_policy == "message":
             self._calls.emit(TextDelta(verdict.error.message, self._index))
-            self._speech.end_early("strict failure")
+            self.speech.end_early("strict failure")
         else:
             self._calls.emit(Failed(verdict.error))
-            self._speech.fail()
+            self.speech.fail()
         return f"failure {verdict.reason}"
 
     # -- calls
@@ -350,9 +343,9 @@ class Choice:
     def _after_call(self, *, broke: bool) -> None:
         """Continue after a call. One that ``broke`` after it was announced interrupts the text."""
         if broke:
-            self._speech.interrupt()
+            self.speech.interrupt()
         for call in self._calls.take_postponed():
-            if not self.is_over:
+            if not self.speech.is_over:
                 self._structured(call)
 
 

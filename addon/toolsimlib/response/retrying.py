@@ -68,20 +68,20 @@ class RetryingChoice(Choice):
 
     def text(self, text: str) -> list[ClientEvent]:
         """Take a piece of the backend's text, which may be shown to the model."""
-        if not self.is_over:
+        if not self.speech.is_over:
             self._note(text)
         return super().text(text)
 
     def next_message(self) -> list[ClientEvent]:
         """Take the end of the backend's message, which is an empty line in the model's words too."""
-        if not self.is_over and not (self._parser is not None and self._parser.open_size):
+        if not self.speech.is_over and not (self._parser is not None and self._parser.open_size):
             self._note(EMPTY_LINE)
         return super().next_message()
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
         """Take what is neither text nor a call; an answer that has it is not empty."""
         emitted = super().other(event)
-        self._has_items |= not self.is_over and not isinstance(event, ReasoningDelta)
+        self._has_items |= not self.speech.is_over and not isinstance(event, ReasoningDelta)
         return emitted
 
     def salvage(self) -> list[ClientEvent]:
@@ -99,7 +99,7 @@ class RetryingChoice(Choice):
         fault = self._unfinished(pieces, reason) if was_open and self._may_ask else None
         if fault is not None:
             self.fault = fault
-            self._speech.end(None)
+            self.speech.end(None)
         else:
             self._take(pieces)
 
@@ -109,7 +109,7 @@ class RetryingChoice(Choice):
             self._note(verdict.raw)
         if self._may_ask and (fault := self._broken(verdict)) is not None:
             self.fault = fault
-            self._speech.fail()
+            self.speech.fail()
             return f"asked again {fault.reason}"
         return super().act(verdict, structured)
 
@@ -119,7 +119,7 @@ class RetryingChoice(Choice):
     def _may_ask(self) -> bool:
         """Whether the model can be asked for another call: not beside an announced one, nor for one too many."""
         calls = self._calls
-        return not (self.is_over or calls.is_open or calls.has_broken or calls.is_spent)
+        return not (self.speech.is_over or calls.is_open or calls.has_broken or calls.is_spent)
 
     def _broken(self, verdict: Verdict) -> Fault | None:
         """Return the fault that a verdict is (rules 2 and 5)."""
@@ -158,6 +158,9 @@ class RetryingChoice(Choice):
 
     def missing(self, finish: FinishReason) -> Fault | None:
         """Return the fault of an answer without a call, which ended for the reason ``finish`` (rule 4)."""
+        # Its client has seen a call, and must not run what a further round would add.
+        if self._calls.has_broken:
+            return None
         if self._plan.tool_choice.mode == "required" and NO_CALL in self._asks:
             return Fault(NO_CALL, "a call: this answer has to hold one", finish=finish)
         is_empty = not self._has_items and not self.words.strip()
@@ -167,7 +170,7 @@ class RetryingChoice(Choice):
 
     def _as_text(self, raw: str) -> tuple[ClientEvent, ...]:
         """Return the events of text, with the whitespace before it; none if text is dropped here."""
-        gap = self._speech.gap
+        gap = self.speech.gap
         text = gap.take() + raw if gap is not None else ""
         return (TextDelta(text),) if text else ()
 
@@ -196,7 +199,7 @@ class RetryingAnswer(Answer):
     def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
         """Check whether a choice is at fault, has failed, or whether all have ended early."""
         # A fault at the end of the text waits for the usage; one before it ends the answer at once.
-        if choice.is_cut and (end := self._ask(events)):
+        if choice.speech.is_cut and (end := self._ask(events)):
             return end
         return super().checked(choice, events)
 
@@ -204,10 +207,10 @@ class RetryingAnswer(Answer):
         """Return what ends the answer, after ``events``: every choice has ended, and none has failed."""
         choice = self._choice(0)
         assert isinstance(choice, RetryingChoice)
-        if choice.reason is None:
+        if choice.speech.reason is None:
             events = [*events, *choice.finish("stop")]
-        if choice.reason in ("stop", "length") and choice.fault is None and not choice.has_broken:
-            choice.fault = choice.missing(choice.reason)
+        if choice.speech.reason in ("stop", "length") and choice.fault is None:
+            choice.fault = choice.missing(choice.speech.reason)
         return self._ask(events) or super().closed(events)
 
     def _ask(self, events: list[ClientEvent]) -> list[ClientEvent]:

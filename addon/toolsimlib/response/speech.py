@@ -23,9 +23,7 @@ The state is a method that takes visible text. Between one state and the next:
 
 from __future__ import annotations
 
-from typing import Literal
-
-from toolsimlib.events import FinishReason, HostedEvent, ReasoningDelta, RefusalDelta, TextDelta
+from toolsimlib.events import EndReason, HostedEvent, ReasoningDelta, RefusalDelta, TextDelta
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report
 from toolsimlib.response.client_calls import ClientCalls
@@ -84,7 +82,7 @@ class Speech:
         self.state = self.state_waiting
         self.is_over = False  # Whether nothing more is taken.
         self.is_cut = False  # Whether it ended before the backend did.
-        self.reason: FinishReason | Literal["tool_calls"] | None = None  # Why it ended; None: at a failure or a fault.
+        self.reason: EndReason | None = None  # Why it ended; None: at a failure or a fault.
 
     def __repr__(self) -> str:
         return f"Speech({self.state.__name__})"
@@ -179,7 +177,7 @@ class Speech:
 
     # -- the end
 
-    def end(self, reason: FinishReason | Literal["tool_calls"] | None) -> None:
+    def end(self, reason: EndReason | None) -> None:
         """End the choice."""
         self._calls.break_off()
         # A client that cannot see which call is incomplete must not run any.
