@@ -76,8 +76,8 @@ Writes to a SQLite store take turns
     unit/toolsimstores/test_sqlite.py::test_a_large_write_holds_up_no_small_one
     unit/test_one_thread.py::test_whoever_fills_the_queue_gives_way
 A connection to an MCP server is never closed
-    unit/hosted/test_pool.py::test_one_client_has_so_many
-    unit/hosted/test_fair.py::test_answers_take_turns
+    unit/toolsimmcp/test_pool.py::test_one_client_has_so_many
+    unit/toolsimmcp/test_turns.py::test_answers_take_turns
 continue from something damaged
     unit/wire/responses/test_stored.py::test_a_damaged_record_is_not_found
     unit/proxy/test_memory.py::test_a_store_that_lies
@@ -159,12 +159,12 @@ blow up in decompression
 All of it is text for the model
     proxy/test_mcp.py::test_what_a_server_forges_is_text
 A description can ask for calls
-    unit/hosted/test_servers.py::test_what_is_not_said_needs_a_yes
+    unit/toolsimmcp/test_file.py::test_what_is_not_said_needs_a_yes
 Commands come from the file alone
     unit/hosted/test_servers.py::test_what_a_request_may_not
 A request's `server_url`
     unit/hosted/test_servers.py::test_what_a_request_may_not
-    unit/hosted/test_web.py::test_no_other_place_is_asked
+    unit/toolsimmcp/test_web.py::test_no_other_place_is_asked
     unit/proxy/test_mcp_servers.py::test_nobody_is_asked_by_default
 It gets its own headers
     proxy/test_mcp.py::test_no_secret_is_left_anywhere
@@ -173,12 +173,12 @@ stand in for another server's tool
 Nor can it forge a call
     proxy/test_mcp.py::test_what_a_server_forges_is_text
 One message has at most 1 MiB
-    unit/hosted/test_web.py::test_an_answer_is_bounded
-    unit/hosted/test_web.py::test_what_is_compressed_is_not_read
-    unit/hosted/test_stdio.py::test_a_server_that_goes_on_and_on_is_counted
+    unit/toolsimmcp/test_web.py::test_an_answer_is_bounded
+    unit/toolsimmcp/test_web.py::test_what_is_compressed_is_not_read
+    unit/toolsimmcp/test_stdio.py::test_a_server_that_goes_on_and_on_is_counted
 A call has a time limit
-    unit/hosted/test_connection.py::test_waiting_for_a_turn_has_an_end
-    unit/hosted/test_outcome.py::test_errors_are_told
+    unit/toolsimmcp/test_connection.py::test_waiting_for_a_turn_has_an_end
+    unit/toolsimmcp/test_result.py::test_errors_are_told
     unit/loop/test_hosted_calls.py::test_calls_that_ask_are_counted
     unit/loop/test_course.py::test_the_bounds_hold
 A server's failure is the output
@@ -187,10 +187,10 @@ outlive the proxy
     proxy/test_mcp.py::test_servers_end_with_the_proxy
 On Linux that includes children
     proxy/test_mcp.py::test_children_that_escaped_end_with_the_proxy
-    unit/hosted/test_stdio.py::test_a_server_ends_with_its_children
+    unit/toolsimmcp/test_stdio.py::test_a_server_ends_with_its_children
 leak its secrets
     proxy/test_mcp.py::test_no_secret_is_left_anywhere
-    unit/hosted/test_connection.py::test_secrets_are_in_no_message
+    unit/toolsimmcp/test_connection.py::test_secrets_are_in_no_message
     unit/toolsimotel/test_conventions.py::test_calls
 **An approval** is for one call
     unit/hosted/test_approvals.py::test_what_was_asked_is_what_is_approved

@@ -26,6 +26,10 @@ LOOPBACK_SERVER = "toolsimbackends.loopback"
 """Has the server, ``Loopback``, in front of each."""
 
 
+MCP = "toolsimmcp.engine"
+"""Speaks with MCP servers; ``hosted/engine.py`` says what it has."""
+
+
 class StoreKind(NamedTuple):
     """A kind of store. ``module``: its ``open_store(place, bounds)`` returns a ``Store``, and opens nothing yet."""
 

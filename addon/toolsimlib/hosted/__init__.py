@@ -1,25 +1,11 @@
-"""Tools that the proxy runs itself: those of MCP servers.
+"""Tools that the proxy runs itself: those of MCP servers, as the model and the client know them.
 
-    servers      which servers there are, which of their tools are allowed, and which need approval
-    connection   one server: started or connected to, queried, dropped, retried   (``stdio``, ``web``: how)
-    pool         the connections of this proxy
-    fair         whose turn it is if a server is asked one thing at a time
+    servers      what there is to know of a server; which of its tools are allowed, and which need approval
+    engine       what lists their tools and calls them: the protocol of the guest that speaks MCP
     catalogue    the servers' tools as functions that the model is shown
     outcome      the outcome of a call, for the client and for the model
     approvals    calls that wait for approval
 
-Servers are untrusted. What one sends is text for a model and for nobody else. Its powers are limited:
-
-1. *What is contacted.* Commands come from the operator's file alone. A client names hosts of the operator's list, or
-   servers of the file by their labels; redirects stay on the host.
-2. *What it is sent.* The arguments of its calls and its own headers or environment: no other header but the ids of a
-   trace, none of the proxy's keys, no part of the conversation. It cannot ask the model or the user anything.
-3. *What it may send.* The bytes of one message are bounded, and those between two requests; a server that sends more is
-   cut off. Results are text of bounded size in the history, as JSON on one line.
-4. *How long it may take.* Each request has a timeout. A local server that exceeds it is killed with all of its
-   children, and restarted when it is needed next, after a longer pause each time. Answers take turns with it, and none
-   waits for its turn longer than that.
-5. *What it can break.* Its failure is the output of that one call.
-
-The package ``mcp`` is imported for the first request to a server, in a thread: it takes a second.
+The guest, ``MCP`` in ``guests.py``, is imported for those who have servers. Its head says what a server may do and what
+it may not.
 """

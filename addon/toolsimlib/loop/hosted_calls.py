@@ -25,9 +25,8 @@ from toolsimlib.errors import BadRequest
 from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, Ended, TextDelta
 from toolsimlib.hosted.approvals import Approvals, Asked, Desk, Question
 from toolsimlib.hosted.catalogue import Catalogue, HostedTool
-from toolsimlib.hosted.fair import Asker
+from toolsimlib.hosted.engine import Asker, Pool
 from toolsimlib.hosted.outcome import LIMIT, REFUSED, Outcome, failed
-from toolsimlib.hosted.pool import Pool
 from toolsimlib.hosted.servers import Server, may_be_named, read_tool
 from toolsimlib.loop.hidden import Hidden
 from toolsimlib.plan import Policy

@@ -10,7 +10,7 @@ from typing import Any
 from mitmproxy.http import HTTPFlow
 
 from toolsimlib.hosted.approvals import Approvals
-from toolsimlib.hosted.pool import Pool
+from toolsimlib.hosted.engine import Pool, engine
 from toolsimlib.hosted.servers import Server
 from toolsimlib.loop.hidden import Hidden
 from toolsimlib.loop.hosted_calls import Hosting
@@ -24,7 +24,7 @@ class Servers:
 
     def __init__(self) -> None:
         self._mcp = Mcp()
-        self._pool = Pool()
+        self._pool: Pool | None = None
         self._approvals = Approvals()
         self._hidden = Hidden()
         self.approve = Approve()
@@ -40,20 +40,17 @@ class Servers:
         if mcp == self._mcp:
             return
         before, self._mcp = self._mcp, mcp
-        if before.servers != mcp.servers:
-            pool, self._pool = self._pool, Pool()
-            if before.is_used:
-                self._spawn(pool.close())
+        if self._pool is not None and before.servers != mcp.servers:
+            self._spawn(self._pool.close())
+            self._pool = None
+        if self._pool is None and mcp.is_used:
+            self._pool = engine().open_pool()
 
     def start(self) -> None:
         """Start the file's servers: the first request need not wait for them, and the log says early what fails."""
-        for server in self._mcp.servers:
-            self._spawn(self._first_asked(server))
-
-    async def _first_asked(self, server: Server) -> None:
-        # What goes wrong is in the log, and whoever asks gets the error again.
-        with suppress(Exception):
-            await self._pool.tools(server)
+        if self._pool is not None:
+            for server in self._mcp.servers:
+                self._spawn(_first_asked(self._pool, server))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         # asyncio itself holds tasks only weakly.
@@ -67,7 +64,7 @@ class Servers:
         A page cannot read what such a request is answered, but what its tools do would have been done.
         """
         origin = flow.request.headers.get("origin")
-        if not self._mcp.is_used or (origin is not None and not origins.allow(origin)):
+        if self._pool is None or not self._mcp.is_used or (origin is not None and not origins.allow(origin)):
             return None
         self.approve.watch(flow)
         mcp = self._mcp
@@ -78,4 +75,11 @@ class Servers:
 
     async def stop(self) -> None:
         """End all servers that run here."""
-        await asyncio.gather(self._pool.close(), *self._tasks, return_exceptions=True)
+        if self._pool is not None:
+            await asyncio.gather(self._pool.close(), *self._tasks, return_exceptions=True)
+
+
+async def _first_asked(pool: Pool, server: Server) -> None:
+    # What goes wrong is in the log, and whoever asks gets the error again.
+    with suppress(Exception):
+        await pool.tools(server)

@@ -17,7 +17,7 @@ from support.rounds import Script, body_of, run
 from support.wire import backend_answer
 from toolsimlib.hosted.approvals import Approvals, Desk
 from toolsimlib.hosted.catalogue import RemoteTool
-from toolsimlib.hosted.fair import Asker
+from toolsimlib.hosted.engine import Asker
 from toolsimlib.hosted.outcome import Outcome, failed
 from toolsimlib.hosted.servers import EVERY, Filter, Server
 from toolsimlib.loop.course import Bounds

@@ -22,6 +22,7 @@ from toolsimlib.proxy.known import Backend, Root
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.report import Report
 from toolsimlib.wire.mcp_items import McpCall
+from toolsimmcp.result import result
 from toolsimotel import conventions, export
 
 OWN = "toolsim."
@@ -111,7 +112,7 @@ def test_calls() -> None:
     ("came", "found"),
     [
         (outcome.Outcome("text"), {}),
-        (outcome.result([{"type": "text", "text": "no"}], None, is_error=True, limit=9), {"error.type": "tool_error"}),
+        (result([{"type": "text", "text": "no"}], None, is_error=True, limit=9), {"error.type": "tool_error"}),
         (outcome.failed("gone"), {"error.type": "SERVER_FAILED"}),
         (outcome.failed("large", outcome.TOO_LARGE), {"error.type": "OUTPUT_TOO_LARGE"}),
         (

@@ -16,12 +16,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from toolsimlib.hosted.approvals import Approvals
 from toolsimlib.hosted.outcome import Outcome, failed
-from toolsimlib.hosted.pool import Pool
 from toolsimlib.hosted.servers import Server
 from toolsimlib.loop.hosted_calls import Hosting
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.attempt import Attempt
 from toolsimlib.wire.mcp_items import McpCall
+from toolsimmcp.pool import Pool
 from toolsimotel.content import Content
 from toolsimotel.export import Export
 from toolsimotel.tracing import Tracing

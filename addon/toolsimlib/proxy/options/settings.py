@@ -133,10 +133,10 @@ def _mcp(parsed: Mapping[str, Any]) -> Mcp:
     mcp = Mcp(parsed["mcp_config"], bool(parsed["mcp_hosts"]), hosts, parsed["mcp_approval"])
     if not mcp.is_used:
         return mcp
-    from toolsimlib.hosted.pool import MISSING, is_installed
+    from toolsimlib.hosted.engine import engine
 
-    if not is_installed():
-        raise OptionsError(f"toolsim_mcp_config and toolsim_mcp_hosts: {MISSING}")  # type: ignore[no-untyped-call]
+    if missing := engine().missing():
+        raise OptionsError(f"toolsim_mcp_config and toolsim_mcp_hosts: {missing}")  # type: ignore[no-untyped-call]
     return mcp
 
 
@@ -149,10 +149,10 @@ def _sentinel(value: str) -> str:
 def _mcp_config(value: str) -> tuple[Server, ...]:
     if not value:
         return ()
-    from toolsimlib.hosted.servers import read_file
+    from toolsimlib.hosted.engine import engine
 
     try:
-        return read_file(Path(value).expanduser().read_text("utf-8"), os.environ)
+        return engine().read_file(Path(value).expanduser().read_text("utf-8"), os.environ)
     except OSError as problem:
         raise ValueError(f"got {value!r}, which cannot be read: {problem.strerror}") from problem
     except ValueError as problem:

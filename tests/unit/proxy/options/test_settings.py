@@ -12,7 +12,6 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.options import Options
 from support.each import each
-from toolsimlib.hosted import pool
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream
 from toolsimlib.proxy.cors import Origins
@@ -20,6 +19,7 @@ from toolsimlib.proxy.options.settings import Limits, Mcp, Settings, parse
 from toolsimlib.proxy.options.table import OPTIONS, register
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import Bounds
+from toolsimmcp import engine
 
 
 def load(*specs: str) -> Settings:
@@ -153,7 +153,7 @@ def test_hosts_of_mcp_servers() -> None:
 
 def test_without_the_package_for_mcp_the_start_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says what to install; without these options the package is not needed."""
-    monkeypatch.setattr(pool, "is_installed", lambda: False)
+    monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
     load()
     with pytest.raises(OptionsError, match=r"pip install 'mitmproxy-toolsim\[mcp\]'"):
         load("toolsim_mcp_hosts=config")

@@ -24,9 +24,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
-
-from toolsimlib.hosted import guardian
 from toolsimlib.hosted.servers import Server
+
+from toolsimmcp import guardian
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 MAX_BETWEEN_BYTES = 8 * 1024 * 1024

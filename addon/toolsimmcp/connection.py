@@ -23,14 +23,16 @@ from typing import Any
 
 from mcp import Client, MCPError
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT, Implementation
-
-from toolsimlib.hosted import web
 from toolsimlib.hosted.catalogue import MAX_TOOLS, RemoteTool, remote_tool
-from toolsimlib.hosted.fair import NOBODY, Asker, Turns
-from toolsimlib.hosted.outcome import Outcome, failed, result
+from toolsimlib.hosted.engine import NOBODY, Asker
+from toolsimlib.hosted.outcome import Outcome, failed
 from toolsimlib.hosted.servers import Server
-from toolsimlib.hosted.stdio import run_server
 from toolsimlib.version import __version__
+
+from toolsimmcp import web
+from toolsimmcp.result import result
+from toolsimmcp.stdio import run_server
+from toolsimmcp.turns import Turns
 
 logger = logging.getLogger(__name__)
 # They log what a server sends, and URLs, which may contain secrets.
@@ -49,12 +51,11 @@ class ServerFailed(Exception):
 
 
 class Connection:
-    """The connection to one server. ``seconds``: for each request, including the opening."""
+    """The connection to one server, whose ``timeout`` is that of each request, including the opening."""
 
-    def __init__(self, server: Server, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, server: Server, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.server = server
         self.used = clock()
-        self._seconds = seconds
         self._clock = clock
         self._life: _Life | None = None
         self._opening = asyncio.Lock()
@@ -130,9 +131,9 @@ class Connection:
                 return await self._answer(question)
             async with AsyncExitStack() as stack:
                 try:
-                    await stack.enter_async_context(self._turns.turn(who, self._seconds))
+                    await stack.enter_async_context(self._turns.turn(who, self.server.timeout))
                 except TimeoutError:
-                    label, seconds = self.server.label, self._seconds
+                    label, seconds = self.server.label, self.server.timeout
                     message = f"The server {label!r} is busy: this request has waited {seconds:g} s for its turn."
                     raise ServerFailed(message) from None
                 return await self._answer(question)
@@ -143,13 +144,13 @@ class Connection:
     async def _answer[T](self, question: Callable[[Client], Awaitable[T]]) -> T:
         life: _Life | None = None
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self.server.timeout):
                 life = await self._opened()
                 answer = await question(life.client)
         except ServerFailed:
             raise
         except TimeoutError:
-            raise self._given_up(life, f"it gave no answer within {self._seconds:g} seconds") from None
+            raise self._given_up(life, f"it gave no answer within {self.server.timeout:g} seconds") from None
         except OSError as problem:
             # Its message names files of this machine.
             what = "be started" if self.server.command else "be reached"
@@ -166,7 +167,7 @@ class Connection:
                 if (pause := self._not_before - self._clock()) > 0:
                     label = self.server.label
                     raise ServerFailed(f"The server {label!r} has failed; it is tried again in {pause:.0f} s.")
-                self._life, self._tools = _Life(self, self._seconds), None
+                self._life, self._tools = _Life(self), None
             # It may still be opening: whoever asked for that may have left.
             life = self._life
             await life.begin()
@@ -204,9 +205,8 @@ class Connection:
 class _Life:
     """A server's client from opening to closing, in its own task."""
 
-    def __init__(self, connection: Connection, seconds: float) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._seconds = seconds
         self._up: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -266,5 +266,5 @@ class _Life:
             async with run_server(server, self.cut.append, self._last_words.append) as streams:
                 yield streams
         else:
-            async with web.connect(server, self._seconds) as streams:
+            async with web.connect(server) as streams:
                 yield streams

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from toolsimlib.hosted.fair import Asker, Turns
+from toolsimlib.hosted.engine import Asker
+from toolsimmcp.turns import Turns
 
 HOG, QUICK, THIRD = Asker("me", "hog"), Asker("you", "quick"), Asker("me", "third")
 

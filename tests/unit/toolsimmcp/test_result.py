@@ -1,11 +1,12 @@
-"""The outcome of a call, as the client reads it and as the model is shown it."""
+"""What a server answers, as the client reads it and as the model is shown it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from toolsimlib.hosted.outcome import FAILED, TOO_LARGE, failed, result
+from toolsimlib.hosted.outcome import FAILED, TOO_LARGE, failed
+from toolsimmcp.result import result
 
 
 def of(*parts: dict[str, Any], structured: Any = None, is_error: bool = False, limit: int = 1000) -> Any:

@@ -18,9 +18,9 @@ import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from opentelemetry.propagate import inject
-
 from toolsimlib.hosted.servers import Server
-from toolsimlib.hosted.stdio import MAX_MESSAGE_BYTES, Flood, Meter
+
+from toolsimmcp.stdio import MAX_MESSAGE_BYTES, Flood, Meter
 
 
 class Bounded(httpx2.AsyncBaseTransport):
@@ -79,14 +79,14 @@ class _Counted(httpx2.AsyncByteStream):
 
 
 @asynccontextmanager
-async def connect(server: Server, seconds: float) -> AsyncGenerator[Any]:
-    """Connect to a server; ``seconds``: the timeout of everything that does not run a tool."""
+async def connect(server: Server) -> AsyncGenerator[Any]:
+    """Connect to a server, whose ``timeout`` is that of everything that does not run a tool."""
     headers = {"accept-encoding": "identity", **dict(server.headers)}
 
     def client(
         headers: dict[str, str] | None = headers, timeout: httpx2.Timeout | None = None, auth: httpx2.Auth | None = None
     ) -> httpx2.AsyncClient:
-        timeout = httpx2.Timeout(seconds, read=None)
+        timeout = httpx2.Timeout(server.timeout, read=None)
         return httpx2.AsyncClient(headers=headers, timeout=timeout, transport=Bounded(server.url), trust_env=False)
 
     if server.kind == "sse":

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from toolsimlib.hosted import connection as room
-from toolsimlib.hosted import pool as pools
-from toolsimlib.hosted.fair import Asker
-from toolsimlib.hosted.pool import IDLE_SECONDS, MAX_CONNECTIONS, MAX_OF_ONE, Pool, TooManyConnections
+from toolsimlib.hosted.engine import Asker
 from toolsimlib.hosted.servers import Filter, Server
+from toolsimmcp import connection as room
+from toolsimmcp import engine
+from toolsimmcp.pool import IDLE_SECONDS, MAX_CONNECTIONS, MAX_OF_ONE, Pool, TooManyConnections
 
 LOCAL = Server("local", ("x",))
 
@@ -20,7 +20,7 @@ class Fake:
     made: ClassVar[list[Any]] = []
     called: ClassVar[list[str]] = []
 
-    def __init__(self, server: Server, seconds: float, *, clock: Any) -> None:
+    def __init__(self, server: Server, *, clock: Any) -> None:
         self.server, self.used, self.is_busy, self.is_closed, self._clock = server, clock(), False, False, clock
         Fake.made.append(self)
 
@@ -116,7 +116,6 @@ async def test_there_is_an_end_to_all(now: Any) -> None:
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is known before anybody asks."""
-    assert pools.is_installed()
-    monkeypatch.setattr(pools.importlib.util, "find_spec", lambda name: None)
-    assert not pools.is_installed()
-    assert "pip install" in pools.MISSING
+    assert engine.missing() == ""
+    monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
+    assert "pip install" in engine.missing()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.processes import ESCAPING, is_running
 from toolsimlib.hosted.servers import Server
-from toolsimlib.hosted.stdio import (
+from toolsimmcp.stdio import (
     MAX_BETWEEN_BYTES,
     MAX_BETWEEN_MESSAGES,
     Flood,

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 from opentelemetry import trace
-from toolsimlib.hosted.stdio import MAX_BETWEEN_BYTES, MAX_MESSAGE_BYTES
-from toolsimlib.hosted.web import Bounded
+from toolsimmcp.stdio import MAX_BETWEEN_BYTES, MAX_MESSAGE_BYTES
+from toolsimmcp.web import Bounded
 
 URL = "https://docs.example/mcp"
 PIECE = b"x" * 65_536

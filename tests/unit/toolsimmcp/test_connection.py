@@ -14,10 +14,11 @@ import pytest
 from opentelemetry import trace
 from support.bad_mcp_ways import FORGED
 from support.mcp_servers import BAD, OFFICIAL, over_http
-from toolsimlib.hosted.connection import Connection, ServerFailed
-from toolsimlib.hosted.fair import Asker
+from toolsimlib.hosted.engine import Asker
 from toolsimlib.hosted.outcome import FAILED, TOO_LARGE, UNREACHABLE
-from toolsimlib.hosted.servers import Server, read_file
+from toolsimlib.hosted.servers import Server
+from toolsimmcp.connection import Connection, ServerFailed
+from toolsimmcp.file import read_file
 
 SECONDS = 3.0
 # For what ends by itself: on a busy machine a process that says 2,000 things takes longer.
@@ -33,7 +34,7 @@ def server(**fields: Any) -> Server:
 @pytest.fixture
 async def bad(request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
     seconds = getattr(request, "param", SECONDS)
-    connection = Connection(server(**BAD, env={"KEY": "s3cret-value"}), seconds)
+    connection = Connection(server(**BAD, env={"KEY": "s3cret-value"}, timeout=seconds))
     yield connection
     await connection.close()
 
@@ -105,7 +106,7 @@ async def test_a_failure_is_words_and_the_next_call_works(bad: Connection, tool:
 async def test_it_is_tried_again_later_each_time() -> None:
     """One that cannot start fails at once after its second failure, and is started again when its time has come."""
     now = 0.0
-    connection = Connection(server(command="/no/such/program"), SECONDS, clock=lambda: now)
+    connection = Connection(server(command="/no/such/program", timeout=SECONDS), clock=lambda: now)
     messages = []
     for _ in range(3):
         with pytest.raises(ServerFailed) as caught:
@@ -147,8 +148,10 @@ async def test_a_new_connection_lists_the_tools_anew(bad: Connection) -> None:
 async def test_whoever_leaves_while_it_starts_stops_nobody_else() -> None:
     """The next one waits until the server is up."""
     program = "import runpy, sys, time; time.sleep(1); runpy.run_path(sys.argv[1])"
-    slow = server(command=BAD["command"], args=["-c", program, *BAD["args"]], env={"PYTHONPATH": FOLDER})
-    connection = Connection(slow, PATIENT)
+    slow = server(
+        command=BAD["command"], args=["-c", program, *BAD["args"]], env={"PYTHONPATH": FOLDER}, timeout=PATIENT
+    )
+    connection = Connection(slow)
     asked = asyncio.create_task(connection.tools())
     await asyncio.sleep(0.3)
     asked.cancel()
@@ -160,13 +163,15 @@ async def test_whoever_leaves_while_it_starts_stops_nobody_else() -> None:
 async def test_secrets_are_in_no_message(caplog: pytest.LogCaptureFixture) -> None:
     """Neither in the error nor in the log, which has the end of the server's standard error."""
     program = "import os, sys; print('the key is', os.environ['KEY'], file=sys.stderr)"
-    connection = Connection(server(command="python3", args=["-c", program], env={"KEY": "s3cret-value"}), SECONDS)
+    connection = Connection(
+        server(command="python3", args=["-c", program], env={"KEY": "s3cret-value"}, timeout=SECONDS)
+    )
     with caplog.at_level(logging.INFO), pytest.raises(ServerFailed) as caught:
         await connection.tools()
     await connection.close()
     assert "the key is [redacted]" in caplog.text
     assert "s3cret" not in caplog.text + str(caught.value)
-    web = Connection(server(url="http://127.0.0.1:9/s3cret/mcp?key=s3cret"), SECONDS)
+    web = Connection(server(url="http://127.0.0.1:9/s3cret/mcp?key=s3cret", timeout=SECONDS))
     with caplog.at_level(logging.INFO), pytest.raises(ServerFailed) as caught:
         await web.tools()
     await web.close()
@@ -178,7 +183,7 @@ async def test_the_official_servers() -> None:
     """Over each transport: tools, calls, headers; a slow one fails alone, and over HTTP several are asked at once."""
 
     async def over_the_web(url: str, way: str) -> None:
-        connection = Connection(server(url=url, type=way, headers={"X-Own": "mine"}), 10)
+        connection = Connection(server(url=url, type=way, headers={"X-Own": "mine"}, timeout=10))
         assert (await connection.call("header", {"name": "x-own"}, 100)).output == "mine"
         await ask(connection)
 
@@ -194,7 +199,7 @@ async def test_the_official_servers() -> None:
     ways = ("streamable-http", "sse")
     with over_http(ways[0]) as http, over_http(ways[1]) as sse:
         # Side by side, since each waits for the time of a request.
-        over_pipes = ask(Connection(server(**OFFICIAL), 10))
+        over_pipes = ask(Connection(server(**OFFICIAL, timeout=10)))
         await asyncio.gather(over_pipes, *map(over_the_web, (http, sse), ways))
 
 
@@ -216,7 +221,7 @@ async def test_a_quick_call_does_not_wait_for_all_of_another_answer(bad: Connect
 @pytest.mark.slow
 async def test_waiting_for_a_turn_has_an_end() -> None:
     """Whoever has waited for the time of a whole request is told that the server is busy; it is not dropped for it."""
-    connection = Connection(server(**BAD), 1.0)
+    connection = Connection(server(**BAD, timeout=1))
     await connection.tools()
     calls = [connection.call("sleep", {"seconds": 0.8}, 100, Asker("me", "slow")) for _ in range(4)]
     outcomes = await asyncio.gather(*calls)

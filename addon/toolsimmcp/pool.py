@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import importlib.util
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from toolsimlib.hosted.fair import NOBODY, Asker
+from toolsimlib.hosted.engine import NOBODY, Asker
 from toolsimlib.hosted.outcome import Outcome, failed
 from toolsimlib.hosted.servers import Server
 
 if TYPE_CHECKING:
     from toolsimlib.hosted.catalogue import RemoteTool
-    from toolsimlib.hosted.connection import Connection
+
+    from toolsimmcp.connection import Connection
 
 MAX_CONNECTIONS = 32
 """To servers at URLs. Those that clients name have their own credentials, so that no two clients share one."""
 MAX_OF_ONE = 8
 """How many of them one client may have."""
 IDLE_SECONDS = 300.0
-
-MISSING = "the package 'mcp' is missing: pip install 'mitmproxy-toolsim[mcp]'"
-
-
-def is_installed() -> bool:
-    """Return whether the package for MCP servers is installed."""
-    return importlib.util.find_spec("mcp") is not None
 
 
 class TooManyConnections(Exception):
@@ -72,14 +65,14 @@ class Pool:
         if self._module is None:
             # Importing the package takes a second, which must not block the event loop. Later nothing is awaited here,
             # so that the calls of a round reach their server in their order.
-            self._module = await asyncio.to_thread(importlib.import_module, "toolsimlib.hosted.connection")
+            self._module = await asyncio.to_thread(importlib.import_module, "toolsimmcp.connection")
         endpoint = server.endpoint
         found: Connection | None = self._connections.get(endpoint)
         self._close_idle(but=endpoint)
         if found is None:
             if not endpoint.command:
                 self._make_room(owner)
-            found = self._module.Connection(server, server.timeout, clock=self._clock)
+            found = self._module.Connection(server, clock=self._clock)
             self._connections[endpoint], self._owners[endpoint] = found, owner
         self._connections.move_to_end(endpoint)
         return found

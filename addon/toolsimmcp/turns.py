@@ -1,4 +1,4 @@
-"""Who asks a server, and whose turn it is: one request at a time, and answers take turns.
+"""Whose turn it is: a server gets one request at a time, and answers take turns.
 
 An answer may make dozens of calls at once. They are made in their order, but a call of another answer comes after at
 most one of them, not after all.
@@ -10,17 +10,8 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import NamedTuple
 
-
-class Asker(NamedTuple):
-    """On whose behalf a server is asked. ``owner``: the client, by its key; ``answer``: the id of its flow."""
-
-    owner: str = ""
-    answer: str = ""
-
-
-NOBODY = Asker()
+from toolsimlib.hosted.engine import Asker
 
 
 class Turns:
