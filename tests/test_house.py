@@ -21,7 +21,7 @@ ADDON = ROOT / "addon"
 PACKAGE = ADDON / "toolsimlib"
 # A guest may use those of the lines above its own.
 GUESTS = (
-    ("toolsimmcp", "toolsimpages", "toolsimrec", "toolsimstores"),
+    ("toolsimmcp", "toolsimpages", "toolsimrec", "toolsimsockets", "toolsimstores"),
     ("toolsimbackends",),
     ("toolsimcli", "toolsimotel"),
     ("toolsimeval",),
@@ -326,7 +326,7 @@ ON_DEMAND = (
     *("toolsimbackends", "toolsimcli", "toolsimmcp", "toolsimlib.loop.answering"),
     *("toolsimlib.loop.server",),
     *("toolsimpages.show_answer", "toolsimpages.show_request", "toolsimlib.schema.build"),
-    *("toolsimrec.redact", "toolsimrec.replay", "toolsimstores"),
+    *("toolsimrec.redact", "toolsimrec.replay", "toolsimsockets", "toolsimstores"),
 )
 
 

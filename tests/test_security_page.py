@@ -50,15 +50,15 @@ make the proxy fetch anything
     unit/schema/test_compile.py::test_nothing_is_fetched
 occupy the proxy with WebSocket
     proxy/test_websocket.py::test_limits
-    unit/proxy/sockets/test_server.py::test_a_connection_that_nobody_uses
+    unit/toolsimsockets/test_server.py::test_a_connection_that_nobody_uses
 A key opens 128
     proxy/test_websocket.py::test_connections_of_one_key
 A large message is read
-    unit/proxy/sockets/test_server.py::test_a_large_message_is_read_elsewhere
+    unit/toolsimsockets/test_server.py::test_a_large_message_is_read_elsewhere
 What all connections remember
     unit/test_shares.py::test_the_largest_share_gives_way
 Whoever exceeds a limit
-    unit/proxy/sockets/test_connection.py::test_a_flood_costs_the_flooder_only
+    unit/toolsimsockets/test_connection.py::test_a_flood_costs_the_flooder_only
 The upgrade is checked
     proxy/test_websocket.py::test_the_door
     proxy/test_websocket.py::test_foreign_pages_stay_out

@@ -26,6 +26,8 @@ LOOPBACK_SERVER = "toolsimbackends.loopback"
 """Has the server, ``Loopback``, in front of each."""
 
 
+SOCKETS = "toolsimsockets.server"
+"""Has ``SocketServer``, which serves the WebSocket connections of the Responses API, once a client asks for one."""
 MCP = "toolsimmcp.engine"
 """Speaks with MCP servers; ``hosted/engine.py`` says what it has."""
 

@@ -23,7 +23,7 @@ from toolsimlib.hosted.servers import Server
 from toolsimlib.loop.hosted_calls import Hosting
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.rounds import RoundFlow
-from toolsimlib.proxy.sockets.posts import upgrade_of
+from toolsimlib.proxy.upgrades import upgrade_of
 from toolsimlib.wire.mcp_items import McpCall
 
 from toolsimotel import conventions

@@ -51,8 +51,8 @@ from toolsimlib.proxy.reporting.greeting import Greeting
 from toolsimlib.proxy.reporting.outcome import Reports
 from toolsimlib.proxy.rewriting import Rewriting
 from toolsimlib.proxy.rounds import Rounds
-from toolsimlib.proxy.sockets.edge import Sockets
 from toolsimlib.proxy.streamed import StreamedAnswer
+from toolsimlib.proxy.upgrades import Sockets
 from toolsimlib.proxy.work import Work
 
 logger = logging.getLogger(__name__)

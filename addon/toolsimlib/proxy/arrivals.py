@@ -30,8 +30,7 @@ from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.reporting.outcome import Outcome, Reports
 from toolsimlib.proxy.resend import Resent, forget
 from toolsimlib.proxy.rounds import round_of
-from toolsimlib.proxy.sockets.edge import Sockets
-from toolsimlib.proxy.sockets.posts import upgrade_of
+from toolsimlib.proxy.upgrades import Sockets, upgrade_of
 from toolsimlib.report import Report
 from toolsimlib.wire.api import Api
 from toolsimlib.wire.dialect import CHAT, api_of_headers, api_of_path, backend_of

@@ -32,7 +32,6 @@ from toolsimlib.wire.json_fields import optional
 from toolsimlib.wire.responses.actions import Action, action_path, countable, estimate, remaining, summary_request
 from toolsimlib.wire.responses.resources import Call, respond
 from toolsimlib.wire.responses.stored import Recalled, References, output_names, references, resolve
-from toolsimlib.wire.responses.websocket import BadMessage, Message, read_message
 
 LOOP_BYTES = 32 * 1024
 """Bodies up to this size are rewritten on the event loop: 16 ms at worst; a trip to a worker adds 3 ms."""
@@ -125,10 +124,11 @@ class PageJob:
 
 @dataclass(frozen=True, slots=True)
 class MessageJob:
-    """A message of a WebSocket connection to read."""
+    """A message of a WebSocket connection, to be read by a function that a module has by name."""
 
     data: bytes
     report: Report
+    read: Callable[[bytes], object]
     encoding: str = ""
     owner: str = ""
 
@@ -170,10 +170,8 @@ class Done:
     """For an action: the input of its answer, either the messages that stay or an estimate."""
     change: tuple[str, bytes] | None = None
     """For a resource: the id of the record to write, and its new value, b"" to delete it."""
-    message: Message | None = None
-    """What a client sent on a connection."""
-    lane: str = ""
-    """Of a message that is an error, as far as that could be read."""
+    message: object = None
+    """What ``MessageJob.read`` has made of one."""
     events: tuple[ClientEvent, ...] = ()
     retry: Retry | None = None
     """For a round: why to ask the model again."""
@@ -207,7 +205,7 @@ def run(job: Job, *, patient: bool = False) -> Done:
             case PageJob():
                 return _respond(job)
             case MessageJob():
-                return _read(job)
+                return Done(job.report, message=job.read(job.data))
             case AnswerJob():
                 return _rewrite_answer(job, patient=patient)
     except MemoryError:
@@ -324,13 +322,6 @@ def _respond(job: PageJob) -> Done:
     except BadRequest as bad:
         return Done(job.report, bad.error)
     return Done(job.report, body=dump(page.body).encode(), change=(page.id, page.value) if page.id else None)
-
-
-def _read(job: MessageJob) -> Done:
-    try:
-        return Done(job.report, message=read_message(job.data))
-    except BadMessage as bad:
-        return Done(job.report, bad.error, lane=bad.lane)
 
 
 def request_too_large(limit: int) -> ApiError:

@@ -12,7 +12,8 @@ from typing import Protocol
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.wire.json_fields import string
 from toolsimlib.wire.responses.background import STOPPED
-from toolsimlib.wire.responses.websocket import (
+
+from toolsimsockets.protocol import (
     MAX_LANES,
     MAX_RUNNING,
     MAX_WAITING,

@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from toolsimlib.proxy.sockets.connection import Connection, Head
 from toolsimlib.shares import Shares
 from toolsimlib.wire.responses.background import STOPPED
-from toolsimlib.wire.responses.websocket import (
+from toolsimsockets.connection import Connection, Head
+from toolsimsockets.protocol import (
     MAX_LANES,
     MAX_RUNNING,
     MAX_WAITING,

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from mitmproxy.test import tflow
 from toolsimlib.proxy.jobs import LOOP_BYTES, Done, Job, is_heavy, run
-from toolsimlib.proxy.sockets import server as server_module
-from toolsimlib.proxy.sockets.posts import TOKEN, Upgrade
-from toolsimlib.proxy.sockets.server import SocketServer
+from toolsimlib.proxy.upgrades import TOKEN, Upgrade
 from toolsimlib.proxy.work import Work
+from toolsimsockets import server as server_module
+from toolsimsockets.server import SocketServer
 
 connect = pytest.importorskip("websockets.asyncio.client", reason="needs the extra [clients]: run `make setup`").connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus  # noqa: E402

@@ -101,6 +101,14 @@ class BadMessage(Exception):
         self.lane = lane
 
 
+def message_or_error(data: bytes) -> Message | tuple[ApiError, str]:
+    """Return a message, or what is wrong with it and its lane; what a worker does, where no exception can travel."""
+    try:
+        return read_message(data)
+    except BadMessage as bad:
+        return bad.error, bad.lane
+
+
 def read_message(data: bytes) -> Message:
     """Read a message. Raises BadMessage."""
     document = read_body(data)

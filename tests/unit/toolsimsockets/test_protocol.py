@@ -18,7 +18,8 @@ from toolsimlib.events import Ended, Failed, Opened, TextDelta
 from toolsimlib.plan import AnswerForm
 from toolsimlib.shares import Shares
 from toolsimlib.wire.responses.request import echo
-from toolsimlib.wire.responses.websocket import (
+from toolsimlib.wire.responses.writer import ResponsesWriter
+from toolsimsockets.protocol import (
     TRUNCATED,
     Answer,
     BadMessage,
@@ -31,7 +32,6 @@ from toolsimlib.wire.responses.websocket import (
     prepared,
     read_message,
 )
-from toolsimlib.wire.responses.writer import ResponsesWriter
 
 EVENT: TypeAdapter[ResponsesServerEvent] = TypeAdapter(ResponsesServerEvent)
 HELLO = {"role": "user", "content": "Hello"}

@@ -11,19 +11,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from toolsimlib.errors import ApiError
+from toolsimlib.proxy.head import internal_error
+from toolsimlib.proxy.jobs import Done, Job, MessageJob
+from toolsimlib.proxy.mitmproxy12.relay import note_end
+from toolsimlib.proxy.upgrades import TOKEN, Upgrade
+from toolsimlib.report import Report
+from toolsimlib.shares import Shares
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from toolsimlib.proxy.head import internal_error
-from toolsimlib.proxy.jobs import Done, Job, MessageJob
-from toolsimlib.proxy.mitmproxy12.relay import note_end
-from toolsimlib.proxy.sockets.connection import Connection
-from toolsimlib.proxy.sockets.posts import TOKEN, Post, Upgrade
-from toolsimlib.report import Report
-from toolsimlib.shares import Shares
-from toolsimlib.wire.responses.websocket import BadMessage, Context, Message, Recent
+from toolsimsockets.connection import Connection
+from toolsimsockets.posts import Post
+from toolsimsockets.protocol import BadMessage, Context, Message, Recent, message_or_error
 
 logger = logging.getLogger(__name__)
 
@@ -78,12 +80,15 @@ class SocketServer:
 
     async def read(self, data: bytes, owner: str) -> Message:
         """Read a message of an owner. Raises BadMessage."""
-        done = await self._do(MessageJob(data, Report(), owner=owner))
+        done = await self._do(MessageJob(data, Report(), message_or_error, owner=owner))
+        match done.message:
+            case Message() as message:
+                return message
+            case (ApiError() as error, str(lane)):
+                raise BadMessage(error, lane)
         if done.crash:
             logger.error("toolsim failed to read a message; please report this.\n%s", done.crash)
-        if done.message is None:
-            raise BadMessage(done.error or internal_error(), done.lane)
-        return done.message
+        raise BadMessage(done.error or internal_error())
 
     def count(self, owner: str) -> int:
         """Return how many connections an owner has, those that are being opened included."""
