@@ -28,6 +28,9 @@ from toolsimlib.report import Report
 from toolsimlib.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
 from toolsimlib.wire.responses.stored import without_promise
 
+# So little that measuring its time would cost as much as the work; between such pieces others have their turn anyway.
+_SMALL_BYTES = 4096
+
 
 class StreamedAnswer:
     """The answer to the request of a ``plan``."""
@@ -87,7 +90,8 @@ class StreamedAnswer:
                 # The connection was closed because the proxy ends: that is not the backend's fault.
                 yield self._chunk_of(self._rewriter.fail(self._clocks.ended_by))
             else:
-                for frames in in_slices(self._rewriter.steps(data), lambda: self.finished, self._pace):
+                pace = self._pace if len(data) > _SMALL_BYTES else None
+                for frames in in_slices(self._rewriter.steps(data), lambda: self.finished, pace):
                     yield None if frames is None else self._chunk_of(frames)
         except Exception:
             yield self._chunk_of(self._crashed())
@@ -140,22 +144,27 @@ class StreamedAnswer:
 
     def _sent(self, frames: list[bytes]) -> list[bytes]:
         """Return one chunk for all frames, so that no frame is ever split."""
-        if frames:
-            self._clocks.answered()
-        return self._recorder.pass_on([b"".join(frames)] if frames else [])
+        if not frames:
+            return []
+        self._clocks.answered()
+        return self._recorder.pass_on([b"".join(frames)])
 
 
-def in_slices(steps: Iterable[list[bytes]], is_over: Callable[[], bool], pace: Pace) -> Iterator[list[bytes] | None]:
+def in_slices(
+    steps: Iterable[list[bytes]], is_over: Callable[[], bool], pace: Pace | None
+) -> Iterator[list[bytes] | None]:
     """Yield the frames of ``steps``, those of one slice together, and None whenever other work should run.
 
-    What a step raises follows the frames before it. ``is_over``: there are no frames to come.
+    What a step raises follows the frames before it. ``is_over``: there are no frames to come. Without a ``pace`` there
+    is but one slice.
     """
     frames: list[bytes] = []
-    pace.begin()
+    if pace is not None:
+        pace.begin()
     try:
         for step in steps:
             frames += step
-            if pace.is_due and not is_over():
+            if pace is not None and pace.is_due and not is_over():
                 pace.renew()
                 yield frames
                 yield None
@@ -164,5 +173,6 @@ def in_slices(steps: Iterable[list[bytes]], is_over: Callable[[], bool], pace: P
     except Exception:
         yield frames
         raise
-    pace.end()
+    if pace is not None:
+        pace.end()
     yield frames

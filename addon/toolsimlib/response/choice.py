@@ -108,8 +108,8 @@ class Choice:
         if self._parser is not None:
             self._take(self._parser.feed(text))
             # Rule 4: a block that has just begun cannot be a call any more.
-            surplus = self._in_block and self._calls.is_spent and self._plan.stops_after_tools
-            if surplus and not self.speech.is_over:
+            is_surplus = self._plan.stops_after_tools and self._calls.is_spent and self._in_block
+            if is_surplus and not self.speech.is_over:
                 self.speech.end_early(self._calls.pass_over())
         elif text:  # No tools are on offer: whatever it looks like, it is text.
             self.speech.state(text)

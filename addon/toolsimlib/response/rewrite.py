@@ -9,8 +9,9 @@ take this path and give the same events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import Any
 
 from toolsimlib.errors import ApiError
@@ -21,8 +22,6 @@ from toolsimlib.events import (
     ClientEvent,
     Ended,
     Failed,
-    ReasoningDelta,
-    StructuredDelta,
     TextDelta,
 )
 from toolsimlib.plan import AnswerForm, Plan
@@ -46,8 +45,6 @@ JSON = "application/json"
 _MAX_UNKNOWN = 8
 # Characters of text that are read in one step: up to 20 calls.
 _STEP_CHARS = 1024
-# Characters that take as long to read as the event around them.
-_EVENT_CHARS = 32
 _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"
 
@@ -101,8 +98,13 @@ class ModelTurn:
         if data and self._stream is None:
             self._body.append(data)
             return
-        yield from self._whole() if self._stream is None else self._streamed(self._stream, data)
+        if self._stream is None:
+            yield from self._whole()
+        else:
+            for events in self._stream.feed(data):
+                yield from self._client_events(events)
         if not data:
+            yield from self._client_events(self._reader.end())
             yield self._answer.end_of_input()
 
     def keep_alive(self) -> list[ClientEvent]:
@@ -119,27 +121,17 @@ class ModelTurn:
         reported += [warning for warning in warnings if warning not in reported][:_MAX_UNKNOWN]
         self._reader.unknown.clear()
 
-    def _streamed(self, stream: RepeatReader, data: bytes) -> Iterator[list[ClientEvent]]:
-        for events in stream.feed(data):
-            yield from self._client_events(events)
-        if not data:
-            yield from self._client_events(self._reader.end())
-
     def _client_events(self, events: Sequence[BackendEvent]) -> Iterator[list[ClientEvent]]:
-        """Take events that were read together; several short texts share a step."""
         if self._reader.unknown:
             self._warn_of_unknown()
-        step: list[ClientEvent] = []
-        size = 0
+        if not events:
+            yield []  # What says nothing takes its time as well.
         for event in events:
-            for part in _parts(event):
-                step += self._answer.feed(part)
-                size += _size(part)
-                if size >= _STEP_CHARS:
-                    yield step
-                    step = []
-                    size = 0
-        yield step
+            if isinstance(event, TextDelta) and len(event.text) > _STEP_CHARS:
+                for start in range(0, len(event.text), _STEP_CHARS):
+                    yield self._answer.feed(TextDelta(event.text[start : start + _STEP_CHARS], event.choice))
+            else:
+                yield self._answer.feed(event)
 
     def _whole(self) -> Iterator[list[ClientEvent]]:
         data = b"".join(self._body)
@@ -147,8 +139,8 @@ class ModelTurn:
         if data.removeprefix(_BOM).lstrip().startswith(_STREAM_STARTS):
             # An event stream with the wrong content type.
             stream = RepeatReader(self._reader)
-            yield from self._streamed(stream, data)
-            yield from self._streamed(stream, b"")
+            for events in chain(stream.feed(data), stream.feed(b"")):
+                yield from self._client_events(events)
         elif (body := parse_object(data, parse_float=as_read)) is not None:
             yield from self._client_events(self._reader.whole(body))
         else:
@@ -159,21 +151,6 @@ class ModelTurn:
 def answer_for(plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> Answer:
     """Return the answer for a plan; ``seconds``: see ``Answer``."""
     return (RetryingAnswer if plan.asks else Answer)(plan, report, seconds=seconds)
-
-
-def _size(event: BackendEvent) -> int:
-    """Return how many characters of text take as long as this event."""
-    if isinstance(event, TextDelta | ReasoningDelta | StructuredDelta):
-        return len(event.text) + _EVENT_CHARS
-    return _STEP_CHARS
-
-
-def _parts(event: BackendEvent) -> Iterable[BackendEvent]:
-    """Return an event as events that take little time each."""
-    if not isinstance(event, TextDelta) or len(event.text) <= _STEP_CHARS:
-        return (event,)
-    starts = range(0, len(event.text), _STEP_CHARS)
-    return (TextDelta(event.text[start : start + _STEP_CHARS], event.choice) for start in starts)
 
 
 class ResponseRewriter:

@@ -96,7 +96,8 @@ class Untagged:
         """Return what ``text`` completes."""
         pieces = self._sentinel.feed(text)
         if self._is_in_prose and self._prose.is_in_line and "\n" not in text and (not pieces or pieces[0] is text):
-            self._note(pieces)
+            if pieces:
+                self._before = f"{self._before}{text}"[-MAX_SENTENCE:]
             return pieces  # type: ignore[return-value]  # A list of a narrower type that nobody else holds.
         return self._take(pieces)
 

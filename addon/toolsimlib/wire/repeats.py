@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -40,12 +40,11 @@ from toolsimlib.wire.sse import MAX_EVENT_BYTES, ServerSentEvent, SSEDecoder
 _BLANK_LINE = b"\n\n"
 _FRAME = re.compile(rb"(?:event: ?([^\r\n]*)\n)?data: ?([^\r\n]*)\n\n").fullmatch
 # The inside of a JSON string, with short escapes and \u escapes of characters that are not surrogates.
-_TEXT = rb'[^"\\%b\x01-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})[^"\\%b\x01-\x1f]*+)*+'
-_TEXT_AT = re.compile(_TEXT % (b"\0", b"\0")).match
-# Several of them with a NUL between: JSON contains none, and it cannot end an escape.
-_TEXTS = re.compile(_TEXT % (b"", b"")).fullmatch
-_NUMBERS = re.compile(rb"(?:0|[1-9][0-9]{0,17})(?:\0(?:0|[1-9][0-9]{0,17}))*+").fullmatch
-_WORDS = re.compile(rb"[A-Za-z0-9_+/=\0-]*").fullmatch
+_TEXT = r'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+'
+_TEXT_AT = re.compile(_TEXT.encode()).match
+_IS_TEXT = re.compile(_TEXT).fullmatch
+_IS_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}").fullmatch
+_IS_WORD = re.compile(r"[A-Za-z0-9_+/=-]*").fullmatch
 # Values that may differ in each repeat, each with a substitute to learn with.
 _HOLES: dict[str, tuple[re.Pattern[bytes], object]] = {
     "sequence_number": (re.compile(rb'"sequence_number": ?([0-9]+)'), 7),
@@ -69,21 +68,21 @@ _MAX_UNKNOWN = 64
 
 @dataclass(slots=True, eq=False)
 class Template:
-    """A frame with its holes. ``event`` holds the document, ``place[key]`` is its text.
+    """A frame with its holes: ``head number middle text tail word end``.
 
-    ``head`` ends at the number before the text, and ``middle`` lies between number and text; without a number
-    ``middle`` is empty. ``tail`` lies between the text and the word or number that follows it, which ``follows``
-    matches, and ``end`` is the rest; without such a word ``tail`` is empty.
+    ``event`` holds the document, ``place[key]`` is its text. Without a number ``middle`` is empty, without a word
+    ``tail`` is; ``is_word`` matches a word. ``between`` lies between the holes of two frames.
     """
 
     event: ServerSentEvent
     place: dict[str, Any]
     key: str
     head: bytes
-    middle: bytes
-    tail: bytes
+    middle: str
+    tail: str
     end: bytes
-    follows: Callable[[bytes], object] = _WORDS
+    between: str
+    is_word: Callable[[str], object]
 
     def with_text(self, text: str) -> ServerSentEvent:
         """Return the event of a repeat; see rule 3."""
@@ -92,44 +91,33 @@ class Template:
 
     def texts(self, data: bytes) -> list[str] | None:
         """Return the texts of ``data`` if it consists only of repeats of this frame."""
-        middle, tail = self.middle, self.tail
-        if not data.startswith(self.head) or not data.endswith(self.end) or b"\0" in data:
-            return None
-        if not middle:
-            whole = data[len(self.head) : -len(self.end)]
-            parts = [whole] if _BLANK_LINE not in whole else self._split(data)
-        elif (parts := self._split(data)) is not None:
-            cut = [part.partition(middle) for part in parts]
-            if not _NUMBERS(b"\0".join([number for number, _, _ in cut])):
-                return None
-            parts = [part for _, _, part in cut]
-        if parts is None:
-            return None
-        if tail:
-            cut = [part.partition(tail) for part in parts]
-            if not self.follows(b"\0".join([word if found else b"?" for _, found, word in cut])):
-                return None
-            parts = [part for part, _, _ in cut]
-        joined = b"\0".join(parts)
-        if not _TEXTS(joined):
+        if not data.startswith(self.head) or not data.endswith(self.end):
             return None
         try:
-            texts = joined.decode().split("\0")
+            texts = data[len(self.head) : -len(self.end)].decode().split(self.between)
         except UnicodeDecodeError:
             return None
-        if "" in texts:
-            return None
-        if b"\\" in joined:
-            texts = json.loads(f'["{'","'.join(texts)}"]')
-        return texts
+        if self.middle:
+            cut = [hole.partition(self.middle) for hole in texts]
+            if not all(_IS_NUMBER(number) for number, _, _ in cut):
+                return None
+            texts = [text for _, _, text in cut]
+        if self.tail:
+            cut = [hole.partition(self.tail) for hole in texts]
+            if not all(found and self.is_word(word) for _, found, word in cut):
+                return None
+            texts = [text for text, _, _ in cut]
+        return meanings(texts)
 
-    def _split(self, data: bytes) -> list[bytes] | None:
-        """Return the part of each frame between head and end, None if any frame has others."""
-        head, end = self.head, self.end
-        start, stop = len(head), len(_BLANK_LINE) - len(end)
-        parts = [frame[start:stop] for frame in data.split(_BLANK_LINE)]
-        parts.pop()  # Nothing follows the last blank line.
-        return parts if (end + head).join(parts) == data[start : -len(end)] else None
+
+def meanings(texts: list[str]) -> list[str] | None:
+    """Return what JSON strings mean that consist of these characters; None if one is empty, or is not plain."""
+    joined = "".join(texts)
+    if "" in texts:
+        return None
+    if '"' not in joined and "\\" not in joined and joined.isprintable():
+        return texts  # As nearly all are: without an escape, and with nothing that would need one.
+    return json.loads(f'["{'","'.join(texts)}"]') if all(map(_IS_TEXT, texts)) else None
 
 
 @dataclass(slots=True)
@@ -152,13 +140,14 @@ class RepeatDecoder:
         self._until_learned = self._learning_interval = _FIRST_LEARNED
         self._repeats = 0  # Since a frame was last learned.
 
-    def feed(self, data: bytes) -> Iterator[ServerSentEvent | Repeats]:
-        """Yield the events that ``data`` completes; ``b""`` is the end of input."""
+    def feed(self, data: bytes) -> Iterable[ServerSentEvent | Repeats]:
+        """Return the events that ``data`` completes; ``b""`` is the end of input. All must be consumed."""
         if self._pending:
             self._learn_pending()
-        if (repeats := self._repeat(data)) is not None:
-            yield repeats
-            return
+        repeats = self._repeat(data)
+        return self._frames(data) if repeats is None else (repeats,)
+
+    def _frames(self, data: bytes) -> Iterator[ServerSentEvent | Repeats]:
         at = 0
         run: Repeats | None = None
         while at < len(data) and (self._templates or self._unknown < _MAX_UNKNOWN):
@@ -232,7 +221,7 @@ class RepeatReader:
         """Yield the events that ``data`` completes, those of some frames together; ``b""`` is the end of input."""
         for item in self._decoder.feed(data):
             if isinstance(item, Repeats):
-                yield from self._repeats(item)
+                yield self._repeats(item)
                 continue
             self._alike.clear()
             events = self._reader.event(item)
@@ -240,12 +229,13 @@ class RepeatReader:
                 yield ()  # Parsing it took a while, even if it holds nothing.
             yield events
 
-    def _repeats(self, repeats: Repeats) -> Iterator[Sequence[BackendEvent]]:
+    def _repeats(self, repeats: Repeats) -> Sequence[BackendEvent]:
         template, texts = repeats.template, repeats.texts
+        read: list[BackendEvent] = []
         for at, text in enumerate(texts):
             if (like := self._alike.get(template)) is not None:
-                yield [self._like(like, texts[at:])]
-                return
+                read.append(self._like(like, texts[at:]))
+                break
             events = self._reader.event(template.with_text(text))
             match events:
                 case [TextDelta() | ReasoningDelta() | StructuredDelta(is_first=False, is_named=False) as delta] if (
@@ -257,7 +247,8 @@ class RepeatReader:
                     self._alike.clear()
                     if events:  # They may hold the document, whose text is about to change.
                         events = deepcopy(events)
-            yield events
+            read += events
+        return read
 
     def _like(self, like: TextDelta | ReasoningDelta | StructuredDelta, texts: list[str]) -> BackendEvent:
         """Return the event that differs from ``like`` only in holding ``texts``."""
@@ -278,7 +269,11 @@ def learned(frame: bytes) -> Template | None:
     if parts is None:
         return None
     source = parts[2]
-    document, name = _loaded(source), (parts[1] or b"").decode(errors="replace")
+    try:
+        name = (parts[1] or b"").decode()
+    except UnicodeDecodeError:
+        return None
+    document = _loaded(source)
     found = _place(document)
     if document is None or found is None:
         return None
@@ -286,27 +281,30 @@ def learned(frame: bytes) -> Template | None:
     text, place[key] = place[key], _MARK
     for opening in re.finditer(rb'"%s": ?"' % key.encode(), source):
         start = opening.end()
-        end = _TEXT_AT(source, start).end()  # type: ignore[union-attr]  # The pattern matches everywhere.
-        if _loaded(source[:start] + _MARK.encode() + source[end:]) == document:
+        after = _TEXT_AT(source, start).end()  # type: ignore[union-attr]  # The pattern matches everywhere.
+        if _loaded(source[:start] + _MARK.encode() + source[after:]) == document:
             break
     else:
         return None
     place[key] = text
     number = _hole("sequence_number", source, document, 0, start)
-    words = (_hole(key, source, document, end, len(source)) for key in _PADDING)
-    word, follows = next(filter(None, words), None), _WORDS
+    words = (_hole(key, source, document, after, len(source)) for key in _PADDING)
+    word, is_word = next(filter(None, words), None), _IS_WORD
     if word is None and number is None:
-        word, follows = _hole("sequence_number", source, document, end, len(source)), _NUMBERS
+        word, is_word = _hole("sequence_number", source, document, after, len(source)), _IS_NUMBER
     offset = parts.start(2)
+    head = frame[: offset + (number.start(1) if number else start)]
+    end = frame[offset + (word.end(1) if word else after) :]
     return Template(
         ServerSentEvent(name, source.decode(), document=document),
         place,
         key,
-        head=frame[: offset + (number.start(1) if number else start)],
-        middle=source[number.end(1) : start] if number else b"",
-        tail=source[end : word.start(1)] if word else b"",
-        end=frame[offset + (word.end(1) if word else end) :],
-        follows=follows,
+        head=head,
+        middle=source[number.end(1) : start].decode() if number else "",
+        tail=source[after : word.start(1)].decode() if word else "",
+        end=end,
+        between=(end + head).decode(),
+        is_word=is_word,
     )
 
 
