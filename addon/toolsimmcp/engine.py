@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 
+from toolsimlib.hosted.engine import Pool
+
+from toolsimmcp import pool
 from toolsimmcp.file import read_file
-from toolsimmcp.pool import Pool as open_pool
 
 __all__ = ["missing", "open_pool", "read_file"]
+
+
+def open_pool() -> Pool:
+    """Return a pool without connections."""
+    return pool.Pool()
 
 
 def missing() -> str:

@@ -29,7 +29,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
-from toolsimlib.store.record import MAX_CHAIN, Bounds, Conflict, Record, Size, StoreError, check, too_long
+from toolsimlib.store.record import MAX_CHAIN, Bounds, Conflict, Record, Size, Store, StoreError, check, too_long
 
 SECONDS = 2.0
 """How long one operation may take, connecting included."""
@@ -163,7 +163,7 @@ return was
 _SIZE = "return size()"
 
 
-def open_store(place: str, bounds: Bounds) -> RedisStore:
+def open_store(place: str, bounds: Bounds) -> Store:
     """Return the store in the server at the URL ``place``."""
     return RedisStore(place, bounds)
 

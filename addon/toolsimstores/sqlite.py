@@ -28,7 +28,7 @@ from threading import Lock
 from typing import Any
 
 from toolsimlib.one_thread import Crowded, OneThread
-from toolsimlib.store.record import MAX_CHAIN, Bounds, Conflict, Record, Size, StoreError, check, too_long
+from toolsimlib.store.record import MAX_CHAIN, Bounds, Conflict, Record, Size, Store, StoreError, check, too_long
 
 SECONDS = 2.0
 """How long one operation may take, its wait included."""
@@ -97,7 +97,7 @@ WITH RECURSIVE chain (key, id, parent, depth) AS (
 """
 
 
-def open_store(place: str, bounds: Bounds) -> SqliteStore:
+def open_store(place: str, bounds: Bounds) -> Store:
     """Return the store in the file ``place``, or in memory if that is empty."""
     return SqliteStore(Path(place) if place else None, bounds)
 
