@@ -16,7 +16,9 @@ TURNS = 100
 def rows(
     group: str, name: str, goal: float, model: str, pairs: Iterable[tuple[Mitmdump, Mitmdump]], *, stream: bool
 ) -> Iterator[Row]:
-    """Yield a row of elapsed time and one of CPU time; ``pairs``: proxies without and with it, not yet started.
+    """Yield rows of elapsed time, its 99th percentile, and CPU time.
+
+    ``pairs``: proxies without and with it, not yet started.
 
     Several processes of each kind are wanted: two of the same kind already differ by a quarter of a millisecond per
     turn.
@@ -48,3 +50,6 @@ def rows(
         without, added = (statistics.median(times) for times in zip(*measured, strict=True))
         note = f"quartiles {more[len(more) // 4]:.3f} to {more[-1 - len(more) // 4]:.3f} of {len(more)} pairs"
         yield Row(group, what, statistics.median(more), "ms more", goal, added, without, note)
+        if measured is waited:
+            without, added = (statistics.quantiles(times, n=100)[98] for times in zip(*measured, strict=True))
+            yield Row(group, f"{name}, p99", added - without, "ms more", None, added, without)
