@@ -3,10 +3,10 @@
 They are in ``questions.json``, whose head says what its fields mean; none of them is in another suite. Three more kinds
 are made of those that take one call: *later* is asked after an earlier question with the same tools, its call and its
 output; *done* goes on from the right call and its output, and wants words; *must* demands a call. *which* is made of
-those that take two: it asks which output belongs to one of the calls.
+those that take two: it asks which output belongs to one of two calls, or of four whose outputs come in another order.
 
-An answer without a call where none is wanted is right only if it has words, and no call in them as text: a client
-could not run it, and its user would have to read it.
+An answer without a call where none is wanted is right only if it has words, and in them neither a call as text, which
+a client could not run and its user would have to read, nor the record of an output, which small models repeat.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.resources import files
-from itertools import cycle
+from itertools import cycle, pairwise
 from typing import Any
 
+from toolsimlib.request.record import OUTPUT
 from toolsimlib.wire.json_codec import dump
 
 from toolsimeval.call_as_text import holds_call
@@ -55,7 +56,9 @@ class Question:
         """Return whether an answer is as it should be."""
         if self.calls:
             return mistake(answer, self.calls) is None
-        if answer.calls or not answer.text.strip() or holds_call(answer.text, {tool.name for tool in self.tools}):
+        if answer.calls or not answer.text.strip() or f"[{OUTPUT}" in answer.text:
+            return False
+        if holds_call(answer.text, {tool.name for tool in self.tools}):
             return False
         if any(said in answer.text for said in self.never):
             return False
@@ -79,8 +82,10 @@ def questions() -> Sequence[Question]:
     catalogues = {name: tuple(tools[tool] for tool in names) for name, names in document["catalogues"].items()}
     asked = [_question(entry, catalogues) for entry in document["questions"]]
     single = [question for question in asked if question.kind == "one"]
-    made = [*_later(single), *map(_done, single), *(_as(question, "must", question.messages) for question in single)]
-    return [*asked, *made, *(_which(question) for question in asked if question.kind == "two")]
+    outputs: Mapping[str, Mapping[str, Any]] = document["outputs"]
+    done = (_done(question, outputs) for question in single)
+    made = [*_later(single, outputs), *done, *(_as(question, "must", question.messages) for question in single)]
+    return [*asked, *made, *_which([question for question in asked if question.kind == "two"])]
 
 
 def _question(entry: Mapping[str, Any], catalogues: Mapping[str, tuple[Tool, ...]]) -> Question:
@@ -92,42 +97,53 @@ def _question(entry: Mapping[str, Any], catalogues: Mapping[str, tuple[Tool, ...
     return Question(entry["id"], entry["kind"], catalogue, catalogues[catalogue], tuple(messages), calls, says)
 
 
-def _later(single: Sequence[Question]) -> Iterator[Question]:
+def _later(single: Sequence[Question], outputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Question]:
     """Yield each question after the one before it with the same tools, which was answered well."""
     last: dict[str, Question] = {}
     for question in single:
         before, last[question.catalogue] = last.get(question.catalogue), question
         if before is None:
             continue
-        history = [*before.messages, *_right(before)]
+        history = [*before.messages, *_right(before, outputs)]
         yield _as(question, "later", (*history, {"role": "assistant", "content": "Done."}, *question.messages))
 
 
-def _done(question: Question) -> Question:
-    return replace(_as(question, "done", (*question.messages, *_right(question))), calls=())
+def _done(question: Question, outputs: Mapping[str, Mapping[str, Any]]) -> Question:
+    return replace(_as(question, "done", (*question.messages, *_right(question, outputs))), calls=())
 
 
-def _right(question: Question) -> list[Message]:
-    """Return the right call of a question, and an output."""
-    return _made([(question.calls[0]["name"], _arguments(question.calls[0]))], [{"ok": True}])
+def _right(question: Question, outputs: Mapping[str, Mapping[str, Any]]) -> list[Message]:
+    """Return the right call of a question, and its output."""
+    name = question.calls[0]["name"]
+    return _made([(name, _arguments(question.calls[0]))], [outputs.get(name, {"ok": True})])
 
 
-def _which(question: Question) -> Question:
-    """Ask for the output of a question's second call if its number is odd, else for that of the first."""
-    calls = [(call["name"], _arguments(call)) for call in question.calls]
-    place = int(question.id[-2:]) % 2
+def _which(asked: Sequence[Question]) -> Iterator[Question]:
+    """Ask for the output of one of two calls, then for that of one of four whose outputs come in another order."""
+    for question in asked:
+        yield _whose([question], (0, 1))
+    for first, second in pairwise(sorted(asked, key=lambda question: question.catalogue)):
+        if first.catalogue == second.catalogue:
+            yield _whose([first, second], (2, 0, 3, 1))
+
+
+_CODES = ("K417", "R902", "T635", "M281")
+
+
+def _whose(asked: Sequence[Question], order: Sequence[int]) -> Question:
+    """Ask for the output of one of the calls of ``asked``; ``order``: that of the outputs, by the numbers of calls."""
+    question = asked[-1]
+    calls = [(call["name"], _arguments(call)) for one in asked for call in one.calls]
+    place = int(question.id[-2:]) % len(calls)
     name, arguments = calls[place]
-    asked = f"Which code did {name} return for {', '.join(map(str, arguments.values()))}?"
+    codes = _CODES[: len(calls)]
     messages = (
-        *question.messages,
-        *_made(calls, [{"code": code} for code in _CODES]),
-        {"role": "user", "content": asked},
+        *(message for one in asked for message in one.messages),
+        *_made(calls, [{"code": code} for code in codes], order),
+        {"role": "user", "content": f"Which code did {name} return for {', '.join(map(str, arguments.values()))}?"},
     )
-    made = replace(_as(question, "which", messages), calls=())
-    return replace(made, says=(_CODES[place],), never=(_CODES[1 - place],))
-
-
-_CODES = ("K417", "R902")
+    made = replace(_as(question, "which" if len(asked) == 1 else "which_of_four", messages), kind="which", calls=())
+    return replace(made, says=(codes[place],), never=tuple(code for code in codes if code != codes[place]))
 
 
 def _arguments(call: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -139,8 +155,12 @@ def _as(question: Question, kind: str, messages: tuple[Message, ...]) -> Questio
     return Question(name, kind, question.catalogue, question.tools, messages, question.calls)
 
 
-def _made(calls: Sequence[tuple[str, Mapping[str, Any]]], outputs: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Return calls that have been made, and their outputs."""
+def _made(
+    calls: Sequence[tuple[str, Mapping[str, Any]]],
+    outputs: Sequence[Mapping[str, Any]],
+    order: Sequence[int] | None = None,
+) -> list[Message]:
+    """Return calls that have been made, and their outputs; ``order``: of these, if it is another one."""
     named = [(f"call_{number}", *call) for number, call in enumerate(calls, 1)]
     written: Message = {
         "role": "assistant",
@@ -150,11 +170,11 @@ def _made(calls: Sequence[tuple[str, Mapping[str, Any]]], outputs: Sequence[Mapp
             for id, name, arguments in named
         ],
     }
-    results = zip(named, outputs, strict=True)
-    return [
-        written,
-        *({"role": "tool", "tool_call_id": id, "content": dump(output)} for (id, *_), output in results),
+    results = [
+        {"role": "tool", "tool_call_id": id, "content": dump(output)}
+        for (id, *_), output in zip(named, outputs, strict=True)
     ]
+    return [written, *(results if order is None else [results[number] for number in order])]
 
 
 def blocks(asked: Sequence[Question], kinds: Collection[str]) -> list[Sequence[Question]]:

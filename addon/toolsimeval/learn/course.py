@@ -106,7 +106,7 @@ async def _compare(
             except Unavailable as why:
                 return Choice(what, challenger, incumbent, "unavailable", comparison, str(why))
             if is_right is not None and was_right is not None:
-                comparison.add(is_right, was_right)
+                comparison.add(is_right, was_right, question.kind)
             watch(what, challenger, comparison, left)
             if (verdict := comparison.verdict(left)) is not None:
                 return Choice(what, challenger, incumbent, verdict, comparison)

@@ -27,6 +27,7 @@ _MAY_BE_JSON = re.compile(r'[ \t\r\n]*+[-{["0-9tfn]').match
 _SPACE = re.compile(r"[ \t\r\n]").search
 _SPACES = re.compile(r"[ \t\r\n]*+")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
+OUTPUT = "function_call_output"
 ERROR = "function_call_error"
 # A label longer than this is shortened, since it repeats what is above; strings are cut to 60 characters.
 _MAX_LABEL = 240
@@ -64,7 +65,7 @@ def call_record(call: Call) -> str:
 
 def output_record(label: str, output: str) -> str:
     """Return the record of a tool's output; ``label`` says which call it belongs to."""
-    return f"[function_call_output {label} output={json_line(output)}]"
+    return f"[{OUTPUT} {label} output={json_line(output)}]"
 
 
 def id_label(call_id: str) -> str:

@@ -83,6 +83,7 @@ def test_none_is_bfcl_s() -> None:
         ("after_01", Answer("It says 418.6 m³."), True),
         ("after_01", Answer("It says something."), False),
         ("after_01", Answer("It says 418.6 m³.", (call("read_meter", meter="water"),)), False),
+        ("after_01", Answer('[function_call_output call_id=call_1 output={"cubic_metres":418.6}]'), False),
         ("after_10", Answer("", (call("feed_pet", pet="Rex", grams=60),)), True),
         ("after_10", Answer("It says 77."), False),
         ("two_01", Answer("", (call("lock_door", door="front", locked=True),)), False),
@@ -105,6 +106,11 @@ def test_later_follows_a_turn_of_its_catalogue() -> None:
     assert which.is_right(Answer("It was R902."))
     assert not which.is_right(Answer("K417 and R902."))
     assert BY_ID["which_02"].says == ("K417",)
+    four = BY_ID["which_of_four_02"]
+    outputs = [message["content"] for message in four.messages if message["role"] == "tool"]
+    assert outputs == ['{"code":"T635"}', '{"code":"K417"}', '{"code":"M281"}', '{"code":"R902"}']
+    assert "bedroom, 18" in four.messages[-1]["content"]
+    assert four.says == ("T635",)
     done = BY_ID["done_02"]
     assert [message["role"] for message in done.messages] == ["user", "assistant", "tool"]
     assert done.is_right(Answer("It is locked."))

@@ -61,6 +61,13 @@ EXPECTED: dict[str, tuple[Model, dict[str, str]]] = {
         ),
         {"history": "record"},
     ),
+    "records, but not after an output": (
+        lambda setting, question: (
+            question.kind not in ("done", "which", "after", "later")
+            or (setting.history == "record") != (question.kind == "after")
+        ),
+        {},
+    ),
     "two things": (
         lambda setting, question: (
             setting.manifest == "hermes"
