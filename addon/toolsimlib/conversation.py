@@ -121,9 +121,11 @@ type Demand = Mapping[str, Any] | Literal["as sent"] | None
 class ClientRequest:
     """A client's request, read once."""
 
-    dialect: ApiName
+    api: ApiName
+    """The client's."""
     body: Mapping[str, Any]
-    """The JSON object as sent; only ``wire`` opens it."""
+    """The JSON object in the shape of the Responses API or, for a client of any other, of chat completions; only
+    ``wire`` opens it."""
     items: tuple[Item, ...]
     form: AnswerForm = AnswerForm()
     """How the client wants its answer."""
@@ -147,19 +149,7 @@ class ClientRequest:
     it; None if the request contains it all."""
     notes: tuple[str, ...] = field(default_factory=tuple)
     """What was dropped (``item_reference``, ``reasoning``, …), for the log."""
-    client: ApiName | None = None
-    """The client's API, if ``dialect`` and ``body`` are in the shape of another one (``wire/messages/to_chat.py``)."""
-    sent: Mapping[str, Any] = field(default_factory=dict)
-    """The JSON object as such a client sent it."""
+    sent: Mapping[str, Any] | None = None
+    """The JSON object as the client sent it, if it has been put into that shape."""
     lost: tuple[str, ...] = ()
     """What of it only a backend of the client's API gets, for the log."""
-
-    @property
-    def api(self) -> ApiName:
-        """The client's API."""
-        return self.client or self.dialect
-
-    @property
-    def as_sent(self) -> Mapping[str, Any]:
-        """The JSON object as the client sent it."""
-        return self.sent if self.client else self.body

@@ -118,10 +118,9 @@ class StructuredDelta:
 
 @dataclass(frozen=True, slots=True)
 class PassThrough:
-    """A whole item that only one API has, ``of`` it: of a hosted tool (``mcp_call``, …), or proof of reasoning."""
+    """A whole output item of a hosted tool (``mcp_call``, ``web_search_call``, …) that nobody announced."""
 
     item: dict[str, Any]
-    of: str = "responses"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from toolsimlib.plan import Plan, Policy
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import plan
 from toolsimlib.response.answer import Answer
-from toolsimlib.wire.dialect import APIS
+from toolsimlib.wire.dialect import CHAT, RESPONSES, api_of_request
 
 __all__ = ["BadRequest", "Call", "InvalidCall", "Parsed", "Part", "Prose", "StreamParser", "parse"]
 
@@ -93,7 +93,7 @@ class StreamParser:
     """Reads one answer that arrives in pieces. No text makes it raise."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
-        """Take the tools as a client declares them: to Chat Completions, to Responses, or to Anthropic's Messages.
+        """Take the tools as a client declares them, to any of the APIs.
 
         Raises BadRequest if they are not valid there, or ask for strict arguments with a schema that cannot be.
         """
@@ -133,9 +133,8 @@ class StreamParser:
 
 def _plan(tools: Iterable[Mapping[str, Any]]) -> Plan:
     """Return the plan of a request with these tools: it needs a question, which makes no difference."""
-    asked: dict[str, Any] = {"model": "", "input": "?", "tools": [dict(tool) for tool in tools]}
-    api = APIS["responses"]
-    if any("input_schema" in tool for tool in asked["tools"]):
-        api = APIS["messages"]
-        asked |= {"max_tokens": 1, "messages": [{"role": "user", "content": asked.pop("input")}]}
-    return plan(api.read(asked), api, _POLICY, Report())
+    asked = {"model": "", "tools": [dict(tool) for tool in tools]}
+    api = api_of_request({**asked, "messages": []})
+    if api is CHAT:
+        api = RESPONSES  # It reads the same tools, and more kinds.
+    return plan(api.read(api.continued(asked, "", "?")), api, _POLICY, Report())

@@ -109,7 +109,7 @@ class Policy:
     engine: ``request/engine.py`` resolves it for each request.
     """
 
-    backend: Literal["auto", "responses", "chat", "messages"] = "auto"
+    backend: ApiName | Literal["auto"] = "auto"
     engine: Engine | Literal["auto"] = "unknown"
     manifest_role: Literal["auto", "developer", "system", "user"] = "auto"
     manifest: str = "auto"

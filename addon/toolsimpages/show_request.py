@@ -23,7 +23,7 @@ from toolsimlib.conversation import (
 )
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool, ToolChoice
-from toolsimlib.wire.dialect import api_of_request
+from toolsimlib.wire.dialect import APIS, api_of_request
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.json_fields import mapping, string
 
@@ -38,9 +38,8 @@ _INPUT_BAR = "┆ "
 
 # Not settings: shown elsewhere on the page.
 _SHOWN = frozenset(
-    {"model", "stream", "input", "messages", "instructions", "tools", "functions", "tool_choice", "function_call"}
-    | {"parallel_tool_calls", "system"}
-)
+    {"model", "stream", "tools", "functions", "tool_choice", "function_call", "parallel_tool_calls"}
+).union(*(api.told for api in APIS.values()))
 _MAX_SETTINGS = 24
 _MAX_DESCRIPTION = 300
 

@@ -18,7 +18,7 @@ from toolsimrec.stream_text import pieces_of
 
 # Random ids. The patterns are exact: an id of any other shape is compared verbatim.
 RANDOM_IDS = re.compile(
-    r"(?P<kind>(?:resp|msg|rs|req)_)(?:[0-9a-f]{48}|[0-9a-f]{24}(?![0-9a-f]))|(?P<chat>chatcmpl-)[0-9a-f]{29}"
+    r"(?P<kind>(?<![a-z])[a-z]{2,4}_)(?:[0-9a-f]{48}|[0-9a-f]{24}(?![0-9a-f]))|(?P<chat>chatcmpl-)[0-9a-f]{29}"
     r"|(?P<uuid>)(?<![0-9a-f])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
 TIMES = frozenset({"created", "created_at", "completed_at"})

@@ -17,53 +17,42 @@ from string import ascii_lowercase
 from typing import Any
 
 from mitmproxy.http import HTTPFlow
+from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import dump as dump_json
 
 from toolsimrec.capture import dump
 from toolsimrec.replay import accept, recorded, replay, unanswerable
 from toolsimrec.stream_text import Edited, edit_stream, parse_json
 
-# Fields whose strings are not free text: the API's own terms, and what programs match on.
+# Fields whose strings are not free text: the APIs' own terms, and what programs match on.
 STRUCTURE = frozenset(
     {
-        "call_id",
         "code",
-        "created_by",
         "detail",
         "effort",
-        "finish_reason",
         "format",
         "id",
         "include",
-        "item_id",
         "mode",
-        "media_type",
         "model",
         "name",
         "namespace",
         "object",
         "param",
         "pattern",
-        "phase",
         "reason",
         "required",
         "role",
         "service_tier",
         "status",
-        "stop_reason",
         "strict",
         "syntax",
-        "system_fingerprint",
-        "tool_call_id",
         "tool_choice",
-        "tool_name",
-        "tool_use_id",
-        "truncation",
         "type",
         "verbosity",
         "$ref",
     }
-)
+).union(*(api.terms for api in APIS.values()))
 _KEPT = re.compile(
     r"</?[A-Za-z_][\w.:-]*/?>"  # tags
     r"|\\+[\"'](?:[A-Za-z_][\w.-]*)\\+[\"']\s*:|[\"'][A-Za-z_][\w.-]*[\"']\s*:"  # JSON keys, at any depth

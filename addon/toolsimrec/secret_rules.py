@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from toolsimlib.wire.dialect import APIS
+
 KEPT_HEADERS = frozenset(
     {
         "accept",
@@ -17,14 +19,9 @@ KEPT_HEADERS = frozenset(
         "access-control-allow-origin",
         "access-control-expose-headers",
         "allow",
-        "anthropic-beta",
-        "anthropic-version",
         "cache-control",
         "content-encoding",
         "content-type",
-        "openai-beta",
-        "openai-processing-ms",
-        "openai-version",
         "origin",
         "retry-after",
         "retry-after-ms",
@@ -37,7 +34,7 @@ KEPT_HEADERS = frozenset(
         "x-proxy-output-mode",
         "x-should-retry",
     }
-)
+).union(*(api.headers for api in APIS.values()))
 """Headers whose values stay (after the rules for texts), as do those that begin with one of ``KEPT_PREFIXES``."""
 KEPT_PREFIXES = ("x-toolsim-", "x-ratelimit-")
 

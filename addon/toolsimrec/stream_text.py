@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import dump
 
 Edit = Callable[[str], str]
@@ -19,10 +20,7 @@ Edit = Callable[[str], str]
 _BOM = "\ufeff"
 
 # Strings that a stream sends piece by piece.
-_PIECES = frozenset(
-    {"delta", "content", "text", "arguments", "input", "refusal", "reasoning", "reasoning_content"}
-    | {"partial_json", "thinking"}
-)
+_PIECES = frozenset[str]().union(*(api.pieces for api in APIS.values()))
 _PLACE = ("type", "item_id", "output_index", "content_index", "summary_index", "index")
 
 

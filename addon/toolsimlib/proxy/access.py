@@ -29,9 +29,10 @@ from toolsimlib.errors import ApiError
 from toolsimlib.proxy.address import host_of, is_address, is_loopback
 from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.options.settings import Settings
+from toolsimlib.wire.dialect import APIS
 
-KEY_HEADERS = ("authorization", "api-key", "x-api-key")
-"""Where clients send their key: as a token, as Azure's do, as Anthropic's do."""
+KEY_HEADERS = tuple(dict.fromkeys(name for api in APIS.values() for name in api.key_headers))
+"""Where clients send their key: the first as a token, the others bare."""
 
 # Names of the machine that runs a container, inside the container. No public name ends in "internal".
 _OF_CONTAINERS = ("host.docker.internal", "host.containers.internal")

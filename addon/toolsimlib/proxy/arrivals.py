@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ReverseMode
 
-from toolsimlib.proxy import head, route
+from toolsimlib.proxy import route
 from toolsimlib.proxy.access import Incoming
 from toolsimlib.proxy.builtin import Admitted, BuiltinBackend
 from toolsimlib.proxy.circle import LOOP, Circle
@@ -22,7 +22,7 @@ from toolsimlib.proxy.counting import OtherAction
 from toolsimlib.proxy.doors import Doors
 from toolsimlib.proxy.exchange import Exchange, Exchanges, Feature
 from toolsimlib.proxy.head import authorize, error_response
-from toolsimlib.proxy.in_shape import InShape, reshape
+from toolsimlib.proxy.in_shape import InShape, for_backend, reshape
 from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.memory import Remembered, partition_of
 from toolsimlib.proxy.metadata import PAGE, is_recorded, is_resent, is_stored
@@ -72,6 +72,8 @@ class Arrivals:
             request = flow.request
             is_for_builtin = route.leads_to(request.host, request.port, self._builtin_port)
             features: list[Feature] = [asked, self._admitted(flow)] if is_for_builtin else [asked]
+            if (client := api_of_path(request.path)) is not None:
+                features.append(InShape(client, asked.report))
             self._open(flow, "", asked.report, *features).is_for_builtin = is_for_builtin
             return None
         upgrade = upgrade_of(flow) if is_replay and flow.live else None
@@ -114,9 +116,7 @@ class Arrivals:
     def _answer(self, flow: HTTPFlow, answer: route.Answer) -> Awaitable[None] | None:
         if answer.error is not None:
             flow.response = error_response(answer.error, answer.headers)
-            api = api_of_path(flow.request.path)
-            if api is not None and api.shape is not None:
-                reshape(flow.response, api.shape)
+            reshape(flow.response, api_of_path(flow.request.path))
         elif answer.page:
             flow.metadata[PAGE] = answer.page
             made = self.pages[answer.page](flow)
@@ -181,9 +181,8 @@ class Arrivals:
         # The path of a list of models is the same in all APIs.
         client = api or api_of_headers(incoming.headers) or CHAT
         if api is None:
-            head.for_backend(flow.request.headers, client, backend_of(client, self.settings.policy.backend))
-        if client.shape is not None:
-            features.append(InShape(client.shape))
+            for_backend(flow.request.headers, client, backend_of(client, self.settings.policy.backend))
+        features.append(InShape(client, report))
         if decision.action is not None:
             features.append(OtherAction(decision.action))
         exchange = self._open(flow, owner, report, *features)

@@ -12,6 +12,7 @@ from toolsimlib.proxy.decoding import decoded
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.jobs import Done, RequestJob
 from toolsimlib.wire.dialect import APIS
+from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.responses.actions import Action, compaction, count_answer, has_counted, turn_path
 
 _MAX_COUNT_BYTES = 64 * 1024
@@ -70,7 +71,7 @@ class OtherAction(Feature):
         counted = has_counted(response.status_code, body)
         exchange.ours = counted is not None
         if counted and exchange.plan.client != exchange.plan.backend:
-            response.content = count_answer(body)
+            response.content = count_answer((parse_object(body) or {}).get("input_tokens"))
         if counted is False:
             exchange.backend.counts = False
             flow.response = self._estimate()

@@ -45,8 +45,6 @@ from toolsimlib.proxy.streamed import StreamedAnswer
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten
 from toolsimlib.response.rewrite import EVENT_STREAM, JSON, Listener
-from toolsimlib.wire.api import Api
-from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.responses.actions import Action
 
 logger = logging.getLogger(__name__)
@@ -148,7 +146,6 @@ class Exchange:
         self.is_request_too_large = False
         """Whether the request's body was dropped as it arrived."""
         self._problem = ""
-        self._client: Api | None = None
         self._features: list[Feature] = []
 
     def __repr__(self) -> str:
@@ -180,7 +177,6 @@ class Exchange:
 
     def request_job(self, flow: HTTPFlow, dialect: ApiName, policy: Policy) -> RequestJob | None:
         """Return the job of rewriting a request; None if it has already been answered, with an error."""
-        self._client = APIS[dialect]
         request, limit = flow.request, self.limits.max_request_bytes
         if self.is_request_too_large:
             flow.response = self.refuse(request_too_large(limit))
@@ -205,10 +201,6 @@ class Exchange:
             self._send(flow, done.rewritten, done.digest)
         elif done.error is not None:
             flow.response = self.refuse(done.error)
-        # A flow that is read from a file has its answer already.
-        if done.error is None and self._client is not None:
-            backend = APIS[self.plan.backend] if self.plan is not None else self._client
-            self.report.dropped += head.for_backend(flow.request.headers, self._client, backend)
         for feature in self._features:
             feature.rewritten(self, flow, done)
 

@@ -10,7 +10,6 @@ from mitmproxy.http import Headers, Response
 
 from toolsimlib.errors import ApiError
 from toolsimlib.proxy.access import KEY_HEADERS
-from toolsimlib.wire.api import Api
 from toolsimlib.wire.errors import NO_WORDS, read_error
 from toolsimlib.wire.json_fields import loaded
 from toolsimlib.wire.sse import UNBUFFERED
@@ -44,18 +43,6 @@ def authorize(headers: Headers, authorization: str | None) -> None:
         return
     given = {"authorization": authorization} if authorization else {}
     change(headers, without=[name.encode() for name in KEY_HEADERS], given=given)
-
-
-def for_backend(headers: Headers, client: Api, backend: Api) -> list[str]:
-    """Change the headers of a client to those that its backend knows; return what was asked for in the others."""
-    changes = [client.shape.for_others] if client.shape is not None and client is not backend else []
-    changes += [backend.shape.for_own] if backend.shape is not None else []
-    dropped: list[str] = []
-    for change_of in changes:
-        found = change_of(by_name(headers))
-        change(headers, without=[name.encode() for name in found.without], given=found.given)
-        dropped += found.dropped
-    return dropped
 
 
 def internal_error() -> ApiError:

@@ -29,7 +29,14 @@ from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import dump, parse_object, read_body
 from toolsimlib.wire.json_fields import optional
-from toolsimlib.wire.responses.actions import Action, action_path, countable, estimate, remaining, summary_request
+from toolsimlib.wire.responses.actions import (
+    Action,
+    action_path,
+    count_answer,
+    countable,
+    remaining,
+    summary_request,
+)
 from toolsimlib.wire.responses.resources import Call, respond
 from toolsimlib.wire.responses.stored import Recalled, References, output_names, references, resolve
 
@@ -272,7 +279,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         backend = APIS[rewritten.plan.backend]
         path = action_path(rewritten.path, job.action, backend)
         rewritten = replace(rewritten, path=path, body=dump(countable(shown, backend)).encode())
-        prepared = estimate(estimated_tokens(shown))
+        prepared = count_answer(estimated_tokens(shown), estimated=True)
     own, names = _own(rewritten.asked) if job.wants_own and rewritten.plan.form.id else (b"", ())
     # The items would be as much work for a process that takes them over as the body.
     bare = Rewritten(rewritten.plan, rewritten.body, rewritten.path, asked={})

@@ -47,8 +47,6 @@ With a key set they are for everybody: nothing in them is secret, and no other r
 listener with a key (``access``, rule 3).
 """
 MODELS = "/models"
-HELLO = "/api/hello"
-"""What Claude Code asks for at its start, to find out whether there is a server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +127,6 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
             return Answer(error, headers=cors)
     if page:
         return Answer(page=page)
-    if we_are_the_server and request.method == "HEAD" and plain == HELLO:
-        return Answer()
     if is_stored:
         return Serve()
     api = api_of_path(request.path)

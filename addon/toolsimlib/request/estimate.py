@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Any
 
+from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import dump
 
 # By kind of character: tokens per run, and per character.
@@ -33,7 +34,7 @@ _WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
 
 # The tokens that a chat template adds to a message.
 _PER_MESSAGE = 4
-_CONVERSATION = ("instructions", "system", "messages", "input")
+_CONVERSATION = tuple(dict.fromkeys(key for api in APIS.values() for key in api.told))
 _DEMANDS = ("tools", "response_format", "text")
 
 

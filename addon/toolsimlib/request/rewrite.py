@@ -306,7 +306,7 @@ def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
     policy = plan.policy
     if body and not (plan.masked or policy.transforms or policy.request_overrides or policy.llm_options_defaults):
         return body
-    offered = offered_natively(request.as_sent, {tool.name for tool in plan.tools}, request.hosted)
+    offered = offered_natively(request.sent or request.body, {tool.name for tool in plan.tools}, request.hosted)
     return dump(_with_operator_fields(plan, native_body(offered, policy.transforms))).encode()
 
 

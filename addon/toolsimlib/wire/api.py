@@ -89,8 +89,6 @@ class OwnShape:
     """The body of an error, by its status and its body in OpenAI's shape."""
     model_list: Callable[[bytes], bytes]
     """The body of a list of models, by that in OpenAI's shape."""
-    is_meant: Callable[[Mapping[str, str]], bool]
-    """Whether a request's headers are of this API, where the path is none of its own."""
     for_others: Callable[[Mapping[str, str]], HeaderChange]
     """What changes in a client's headers for a backend of another API."""
     for_own: Callable[[Mapping[str, str]], HeaderChange]
@@ -116,6 +114,16 @@ class Api:
     """The same of a whole answer."""
     is_event: Callable[[str, Mapping[str, Any]], bool]
     """The same of an event of a stream: its type or name, "" for none, and its data."""
+    told: tuple[str, ...]
+    """The fields of a request that hold its conversation."""
+    pieces: frozenset[str]
+    """The keys of the texts that its streams send piece by piece."""
+    terms: frozenset[str]
+    """The keys of strings that it alone has and that are its own terms, ids or names: no words."""
+    headers: tuple[str, ...] = ("openai-beta", "openai-processing-ms", "openai-version")
+    """Its own headers that hold no secret, by their lower-case names."""
+    key_headers: tuple[str, ...] = ("authorization", "api-key")
+    """Where its clients send their key: as a token, or bare."""
     shape: OwnShape | None = None
     """How its errors, its list of models and its headers look; None: as in OpenAI's."""
     counting: Counting | None = None

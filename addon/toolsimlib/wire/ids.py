@@ -1,7 +1,7 @@
 """The ids of calls: how we make them, and which of those in a history we may have made.
 
-Ids are numbered (``fc_001``, ``fc_002``, …; ``call_…`` in chat, ``toolu_…`` in Messages), continuing from the highest
-number in the request's own history, since clients refuse an id that repeats within a conversation.
+Ids are numbered (``fc_001``, ``fc_002``, …; each API has prefixes of its own), continuing from the highest number in
+the request's own history, since clients refuse an id that repeats within a conversation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from toolsimlib.events import ToolKind
 
 CHAT_PREFIX = "call"
-MESSAGES_PREFIX = "toolu"
 RESPONSES_PREFIXES: Mapping[ToolKind, str] = {
     "function": "fc",
     "custom": "ctc",
@@ -22,10 +21,8 @@ RESPONSES_PREFIXES: Mapping[ToolKind, str] = {
     "tool_search": "tsc",
 }
 
-# We never reach more digits than this, so such an id cannot clash with one that we make.
-_own_id = re.compile(
-    rf"(?:{'|'.join((CHAT_PREFIX, MESSAGES_PREFIX, *RESPONSES_PREFIXES.values()))})_([0-9]{{1,15}})"
-).fullmatch
+# Of any API, whoever made it. We never reach more digits than this, so a longer one cannot clash with ours.
+_own_id = re.compile(r"[a-z]{2,5}_([0-9]{1,15})").fullmatch
 
 
 def chat_call_id(kind: ToolKind, number: int) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 from mitmproxy.addonmanager import Loader
 from mitmproxy.optmanager import OptManager
 
 from toolsimlib.guests import BUILTIN
+from toolsimlib.plan import ApiName
 from toolsimlib.proxy.options.former import from_environment
 from toolsimlib.proxy.options.option import Option
 from toolsimlib.request.forms import FORMS
@@ -16,12 +18,12 @@ OPTIONS = (
     Option(
         "backend",
         "auto",
-        "What answers requests. auto: the upstream speaks whichever API the client speaks, but chat completions for "
-        "clients of the Messages API. responses, chat, messages: it speaks only this API, and the others are "
-        "translated. codex, local, scripted: a built-in backend answers "
+        "What answers requests. auto: the upstream speaks whichever API of OpenAI's the client speaks, and chat "
+        f"completions for clients of any other. {', '.join(get_args(ApiName))}: it speaks only this API, and the "
+        "others are translated. codex, local, scripted: a built-in backend answers "
         "requests that are addressed to the listener itself; codex runs the Codex app-server under your login, local "
         "runs a model file in this process, scripted is a deterministic stand-in to try things with.",
-        ("auto", "responses", "chat", "messages", *BUILTIN),
+        ("auto", *get_args(ApiName), *BUILTIN),
     ),
     Option("model", "", "File (GGUF) of the model that toolsim_backend=local runs; it needs the extra [local]."),
     Option(

@@ -20,6 +20,9 @@ CHAT = Api(
     is_request=lambda body: "messages" in body,
     is_answer=lambda body: "choices" in body,
     is_event=lambda _, data: "choices" in data or bool(data.get("error")),
+    told=("messages",),
+    pieces=frozenset({"content", "arguments", "input", "refusal", "reasoning", "reasoning_content"}),
+    terms=frozenset({"finish_reason", "system_fingerprint", "tool_call_id"}),
     # The role that every chat template knows; many servers do not know developer.
     manifest_role="system",
     text_follows_calls=False,

@@ -268,7 +268,7 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
     A Responses client's ``instructions`` become the first system message, and developer messages system ones, which
     every chat template knows. Raises BadRequest if leaving something out would change what the client asked for.
     """
-    if request.dialect == "chat":
+    if request.api != "responses":
         return list(request.items), []
     sent = {key: value for key, value in request.body.items() if value is not None}
     _refuse_stored(sent)
@@ -307,7 +307,7 @@ def compose(
     ``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on (same dialect).
     """
     plain = [message for message in messages if isinstance(message, Message)]
-    if request.dialect != "chat":
+    if request.api == "responses":
         return _compose_from_responses(
             request, plain, request.answer_format if answer_format == "as sent" else answer_format
         )

@@ -41,7 +41,12 @@ MESSAGES = Api(
     is_request=is_request,
     is_answer=lambda body: body.get("type") == "message" and "content" in body,
     is_event=lambda kind, _: kind in _EVENTS,
-    shape=OwnShape(error_answer, model_list, headers.are_of_this_api, headers.for_others, headers.for_own, "beta=true"),
+    told=("system", "messages"),
+    pieces=frozenset({"text", "partial_json", "thinking"}),
+    terms=frozenset({"media_type", "stop_reason", "tool_name", "tool_use_id"}),
+    headers=("anthropic-version", "anthropic-beta"),
+    key_headers=("authorization", "x-api-key"),
+    shape=OwnShape(error_answer, model_list, headers.for_others, headers.for_own, "beta=true"),
     counting=Counting("/count_tokens", _COUNTED, ("llama.cpp", "vllm")),
     manifest_role="system",
     # It has one, but Claude's own answers never put text there.

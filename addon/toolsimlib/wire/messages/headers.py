@@ -22,11 +22,6 @@ _ANTHROPICS, _LOGIN = "sk-ant-", "sk-ant-oat"
 _MAX_BETAS, _MAX_NAME = 20, 60
 
 
-def are_of_this_api(headers: Mapping[str, str]) -> bool:
-    """Return whether a request is one of a client of this API."""
-    return _VERSION in headers
-
-
 def for_others(headers: Mapping[str, str]) -> HeaderChange:
     """Return what changes in a client's headers for a backend of another API (rules 1 and 3)."""
     key = headers.get(_KEY)

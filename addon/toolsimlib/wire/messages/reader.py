@@ -9,7 +9,8 @@
 4. Input tokens are in ``message_start``, output tokens in ``message_delta``; the last count of each is the one that
    holds. Cached tokens are not among the input tokens, but are in every other API.
 5. Anthropic's server demands its reasoning back, with the signature that follows it, or unreadable as it came
-   (``redacted_thinking``). Both are passed on, and reach clients of this API alone.
+   (``redacted_thinking``). Both are passed on as steps of an item that was never announced (``PROOF``), which only
+   the writer of this API knows.
 6. What else only this API has (citations, the blocks of the server's own tools) is not passed on; the type of a block
    or delta that is not known is reported.
 """
@@ -28,8 +29,8 @@ from toolsimlib.events import (
     Failed,
     Finished,
     FinishReason,
+    HostedProgress,
     Opened,
-    PassThrough,
     ReasoningDelta,
     StructuredCall,
     StructuredDelta,
@@ -46,6 +47,9 @@ _REASONS: Mapping[str, FinishReason] = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
+PROOF = "thinking"
+"""The key of the steps that prove reasoning to the backend that made it (rule 5)."""
+
 # Of tools that the backend runs.
 _SILENT_BLOCK = "server_tool_use"
 _SILENT_DELTA = "citations_delta"
@@ -154,7 +158,7 @@ class MessagesReader:
                 events += self._text(index, begun, string(block.get("thinking")))
                 return events + self._signed(index, string(block.get("signature")))
             case "redacted_thinking":
-                return [*events, PassThrough(dict(block), of="messages")]
+                return [*events, HostedProgress(PROOF, kind, {"data": block.get("data")})]
             case "tool_use":
                 begun.input = mapping(block.get("input"))
             case _ if kind != _SILENT_BLOCK and not kind.endswith("_tool_result"):
@@ -191,7 +195,7 @@ class MessagesReader:
         if not signature:
             return []
         rest = self._joined.end(index)
-        proof = PassThrough({"type": "signature_delta", "signature": signature}, of="messages")
+        proof = HostedProgress(PROOF, "signature_delta", {"signature": signature})
         return [*([ReasoningDelta(rest, "text")] if rest else []), proof]
 
     def _piece(self, index: int, begun: _Block, text: str) -> list[BackendEvent]:

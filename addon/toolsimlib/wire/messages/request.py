@@ -49,7 +49,7 @@ def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
     """Read a client's request. Raises BadRequest with the exact param."""
     asked, lost = chat_request(body)
-    return replace(chat.read_request(asked), client="messages", sent=body, form=answer_form(body), lost=tuple(lost))
+    return replace(chat.read_request(asked), api="messages", sent=body, form=answer_form(body), lost=tuple(lost))
 
 
 def answer_form(body: Mapping[str, Any]) -> AnswerForm:
@@ -86,7 +86,7 @@ def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
 
 def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
     """Return the items of a request as a Messages backend takes them, and notes on what it cannot take."""
-    if request.client is not None:
+    if request.api == "messages":
         return list(request.items), []
     items, notes = chat.adopt(request)
     check_one_choice(request)
@@ -103,7 +103,7 @@ def compose(
     ``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on.
     """
     plain = [message for message in messages if isinstance(message, Message)]
-    if request.client == "messages":
+    if request.sent is not None:
         left_out = _CONVERSATION | (frozenset() if keep_hosted else _DROPPED_WITH_TOOLS)
         body = {key: value for key, value in request.sent.items() if key not in left_out}
     else:

@@ -50,10 +50,13 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.ids import MESSAGES_PREFIX
 from toolsimlib.wire.json_codec import as_read, dump, dump_as_read, dump_string, parse_object
 from toolsimlib.wire.messages.errors import error_body
+from toolsimlib.wire.messages.reader import PROOF
 from toolsimlib.wire.sse import encode
+
+PREFIX = "toolu"
+"""Of the ids of calls."""
 
 _REASONS: Mapping[EndReason, str] = {
     "stop": "end_turn",
@@ -74,7 +77,7 @@ _DELTAS: Mapping[Kind, tuple[str, str]] = {
 
 def call_id(kind: ToolKind, number: int) -> str:
     """Return the id of a call."""
-    return f"{MESSAGES_PREFIX}_{number:03}"
+    return f"{PREFIX}_{number:03}"
 
 
 class MessagesWriter:
@@ -119,8 +122,8 @@ class MessagesWriter:
             case KeepAlive():
                 if self._form.stream:
                     self._frames.append(encode('{"type":"ping"}', "ping"))
-            case PassThrough(item=item, of="messages"):
-                self._prove(item)
+            case HostedProgress(key=key) if key == PROOF:
+                self._prove(event.type, event.fields)
             case PassThrough() | HostedStarted() | HostedProgress() | HostedEnded():
                 pass  # Rule 9.
             case Ended():
@@ -158,17 +161,17 @@ class MessagesWriter:
             self._begin(kind, **{kind: ""}, **more)
         self._delta(text)
 
-    def _prove(self, item: dict[str, Any]) -> None:
+    def _prove(self, kind: str, fields: dict[str, Any]) -> None:
         """Write what proves reasoning to the backend that made it (rule 8); the text before it may be withheld."""
-        if "signature" not in item:
-            self._begin("redacted_thinking", **{key: value for key, value in item.items() if key != "type"})
+        if kind == "redacted_thinking":
+            self._begin("redacted_thinking", **fields)
         else:
             if self._open != "thinking":
                 self._begin("thinking", thinking="", signature="")
             if self._form.stream:
-                self._frame("content_block_delta", {"index": self._index, "delta": item})
+                self._frame("content_block_delta", {"index": self._index, "delta": {"type": kind, **fields}})
             else:
-                self._message["content"][-1]["signature"] = item["signature"]
+                self._message["content"][-1] |= fields
         self._stop()
 
     def _begin(self, kind: Kind, **fields: Any) -> None:

@@ -3,9 +3,8 @@
 Both depend on what the model sees: the history with its calls as text, and the catalogue of the tools. No backend could
 derive that from the client's own request.
 
-1. *A count* is of the request as its turn would be sent. We ask a backend for it whose API has such an endpoint, with
-   the fields that the endpoint knows. Chat completions have none, but some of its servers have the one of the Messages
-   API (``Counting.engines``). Everywhere else the count is an estimate, and marked as such (``estimated``).
+1. *A count* is of the request as its turn would be sent. We ask a backend for it that has such an endpoint, with the
+   fields that the endpoint knows. Everywhere else the count is an estimate, and marked as such (``estimated``).
 2. *Compacting* is a turn that asks for a summary (``compaction.py``). The answer holds the unchanged messages of
    everyone except the model, and the item with the summary in place of everything else.
 """
@@ -63,16 +62,9 @@ def countable(body: Mapping[str, Any], api: Api) -> dict[str, Any]:
     return {key: value for key, value in body.items() if api.counting and key in api.counting.fields}
 
 
-def estimate(tokens: int) -> bytes:
-    """Return the answer with an estimated count of tokens."""
-    return dump({"object": "response.input_tokens", "input_tokens": tokens, "estimated": True}).encode()
-
-
-def count_answer(body: bytes) -> bytes:
-    """Return another API's answer with a count as this API's; clients of the others read it too."""
-    return dump(
-        {"object": "response.input_tokens", "input_tokens": (parse_object(body) or {}).get("input_tokens")}
-    ).encode()
+def count_answer(tokens: object, **more: bool) -> bytes:
+    """Return the answer with a count of tokens; ``more``: whether it is ``estimated``. Clients of any API read it."""
+    return dump({"object": "response.input_tokens", "input_tokens": tokens, **more}).encode()
 
 
 def has_counted(status: int, body: bytes) -> bool | None:

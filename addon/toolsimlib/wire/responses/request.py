@@ -74,7 +74,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         raise _no_question(body)
     return replace(
         common,
-        dialect="responses",
+        api="responses",
         items=read.items,
         form=answer_form(body),
         instructions=string(body.get("instructions")),
@@ -158,7 +158,7 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
 
     Raises BadRequest if leaving something out would change what the client asked for.
     """
-    if request.dialect == "responses":
+    if request.api == "responses":
         if wants_background(request) and not request.form.stream:
             message = (
                 "'background' needs 'stream' here, since this proxy stores no answers (toolsim_store): one that is "
@@ -179,7 +179,7 @@ def compose(
 
     ``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on (same dialect).
     """
-    if request.dialect != "responses":
+    if request.api != "responses":
         wanted = request.answer_format if answer_format == "as sent" else answer_format
         return _compose_from_chat(request, [item for item in messages if isinstance(item, Message)], wanted)
     items = [_write_message(item) if isinstance(item, Message) else dict(item.item) for item in messages]

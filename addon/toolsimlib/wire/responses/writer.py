@@ -106,7 +106,7 @@ class ResponsesWriter:
                 self._part_delta("refusal", event.text)
             case Opened():
                 self._start(event)
-            case PassThrough(of="responses"):
+            case PassThrough():
                 self._pass(event.item)
             case HostedStarted() | HostedProgress() | HostedEnded():
                 self._hosted(event)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mitmproxy.http import Headers
-from toolsimlib.proxy.head import for_backend
+from toolsimlib.proxy.in_shape import for_backend
 from toolsimlib.wire.dialect import CHAT, MESSAGES
 
 VERSION = {"anthropic-version": "2023-06-01"}

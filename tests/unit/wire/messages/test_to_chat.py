@@ -126,7 +126,7 @@ def test_tools_and_choices() -> None:
     (tool,) = request.tools
     assert (tool.name, tool.description, tool.parameters) == ("get_weather", TOOL["description"], TOOL["input_schema"])
     assert request.tool_choice.mode == "required"
-    assert request.client == "messages"
+    assert request.api == "messages"
     for choice, fields in (
         ({"type": "auto"}, {"tool_choice": "auto"}),
         ({"type": "none"}, {"tool_choice": "none"}),

@@ -14,8 +14,8 @@ from toolsimlib.wire.responses.actions import (
     action_of,
     action_path,
     compaction,
+    count_answer,
     countable,
-    estimate,
     has_counted,
     remaining,
     summary_request,
@@ -62,7 +62,7 @@ def test_a_backend_is_asked_with_the_fields_that_it_knows() -> None:
 
 def test_an_estimate_is_marked() -> None:
     """The real SDK parses it, and keeps the unknown field."""
-    read = InputTokenCountResponse.model_validate_json(estimate(5))
+    read = InputTokenCountResponse.model_validate_json(count_answer(5, estimated=True))
     assert (read.input_tokens, read.object, read.model_extra) == (5, "response.input_tokens", {"estimated": True})
 
 
