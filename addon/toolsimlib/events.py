@@ -135,7 +135,8 @@ class HostedStarted:
 class HostedProgress:
     """An event about an announced hosted item: its type, and its fields without item id, index and sequence number.
 
-    ``key`` is "" for an event of a type that nobody knows, about something else.
+    ``key`` is "" for an event of a type that nobody knows, about something else. An item that was never announced is
+    one that only the backend's own API has: no other API's client gets its events.
     """
 
     key: str

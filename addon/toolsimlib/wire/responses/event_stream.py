@@ -76,11 +76,16 @@ class Message(NamedTuple):
     deltas: tuple[str, str]
 
 
+def empty_message() -> dict[str, Any]:
+    """Return the item of a message that has just begun."""
+    name = f"msg_{secrets.token_hex(24)}"
+    return {"id": name, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
+
+
 def first_text_message() -> Message:
     """Return the start of an answer that begins with text, as most do: made before any arrives, while nobody waits."""
-    name = f"msg_{secrets.token_hex(24)}"
-    item = {"id": name, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
-    where = {"item_id": name, "output_index": 0, "content_index": 0}
+    item = empty_message()
+    where = {"item_id": item["id"], "output_index": 0, "content_index": 0}
     added = head_of("response.output_item.added", {"output_index": 0, "item": item})
     part = head_of("response.content_part.added", {**where, "part": part_of("text", "")})
     return Message(item, (added, part), deltas_of("response.output_text.delta", where, ',"logprobs":[]'))

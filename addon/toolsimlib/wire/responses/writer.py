@@ -63,7 +63,7 @@ from toolsimlib.wire.errors import error_body, error_fields
 from toolsimlib.wire.ids import responses_call_id
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.local_tools import LOCAL_TOOLS, local_item
-from toolsimlib.wire.responses.event_stream import EventStream, Message, deltas_of, first_text_message
+from toolsimlib.wire.responses.event_stream import EventStream, Message, deltas_of, empty_message, first_text_message
 from toolsimlib.wire.responses.shapes import DELTA_OF, PART_OF, failure, part_of, response_json, usage_of
 
 
@@ -224,11 +224,10 @@ class ResponsesWriter:
                 self._open_message(self._first)
                 return
             if kind in ("text", "refusal"):
-                item = {"type": "message", "status": "in_progress", "role": "assistant", "content": []}
-                self._add(f"msg_{secrets.token_hex(24)}", item)
+                self._add(empty_message())
             else:
-                item = {"type": "reasoning", "status": "in_progress", "summary": [], "content": []}
-                self._add(f"rs_{secrets.token_hex(24)}", item)
+                name = f"rs_{secrets.token_hex(24)}"
+                self._add({"id": name, "type": "reasoning", "status": "in_progress", "summary": [], "content": []})
         self._open = kind
         if kind == "summary":
             self._events.emit("response.reasoning_summary_part.added", {**self._where(), "part": part})
@@ -254,23 +253,15 @@ class ResponsesWriter:
             self._open, self._local, self._text = "local", event, StringIO(newline="\n")
             return
         name, own = self._call_ids(event)
-        item: dict[str, Any] = {
-            "type": f"{event.kind}_call",
-            "status": "in_progress",
-            "call_id": name,
-            "name": event.name,
-        }
-        if event.kind == "custom":
-            item["type"] = "custom_tool_call"
-            item["input"] = ""
-        else:
-            item["arguments"] = ""
+        is_custom = event.kind == "custom"
+        kind, text = ("custom_tool_call", "input") if is_custom else ("function_call", "arguments")
+        item: dict[str, Any] = {"id": own, "type": kind, "status": "in_progress", "call_id": name, "name": event.name}
+        item[text] = ""
         if event.namespace is not None:
             item["namespace"] = event.namespace
-        self._add(own, item)
-        self._open = "custom" if event.kind == "custom" else "function"
-        kind = "function_call_arguments" if event.kind == "function" else "custom_tool_call_input"
-        self._start_deltas(f"response.{kind}.delta")
+        self._add(item)
+        self._open = "custom" if is_custom else "function"
+        self._start_deltas(f"response.{kind}_{text}.delta")
 
     def _call_ids(self, event: CallStarted) -> tuple[str, str]:
         """Return the id of a call and of its item; the latter must be unique wherever items are stored."""
@@ -280,10 +271,8 @@ class ResponsesWriter:
     def _pass(self, item: dict[str, Any]) -> None:
         self._start(Opened())
         self._close("completed")
-        self._output.append(item)
-        index = len(self._output) - 1
-        self._events.emit("response.output_item.added", {"output_index": index, "item": item})
-        self._end_item(index)
+        self._add(item)
+        self._end_item(len(self._output) - 1)
 
     def _hosted(self, event: HostedStarted | HostedProgress | HostedEnded) -> None:
         """Forward what a hosted item does; one that was never announced was dropped with the text around it."""
@@ -291,8 +280,7 @@ class ResponsesWriter:
             self._start(Opened())
             self._close("completed")
             self._hosted_at[event.key] = len(self._output)
-            self._output.append(event.item)
-            self._events.emit("response.output_item.added", {"output_index": len(self._output) - 1, "item": event.item})
+            self._add(event.item)
         elif isinstance(event, HostedProgress) and not event.key:
             self._start(Opened())
             self._events.emit(event.type, event.fields)
@@ -311,12 +299,10 @@ class ResponsesWriter:
             item = self._output[at]
             self._hosted(HostedEnded(key, {**item, "status": "incomplete"} if "status" in item else item))
 
-    def _add(self, name: str, item: dict[str, Any]) -> None:
-        self._output.append({"id": name, **item})
+    def _add(self, item: dict[str, Any]) -> None:
+        self._output.append(item)
         # A snapshot of the item, which grows in place.
-        self._events.emit(
-            "response.output_item.added", {"output_index": len(self._output) - 1, "item": self._output[-1]}
-        )
+        self._events.emit("response.output_item.added", {"output_index": len(self._output) - 1, "item": item})
 
     def _start_deltas(self, event: str, more: str = "") -> None:
         self._events.start_deltas(deltas_of(event, self._where(), more))
