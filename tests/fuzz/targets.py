@@ -25,7 +25,7 @@ from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.call_forms import FOREIGN
-from toolsimlib.response.rewrite import ModelTurn
+from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.repeats import RepeatDecoder, Repeats
 from toolsimlib.wire.sse import SSEDecoder
@@ -65,9 +65,9 @@ def _document(text: str) -> str | None:
 
 def _turn(data: bytes, step: int, backend: ApiName, kind: str) -> _Outcome:
     plan = Plan("chat", backend, AnswerForm(True, "m"), tools=_TOOLS, any_strict=True)
-    turn = ModelTurn(plan, Report(), content_type=kind)
-    events = [event for part in _pieces(data, step) for events in turn.steps(part) for event in events]
-    return _outcome(events + [event for last in turn.steps(b"") for event in last])
+    turn = ResponseRewriter(plan, Report(), content_type=kind)
+    events = [event for part in _pieces(data, step) for events in turn.events(part) for event in events]
+    return _outcome(events + [event for last in turn.events(b"") for event in last])
 
 
 def _outcome(events: list[ClientEvent]) -> _Outcome:

@@ -2,9 +2,8 @@
 
     bytes ─▶ sse ─▶ reader ─▶ answer ─▶ ClientEvents ─▶ writer ─▶ bytes
 
-``ModelTurn`` goes as far as the events: nothing in it depends on the client's API. The writer is handed in, so that one
-client answer can hold more than one model turn. An answer that is not streamed is a stream that arrives at once: both
-take this path and give the same events.
+Up to the events nothing depends on the client's API. An answer that is not streamed is a stream that arrives at once:
+both take this path and give the same events.
 """
 
 from __future__ import annotations
@@ -49,12 +48,14 @@ _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"
 
 
-class ModelTurn:
-    """Reads one successful (2xx) answer of a backend; whatever it holds, nothing is raised.
+class ResponseRewriter:
+    """Rewrites one successful (2xx) answer of a backend; whatever it holds, nothing is raised.
 
     ``content_type``: the backend's header; what is not an event stream is read as one JSON object at the end of input.
-    ``max_event_bytes``: a larger event of a stream is truncated, so that it is not JSON. ``check_seconds``: the time
-    budget of schema checks (see ``checker``).
+    ``writer`` writes the client's answer; a new one by default. ``max_event_bytes``: a larger event of a stream is
+    truncated, so that it is not JSON. ``check_seconds``: the time budget of schema checks (see ``checker``).
+    ``listener`` also gets the events, and with the last ones why the model is to be asked again, if it is. For an
+    answer that is not streamed ``status`` is its HTTP status, to be read when it is done.
     """
 
     def __init__(
@@ -63,9 +64,12 @@ class ModelTurn:
         report: Report,
         *,
         content_type: str,
+        writer: Writer | None = None,
         max_event_bytes: int = MAX_EVENT_BYTES,
         check_seconds: float = BUDGET_SECONDS,
+        listener: Listener | None = None,
     ) -> None:
+        self._plan = plan
         self._report = report
         self._reader = APIS[plan.backend].reader()
         # A call that can be asked for again is held back until it is complete.
@@ -74,27 +78,53 @@ class ModelTurn:
         is_stream = content_type.lower().startswith("text/event-stream")
         self._stream = RepeatReader(self._reader, max_event_bytes) if is_stream else None
         self._body: list[bytes] = []
+        self._writer = writer or APIS[plan.client].writer(plan.form)
+        self._record = ClientRecord(APIS[plan.client], plan.form, report)
+        self._listener = listener
+        self.status = 200
+        self.content_type = EVENT_STREAM if plan.stream else JSON
 
     @property
     def is_done(self) -> bool:
-        """Whether the last event has been returned: ``Ended`` or ``Failed``."""
+        """Whether all that the client gets has been returned."""
         return self._answer.is_done
-
-    @property
-    def retry(self) -> Retry | None:
-        """Why the model is to be asked once more, if it is."""
-        return self._answer.retry
 
     @property
     def is_cut(self) -> bool:
         """Whether the answer ended before the backend did, so that the backend may be stopped."""
         return self._answer.is_cut
 
-    def steps(self, data: bytes) -> Iterator[list[ClientEvent]]:
-        """Yield the events of ``data``, in steps of at most a few milliseconds each, which must all be consumed.
+    @property
+    def final(self) -> dict[str, Any] | None:
+        """The whole answer as an object, once it is over."""
+        return self._writer.body
 
-        ``b""`` is the end of input and may come more than once.
-        """
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the client's bytes for the backend's; ``b""`` is the end of input and may come more than once."""
+        chunks = [chunk for step in self.steps(data) for chunk in step]
+        return [b"".join(chunks)] if chunks else []
+
+    def steps(self, data: bytes) -> Iterator[list[bytes]]:
+        """Yield what ``feed`` returns, in steps of at most a few milliseconds each, which must all be consumed."""
+        if self.is_done:
+            return
+        for events in self.events(data):
+            yield self._written(events)
+            if self.is_done:
+                return
+
+    def keepalive(self) -> list[bytes]:
+        """Return a keep-alive, if the client gets nothing because a block is being held back."""
+        return self._written(self._answer.keep_alive()) if self._plan.stream and not self.is_done else []
+
+    def fail(self, error: ApiError) -> list[bytes]:
+        """End the answer as failed, for a reason that lies outside the backend's bytes."""
+        return [] if self.is_done else self._written(self._answer.fail(error))
+
+    # -- as far as the events
+
+    def events(self, data: bytes) -> Iterator[list[ClientEvent]]:
+        """Yield the events of ``data`` in the steps of ``steps``, before they are written."""
         if data and self._stream is None:
             self._body.append(data)
             return
@@ -106,14 +136,6 @@ class ModelTurn:
         if not data:
             yield from self._client_events(self._reader.end())
             yield self._answer.end_of_input()
-
-    def keep_alive(self) -> list[ClientEvent]:
-        """Return a keep-alive, if the client gets nothing because a block is being held back."""
-        return self._answer.keep_alive()
-
-    def fail(self, error: ApiError) -> list[ClientEvent]:
-        """End the answer as failed, for a reason that lies outside the backend's bytes."""
-        return self._answer.fail(error)
 
     def _warn_of_unknown(self) -> None:
         warnings = [entry("UNKNOWN_EVENT", kind) for kind in self._reader.unknown]
@@ -147,87 +169,18 @@ class ModelTurn:
             error = ApiError("The backend's answer is not a JSON object.", code="backend_bad_answer", status=502)
             yield from self._client_events([Failed(error)])
 
-
-def answer_for(plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> Answer:
-    """Return the answer for a plan; ``seconds``: see ``Answer``."""
-    return (RetryingAnswer if plan.asks else Answer)(plan, report, seconds=seconds)
-
-
-class ResponseRewriter:
-    """Rewrites one successful (2xx) answer of a backend; whatever it holds, nothing is raised.
-
-    ``content_type``: the backend's header. ``writer`` writes the client's answer; a new one by default.
-    ``listener`` also gets the events, and with the last ones why the model is to be asked again, if it is.
-    ``is_done``: all that the client gets has been returned. For an answer that is not streamed ``status`` is its HTTP
-    status, to be read when it is done.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        report: Report,
-        *,
-        content_type: str,
-        writer: Writer | None = None,
-        max_event_bytes: int = MAX_EVENT_BYTES,
-        check_seconds: float = BUDGET_SECONDS,
-        listener: Listener | None = None,
-    ) -> None:
-        self._plan = plan
-        self._report = report
-        self._turn = ModelTurn(
-            plan, report, content_type=content_type, max_event_bytes=max_event_bytes, check_seconds=check_seconds
-        )
-        self._writer = writer or APIS[plan.client].writer(plan.form)
-        self._record = ClientRecord(APIS[plan.client], plan.form, report)
-        self._listener = listener
-        self.is_done = False
-        self.status = 200
-        self.content_type = EVENT_STREAM if plan.stream else JSON
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the answer ended before the backend did, so that the backend may be stopped."""
-        return self._turn.is_cut
-
-    @property
-    def final(self) -> dict[str, Any] | None:
-        """The whole answer as an object, once it is over."""
-        return self._writer.body
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Return the client's bytes for the backend's; ``b""`` is the end of input and may come more than once."""
-        chunks = [chunk for step in self.steps(data) for chunk in step]
-        return [b"".join(chunks)] if chunks else []
-
-    def steps(self, data: bytes) -> Iterator[list[bytes]]:
-        """Yield what ``feed`` returns, in steps of at most a few milliseconds each, which must all be consumed."""
-        if self.is_done:
-            return
-        for events in self._turn.steps(data):
-            yield self._written(events)
-            if self.is_done:
-                return
-
-    def keepalive(self) -> list[bytes]:
-        """Return a keep-alive, if the client gets nothing because a block is being held back."""
-        return self._written(self._turn.keep_alive()) if self._plan.stream and not self.is_done else []
-
-    def fail(self, error: ApiError) -> list[bytes]:
-        """End the answer as failed, for a reason that lies outside the backend's bytes."""
-        return [] if self.is_done else self._written(self._turn.fail(error))
+    # -- as far as the bytes
 
     def _written(self, events: list[ClientEvent]) -> list[bytes]:
         """Return whole frames; at the end of an answer that is not streamed its body."""
         frames: list[bytes] = []
         if self._listener is not None:
-            self._listener(events, self._turn.retry if self._turn.is_done else None)
+            self._listener(events, self._answer.retry if self._answer.is_done else None)
         for event in events:
             self._record.take(event)
             frames += self._writer.write(event)
-        if not self._turn.is_done:
+        if not self._answer.is_done:
             return frames
-        self.is_done = True
         if self._plan.stream:
             if self._plan.policy.sse_telemetry:
                 frames.insert(-1, comment(dump(self._report.for_clients())))
@@ -235,6 +188,11 @@ class ResponseRewriter:
         if self._writer.error is not None:
             self.status = self._writer.error.status
         return [self._writer.whole()]
+
+
+def answer_for(plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> Answer:
+    """Return the answer for a plan; ``seconds``: see ``Answer``."""
+    return (RetryingAnswer if plan.asks else Answer)(plan, report, seconds=seconds)
 
 
 class ClientRecord:

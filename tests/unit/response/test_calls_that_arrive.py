@@ -25,7 +25,7 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import ApiName, Plan, Tool
 from toolsimlib.report import Report
-from toolsimlib.response.rewrite import ModelTurn
+from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire import repeats
 
 TOOLS = [
@@ -79,9 +79,9 @@ class Received:
 
 def client_events(the_plan: Plan, *pieces: bytes) -> Iterator[ClientEvent]:
     """Yield the client's events for an answer that arrives in these pieces."""
-    turn = ModelTurn(the_plan, Report(), content_type="text/event-stream")
+    turn = ResponseRewriter(the_plan, Report(), content_type="text/event-stream")
     for piece in (*pieces, b""):
-        for step in turn.steps(piece):
+        for step in turn.events(piece):
             yield from step
 
 

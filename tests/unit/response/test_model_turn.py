@@ -15,7 +15,7 @@ from toolsimlib.errors import ApiError
 from toolsimlib.events import CallStarted, ClientEvent, Ended, Failed, Opened, TextDelta
 from toolsimlib.plan import ApiName, Plan
 from toolsimlib.report import Report
-from toolsimlib.response.rewrite import ModelTurn, ResponseRewriter
+from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire import repeats
 from toolsimlib.wire.repeats import RepeatDecoder
 from toolsimlib.wire.sse import SSEDecoder
@@ -23,14 +23,14 @@ from toolsimlib.wire.sse import SSEDecoder
 CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
 
 
-def feed(turn: ModelTurn, data: bytes) -> list[ClientEvent]:
-    return [event for step in turn.steps(data) for event in step]
+def feed(turn: ResponseRewriter, data: bytes) -> list[ClientEvent]:
+    return [event for step in turn.events(data) for event in step]
 
 
 def read(dialect: ApiName, stream: bool, cut: int) -> list[ClientEvent]:
     """Return the events of a backend's answer, parsed in pieces of ``cut`` bytes."""
     kind, body = backend_answer(dialect, stream, ["Hello ", CALL])
-    turn = ModelTurn(plan("responses", dialect, True, [tool("f")]), Report(), content_type=kind)
+    turn = ResponseRewriter(plan("responses", dialect, True, [tool("f")]), Report(), content_type=kind)
     emitted = [event for at in range(0, len(body), cut) for event in feed(turn, body[at : at + cut])]
     emitted += feed(turn, b"")
     assert turn.is_done
@@ -55,7 +55,7 @@ def test_several_turns_can_share_a_client() -> None:
 
 def test_what_is_no_answer_fails() -> None:
     """A body that is not a JSON object ends the turn as failed; a later failure from outside adds nothing."""
-    turn = ModelTurn(plan("chat", "chat", False), Report(), content_type="application/json")
+    turn = ResponseRewriter(plan("chat", "chat", False), Report(), content_type="application/json")
     feed(turn, b"<html>")
     (failed,) = feed(turn, b"")
     assert isinstance(failed, Failed)
@@ -68,7 +68,7 @@ def test_what_is_no_answer_fails() -> None:
 def test_an_event_stream_that_its_header_calls_json(dialect: ApiName, before: bytes) -> None:
     """It is parsed as what it is, even after a byte order mark and empty lines."""
     _, body = backend_answer(dialect, True, ["Hello ", CALL])
-    turn = ModelTurn(plan("chat", dialect, False, [tool("f")]), Report(), content_type="application/json")
+    turn = ResponseRewriter(plan("chat", dialect, False, [tool("f")]), Report(), content_type="application/json")
     feed(turn, before + body)
     emitted = feed(turn, b"")
     assert [type(event) for event in emitted if not isinstance(event, Opened)][:2] == [TextDelta, CallStarted]
@@ -78,7 +78,7 @@ def test_an_event_stream_that_its_header_calls_json(dialect: ApiName, before: by
 def test_unknown_events_reach_the_report() -> None:
     """Each type once, and no more than a person would read."""
     report = Report()
-    turn = ModelTurn(plan("responses", "responses", True), report, content_type="text/event-stream")
+    turn = ResponseRewriter(plan("responses", "responses", True), report, content_type="text/event-stream")
     for number in [*range(20), 1]:
         feed(turn, b'data: {"type":"x.%d"}\n\n' % number)
     assert report.warnings[:2] == ["UNKNOWN_EVENT:x.0", "UNKNOWN_EVENT:x.1"]
@@ -89,8 +89,8 @@ def test_a_large_event_takes_a_step_though_it_adds_nothing() -> None:
     """Events that only repeat earlier content, 100 KB each, are separate steps: other work can run in between."""
     answer = ResponsesAnswer(counts=usage("responses", 3, 4))
     data = b"".join([*answer.begin(), *answer.add_text("word " * 20_000), *answer.end()])
-    turn = ModelTurn(plan("responses", "responses", True), Report(), content_type="text/event-stream")
-    steps = list(turn.steps(data))
+    turn = ResponseRewriter(plan("responses", "responses", True), Report(), content_type="text/event-stream")
+    steps = list(turn.events(data))
     behind = list(itertools.takewhile(lambda step: not any(isinstance(e, TextDelta) for e in step), steps[::-1]))
     assert sum(not step for step in behind) >= 3  # The text, its part and its item are repeated.
 
@@ -274,8 +274,8 @@ def test_texts_of_one_write_reach_the_client_as_one(api: ApiName) -> None:
     one_by_one = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]
     texts = []
     for writes in (one_by_one, [body]):
-        turn = ModelTurn(plan(api, api, True, [tool("f")]), Report(), content_type=kind)
-        steps = [step for data in [*writes, b""] for step in turn.steps(data)]
+        turn = ResponseRewriter(plan(api, api, True, [tool("f")]), Report(), content_type=kind)
+        steps = [step for data in [*writes, b""] for step in turn.events(data)]
         texts.append([event.text for step in steps for event in step if isinstance(event, TextDelta)])
     assert texts[0] == pieces
     assert "".join(texts[1]) == "".join(pieces)
