@@ -8,8 +8,7 @@ from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool
 from toolsimlib.request.forms import MAX_TOOL_SETS, ToolSet
-from toolsimlib.schema import SchemaError, are_plain, compile_schema
-from toolsimlib.wire.json_codec import value_line
+from toolsimlib.schema import SchemaError, compile_schema
 from toolsimlib.wire.tools import schema_param
 
 _MAX_ATOMS = 25_000
@@ -35,13 +34,12 @@ def check_strict(request: ClientRequest, max_bytes: int) -> None:
 
 @lru_cache(maxsize=MAX_TOOL_SETS)
 def _check(key: ToolSet, max_bytes: int) -> None:
-    schemas = [(tool, tool.parameters) for tool in key.tools if tool.strict and tool.parameters is not None]
-    if are_plain(((schema, value_line(tool.shown_parameters)) for tool, schema in schemas), max_bytes):
-        return
     atoms = 0
-    for tool, schema in schemas:
+    for tool in key.tools:
+        if not tool.strict or tool.parameters is None:
+            continue
         try:
-            atoms += compile_schema(schema, max_bytes).atoms
+            atoms += compile_schema(tool.parameters, max_bytes).atoms
         except SchemaError as problem:
             raise _Invalid(tool, problem) from problem
         if atoms > _MAX_ATOMS:

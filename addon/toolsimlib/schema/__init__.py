@@ -12,7 +12,7 @@ has the budget; ``wellformed`` checks it first; ``keywords`` replaces some of js
 ``patterns`` enforces rules 2 and 3.
 """
 
-from toolsimlib.schema.compile import MAX_SCHEMA_BYTES, are_plain, compile_schema
+from toolsimlib.schema.compile import MAX_SCHEMA_BYTES, compile_schema
 from toolsimlib.schema.errors import SchemaError
 from toolsimlib.schema.validator import CHECK_SECONDS, STEP_SECONDS, Finding, Validator
 
@@ -23,6 +23,5 @@ __all__ = [
     "Finding",
     "SchemaError",
     "Validator",
-    "are_plain",
     "compile_schema",
 ]

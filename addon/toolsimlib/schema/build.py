@@ -22,6 +22,9 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _VALUE_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords that hold values, not schemas."""
 
+DEFAULT = Draft202012Validator
+"""The dialect of a schema that names none."""
+
 _NOTHING: Registry[Any] = Registry()
 """What references outside a schema resolve to."""
 
@@ -32,24 +35,25 @@ _MAX_UNDECLARED = 16
 """References to what no keyword of the dialect declares as a schema. Each is checked separately."""
 
 
-def build(text: str) -> Validator:
-    """Return the validator of a schema, by its JSON text. Raises SchemaError."""
-    try:
-        schema = json.loads(text)
-        if not isinstance(schema, dict):
-            raise SchemaError("the schema is not an object")
-        base = _dialect(schema)
-        if '"$schema"' in text:
-            # At each one below the first, jsonschema would fall back to its own validators.
-            schema = _without(schema, "$schema", str)
-        _check_wellformed(schema, base)
-        patterned, atoms = (False, 0) if is_plain(text) else _inspect(schema, base)
-        if patterned:
-            # jsonschema would search the patterns on its own, without a limit.
-            schema = _without(schema, "unevaluatedProperties")
-        return Validator(partial(fenced(base), schema, registry=_NOTHING), atoms)
-    except RecursionError as error:
-        raise SchemaError("the schema is nested too deeply") from error
+def build(schema: Any, text: str) -> Validator:
+    """Return the validator of a schema, which comes with its JSON text. Raises SchemaError."""
+    if not isinstance(schema, dict):
+        raise SchemaError("the schema is not an object")
+    base = _dialect(schema)
+    if '"$schema"' in text:
+        # At each one below the first, jsonschema would fall back to its own validators.
+        schema = _without(schema, "$schema", str)
+    _check_wellformed(schema, base)
+    patterned, atoms = (False, 0) if is_plain(text) else _inspect(schema, base)
+    if patterned:
+        # jsonschema would search the patterns on its own, without a limit.
+        schema = _without(schema, "unevaluatedProperties")
+    return Validator(partial(validator_of, schema, base), atoms)
+
+
+def validator_of(schema: dict[str, Any], base: Any) -> Any:
+    """Return jsonschema's validator of a schema that was checked; ``base``: that of its dialect."""
+    return fenced(base)(schema, registry=_NOTHING)
 
 
 def _dialect(schema: dict[str, Any]) -> Any:
@@ -57,7 +61,7 @@ def _dialect(schema: dict[str, Any]) -> Any:
     if not isinstance(named, str):
         raise SchemaError(f"$schema is a string, got {type(named).__name__}")
     try:
-        return validator_for(schema, default=Draft202012Validator)
+        return validator_for(schema, default=DEFAULT)
     except ValueError as error:
         raise SchemaError(f"$schema is not a URI: {error}") from error
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import os
+import subprocess
+import sys
 from typing import Any
 
 import jsonschema
@@ -11,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.schema import MAX_SCHEMA_BYTES, SchemaError, are_plain, compile_schema
+from toolsimlib.schema import SchemaError, compile_schema
 from toolsimlib.schema.errors import MAX_MESSAGE
-from toolsimlib.wire.json_codec import encode
 
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
 DRAFT4 = "http://json-schema.org/draft-04/schema#"
@@ -57,17 +58,12 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def texts(schemas: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str]]:
-    return ((schema, encode(schema)) for schema in schemas)
-
-
 @given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), VALUES)
 def test_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
     """Every schema judges every value as plain jsonschema does."""
     expected = jsonschema.Draft202012Validator(schema).is_valid(value)
     validator = compile_schema(schema)
     assert (validator.check(value) is None) == expected
-    assert are_plain(texts([schema]), MAX_SCHEMA_BYTES) == ("pattern" not in str(schema))
 
 
 @each(
@@ -133,7 +129,6 @@ def test_unusable_schemas(schema: dict[str, Any]) -> None:
     """An invalid schema, or one with an external reference, is refused when it is compiled, in one short line."""
     with pytest.raises(SchemaError) as caught:
         compile_schema(schema)
-    assert not are_plain(texts([{}, schema]), MAX_SCHEMA_BYTES)
     assert "\n" not in str(caught.value)
     assert 0 < len(str(caught.value)) <= MAX_MESSAGE
 
@@ -180,25 +175,21 @@ def test_built_once() -> None:
     assert compile_schema(schema) is not validator
 
 
-def test_what_is_plain_fits() -> None:
-    """The size counts per schema, as it does when one is compiled; any number of them may be plain."""
-    schema = {"properties": {"ä": {"type": "string"}}}
-    size = len(json.dumps(schema))
-    for max_bytes, fits in ((size, True), (size - 1, False)):
-        assert are_plain(texts([schema] * 100), max_bytes) == fits
-        if fits:
-            compile_schema(schema, max_bytes)
-        else:
-            with pytest.raises(SchemaError, match="too large"):
-                compile_schema(schema, max_bytes)
-    assert not are_plain(texts([schema, {"a": "x" * size}]), size)
-    assert are_plain([], 0)
-
-
 @pytest.mark.parametrize("char", ["a", "\x7f", "\u2028", "\U0001f600"])
 def test_no_spelling_makes_a_schema_fit(char: str) -> None:
     """The size counts as ASCII JSON, whatever the client's spelling."""
     schema = {"description": char * 100}
-    text, size = encode(schema), len(json.dumps(schema))
-    for max_bytes in (size - 1, size, *range(12 * len(text) - 12, 12 * len(text) + 1)):
-        assert are_plain([(schema, text)], max_bytes) == (size <= max_bytes)
+    size = len(json.dumps(schema))
+    compile_schema(schema, size)
+    with pytest.raises(SchemaError, match="too large"):
+        compile_schema(schema, size - 1)
+
+
+def test_a_plain_schema_is_compiled_without_jsonschema() -> None:
+    """Most tools of a catalogue are never called: what checks their calls is imported with the first call."""
+    code = (
+        "import sys; from toolsimlib.schema import compile_schema; "
+        "schema = compile_schema({'properties': {'a': {'type': 'integer'}}}); "
+        "assert 'jsonschema' not in sys.modules; assert schema.check({'a': 'x'}); assert 'jsonschema' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": os.pathsep.join(sys.path)})
