@@ -14,9 +14,9 @@ and all of them are read without the backslash. That is a repair.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
-import unicodedata
 
 from toolsimlib.response.repair import mend
 from toolsimlib.response.written import Json, Written, decode, read_value
@@ -31,9 +31,8 @@ _TOKEN = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|[\[{(]|[\]})]|
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 # The escapes that JSON does not have: a character by its number or name, and a line that continues.
 _ESCAPE = re.compile(
-    r"\\(?:x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|([0-7]{1,3})|N\{([^{}]{1,80})\}|([av])|(\r?\n)|.)", re.DOTALL
+    r"\\(?:(x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|[0-3]?[0-7]{1,2}|N\{[^{}]{1,80}\}|[av])|(\r?\n)|.)", re.DOTALL
 )
-_CONTROLS = {"a": 7, "v": 11}
 _RECORD = re.compile(
     r"""\[function_call(?P<words>(?:\s+(?:id|call_id|name)\s*=\s*(?:"[^"\\\]]{1,256}"|[^\s"\]=]{1,256}))+)\s+arguments\s*=\s*"""
 )
@@ -147,20 +146,14 @@ def _literal(text: str) -> Json | None:
 
 def _as_json(escape: re.Match[str]) -> str:
     """Return an escape of Python's as JSON's; one that JSON has too, or that neither has, unchanged."""
-    two, eight, octal, named, control, line = escape.groups()
+    char, line = escape.groups()
     if line:
         return ""
-    if named:
-        try:
-            char = unicodedata.lookup(named)
-        except KeyError:
-            return escape[0]
-        return json.dumps(char)[1:-1]
-    code = _CONTROLS.get(control, -1)
-    if two or eight:
-        code = int(two or eight, 16)
-    elif octal:
-        code = int(octal, 8)
-    if not 0 <= code <= 0x10FFFF:
+    if not char:
         return escape[0]
-    return f"\\u{code:04x}" if code <= 0xFFFF else json.dumps(chr(code))[1:-1]
+    try:
+        found = codecs.decode(escape[0], "unicode_escape")
+    except UnicodeDecodeError:  # No character has that number or name.
+        return escape[0]
+    # A quote must not end the string that it stands in.
+    return f"\\u{ord(found):04x}" if found <= "\uffff" else json.dumps(found)[1:-1]

@@ -3,9 +3,9 @@
 It reads a form piece by piece and tracks strings, brackets and, in a JSON object that may be a call, the keys. It
 builds no values: the form is parsed once, when it is complete.
 
-1. Outside strings there are only brackets, ``,``, ``:``, words and whitespace; in call syntax also ``=``, and in JSON
-   the ``+ - * /`` of a sum between two words. Strings are quoted by ``"`` or ``'``. A string, a bracket or a word
-   begins only where a value or a key may stand. Anything else is not a form.
+1. Outside strings there are only brackets, ``,``, ``:``, words and whitespace; in call syntax also ``=``. Strings are
+   quoted by ``"`` or ``'``. A string, a bracket or a word begins only where a value or a key may stand. Anything else
+   is not a form.
 2. An object that may be a call has only the keys of a call, a ``name`` on offer, and a ``type`` of calls. These are the
    outermost object, the objects in an outermost array, and those under ``function`` and ``tool_calls``. Its arguments
    may also stand beside the ``name``, under the tool's own parameters; or under the tool's name in place of all that
@@ -72,7 +72,7 @@ _STRING = {
 }
 _PAIRS = {"{": "}", "[": "]", "(": ")"}
 # Where a string, a word or a bracket may begin.
-_OPENERS = frozenset("{[(,:=*")
+_OPENERS = frozenset("{[(,:=")
 # What a bracket may hold: the keys of a call, calls, calls in a programmer's syntax, or anything.
 _OUTERMOST, _CALL, _CALLS, _LIST, _DATA = "outermost", "call", "calls", "list", "data"
 _IN_ARRAY = [("]", _CALLS)]
@@ -225,9 +225,6 @@ class Form:
                     return pos, False
                 pos += 1
                 continue
-            if self._last == "w" and not self._in_word and text[pos] in "+-" and self._symbol(text[pos]):
-                pos += 1
-                continue
             start, pos = pos, end_of(self._word, text, pos, stop)
             if pos == start == stop - 1 and text[pos] == "\\" and self._word is _ESCAPED_WORD:
                 return pos, None  # An underscore may follow.
@@ -294,9 +291,6 @@ class Form:
             case "=":
                 self._last = char
                 return len(self._stack) == _DEPTH_OF_KEYS.get(self.kind)
-            case "*" | "/" | "+" | "-" if self.kind == "json" and self._last == "w":  # A sum: the repairs evaluate it.
-                self._last = "*"
-                return self._stack[-1][1] == _DATA
         return False
 
     def _close(self, char: str) -> bool:

@@ -123,7 +123,7 @@ class Judge:
         # 5. Only what is read can be measured: escapes and quotes around it do not count.
         if utf8_length(found.text) > self._limit:
             return self.fail(tool.strict, raw, ARGUMENTS_TOO_LARGE, tool.name, self._size_expected())
-        codes = (*self._codes(written, lookup), *found.codes)
+        codes = (*written.codes, *lookup.codes, *found.codes)
         mends = (*written.mends, *found.mends)
         broken = self._mismatch(tool, found)
         # 6. Weak models guess rather than ask; the guess says what they want to know.
@@ -267,7 +267,7 @@ class Judge:
         # 4. As above, a guess is not made for a strict tool.
         if mends and tool.strict:
             return None
-        return Accepted(Call(tool, found.text), code, (*self._codes(written, lookup), *found.codes, *mends))
+        return Accepted(Call(tool, found.text), code, (*written.codes, *lookup.codes, *found.codes, *mends))
 
     def _fits(self, tool: Tool, written: Written, found: Arguments) -> bool:
         given = written.arguments or next(iter(written.aliased.values()), None)
@@ -277,12 +277,6 @@ class Judge:
         return fits and (not tool.must_fit or is_item(found.text))
 
     # -- what the rows ask
-
-    def _codes(self, written: Written, lookup: Lookup) -> tuple[str, ...]:
-        """Return the repairs that left the arguments alone."""
-        if lookup.inexact:
-            return (*written.codes, TOOL_NAME)
-        return written.codes
 
     def _arguments(self, written: Written, tool: Tool) -> Arguments | None:
         if tool.kind == "custom":

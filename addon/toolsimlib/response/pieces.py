@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -112,12 +112,12 @@ class Parser(Open, Protocol):
         """
 
 
-class Around[Inner: Open, Held]:
+class Around[Inner: Open, Held: Sized]:
     """A parser around another one, of whose pieces it holds some back."""
 
-    def __init__(self, inner: Inner) -> None:
+    def __init__(self, inner: Inner, held: Held) -> None:
         self._inner = inner
-        self._held: list[Held] = []
+        self._held = held
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({'holding, ' if self._held else ''}{self._inner})"
@@ -132,12 +132,16 @@ class Around[Inner: Open, Held]:
         """How many characters of the open tagged block have arrived, 0 if none is open."""
         return self._inner.open_size
 
+    def release(self) -> Sequence[Piece]:
+        """Return what is held back only while the answer has nothing but text: none of it, unless a parser says so."""
+        return []
 
-class TextHeld[Inner: Parser](Around[Inner, str]):
+
+class TextHeld[Inner: Parser](Around[Inner, list[str]]):
     """Holds an answer's text back, as long as the answer has nothing else and ``_holds`` says so."""
 
     def __init__(self, inner: Inner) -> None:
-        super().__init__(inner)
+        super().__init__(inner, [])
         self._is_over = False  # Whether nothing is held back any more.
 
     def feed(self, text: str) -> Sequence[Piece]:

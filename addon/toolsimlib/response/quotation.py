@@ -36,12 +36,12 @@ _MARK = re.compile(r"`+")
 _BEGINS = re.compile(r"[ \t\r]*(>)?")
 
 
-class Quotation(Around[Sentinel, str | Block | Oversize]):
+class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
     """The sentinel, except that blocks which are only shown are text. It is used like the sentinel."""
 
     def __init__(self, sentinel: Sentinel) -> None:
         # What is held: a block that may be in inline code, with others in the same line.
-        super().__init__(sentinel)
+        super().__init__(sentinel, [])
         self._line = _Line()
         self._tail = ""  # The text after it.
         self._closing = _MARK  # The mark that is awaited.
@@ -49,10 +49,6 @@ class Quotation(Around[Sentinel, str | Block | Oversize]):
     def feed(self, text: str) -> list[TaggedPiece]:
         """Return what ``text`` completes."""
         return self._take(self._inner.feed(text))
-
-    def release(self) -> list[TaggedPiece]:
-        """Return nothing: other items mean nothing to what is held back here."""
-        return []
 
     def finish(self, *, cut: bool = False) -> list[TaggedPiece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""

@@ -94,7 +94,7 @@ class StructuredCalls:
         """Return the client's tool for a call that the backend is emitting, None if none on offer has its name."""
         lookup = self._judge.toolbox.called(delta.name, delta.namespace)
         # A name with a slip counts only if the arguments fit, which are not known yet.
-        if lookup.inexact or lookup.tool is None or lookup.tool.name in self._judge.plan.hosted:
+        if lookup.codes or lookup.tool is None or lookup.tool.name in self._judge.plan.hosted:
             return None
         return lookup.tool
 

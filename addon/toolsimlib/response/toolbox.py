@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import loggable_name
 from toolsimlib.response.repair import common_spelling, fit_name
-from toolsimlib.response.verdict import MASKED_TOOL, UNKNOWN_TOOL
+from toolsimlib.response.verdict import MASKED_TOOL, TOOL_NAME, UNKNOWN_TOOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Lookup:
 
     tool: Tool | None = None
     reason: str = UNKNOWN_TOOL
-    inexact: bool = False
-    """Whether the tool is spelled differently."""
+    codes: tuple[str, ...] = ()
+    """The repair, if the tool is spelled differently."""
     may_pass: bool = False
     """Whether a call is passed on although there is no such tool."""
 
@@ -123,7 +123,7 @@ class Toolbox:
         if fit in self._withheld or not self._withheld.isdisjoint(names):
             return Lookup(reason=MASKED_TOOL)
         if fit is not None and self._repairs:
-            return Lookup(self._tools[fit], inexact=True)
+            return Lookup(self._tools[fit], codes=(TOOL_NAME,))
         may_pass = self._passes_unknown and loggable_name(spelled) == spelled and not self.excludes(names)
         return Lookup(may_pass=may_pass and self._is_unlimited and not self._resembles_masked(spelled, *names))
 

@@ -43,7 +43,7 @@ from toolsimlib.response.explanation import MAX_SENTENCE, introduces_example
 from toolsimlib.response.form import Form
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.opening import CODE, MARK, PYTHON, Statement, language_at, opening_at
-from toolsimlib.response.pieces import Calls, FenceMark, Fragment, Piece, TaggedPiece
+from toolsimlib.response.pieces import Around, Calls, FenceMark, Fragment, Piece, TaggedPiece
 from toolsimlib.response.prose import Cursor, Place, Prose
 from toolsimlib.response.quotation import Quotation
 from toolsimlib.response.sentinel import Sentinel
@@ -54,20 +54,105 @@ _SPACE = re.compile(r"\s*+")
 _AT_LINE_START = re.compile(r"\n[ \t\r]*+\Z")
 
 
-class Untagged:
+class HeldUnits:
+    """What is held back: a run of whole units, and behind it the one that is still open.
+
+        run  := (unit | whitespace)*    decided together, by where they stand in the answer
+        open := raw tail                ``tail`` is whitespace behind its last form: it joins the unit if more follows
+
+    Whatever is decided, all text comes out again, in order. ``size``: its characters; ``calls``: those of the open unit
+    so far.
+    """
+
+    def __init__(self) -> None:
+        self._run: list[Calls | str] = []
+        self._raw: list[str] = []
+        self._tail: list[str] = []
+        self.calls: list[Accepted] = []
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._run) + len(self._raw)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is an open unit."""
+        return bool(self._raw)
+
+    @property
+    def has_line_ended(self) -> bool:
+        """Whether a line has ended behind the last form of the open unit."""
+        return any("\n" in piece for piece in self._tail)
+
+    def add(self, text: str) -> None:
+        """Add text to the open unit."""
+        if text:
+            self.join_tail()
+            self._raw.append(text)
+            self.size += len(text)
+
+    def add_tail(self, text: str) -> None:
+        """Add whitespace behind what may be the end of the open unit."""
+        if text:
+            self._tail.append(text)
+            self.size += len(text)
+
+    def join_tail(self) -> None:
+        """Make the whitespace at its end part of the open unit."""
+        self._raw += self._tail
+        self._tail = []
+
+    def take_tail(self) -> str:
+        """Return the whitespace at the end, and forget it."""
+        text = "".join(self._tail)
+        self._tail = []
+        self.size -= len(text)
+        return text
+
+    def take_open(self) -> str:
+        """Return the text of the open unit, which is not a call, and forget it."""
+        text = "".join([*self._raw, *self._tail])
+        self._raw = []
+        self._tail = []
+        self.calls = []
+        self.size -= len(text)
+        return text
+
+    def close(self, *, ends: bool = False) -> None:
+        """Put the open unit, all of whose forms are calls, behind the others."""
+        self._run.append(Calls("".join(self._raw), tuple(self.calls), ends))
+        self._run += self._tail
+        self._raw = []
+        self._tail = []
+        self.calls = []
+
+    def add_space(self, text: str) -> None:
+        """Add whitespace behind the whole units."""
+        if text:
+            self._run.append(text)
+            self.size += len(text)
+
+    def take_run(self, *, count: bool) -> list[Calls | str]:
+        """Return the whole units, as calls if they ``count``, otherwise as one text, and forget them."""
+        run, self._run = self._run, []
+        text = "".join(piece.raw if isinstance(piece, Calls) else piece for piece in run)
+        self.size -= len(text)
+        return run if count or not run else [text]
+
+
+class Untagged(Around[Quotation | Sentinel, HeldUnits]):
     """The parser of untagged calls around the sentinel. ``feed`` it text, ``finish`` it once; it never raises."""
 
     def __init__(
         self, sentinel: Quotation | Sentinel, judge: Judge, *, limit: int = 200_000, repair: bool = True
     ) -> None:
-        self._sentinel = sentinel
+        super().__init__(sentinel, HeldUnits())
         self._judge = judge
         self._limit = limit
         self._repair = repair
         self._names = judge.toolbox.spellings
         self._at = Cursor()
         self._prose = Prose()
-        self._held = HeldUnits()
         self._form = Form("json", judge.toolbox)  # The current form.
         self._mark = ""  # The opening mark of the open fence that may hold calls, "" outside one.
         self._statement: Statement | None = None  # The code around the calls in that fence, if it is a code fence.
@@ -79,35 +164,26 @@ class Untagged:
         self.state = self.state_prose
 
     def __repr__(self) -> str:
-        return f"Untagged({self.state.__name__}, {self._prose}, {self._sentinel})"
-
-    @property
-    def in_block(self) -> bool:
-        """Whether text is being held back because it may be a call."""
-        return self._sentinel.in_block or bool(self._held)
+        return f"Untagged({self.state.__name__}, {self._prose}, {self._inner})"
 
     @property
     def open_size(self) -> int:
         """How many characters of the open tagged block have arrived; 0 if none is open, or it is content of a form."""
         is_content = self.state == self.state_form and self._form.is_in_string
-        return 0 if is_content else self._sentinel.open_size
+        return 0 if is_content else super().open_size
 
     def feed(self, text: str) -> list[Piece]:
         """Return what ``text`` completes."""
-        pieces = self._sentinel.feed(text)
+        pieces = self._inner.feed(text)
         if self._is_in_prose and self._prose.is_in_line and "\n" not in text and (not pieces or pieces[0] is text):
             if pieces:
                 self._before = f"{self._before}{text}"[-MAX_SENTENCE:]
             return pieces  # type: ignore[return-value]  # A list of a narrower type that nobody else holds.
         return self._take(pieces)
 
-    def release(self) -> list[Piece]:
-        """Return nothing: other items mean nothing to what is held back here."""
-        return []
-
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
-        out = self._take(self._sentinel.finish(cut=cut))
+        out = self._take(self._inner.finish(cut=cut))
         self._form.was_cut = cut
         self._end_of_prose()
         if self.state == self.state_form and self._form.lacks_end:
@@ -399,89 +475,3 @@ class Untagged:
     def _is_whole(self) -> bool:
         """Whether what follows a form cannot spoil its unit: outside a fence, once its line has ended."""
         return not self._mark and self._held.has_line_ended
-
-
-class HeldUnits:
-    """What is held back: a run of whole units, and behind it the one that is still open.
-
-        run  := (unit | whitespace)*    decided together, by where they stand in the answer
-        open := raw tail                ``tail`` is whitespace behind its last form: it joins the unit if more follows
-
-    Whatever is decided, all text comes out again, in order. ``size``: its characters; ``calls``: those of the open unit
-    so far.
-    """
-
-    def __init__(self) -> None:
-        self._run: list[Calls | str] = []
-        self._raw: list[str] = []
-        self._tail: list[str] = []
-        self.calls: list[Accepted] = []
-        self.size = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._run or self._raw)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is an open unit."""
-        return bool(self._raw)
-
-    @property
-    def has_line_ended(self) -> bool:
-        """Whether a line has ended behind the last form of the open unit."""
-        return any("\n" in piece for piece in self._tail)
-
-    def add(self, text: str) -> None:
-        """Add text to the open unit."""
-        if text:
-            self.join_tail()
-            self._raw.append(text)
-            self.size += len(text)
-
-    def add_tail(self, text: str) -> None:
-        """Add whitespace behind what may be the end of the open unit."""
-        if text:
-            self._tail.append(text)
-            self.size += len(text)
-
-    def join_tail(self) -> None:
-        """Make the whitespace at its end part of the open unit."""
-        self._raw += self._tail
-        self._tail = []
-
-    def take_tail(self) -> str:
-        """Return the whitespace at the end, and forget it."""
-        text = "".join(self._tail)
-        self._tail = []
-        self.size -= len(text)
-        return text
-
-    def take_open(self) -> str:
-        """Return the text of the open unit, which is not a call, and forget it."""
-        text = "".join([*self._raw, *self._tail])
-        self._raw = []
-        self._tail = []
-        self.calls = []
-        self.size -= len(text)
-        return text
-
-    def close(self, *, ends: bool = False) -> None:
-        """Put the open unit, all of whose forms are calls, behind the others."""
-        self._run.append(Calls("".join(self._raw), tuple(self.calls), ends))
-        self._run += self._tail
-        self._raw = []
-        self._tail = []
-        self.calls = []
-
-    def add_space(self, text: str) -> None:
-        """Add whitespace behind the whole units."""
-        if text:
-            self._run.append(text)
-            self.size += len(text)
-
-    def take_run(self, *, count: bool) -> list[Calls | str]:
-        """Return the whole units, as calls if they ``count``, otherwise as one text, and forget them."""
-        run, self._run = self._run, []
-        text = "".join(piece.raw if isinstance(piece, Calls) else piece for piece in run)
-        self.size -= len(text)
-        return run if count or not run else [text]

@@ -133,15 +133,6 @@ _SHAPES: dict[str, _Shape] = {
     for keyword in keywords.split()
 }
 """The strictest shape of each keyword in any dialect."""
-_BY_TYPE: Mapping[str, type] = {
-    **dict.fromkeys(
-        ["$comment", "title", "description", "pattern", "format", "contentMediaType", "contentEncoding"], str
-    ),
-    **dict.fromkeys(["readOnly", "uniqueItems", "additionalProperties"], bool),
-    **dict.fromkeys(["maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"], int),
-    **dict.fromkeys(["enum", "examples"], list),
-}
-"""The usual type of a keyword's value, in every dialect: such a value has the right shape, and no schema below it."""
 
 _WITH_LISTS = _SHAPES | {"items": _schema_or_schemas}
 _DIALECTS: Mapping[str, Mapping[str, _Shape]] = {
@@ -166,9 +157,6 @@ def are_plainly_wellformed(schemas: Iterable[Any], dialect: str) -> bool:
                 return False
             continue
         for keyword, value in schema.items():
-            kind = type(value)
-            if kind is _BY_TYPE.get(keyword) or (keyword == "type" and kind is str and value in _TYPES):
-                continue
             shape = shapes.get(keyword)
             if shape is not None and not shape(value, below):
                 return False
