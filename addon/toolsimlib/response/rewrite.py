@@ -110,7 +110,7 @@ class ResponseRewriter:
             return
         for events in self.events(data):
             yield self._written(events)
-            if self.is_done:
+            if self._answer.is_done:
                 return
 
     def keepalive(self) -> list[bytes]:
