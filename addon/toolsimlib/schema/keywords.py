@@ -1,7 +1,7 @@
-"""Keywords that replace jsonschema's: some search a pattern without a limit, compare all pairs, or divide floats.
+"""Keywords that replace jsonschema's.
 
-The clock is checked before each keyword, and before each member of a value: there may be many, whose schema has none.
-jsonschema evolves a validator for each of them; where nothing is evolved (``_clocked``), the keyword is replaced too.
+Some search a pattern without a limit, compare all pairs, or divide floats. Others visit the members of a value one by
+one: there may be many, and their schema may have no keywords, so the clock is checked here too.
 
 Each function is one keyword of the specification, by its name in snake case; it yields the errors that it finds.
 """
@@ -93,6 +93,13 @@ def multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Ite
         yield jsonschema_exceptions.ValidationError(f"{instance!r} is not a multiple of {divisor}")
 
 
+def property_names(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    """Check the clock between the names."""
+    if validator.is_type(instance, "object"):
+        for name in _clocked(instance):
+            yield from validator.descend(name, subschema)
+
+
 def _items(plain: _Keyword) -> _Keyword:
     def items(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[Any]:
         if subschema is True or not validator.is_type(instance, "array"):
@@ -114,19 +121,24 @@ def _items(plain: _Keyword) -> _Keyword:
     return items
 
 
+def _additional_items(plain: _Keyword) -> _Keyword:
+    def additional_items(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        declared = schema.get("items")
+        if not (isinstance(subschema, dict) and isinstance(declared, list) and validator.is_type(instance, "array")):
+            yield from plain(validator, subschema, instance, schema) or ()
+            return
+        for index, item in _clocked(islice(enumerate(instance), len(declared), None)):
+            yield from validator.descend(item, subschema, path=index)
+
+    return additional_items
+
+
 def _contains(plain: _Keyword) -> _Keyword:
     def contains(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[Any]:
         clocked = _ClockedItems(instance) if validator.is_type(instance, "array") else instance
         yield from plain(validator, subschema, clocked, schema) or ()
 
     return contains
-
-
-class _ClockedItems(list[Any]):
-    """An array that checks the clock while jsonschema iterates over it."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return _clocked(super().__iter__())
 
 
 def _unevaluated(plain: _Keyword) -> _Keyword:
@@ -139,16 +151,25 @@ def _unevaluated(plain: _Keyword) -> _Keyword:
     return unevaluated
 
 
+class _ClockedItems(list[Any]):
+    """An array that checks the clock while jsonschema iterates over it."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return _clocked(super().__iter__())
+
+
 _KEYWORDS: dict[str, _Keyword] = {
     "pattern": pattern,
     "patternProperties": pattern_properties,
     "additionalProperties": additional_properties,
     "uniqueItems": unique_items,
     "multipleOf": multiple_of,
+    "propertyNames": property_names,
 }
 
 _WRAPPED: dict[str, Callable[[_Keyword], _Keyword]] = {
     "items": _items,
+    "additionalItems": _additional_items,
     "contains": _contains,
     "unevaluatedItems": _unevaluated,
     "unevaluatedProperties": _unevaluated,
@@ -157,14 +178,12 @@ _WRAPPED: dict[str, Callable[[_Keyword], _Keyword]] = {
 
 @cache
 def fenced(base: Any) -> Any:
-    """Return a dialect's validator class with our keywords, which checks the clock."""
+    """Return a dialect's validator class with our keywords; it checks the clock before each keyword."""
     keywords = dict(base.VALIDATORS)
     keywords.update({name: keyword for name, keyword in _KEYWORDS.items() if name in keywords})
     keywords.update({name: wrap(keywords[name]) for name, wrap in _WRAPPED.items() if name in keywords})
     timed = {name: _timed(keyword) for name, keyword in keywords.items()}
-    validator = extend(base, timed)  # type: ignore[no-untyped-call]
-    validator.evolve = _clocked_evolve(validator.evolve)
-    return validator
+    return extend(base, timed)  # type: ignore[no-untyped-call]
 
 
 def _timed(keyword: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,13 +192,3 @@ def _timed(keyword: Callable[..., Any]) -> Callable[..., Any]:
         return keyword(validator, value, instance, schema)
 
     return timed
-
-
-def _clocked_evolve(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def evolve(validator: Any, **changes: Any) -> Any:
-        # Outside of a check, a part of a schema gets a validator of its own.
-        if (budget := running.get(None)) is not None:
-            budget.check_member()
-        return plain(validator, **changes)
-
-    return evolve
