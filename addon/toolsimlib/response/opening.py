@@ -53,6 +53,7 @@ _RECORD = "[function_call"
 _MIN_MARK = 3
 _PREFIXES = (_GEMMA := "call:", _GPT_OSS := "commentary to=")
 _FIRST = frozenset(prefix[0] for prefix in _PREFIXES)
+_AFTER_NAME = frozenset("({[\r\n")
 _MODULE = "functions."
 _MAX_NAME = 256
 """Characters of a word that are compared with names; none is as long."""
@@ -138,6 +139,8 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
     name = NAME.match(text, at)
     if name is None:
         return "more" if at == len(text) and not final else None
+    if at == pos and name.end() < len(text) and text[name.end()] not in _AFTER_NAME:
+        return None  # As nearly every line of prose.
     word = name[0].removesuffix("\\").replace(ESCAPED, "_")
     is_escaped = len(word) < len(name[0])
     near = common_spelling(_NUMBER.sub("", word[:_MAX_NAME]))

@@ -43,8 +43,9 @@ _FRAME = re.compile(rb"(?:event: ?([^\r\n]*)\n)?data: ?([^\r\n]*)\n\n").fullmatc
 _TEXT = r'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+'
 _TEXT_AT = re.compile(_TEXT.encode()).match
 _IS_TEXT = re.compile(_TEXT).fullmatch
-_IS_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}").fullmatch
-_IS_WORD = re.compile(r"[A-Za-z0-9_+/=-]*").fullmatch
+# Each for a list that is joined by commas, which occur in none of them.
+_ARE_NUMBERS = re.compile(r"(?:0|[1-9][0-9]{0,17})(?:,(?:0|[1-9][0-9]{0,17}))*+").fullmatch
+_ARE_WORDS = re.compile(r"[A-Za-z0-9_+/=,-]*").fullmatch
 # Values that may differ in each repeat, each with a substitute to learn with.
 _HOLES: dict[str, tuple[re.Pattern[bytes], object]] = {
     "sequence_number": (re.compile(rb'"sequence_number": ?([0-9]+)'), 7),
@@ -71,7 +72,7 @@ class Template:
     """A frame with its holes: ``head number middle text tail word end``.
 
     ``event`` holds the document, ``place[key]`` is its text. Without a number ``middle`` is empty, without a word
-    ``tail`` is; ``is_word`` matches a word. ``between`` lies between the holes of two frames.
+    ``tail`` is; ``are_words``: see ``_are``. ``between`` lies between the holes of two frames.
     """
 
     event: ServerSentEvent
@@ -82,7 +83,7 @@ class Template:
     tail: str
     end: bytes
     between: str
-    is_word: Callable[[str], object]
+    are_words: Callable[[str], object]
 
     def with_text(self, text: str) -> ServerSentEvent:
         """Return the event of a repeat; see rule 3."""
@@ -99,15 +100,22 @@ class Template:
             return None
         if self.middle:
             cut = [hole.partition(self.middle) for hole in texts]
-            if not all(_IS_NUMBER(number) for number, _, _ in cut):
+            if not _are(_ARE_NUMBERS, [number for number, _, _ in cut]):
                 return None
             texts = [text for _, _, text in cut]
         if self.tail:
             cut = [hole.partition(self.tail) for hole in texts]
-            if not all(found and self.is_word(word) for _, found, word in cut):
+            # A word that was not found is none.
+            if not _are(self.are_words, [word if found else "?" for _, found, word in cut]):
                 return None
             texts = [text for text, _, _ in cut]
         return meanings(texts)
+
+
+def _are(pattern: Callable[[str], object], values: list[str]) -> bool:
+    """Return whether ``pattern`` matches all values, none of which may hold a comma, when they are joined by it."""
+    joined = ",".join(values)
+    return pattern(joined) is not None and joined.count(",") == len(values) - 1
 
 
 def meanings(texts: list[str]) -> list[str] | None:
@@ -289,9 +297,9 @@ def learned(frame: bytes) -> Template | None:
     place[key] = text
     number = _hole("sequence_number", source, document, 0, start)
     words = (_hole(key, source, document, after, len(source)) for key in _PADDING)
-    word, is_word = next(filter(None, words), None), _IS_WORD
+    word, are_words = next(filter(None, words), None), _ARE_WORDS
     if word is None and number is None:
-        word, is_word = _hole("sequence_number", source, document, after, len(source)), _IS_NUMBER
+        word, are_words = _hole("sequence_number", source, document, after, len(source)), _ARE_NUMBERS
     offset = parts.start(2)
     head = frame[: offset + (number.start(1) if number else start)]
     end = frame[offset + (word.end(1) if word else after) :]
@@ -304,7 +312,7 @@ def learned(frame: bytes) -> Template | None:
         tail=source[after : word.start(1)].decode() if word else "",
         end=end,
         between=(end + head).decode(),
-        is_word=is_word,
+        are_words=are_words,
     )
 
 
