@@ -21,7 +21,7 @@ ADDON = ROOT / "addon"
 PACKAGE = ADDON / "toolsimlib"
 # A guest may use those of the lines above its own.
 GUESTS = (
-    ("toolsimmcp", "toolsimpages", "toolsimrec", "toolsimsockets", "toolsimstores"),
+    ("toolsimbackground", "toolsimmcp", "toolsimpages", "toolsimrec", "toolsimsockets", "toolsimstores"),
     ("toolsimbackends",),
     ("toolsimcli", "toolsimotel"),
     ("toolsimeval",),
@@ -323,7 +323,7 @@ def test_a_planted_patch_is_found(line: str) -> None:
 ON_DEMAND = (
     *("jsonschema", "mcp", "opentelemetry", "redis", "referencing", "regex", "sqlite3", "tornado", "xml.etree"),
     *("toolsimeval", "toolsimotel.tracing"),
-    *("toolsimbackends", "toolsimcli", "toolsimmcp", "toolsimlib.loop.answering"),
+    *("toolsimbackends", "toolsimbackground", "toolsimcli", "toolsimmcp", "toolsimlib.loop.answering"),
     *("toolsimlib.loop.server",),
     *("toolsimpages.show_answer", "toolsimpages.show_request", "toolsimlib.schema.build"),
     *("toolsimrec.redact", "toolsimrec.replay", "toolsimsockets", "toolsimstores"),

@@ -66,8 +66,8 @@ read what another client has stored
     unit/proxy/test_memory.py::test_partitions
     unit/toolsimstores/test_record.py::test_it_holds_what_a_plain_model_holds
 Nor occupy the backend by leaving
-    unit/proxy/background/test_places.py::test_half_for_each_of_two
-    unit/proxy/background/test_edge.py::test_one_more_than_allowed
+    unit/toolsimbackground/test_places.py::test_half_for_each_of_two
+    unit/toolsimbackground/test_edge.py::test_one_more_than_allowed
 The store has limits
     unit/toolsimstores/test_record.py::test_who_fills_the_store_loses_his_own
     unit/hosted/test_approvals.py::test_nobody_pushes_out_another_clients

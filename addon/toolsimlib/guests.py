@@ -25,9 +25,10 @@ BUILTIN: Mapping[str, Builtin] = {
 LOOPBACK_SERVER = "toolsimbackends.loopback"
 """Has the server, ``Loopback``, in front of each."""
 
-
 SOCKETS = "toolsimsockets.server"
 """Has ``SocketServer``, which serves the WebSocket connections of the Responses API, once a client asks for one."""
+BACKGROUND = "toolsimbackground.edge"
+"""Has ``BackgroundAnswers``; ``proxy/background.py`` says what it does."""
 MCP = "toolsimmcp.engine"
 """Speaks with MCP servers; ``hosted/engine.py`` says what it has."""
 

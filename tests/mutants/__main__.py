@@ -44,7 +44,7 @@ def _of_answers(*files: str, more: tuple[str, ...] = ()) -> Room:
 
 
 _SCHEMA = tuple(f"schema/{path.stem}" for path in sorted((ROOT / "addon/toolsimlib/schema").glob("[a-z]*.py")))
-_BACKGROUND = "tests/unit/proxy/background"
+_BACKGROUND = "tests/unit/toolsimbackground"
 ROOMS = {
     "sentinel": _of_answers("sentinel"),
     "arguments": _of_answers("arguments"),
@@ -82,7 +82,7 @@ ROOMS = {
         tuple(f"tests/unit/toolsimrec/test_{name}.py" for name in ("redact", "secret_rules", "stream_text")),
         "tests/unit/toolsimrec",
     ),
-    "background": Room(("proxy/background/runs", "proxy/background/edge"), (_BACKGROUND,), "tests/unit/proxy"),
+    "background": Room(("toolsimbackground/runs", "toolsimbackground/edge"), (_BACKGROUND,), _BACKGROUND),
 }
 _CONFIG = """
 [tool.mutmut]
@@ -115,7 +115,7 @@ def prepare(folder: Path, rooms: Iterable[str]) -> None:
 
 def _path(file: str) -> str:
     """Return where a file is; those of the house are named without its folder."""
-    return f"{file}.py" if file.startswith("toolsimrec/") else f"toolsimlib/{file}.py"
+    return f"{file}.py" if file.startswith(("toolsimbackground/", "toolsimrec/")) else f"toolsimlib/{file}.py"
 
 
 def outcomes(folder: Path, room: str) -> dict[str, int | None]:

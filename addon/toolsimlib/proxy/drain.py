@@ -32,7 +32,7 @@ from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.mode_specs import ReverseMode
 
 from toolsimlib.errors import ApiError
-from toolsimlib.proxy.background.edge import BackgroundAnswers
+from toolsimlib.proxy.background import Background
 from toolsimlib.proxy.exchange import Exchanges
 from toolsimlib.proxy.metadata import PAGE
 from toolsimlib.proxy.mitmproxy12 import stopping
@@ -57,7 +57,7 @@ STOPPED = ApiError(
 class Drain:
     """An addon that counts what is under way, and ends the proxy."""
 
-    def __init__(self, exchanges: Exchanges, rounds: Rounds, background: BackgroundAnswers) -> None:
+    def __init__(self, exchanges: Exchanges, rounds: Rounds, background: Background) -> None:
         self.seconds = 0
         """How long answers may take once the proxy is to end; 0 = it ends at once."""
         self.is_draining = False

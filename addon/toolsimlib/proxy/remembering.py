@@ -12,7 +12,7 @@ from mitmproxy.http import HTTPFlow, Response
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import StoredAs
-from toolsimlib.proxy.background.edge import BackgroundAnswers
+from toolsimlib.proxy.background import Background
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, PageJob, ResolveJob, request_too_large
@@ -36,7 +36,7 @@ class Remembering:
     memory: Memory
     do: Callable[[Job], Awaitable[Done]]
     """Does a job, here or in a worker."""
-    background: BackgroundAnswers
+    background: Background
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """Answer a request for something that is stored."""
@@ -53,7 +53,7 @@ class Remembering:
             return
         call = Call(remembered.resource, request.method, request.path.partition("?")[2], body)
         error = request_too_large(limit) if exchange.is_request_too_large else wrong_method(call)
-        if error is None and await self.background.serve(flow, exchange, call):
+        if error is None and await self.background.answers.serve(flow, exchange, call):
             return
         if error is None:
             owner = remembered.partition

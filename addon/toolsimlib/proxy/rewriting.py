@@ -72,7 +72,7 @@ class Rewriting:
             return
         if remembered is not None and remembered.in_background:
             policy = self._policy(flow, exchange)
-            await self.remembering.background.begin(flow, exchange, api, policy, self.settings)
+            await self.remembering.background.answers.begin(flow, exchange, api, policy, self.settings)
         elif (work := self._rewrite(flow, exchange, api)) is not None:
             await work
 

@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from toolsimlib.proxy.background import elsewhere
-from toolsimlib.proxy.background.elsewhere import follow_stored
-from toolsimlib.proxy.background.ledger import PATIENCE, Ending, Lease, Ledger
+from toolsimbackground import elsewhere
+from toolsimbackground.elsewhere import follow_stored
+from toolsimbackground.frames import DONE, events_value
+from toolsimbackground.ledger import PATIENCE, Ending, Lease, Ledger
 from toolsimlib.proxy.memory import Memory
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import StoreError
-from toolsimlib.wire.responses.background import DONE, events_value, value_of
+from toolsimlib.wire.responses.background import value_of
 from toolsimlib.wire.sse import encode
 
 FRAMES = [encode(json.dumps({"sequence_number": number}), "x") for number in range(3)]

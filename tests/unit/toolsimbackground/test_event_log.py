@@ -7,8 +7,8 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.loop.event_log import EventLog
-from toolsimlib.wire.responses.background import DONE, frames_after
+from toolsimbackground.event_log import EventLog
+from toolsimbackground.frames import DONE, frames_after
 from toolsimlib.wire.sse import encode
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
-from toolsimlib.proxy.background.ledger import FOLLOW_SECONDS, PATIENCE, RENEW_SECONDS, RETRY_SECONDS, Ledger
 from toolsimlib.proxy.memory import UNAVAILABLE
 from toolsimlib.store.record import StoreError
-from toolsimlib.wire.responses.background import BEHIND, DELETED, DONE, NO_END, error_frame, frames_after, has_end
 from toolsimlib.wire.sse import comment
+
+from toolsimbackground.frames import BEHIND, DELETED, DONE, NO_END, error_frame, frames_after, has_end
+from toolsimbackground.ledger import FOLLOW_SECONDS, PATIENCE, RENEW_SECONDS, RETRY_SECONDS, Ledger
 
 # A proxy whose answer was cancelled stores the last events once it has noticed.
 _LAST_SECONDS = RENEW_SECONDS + 2 * FOLLOW_SECONDS

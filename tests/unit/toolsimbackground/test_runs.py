@@ -8,22 +8,23 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+from toolsimbackground import elsewhere
+from toolsimbackground import runs as runs_module
+from toolsimbackground.elsewhere import follow_stored
+from toolsimbackground.event_log import EventLog
+from toolsimbackground.frames import DONE
+from toolsimbackground.ledger import Ledger
+from toolsimbackground.runs import Run, Runs
 from toolsimlib.errors import ApiError
 from toolsimlib.events import Ended, Failed, Opened, TextDelta
-from toolsimlib.loop.event_log import EventLog
 from toolsimlib.loop.runner import Job, Refused, RoundEvent
 from toolsimlib.plan import AnswerForm, Policy
-from toolsimlib.proxy.background import elsewhere
-from toolsimlib.proxy.background import runs as runs_module
-from toolsimlib.proxy.background.elsewhere import follow_stored
-from toolsimlib.proxy.background.ledger import Ledger
-from toolsimlib.proxy.background.runs import Run, Runs
 from toolsimlib.proxy.memory import Memory
 from toolsimlib.report import Report
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import Bounds, Record, StoreError
 from toolsimlib.wire.dialect import RESPONSES
-from toolsimlib.wire.responses.background import CANCELLED, DONE, is_streamed, value_of
+from toolsimlib.wire.responses.background import CANCELLED, is_streamed, value_of
 from toolsimlib.wire.responses.writer import ResponsesWriter
 from unit.loop.test_server import WORDS, Round1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from toolsimlib.proxy.background.places import LATELY_SECONDS, Places
+from toolsimbackground.places import LATELY_SECONDS, Places
 
 
 class Proxy:

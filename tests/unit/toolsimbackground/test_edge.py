@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
+from toolsimbackground.edge import BackgroundAnswers
+from toolsimbackground.frames import DELETED, DONE, NO_END, error_frame, events_value
+from toolsimbackground.ledger import Ending
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Policy, StoredAs
-from toolsimlib.proxy.background.edge import BackgroundAnswers
-from toolsimlib.proxy.background.ledger import Ending
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, run
 from toolsimlib.proxy.mcp_servers import Servers
@@ -24,7 +25,7 @@ from toolsimlib.report import Report
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import Bounds, StoreError
 from toolsimlib.wire.dialect import RESPONSES
-from toolsimlib.wire.responses.background import CANCELLED, DELETED, DONE, NO_END, error_frame, events_value
+from toolsimlib.wire.responses.background import CANCELLED
 from toolsimlib.wire.responses.resources import Call, Resource
 
 END = b"event: response.completed\ndata: {}\n\n"

@@ -6,16 +6,27 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolsimlib.errors import ApiError
 from toolsimlib.events import Failed, Opened
-from toolsimlib.loop.event_log import EventLog
 from toolsimlib.loop.runner import Job, Refused, answer, failure, with_keepalives
-from toolsimlib.proxy.background.ledger import (
+from toolsimlib.proxy.background import Finished
+from toolsimlib.proxy.memory import LOST
+from toolsimlib.proxy.reporting.metrics import Family
+from toolsimlib.store.record import StoreError, TooLarge
+from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.responses.background import STOPPED, value_of
+from toolsimlib.wire.responses.shapes import failed
+from toolsimlib.wire.responses.stored import as_failed, output_names
+from toolsimlib.wire.responses.writer import ResponsesWriter
+
+from toolsimbackground.event_log import EventLog
+from toolsimbackground.frames import ENDED
+from toolsimbackground.ledger import (
     FOLLOW_SECONDS,
     PATIENCE,
     RENEW_SECONDS,
@@ -24,15 +35,6 @@ from toolsimlib.proxy.background.ledger import (
     Lease,
     Ledger,
 )
-from toolsimlib.proxy.memory import LOST
-from toolsimlib.proxy.reporting.metrics import Family
-from toolsimlib.report import Report
-from toolsimlib.store.record import StoreError, TooLarge
-from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.responses.background import ENDED, STOPPED, value_of
-from toolsimlib.wire.responses.shapes import failed
-from toolsimlib.wire.responses.stored import as_failed, output_names
-from toolsimlib.wire.responses.writer import ResponsesWriter
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +42,6 @@ _UNFINISHED = ApiError("The backend's answer has no end.", code="backend_truncat
 _TOO_LARGE = ApiError("The answer is too large to store.", code="server_error", status=502)
 _BUG = ApiError("toolsim failed to make the answer.", code="internal_error")
 STATUSES = ("completed", "incomplete", "failed", "cancelled")
-
-Finished = Callable[[Report, int | None, float], None]
-"""Called with each finished answer: its report, its HTTP status (None: cancelled), its duration in seconds."""
 
 
 @dataclass(slots=True)

@@ -8,15 +8,10 @@ from functools import partial
 from typing import Literal
 
 from mitmproxy.http import HTTPFlow, Response
-
 from toolsimlib.errors import ApiError, BadRequest
-from toolsimlib.loop.event_log import EventLog
 from toolsimlib.loop.runner import Stream
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.background.elsewhere import follow_stored
-from toolsimlib.proxy.background.ledger import Ledger
-from toolsimlib.proxy.background.places import Places
-from toolsimlib.proxy.background.runs import Finished, Run, Runs
+from toolsimlib.proxy.background import Finished
 from toolsimlib.proxy.exchange import MODE_HEADER, Exchange
 from toolsimlib.proxy.jobs import BackgroundJob, Done, Job, PageJob, RequestJob
 from toolsimlib.proxy.mcp_servers import Servers
@@ -30,8 +25,13 @@ from toolsimlib.store.opening import BACKGROUND
 from toolsimlib.store.record import MAX_TRIES, StoreError, TooLarge
 from toolsimlib.wire.api import Api
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.responses.background import (
-    CANCELLED,
+from toolsimlib.wire.responses.background import CANCELLED, is_streamed, value_of
+from toolsimlib.wire.responses.resources import Call
+from toolsimlib.wire.responses.writer import ResponsesWriter
+
+from toolsimbackground.elsewhere import follow_stored
+from toolsimbackground.event_log import EventLog
+from toolsimbackground.frames import (
     DELETED,
     DONE,
     NO_END,
@@ -41,12 +41,11 @@ from toolsimlib.wire.responses.background import (
     error_frame,
     frames_after,
     has_end,
-    is_streamed,
-    value_of,
     wants_stream,
 )
-from toolsimlib.wire.responses.resources import Call
-from toolsimlib.wire.responses.writer import ResponsesWriter
+from toolsimbackground.ledger import Ledger
+from toolsimbackground.places import Places
+from toolsimbackground.runs import Run, Runs
 
 _JSON = {"content-type": "application/json"}
 
@@ -71,8 +70,8 @@ class BackgroundAnswers:
         self._places = Places(self._runs.partitions)
 
     def families(self) -> list[Family]:
-        """Return the metrics; none without a store."""
-        return self._runs.families() if self._memory.is_on else []
+        """Return the metrics."""
+        return self._runs.families()
 
     def count(self) -> int:
         """Return how many answers are in progress."""

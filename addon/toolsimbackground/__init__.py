@@ -2,7 +2,7 @@
 
     POST, background ─▶ edge.begin ─▶ runs.start ─▶ the rounds of ``loop/``, as for an answer with a client
                              │            │
-                             │            ├─▶ its events: ``loop/event_log.py``, which streams follow
+                             │            ├─▶ its events: ``event_log.py``, which streams follow
                              ▼            ▼
     GET, cancel, DELETE ─▶ edge.serve ─▶ ledger ─▶ the store
 
@@ -17,5 +17,5 @@
 5. A proxy that has lost its lease stops the model within ``ledger.RENEW_SECONDS``; if the request to end the answer
    comes to that proxy itself, at once.
 6. A limit in ``toolsim_store`` bounds the answers in progress: more get a 429 rather than a queue of unknown length.
-   ``loop/event_log.py`` bounds what is stored of their events.
+   ``event_log.py`` bounds what is stored of their events.
 """

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toolsimlib.proxy.background import ledger as ledger_module
-from toolsimlib.proxy.background.ledger import Ending, Lease, Ledger
+from toolsimbackground import ledger as ledger_module
+from toolsimbackground.ledger import Ending, Lease, Ledger
 from toolsimlib.proxy.memory import LOST, Memory
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import Record, StoreError

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
-from toolsimlib.wire.responses.background import BEHIND, DONE, error_frame, events_value, frames_of
+from toolsimbackground.frames import BEHIND, DONE, error_frame, events_value, frames_of
 
 _FRAMES_AT_ONCE = 256
 _MAX_BYTES = 4 * 1024 * 1024
