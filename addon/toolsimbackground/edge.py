@@ -102,7 +102,7 @@ class BackgroundAnswers:
         run, shown = prepared
         self._runs.start(run)
         # The answer is logged and counted when it is over, not with this flow.
-        exchange.replace_report(Report())
+        exchange.report = Report()
         if not flow.comment and run.job.hosted is None:  # The comment shows calls that wait for approval.
             flow.comment = flow.metadata[COMMENT] = f"in the background: {run.lease.id}"
         if run.log is not None:

@@ -175,6 +175,11 @@ class Report:
             setattr(self, name, getattr(other, name))
         self.rounds += 1
 
+    def become(self, other: Report) -> None:
+        """Take over all that another one says: a copy that has been added to elsewhere."""
+        for name in _FIELDS:
+            setattr(self, name, getattr(other, name))
+
     def drop_call(self, name: str | None = None, code: str = "OVER_LIMIT") -> None:
         """Record that a call is not passed on, and why; its name may not be known yet."""
         self.dropped_calls.append(entry(code, name))

@@ -69,7 +69,7 @@ class OtherAction(Feature):
         except ValueError:
             body = b""
         counted = has_counted(response.status_code, body)
-        exchange.ours = counted is not None
+        exchange.is_ours = counted is not None
         if counted and exchange.plan.client != exchange.plan.backend:
             response.content = count_answer((parse_object(body) or {}).get("input_tokens"))
         if counted is False:

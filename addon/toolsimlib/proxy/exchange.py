@@ -10,9 +10,9 @@ Five outcomes, each of which ends the client's answer properly:
 
 1. *streamed*: ``streamed`` has sent the client everything (``streamed.py``).
 2. *whole*: the answer was read to its end and rewritten in one piece.
-3. *passed*: not ours to rewrite, such as a backend's error response. From then on ``ours`` is false.
+3. *passed*: not ours to rewrite, such as a backend's error response. From then on ``is_ours`` is false.
 4. *refused*: our own error replaces an answer that never began: a bad request, a backend that cannot be
-   reached or stays silent, a body that cannot be decoded. ``ours`` is false here too.
+   reached or stays silent, a body that cannot be decoded. ``is_ours`` is false here too.
 5. *cut*: a stream ended before the backend did; ``mitmproxy12.endable`` then stops the backend.
 
 The ``clocks`` say when the stream has to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
@@ -64,7 +64,7 @@ class Feature:
     """
 
     listener: Listener | None = None
-    """Called with the events of the answer, as they come."""
+    """Called with the events of the answer, as they come, or all at once if it is whole."""
 
     def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
         """Return how the request is to be rewritten."""
@@ -85,19 +85,12 @@ class Feature:
         """Decide how an answer reaches the client whose head has arrived; return whether that is decided now."""
         return False
 
-    def reading(self, job: AnswerJob) -> AnswerJob:
-        """Return how a whole answer is to be rewritten."""
-        return job
-
     def read(self, exchange: Exchange, done: Done) -> Done:
         """Return a whole answer that has been rewritten, as the client gets it."""
         return done
 
     def sent(self, exchange: Exchange, flow: HTTPFlow) -> None:
         """Follow up on an answer whose head is about to be sent, with the whole body unless it is streamed."""
-
-    def reported(self, report: Report) -> None:
-        """Take the report of the exchange, whenever another one replaces it."""
 
     def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         """Follow up on an exchange that is over; ``status``: of its answer, None if none reached the client."""
@@ -141,7 +134,7 @@ class Exchange:
         """
         self.streamed: StreamedAnswer | None = None
         """The answer, if it is streamed."""
-        self.ours = True
+        self.is_ours = True
         """Whether the answer is still ours to make or to replace."""
         self.is_request_too_large = False
         """Whether the request's body was dropped as it arrived."""
@@ -149,8 +142,8 @@ class Exchange:
         self._features: list[Feature] = []
 
     def __repr__(self) -> str:
-        if not self.ours or self.streamed is None:
-            return f"Exchange({'waiting' if self.ours else 'passing'})"
+        if not self.is_ours or self.streamed is None:
+            return f"Exchange({'waiting' if self.is_ours else 'passing'})"
         return f"Exchange({'cut' if self.streamed.cut else 'answering'})"
 
     def attach(self, feature: Feature) -> None:
@@ -160,6 +153,10 @@ class Exchange:
     def find[F: Feature](self, kind: type[F]) -> F | None:
         """Return the feature of a class, None if there is none."""
         return next((feature for feature in self._features if isinstance(feature, kind)), None)
+
+    @property
+    def _listener(self) -> Listener | None:
+        return next((feature.listener for feature in self._features if feature.listener is not None), None)
 
     @property
     def is_turn(self) -> bool:
@@ -227,15 +224,11 @@ class Exchange:
         head.change(request.headers, without=_CLIENTS_OWN, given=given)
 
     def _take(self, done: Done) -> None:
-        self.replace_report(done.report)
+        if done.report is not self.report:
+            # Another process had a copy.
+            self.report.become(done.report)
         if done.crash:
             logger.error("toolsim failed to rewrite a body; please report this.\n%s", done.crash)
-
-    def replace_report(self, report: Report) -> None:
-        """Go on with another report."""
-        self.report = report
-        for feature in self._features:
-            feature.reported(report)
 
     # -- the answer --
 
@@ -255,7 +248,7 @@ class Exchange:
 
     def pass_on(self, response: Response, *, recorded: bool) -> None:
         """Let an answer through as it is; ``recorded``: people can inspect it later."""
-        self.ours = False
+        self.is_ours = False
         # One that is present was made by another addon, or read from a file.
         is_present = response.raw_content is not None
         response.stream = not is_present
@@ -279,7 +272,7 @@ class Exchange:
             limits=self.limits,
             clocks=self.clocks,
             recorder=self.recorder,
-            listener=next((feature.listener for feature in self._features if feature.listener is not None), None),
+            listener=self._listener,
         )
         self.recorder.begin(response)
         # Change a copy: mitmproxy judges the connection by the backend's headers.
@@ -295,24 +288,24 @@ class Exchange:
         """Return the job of rewriting an answer; None if it was streamed or passed."""
         response = flow.response
         assert response is not None
-        if not self.ours or self.plan is None or self.streamed is not None:
+        if not self.is_ours or self.plan is None or self.streamed is not None:
             return None
         if not 200 <= response.status_code < 300:
-            self.ours = False
+            self.is_ours = False
             self.recorder.whole(response)
             return None
         kind, encoding = response.headers.get("content-type", JSON), response.headers.get("content-encoding", "")
         limit, body = self.limits.max_answer_bytes, response.raw_content or b""
-        job = AnswerJob(self.plan, kind, encoding, body, limit, self.report, owner=self.owner)
-        for feature in self._features:
-            job = feature.reading(job)
-        return job
+        is_followed = self._listener is not None
+        return AnswerJob(self.plan, kind, encoding, body, limit, self.report, with_events=is_followed, owner=self.owner)
 
     def take_answer(self, flow: HTTPFlow, done: Done) -> None:
         """Turn the whole answer into the rewritten one."""
         for feature in self._features:
             done = feature.read(self, done)
         self._take(done)
+        if self._listener is not None and done.error is None:
+            self._listener(done.events, done.retry)
         response = flow.response
         assert response is not None
         if done.error is not None:
@@ -357,7 +350,7 @@ class Exchange:
 
     def refuse(self, error: ApiError) -> Response:
         """Return an error as the whole answer."""
-        self.ours = False
+        self.is_ours = False
         self._problem = error.message
         self.report.error = error.code or error.type
         return head.error_response(error, self.cors)

@@ -106,7 +106,7 @@ class BackgroundJob:
 
 @dataclass(frozen=True, slots=True)
 class AnswerJob:
-    """A whole answer to rewrite, as in ``RequestJob``. ``is_round``: return its events too."""
+    """A whole answer to rewrite, as in ``RequestJob``. ``with_events``: return its events too."""
 
     plan: Plan
     content_type: str
@@ -114,7 +114,7 @@ class AnswerJob:
     data: bytes
     limit: int
     report: Report
-    is_round: bool = False
+    with_events: bool = False
     owner: str = ""
 
 
@@ -363,7 +363,7 @@ def _rewrite_answer(job: AnswerJob, *, patient: bool) -> Done:
         job.report,
         content_type=job.content_type,
         check_seconds=seconds,
-        listener=listen if job.is_round else None,
+        listener=listen if job.with_events else None,
     )
     body = b"".join(rewriter.feed(content) + (rewriter.feed(b"") if content else []))
     names = output_names(rewriter.final) if job.plan.form.id else None

@@ -24,7 +24,7 @@ from toolsimlib.loop.runner import TOKEN, Job, Refused, RoundEvent, RoundReport,
 from toolsimlib.plan import AnswerForm, Plan, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.exchange import Exchange, Feature
-from toolsimlib.proxy.jobs import ROUNDS_OFF, AnswerJob, Done, RequestJob
+from toolsimlib.proxy.jobs import ROUNDS_OFF, RequestJob
 from toolsimlib.proxy.memory import Remembered
 from toolsimlib.proxy.metadata import NOTE
 from toolsimlib.proxy.mitmproxy12.replayed import FlowHandler, own_flow
@@ -244,8 +244,8 @@ class HandedOver(Feature):
 
     def take(self, exchange: Exchange) -> None:
         """Let the runner answer a request: the bytes pass unchanged."""
-        exchange.replace_report(self.report)
-        exchange.ours = False
+        exchange.report = self.report
+        exchange.is_ours = False
         exchange.attach(self)
 
     @override
@@ -289,20 +289,6 @@ class RoundFlow(Feature):
     @override
     def planned(self, plan: Plan) -> Plan:
         return replace(plan, asks=self.asks, begun=self.begun, hosted=self.hosted)
-
-    @override
-    def reading(self, job: AnswerJob) -> AnswerJob:
-        return replace(job, is_round=True)
-
-    @override
-    def read(self, exchange: Exchange, done: Done) -> Done:
-        if self.listener is not None and done.error is None:
-            self.listener(done.events, done.retry)
-        return done
-
-    @override
-    def reported(self, report: Report) -> None:
-        self.report = report
 
     def note(self) -> dict[str, Any]:
         """Return what a recording needs so that the round can be replayed."""

@@ -88,7 +88,7 @@ def test_how_an_answer_is_handled(name: str) -> None:
     made, flow = exchange(planned=planned, stream=stream), answered(status, body, **headers)
     made.begin(flow)
     assert flow.response is not None
-    assert made.ours is ours
+    assert made.is_ours is ours
     assert getattr(flow.response.stream, "__name__", str(flow.response.stream)) == expected
     if expected == "feed":
         assert flow.response.headers["transfer-encoding"] == "chunked"
@@ -135,7 +135,7 @@ def test_whole_answer_that_never_comes(clock: Clock) -> None:
     response = made.overdue()
     assert response is not None
     assert response.status_code == 504
-    assert not made.ours
+    assert not made.is_ours
 
 
 def test_connecting_has_a_clock_of_its_own(clock: Clock) -> None:

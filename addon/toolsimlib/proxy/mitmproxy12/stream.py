@@ -48,7 +48,7 @@ class OwnStream(HttpStream):
     def exchange(self) -> Exchange | None:
         """The exchange that this stream carries, None if its answer is not ours to make."""
         exchange = self.exchanges.of(self.flow)
-        return exchange if exchange is not None and exchange.ours else None
+        return exchange if exchange is not None and exchange.is_ours else None
 
     @property
     def layer(self) -> HttpLayer:
