@@ -9,7 +9,6 @@ from typing import Literal
 
 from mitmproxy.http import HTTPFlow, Response
 from toolsimlib.errors import ApiError, BadRequest
-from toolsimlib.loop.runner import Stream
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.background import Finished
 from toolsimlib.proxy.exchange import MODE_HEADER, Exchange
@@ -106,7 +105,7 @@ class BackgroundAnswers:
         if not flow.comment and run.job.hosted is None:  # The comment shows calls that wait for approval.
             flow.comment = flow.metadata[COMMENT] = f"in the background: {run.lease.id}"
         if run.log is not None:
-            self._show(flow, exchange, partial(run.log.follow, -1))
+            self._rounds.show(flow, exchange, partial(run.log.follow, -1))
         else:
             flow.response = Response.make(200, shown, _JSON)
 
@@ -121,12 +120,14 @@ class BackgroundAnswers:
         if remembered.body is not None:
             data, encoding = remembered.body, ""
         owner = remembered.partition
-        made = await self._do(BackgroundJob(api.name, encoding, data, limit, remembered.stored_as, Report(), owner))
+        made = await self._do(
+            BackgroundJob(api.name, data, limit, remembered.stored_as, encoding=encoding, owner=owner)
+        )
         if made.error is not None:
             return made.error
         # Report an error in the request now, not as a failed answer.
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
-        job = RequestJob(api.name, request.path, "", made.body, limit, once, mode, Report(), owner, is_round=True)
+        job = RequestJob(api.name, request.path, made.body, limit, once, mode, owner=owner, is_round=True)
         if (error := (await self._do(job)).error) is not None:
             return error
         own, names = (remembered.own, remembered.names) if remembered.own is not None else (made.own, made.names or ())
@@ -173,7 +174,7 @@ class BackgroundAnswers:
             entry = await self._ledger.read(partition, id)
             if entry is None:
                 return False
-            job = PageJob(replace(call, state=entry.state), entry.value, Report(), owner=partition)
+            job = PageJob(replace(call, state=entry.state), entry.value, owner=partition)
             done = await self._do(job)
             if done.error is not None or done.change is None:
                 return done.error or done.body
@@ -197,10 +198,10 @@ class BackgroundAnswers:
         if not is_streamed(entry.value):
             return NOT_STREAMED
         if run is not None and run.log is not None and run.log.has(after):
-            self._show(flow, exchange, partial(run.log.follow, after))
+            self._rounds.show(flow, exchange, partial(run.log.follow, after))
             return True
         if run is None and entry.state:
-            self._show(flow, exchange, lambda: follow_stored(self._ledger, partition, id, after))
+            self._rounds.show(flow, exchange, lambda: follow_stored(self._ledger, partition, id, after))
             return True
         stored = await self._ledger.events(partition, id)
         frames = frames_after(stored, after) if stored is not None else None
@@ -209,6 +210,3 @@ class BackgroundAnswers:
         end = DONE if has_end(stored) else error_frame(NO_END, after + len(frames) + 1)
         flow.response = Response.make(200, b"".join(frames) + end, {"content-type": "text/event-stream; charset=utf-8"})
         return True
-
-    def _show(self, flow: HTTPFlow, exchange: Exchange, stream: Stream) -> None:
-        self._rounds.show(flow, stream).take(exchange)

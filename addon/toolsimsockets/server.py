@@ -16,7 +16,6 @@ from toolsimlib.proxy.head import internal_error
 from toolsimlib.proxy.jobs import Done, Job, MessageJob
 from toolsimlib.proxy.mitmproxy12.relay import note_end
 from toolsimlib.proxy.upgrades import TOKEN, Upgrade
-from toolsimlib.report import Report
 from toolsimlib.shares import Shares
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
@@ -80,7 +79,7 @@ class SocketServer:
 
     async def read(self, data: bytes, owner: str) -> Message:
         """Read a message of an owner. Raises BadMessage."""
-        done = await self._do(MessageJob(data, Report(), message_or_error, owner=owner))
+        done = await self._do(MessageJob(data, message_or_error, owner=owner))
         match done.message:
             case Message() as message:
                 return message

@@ -179,11 +179,17 @@ class Exchange:
             flow.response = self.refuse(request_too_large(limit))
             return None
         headers = head.by_name(request.headers)
-        encoding, mode = headers.get("content-encoding", ""), headers.get(MODE_HEADER)
-        body = request.raw_content or b""
-        policy, refused = self.backend.known_for(policy), frozenset(self.backend.refused)
         job = RequestJob(
-            dialect, request.path, encoding, body, limit, policy, mode, self.report, owner=self.owner, refused=refused
+            dialect,
+            request.path,
+            request.raw_content or b"",
+            limit,
+            self.backend.known_for(policy),
+            output_mode=headers.get(MODE_HEADER),
+            refused=frozenset(self.backend.refused),
+            encoding=headers.get("content-encoding", ""),
+            report=self.report,
+            owner=self.owner,
         )
         for feature in self._features:
             job = feature.asking(flow, job)
@@ -295,9 +301,10 @@ class Exchange:
             self.recorder.whole(response)
             return None
         kind, encoding = response.headers.get("content-type", JSON), response.headers.get("content-encoding", "")
-        limit, body = self.limits.max_answer_bytes, response.raw_content or b""
-        is_followed = self._listener is not None
-        return AnswerJob(self.plan, kind, encoding, body, limit, self.report, with_events=is_followed, owner=self.owner)
+        limit, body, is_followed = self.limits.max_answer_bytes, response.raw_content or b"", self._listener is not None
+        return AnswerJob(
+            self.plan, kind, body, limit, is_followed, encoding=encoding, report=self.report, owner=self.owner
+        )
 
     def take_answer(self, flow: HTTPFlow, done: Done) -> None:
         """Turn the whole answer into the rewritten one."""

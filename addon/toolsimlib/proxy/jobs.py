@@ -50,22 +50,27 @@ ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
 _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
 
 
-@dataclass(frozen=True, slots=True)
-class RequestJob:
-    """A request to rewrite. ``data``: its body as it came, in ``encoding``; ``limit``: its size in bytes, decoded.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """What all jobs have."""
 
-    ``owner``, of this and the other jobs: for whom it is done, see ``Exchange``. Their jobs take turns.
-    """
+    encoding: str = ""
+    """That in which the body came."""
+    report: Report = field(default_factory=Report)
+    owner: str = ""
+    """For whom it is done, see ``Exchange``: their jobs take turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestJob(_Job):
+    """A request to rewrite. ``data``: its body as it came; ``limit``: its size in bytes, decoded."""
 
     dialect: ApiName
     path: str
-    encoding: str
     data: bytes
     limit: int
     policy: Policy
-    output_mode: str | None
-    report: Report
-    owner: str = ""
+    output_mode: str | None = None
     refused: frozenset[tuple[str, Feature]] = frozenset()
     """What the backend has refused before, by model."""
     stored_as: StoredAs | None = None
@@ -80,64 +85,49 @@ class RequestJob:
 
 
 @dataclass(frozen=True, slots=True)
-class ResolveJob:
+class ResolveJob(_Job):
     """A request: find what it refers to or, given what was ``recalled``, make a request that contains it."""
 
-    encoding: str
     data: bytes
     limit: int
-    report: Report
     recalled: Recalled | None = None
-    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class BackgroundJob:
+class BackgroundJob(_Job):
     """A request to answer in the background: make the request for the model."""
 
     dialect: ApiName
-    encoding: str
     data: bytes
     limit: int
     stored_as: StoredAs
-    report: Report
-    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerJob:
+class AnswerJob(_Job):
     """A whole answer to rewrite, as in ``RequestJob``. ``with_events``: return its events too."""
 
     plan: Plan
     content_type: str
-    encoding: str
     data: bytes
     limit: int
-    report: Report
     with_events: bool = False
-    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class PageJob:
+class PageJob(_Job):
     """A call about a stored resource. ``data``: the value of its record, None if there is none."""
 
     call: Call
     data: bytes | None
-    report: Report
-    encoding: str = ""
-    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class MessageJob:
+class MessageJob(_Job):
     """A message of a WebSocket connection, to be read by a function that a module has by name."""
 
     data: bytes
-    report: Report
     read: Callable[[bytes], object]
-    encoding: str = ""
-    owner: str = ""
 
 
 Job = RequestJob | AnswerJob | ResolveJob | BackgroundJob | PageJob | MessageJob

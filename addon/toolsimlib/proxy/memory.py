@@ -30,7 +30,7 @@ from toolsimlib.errors import ApiError
 from toolsimlib.plan import StoredAs
 from toolsimlib.proxy.access import KEY_HEADERS
 from toolsimlib.proxy.exchange import Exchange, Feature
-from toolsimlib.proxy.jobs import Done, RequestJob
+from toolsimlib.proxy.jobs import Done, RequestJob, ResolveJob
 from toolsimlib.proxy.reporting.metrics import Family
 from toolsimlib.report import Report
 from toolsimlib.store.opening import Address, open_store
@@ -82,6 +82,10 @@ class Remembered(Feature):
     """What is requested, if not a turn."""
     in_background: bool = False
     """Whether the answer is made without its client."""
+
+    def resolve_job(self, limit: int, recalled: Recalled | None = None) -> ResolveJob:
+        """Return the job of finding what the request refers to; ``limit``: see ``Job``."""
+        return ResolveJob(self.received, limit, recalled, encoding=self.encoding, owner=self.partition)
 
     @override
     def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:

@@ -15,9 +15,8 @@ from toolsimlib.plan import StoredAs
 from toolsimlib.proxy.background import Background
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.exchange import Exchange
-from toolsimlib.proxy.jobs import Done, Job, PageJob, ResolveJob, request_too_large
+from toolsimlib.proxy.jobs import Done, Job, PageJob, request_too_large
 from toolsimlib.proxy.memory import UNAVAILABLE, Memory, Remembered
-from toolsimlib.report import Report
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.responses.resources import Call, wrong_method
 from toolsimlib.wire.responses.stored import Recalled, may_refer_to_stored, output_names, pieces, with_outcome
@@ -58,7 +57,7 @@ class Remembering:
         if error is None:
             owner = remembered.partition
             done = await self.memory.serve(
-                owner, remembered.resource.id, lambda value: self.do(PageJob(call, value, Report(), owner=owner))
+                owner, remembered.resource.id, lambda value: self.do(PageJob(call, value, owner=owner))
             )
             error = done.error
         if error is not None:
@@ -90,7 +89,7 @@ class Remembering:
         assert remembered is not None
         if not remembered.encoding and not await _may_refer(remembered.received):
             return
-        job = ResolveJob(remembered.encoding, remembered.received, limit, Report(), owner=remembered.partition)
+        job = remembered.resolve_job(limit)
         done = await self.do(job)
         remembered.references = done.references
         remembered.in_background = done.in_background and exchange.action is None
@@ -153,10 +152,7 @@ class Remembering:
     async def store(self, remembered: Remembered, limit: int, answer: bytes, names: tuple[str, ...]) -> ApiError | bool:
         """Store an answer with the items of its request."""
         if remembered.own is None:
-            job = ResolveJob(
-                remembered.encoding, remembered.received, limit, Report(), NOTHING, owner=remembered.partition
-            )
-            done = await self.do(job)
+            done = await self.do(remembered.resolve_job(limit, NOTHING))
             remembered.own, remembered.names = done.own or b"[]", done.names or ()
         return await self.memory.store(remembered, answer, names)
 

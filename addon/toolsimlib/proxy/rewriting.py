@@ -30,7 +30,7 @@ from toolsimlib.proxy.options.profiles import doubts
 from toolsimlib.proxy.options.settings import Settings, policy_fields
 from toolsimlib.proxy.remembering import Remembering
 from toolsimlib.proxy.resend import Resent
-from toolsimlib.proxy.rounds import HandedOver, OneRound, RoundFlow, Rounds
+from toolsimlib.proxy.rounds import RoundFlow, Rounds
 from toolsimlib.proxy.work import Work
 from toolsimlib.wire.api import Api
 
@@ -113,16 +113,9 @@ class Rewriting:
         """Send a request to the runner if its answer may take several rounds; return whether it goes there."""
         if not (policy.asks_again or self.settings.mcp.is_used) or not flow.live or exchange.is_request_too_large:
             return False
-        remembered, bounds = exchange.find(Remembered), self.settings.bounds
-        store = self.remembering.store_function(exchange) if remembered is not None else None
+        store = self.remembering.store_function(exchange) if exchange.find(Remembered) is not None else None
         hosting = exchange.hosting(self.servers.hosting(self.settings.origins, flow, exchange.owner))
-        handed_over = self.rounds.take(flow, api, policy, bounds, hosting, remembered, store)
-        if isinstance(handed_over, OneRound):
-            exchange.attach(handed_over)
-        if not isinstance(handed_over, HandedOver):
-            return False
-        handed_over.take(exchange)
-        return True
+        return self.rounds.take(flow, exchange, api, policy, self.settings.bounds, hosting, store)
 
     def _policy(self, flow: HTTPFlow, exchange: Exchange) -> Policy:
         """Return the operator's policy, or for a flow from a file the recorded one, without what is set by hand."""

@@ -63,17 +63,18 @@ class Rounds:
     def take(
         self,
         flow: HTTPFlow,
+        exchange: Exchange,
         api: Api,
         policy: Policy,
         bounds: Bounds,
         hosting: Hosting | None = None,
-        memory: Remembered | None = None,
         store: StoreAnswer | None = None,
-    ) -> HandedOver | OneRound | None:
-        """Send a request to the runner if its answer may take several rounds, and return how to take it back.
+    ) -> bool:
+        """Send a request to the runner if its answer may take several rounds; return whether it goes there.
 
-        ``hosting``: the MCP servers that it may use. ``memory``: the memory's state of it; ``store`` stores its answer.
+        ``hosting``: the MCP servers that it may use; ``store`` stores its answer.
         """
+        memory = exchange.find(Remembered)
         try:
             encoding = flow.request.headers.get("content-encoding", "")
             if memory is not None and memory.body is not None:
@@ -83,10 +84,10 @@ class Rounds:
             hosting = hosting if hosting is not None and hosting.is_asked(body) else None
             document = read_body(body) if hosting is not None or policy.asks_again else None
             if document is None or not (hosting is not None or api.uses_tools(document)):
-                return None
+                return False
             policy = policy.for_model(string(document.get("model")))
             if hosting is None and not policy.asks_again:
-                return None
+                return False
             request = api.read(document)
             if memory is not None and is_to_be_stored(document, memory.stored_as):
                 request = as_stored(request, memory.stored_as)
@@ -94,19 +95,20 @@ class Rounds:
                 body = dump(document).encode()
         except TooLarge:
             # It is not parsed: whether it could take rounds at all shows when it is rewritten.
-            return OneRound(hosting.marks if hosting is not None else ())
+            exchange.attach(OneRound(hosting.marks if hosting is not None else ()))
+            return False
         except (BadRequest, ValueError):
             # The direct path reports what is wrong with it.
-            return None
+            return False
         hosting = hosting if hosting is not None and may_be_hosted(request, policy, bounds) else None
         if hosting is None and not may_take_rounds(request, policy):
-            return None
-        origin = Origin(flow, body, document)
+            return False
         report = Report(client=api.name)
         calls = HostedCalls(hosting, api, document, policy, report, flow.id) if hosting is not None else None
-        ask, store = partial(self._ask, origin), store if request.form.id else None
+        ask, store = partial(self._ask, Origin(flow, body, document)), store if request.form.id else None
         job = Job(api, document, request.form, policy, ask, bounds, report, store, calls)
-        return HandedOver(flow, report, topic_of(request.items), self._serve(), job)
+        self._hand_over(flow, exchange, report, topic_of(request.items), job)
+        return True
 
     def in_background(
         self,
@@ -139,9 +141,17 @@ class Rounds:
         calls = HostedCalls(hosting, api, document, policy, report, flow.id) if hosting is not None else None
         return Job(api, document, form, policy, partial(self._ask, origin), bounds, report, hosted=calls)
 
-    def show(self, flow: HTTPFlow, stream: Stream) -> HandedOver:
-        """Answer a flow with our own stream, and return how to take it back."""
-        return HandedOver(flow, Report(), None, self._serve(), stream)
+    def show(self, flow: HTTPFlow, exchange: Exchange, stream: Stream) -> None:
+        """Answer a flow with our own stream."""
+        self._hand_over(flow, exchange, Report(), None, stream)
+
+    def _hand_over(
+        self, flow: HTTPFlow, exchange: Exchange, report: Report, topic: Topic | None, job: Job | Stream
+    ) -> None:
+        """Let the runner answer a flow: the bytes pass unchanged."""
+        exchange.report = report
+        exchange.is_ours = False
+        exchange.attach(HandedOver(flow, topic, self._serve(), job))
 
     def end(self, error: ApiError) -> None:
         """End all answers that are made in rounds, with this error."""
@@ -228,11 +238,7 @@ class OneRound(Feature):
 class HandedOver(Feature):
     """A client's flow on its way to the runner, which answers it in rounds, exchanges of their own, and back."""
 
-    def __init__(
-        self, flow: HTTPFlow, report: Report, topic: Topic | None, server: RunnerServer, job: Job | Stream
-    ) -> None:
-        self.report = report
-        """What happened in the rounds so far."""
+    def __init__(self, flow: HTTPFlow, topic: Topic | None, server: RunnerServer, job: Job | Stream) -> None:
         self.topic = topic
         """What the request is about."""
         request = flow.request
@@ -242,18 +248,12 @@ class HandedOver(Feature):
         request.scheme, request.host, request.port = "http", "127.0.0.1", server.port
         request.headers[TOKEN] = self._token
 
-    def take(self, exchange: Exchange) -> None:
-        """Let the runner answer a request: the bytes pass unchanged."""
-        exchange.report = self.report
-        exchange.is_ours = False
-        exchange.attach(self)
-
     @override
     def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
         response = flow.response
         assert response is not None
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            response.headers.update(summary.headers(self.report))
+            response.headers.update(summary.headers(exchange.report))
         exchange.pass_on(response, recorded=True)
         return True
 

@@ -18,15 +18,15 @@ BODY = {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "func
 
 def request_job(body: object = BODY, encoding: str = "", limit: int = 10_000) -> RequestJob:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return RequestJob("chat", "/v1/chat/completions", encoding, data, limit, Policy(), None, Report())
+    return RequestJob("chat", "/v1/chat/completions", data, limit, Policy(), encoding=encoding)
 
 
 def answer_job(data: bytes, encoding: str = "", limit: int = 10_000) -> AnswerJob:
-    return AnswerJob(Plan("chat", "chat", AnswerForm()), "application/json", encoding, data, limit, Report())
+    return AnswerJob(Plan("chat", "chat", AnswerForm()), "application/json", data, limit, encoding=encoding)
 
 
 def background_job(data: bytes = b'{"input":"x","background":true}') -> BackgroundJob:
-    return BackgroundJob("responses", "", data, 10_000, StoredAs("resp_1"), Report())
+    return BackgroundJob("responses", data, 10_000, StoredAs("resp_1"))
 
 
 @pytest.mark.parametrize(

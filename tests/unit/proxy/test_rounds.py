@@ -44,6 +44,10 @@ def asked(content: bytes = RAW) -> HTTPFlow:
     return flow
 
 
+def opened() -> Exchange:
+    return Exchange(Report(), client_id="c", cors={}, limits=Limits())
+
+
 def test_the_first_round_is_the_clients_own_request() -> None:
     """Byte for byte; a further one has another body. Target and headers are those of the routed request."""
     flow = asked()
@@ -68,13 +72,11 @@ async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
     """It goes to the runner's port; afterwards its flow shows its own target again."""
     flow = asked()
     before = flow.request.copy()
-    handed_over = rounds.take(flow, CHAT, Policy(retry=1), Bounds())
-    assert handed_over is not None
+    exchange = opened()
+    assert rounds.take(flow, exchange, CHAT, Policy(retry=1), Bounds())
     assert (flow.request.host, flow.request.path) == ("127.0.0.1", "/v1/chat/completions")
     assert flow.request.port != 81
     assert flow.request.raw_content == RAW
-    exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits())
-    handed_over.take(exchange)
     exchange.close(flow, 200)
     assert flow.request.url == before.url
     assert flow.request.headers == before.headers
@@ -88,16 +90,19 @@ async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
 async def test_a_bad_request_is_not_handed_over(content: bytes, rounds: Rounds) -> None:
     """A body that cannot be parsed or has no tools is not handed over."""
     flow = asked(content)
-    assert rounds.take(flow, CHAT, Policy(retry=1), Bounds()) is None
+    assert not rounds.take(flow, opened(), CHAT, Policy(retry=1), Bounds())
     assert flow.request.host == "backend"
 
 
-def warnings_of(taken: object, flow: HTTPFlow, policy: Policy) -> list[str]:
+def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, hosting: Hosting | None = None) -> list[str]:
     """Return the warnings of a request that is too large for several rounds."""
-    assert isinstance(taken, OneRound)
+    exchange = opened()
+    assert not rounds.take(flow, exchange, CHAT, policy, Bounds(), hosting)
+    taken = exchange.find(OneRound)
+    assert taken is not None
     assert flow.request.host == "backend"
     body, limit = flow.request.raw_content or b"", 2 * MAX_BODY_BYTES
-    job = RequestJob("chat", flow.request.path, "", body, limit, policy, None, Report())
+    job = RequestJob("chat", flow.request.path, body, limit, policy)
     return run(taken.asking(flow, job)).report.warnings
 
 
@@ -116,7 +121,7 @@ async def test_a_request_that_is_too_large_for_rounds_says_so(
 ) -> None:
     """The report warns that the model is only asked once, if it might otherwise have been asked again."""
     flow = asked(content + b" " * MAX_BODY_BYTES)
-    assert warnings_of(rounds.take(flow, CHAT, policy, Bounds()), flow, policy) == ([ROUNDS_OFF] if warns else [])
+    assert warnings_of(rounds, flow, policy) == ([ROUNDS_OFF] if warns else [])
 
 
 async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
@@ -130,9 +135,7 @@ async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
         (of_clients, b'{"tools": [{"type": "mcp"}]}', True),
     ):
         flow = asked(content + b" " * MAX_BODY_BYTES)
-        assert warnings_of(rounds.take(flow, CHAT, Policy(), Bounds(), hosting), flow, Policy()) == (
-            [ROUNDS_OFF] if warns else []
-        )
+        assert warnings_of(rounds, flow, Policy(), hosting) == ([ROUNDS_OFF] if warns else [])
 
 
 @pytest.mark.parametrize(

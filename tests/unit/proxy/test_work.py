@@ -20,14 +20,13 @@ from toolsimlib.plan import Policy
 from toolsimlib.proxy import work
 from toolsimlib.proxy.jobs import Done, Job, RequestJob, run
 from toolsimlib.proxy.work import HUGE_BYTES, Work, Worker, serve
-from toolsimlib.report import Report
 
 BODY = b'{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}]%s}'
 SMALL = BODY % b""
 
 
 def job(body: bytes = SMALL) -> RequestJob:
-    return RequestJob("chat", "/v1/chat/completions", "", body, 100_000_000, Policy(), None, Report())
+    return RequestJob("chat", "/v1/chat/completions", body, 100_000_000, Policy())
 
 
 @pytest.fixture

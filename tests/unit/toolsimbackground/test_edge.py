@@ -190,7 +190,7 @@ async def test_one_that_is_made_elsewhere_is_followed(house: House, monkeypatch:
     await house.begin(BODY | {"stream": True})
     shown: list[tuple[HTTPFlow, Any]] = []
 
-    def show(flow: HTTPFlow, stream: Any) -> Any:
+    def show(flow: HTTPFlow, _exchange: Any, stream: Any) -> None:
         shown.append((flow, stream))
         return SimpleNamespace(take=lambda _: None)
 
