@@ -18,7 +18,7 @@ from toolsimlib.command_line import UsageError
 from toolsimlib.plan import nearest_profile
 from toolsimlib.proxy.address import is_loopback, parse_url
 from toolsimlib.proxy.options.profiles import read_profiles
-from toolsimlib.proxy.reporting.log_line import listed, printable
+from toolsimlib.proxy.reporting.summary import listed, printable
 from toolsimlib.wire.api import Api
 from toolsimlib.wire.dialect import CHAT, RESPONSES
 from toolsimlib.wire.json_fields import mapping, mappings, string

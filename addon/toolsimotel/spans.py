@@ -72,7 +72,7 @@ class Spans(Feature):
         """Note that the head of a backend's answer has come."""
         self._status = status
 
-    def ask_again(self, flow: HTTPFlow, exchange: Exchange) -> None:
+    def resend(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """End a turn that the backend has refused; begin the next one, unless the client gets an error instead."""
         if self._chat is not None:
             _end(self._chat, str(self._status))

@@ -43,7 +43,7 @@ class Tracing:
         """Begin it once more, without what its backend has refused."""
         exchange = ToolSim.exchanges.of(flow)
         if exchange is not None and (spans := exchange.find(Spans)) is not None:
-            spans.ask_again(flow, exchange)
+            spans.resend(flow, exchange)
 
     def responseheaders(self, flow: HTTPFlow) -> None:
         """Note the status of a backend's answer."""

@@ -53,8 +53,6 @@ MODE_HEADER = "x-proxy-output-mode"
 # They do not apply to the body that we send.
 _CLIENTS_OWN = (b"content-encoding", b"transfer-encoding", MODE_HEADER.encode())
 
-_STREAM_TYPE = "text/event-stream"
-
 
 class Feature:
     """What an optional part of the proxy does with an exchange: nothing, unless it overrides a method.
@@ -247,7 +245,7 @@ class Exchange:
         is_error = not 200 <= response.status_code < 300
         if self.plan is None or is_error:
             self.pass_on(response, recorded=self.plan is not None or response.status_code >= 400)
-        elif self._can_stream(response, self.plan):
+        elif self.plan.stream and head.is_event_stream(response):
             self._stream(flow, response, self.plan)
         else:
             response.stream = False
@@ -261,15 +259,6 @@ class Exchange:
         if recorded and not is_present:
             self.recorder.begin(backup.copied(response))
             response.stream = self.recorder.passing
-
-    def _can_stream(self, response: Response, plan: Plan) -> bool:
-        if response.raw_content is not None or response.status_code in head.WITHOUT_BODY:
-            return False
-        headers = head.by_name(response.headers)
-        # A stream that is compressed although we asked for identity cannot be read in pieces.
-        is_plain = headers.get("content-encoding", "identity").strip().lower() == "identity"
-        content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-        return plan.stream and is_plain and content_type == _STREAM_TYPE
 
     def _stream(self, flow: HTTPFlow, response: Response, plan: Plan) -> None:
         self.streamed = StreamedAnswer(

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 _HOP_HEADERS = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"content-encoding")
 
 # Statuses whose answers have no body, so that there is nothing to stream.
-WITHOUT_BODY = (204, 205)
+_WITHOUT_BODY = (204, 205)
 
 
 def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
@@ -73,6 +73,16 @@ def set_head(response: Response, content_type: str) -> None:
     change(response.headers, without=_HOP_HEADERS, given={"content-type": content_type, **buffering})
     if response.http_version == "HTTP/1.0":
         response.http_version = "HTTP/1.1"
+
+
+def is_event_stream(response: Response) -> bool:
+    """Return whether a backend's answer is still to come, as a stream of events that can be read in pieces."""
+    if response.raw_content is not None or response.status_code in _WITHOUT_BODY:
+        return False
+    headers = by_name(response.headers)
+    # One that is compressed although we asked for identity cannot be read so.
+    is_plain = headers.get("content-encoding", "identity").strip().lower() == "identity"
+    return is_plain and headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
 
 
 def error_message(body: bytes) -> str:

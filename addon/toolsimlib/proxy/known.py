@@ -30,6 +30,7 @@ from toolsimlib.plan import Engine, Feature, Policy
 from toolsimlib.request.engine import PROBES, Probe, engine_of
 
 if TYPE_CHECKING:
+    from tornado.httpclient import HTTPRequest
     from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 logger = logging.getLogger(__name__)
@@ -159,15 +160,8 @@ async def _waited(asking: asyncio.Task[None]) -> None:
 
 
 async def _recognise(backend: Backend, key: str) -> None:
-    # Half of what a start would import, and only needed here: in a thread, so that no other request waits for it.
-    await asyncio.to_thread(import_module, "tornado.simple_httpclient")
-    from tornado.simple_httpclient import SimpleAsyncHTTPClient
-
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    client = SimpleAsyncHTTPClient(
-        force_instance=True, max_clients=len(PROBES), max_body_size=_MAX_PAGE_BYTES, max_header_size=65536
-    )
-    pages = [asyncio.ensure_future(_get(client, backend.root, probe, headers)) for probe in PROBES]
+    client = await page_client(len(PROBES))
+    pages = [asyncio.ensure_future(_get(client, backend.root, probe, key)) for probe in PROBES]
     try:
         answered = 0
         for page in asyncio.as_completed(pages):
@@ -188,21 +182,38 @@ async def _recognise(backend: Backend, key: str) -> None:
         client.close()
 
 
-async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, headers: Mapping[str, str]) -> Engine | None:
-    """Return the engine that a page shows, ``unknown`` if it shows none, None if there was no answer."""
-    from tornado.httpclient import HTTPClientError, HTTPRequest
+async def page_client(pages: int = 1) -> SimpleAsyncHTTPClient:
+    """Return a client that asks a backend for so many pages at one time."""
+    # Half of what a start would import, and only needed here: in a thread, so that no other request waits for it.
+    await asyncio.to_thread(import_module, "tornado.simple_httpclient")
+    from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-    request = HTTPRequest(
-        root.url(probe.path),
-        headers={"accept": "application/json", **headers},
-        connect_timeout=PROBE_SECONDS,
-        request_timeout=PROBE_SECONDS,
+    return SimpleAsyncHTTPClient(
+        force_instance=True, max_clients=pages, max_body_size=_MAX_PAGE_BYTES, max_header_size=65536
+    )
+
+
+def page_request(url: str, key: str, seconds: float) -> HTTPRequest:
+    """Return the request for a page of a backend, with the operator's key for it (rule 3)."""
+    from tornado.httpclient import HTTPRequest
+
+    return HTTPRequest(
+        url,
+        headers={"accept": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {}),
+        connect_timeout=seconds,
+        request_timeout=seconds,
         follow_redirects=False,
         validate_cert=not ctx.options.ssl_insecure,
         ca_certs=ctx.options.ssl_verify_upstream_trusted_ca,
     )
+
+
+async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, key: str) -> Engine | None:
+    """Return the engine that a page shows, ``unknown`` if it shows none, None if there was no answer."""
+    from tornado.httpclient import HTTPClientError
+
     try:
-        answer = await client.fetch(request, raise_error=False)
+        answer = await client.fetch(page_request(root.url(probe.path), key, PROBE_SECONDS), raise_error=False)
     except (HTTPClientError, OSError, ValueError):
         # A timeout is an HTTP error to Tornado, though no response ever came.
         return None

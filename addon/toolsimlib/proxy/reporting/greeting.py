@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from importlib import import_module
 from typing import Any
 
 from mitmproxy import ctx
@@ -19,9 +18,10 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from toolsimlib.guests import BUILTIN
 from toolsimlib.proxy.address import is_loopback, url_host
 from toolsimlib.proxy.builtin import BuiltinBackend
+from toolsimlib.proxy.known import page_client, page_request
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.reporting.log import FIELDS
-from toolsimlib.proxy.reporting.log_line import listed, printable
+from toolsimlib.proxy.reporting.summary import listed, printable
 from toolsimlib.proxy.reporting.unreachable import reason
 from toolsimlib.proxy.route import METRICS, MODELS
 from toolsimlib.version import __version__
@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 ASK_SECONDS = 5.0
 """How long a backend may take to list its models. A Codex app-server needs seconds to start."""
-_MAX_BYTES = 4 * 1024 * 1024
 _PAUSE = 0.1
 _MAX_SHOWN = 6
 _MAX_LINE_CHARS = 200
@@ -88,23 +87,11 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
     """Return the models of the backend at a base URL, or what is wrong with it. Raises OSError if nobody answers."""
     if not url:
         return []
-    # See ``proxy/known.py``.
-    await asyncio.to_thread(import_module, "tornado.simple_httpclient")
+    client = await page_client()
     from tornado.httpclient import HTTPClientError
-    from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-    headers = {"authorization": f"Bearer {settings.upstream_key}"} if settings.upstream_key else {}
-    client = SimpleAsyncHTTPClient(force_instance=True, max_body_size=_MAX_BYTES, max_header_size=65536)
     try:
-        answer = await client.fetch(
-            url + MODELS,
-            headers=headers,
-            connect_timeout=ASK_SECONDS,
-            request_timeout=ASK_SECONDS,
-            follow_redirects=False,
-            validate_cert=not ctx.options.ssl_insecure,
-            ca_certs=ctx.options.ssl_verify_upstream_trusted_ca,
-        )
+        answer = await client.fetch(page_request(url + MODELS, settings.upstream_key, ASK_SECONDS))
     except HTTPClientError as problem:
         match problem.code:
             case 401 | 403:

@@ -1,6 +1,6 @@
 """The log, in the form that ``toolsim_log`` selects.
 
-- ``text``: one line per turn, for people (``log_line``); failures and oddities are warnings, which mitmproxy shows in
+- ``text``: one line per turn, for people (``summary``); failures and oddities are warnings, which mitmproxy shows in
   colour. mitmproxy's own lines about connections and about our requests are left out.
 - ``json``: every line of the terminal is one JSON object, for programs: ``time``, ``level``, then ``message``, or the
   fields that a record has of its own (``FIELDS``): of a turn (``summary.fields``), or of the greeting.
@@ -23,7 +23,6 @@ from mitmproxy.addons.termlog import TermLogHandler
 
 from toolsimlib.proxy.mitmproxy12 import terminal
 from toolsimlib.proxy.reporting import summary
-from toolsimlib.proxy.reporting.log_line import log_line
 from toolsimlib.report import Report
 
 logger = logging.getLogger(__name__)
@@ -71,13 +70,13 @@ class Log:
     def turn(
         self, report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True
     ) -> None:
-        """Log a finished turn; the arguments are those of ``log_line``."""
+        """Log a finished turn; the arguments are those of ``summary.log_line``."""
         if self._form == "off":
             return
         level = logging.WARNING if summary.marker(report, status) else logging.INFO
         fields = summary.fields(report, status, seconds) | ({"problem": problem} if problem else {})
         line = (
-            log_line(report, status, seconds, problem=problem, is_ours=is_ours)
+            summary.log_line(report, status, seconds, problem=problem, is_ours=is_ours)
             if self._form == "text"
             else json.dumps(fields)
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.each import each
-from toolsimlib.proxy.reporting.log_line import log_line, printable
+from toolsimlib.proxy.reporting.summary import log_line, printable
 from toolsimlib.report import Report
 
 CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}
