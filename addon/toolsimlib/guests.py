@@ -1,6 +1,6 @@
 """The packages beside the house that it finds by name: nothing else in it names them.
 
-Each is imported when an option asks for it, and not before. Another one is one more row, whoever wrote it.
+Each is imported when an option or a request asks for it. Another one is one more row, whoever wrote it.
 """
 
 from __future__ import annotations
