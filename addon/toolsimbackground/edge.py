@@ -12,7 +12,7 @@ from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.background import Finished
 from toolsimlib.proxy.exchange import MODE_HEADER, Exchange
-from toolsimlib.proxy.jobs import BackgroundJob, Done, Job, PageJob, RequestJob
+from toolsimlib.proxy.jobs import Done, GuestJob, Job, PageJob, RequestJob
 from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import UNAVAILABLE, Memory, Remembered
 from toolsimlib.proxy.metadata import COMMENT
@@ -44,6 +44,7 @@ from toolsimbackground.frames import (
 )
 from toolsimbackground.ledger import Ledger
 from toolsimbackground.places import Places
+from toolsimbackground.request import Asked, read_request
 from toolsimbackground.runs import Run, Runs
 
 _JSON = {"content-type": "application/json"}
@@ -120,17 +121,18 @@ class BackgroundAnswers:
         if remembered.body is not None:
             data, encoding = remembered.body, ""
         owner = remembered.partition
-        made = await self._do(
-            BackgroundJob(api.name, data, limit, remembered.stored_as, encoding=encoding, owner=owner)
-        )
-        if made.error is not None:
-            return made.error
+        reading = partial(read_request, api.name, remembered.stored_as)
+        done = await self._do(GuestJob(data, limit, reading, encoding=encoding, owner=owner))
+        if done.error is not None:
+            return done.error
+        assert isinstance(done.read, Asked)
+        made = done.read
         # Report an error in the request now, not as a failed answer.
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
         job = RequestJob(api.name, request.path, made.body, limit, once, mode, owner=owner, is_round=True)
         if (error := (await self._do(job)).error) is not None:
             return error
-        own, names = (remembered.own, remembered.names) if remembered.own is not None else (made.own, made.names or ())
+        own, names = (remembered.own, remembered.names) if remembered.own is not None else (made.own, made.names)
         writer, references = ResponsesWriter(made.form), remembered.references
         response, frames = writer.queue()
         shown = dump(response).encode()

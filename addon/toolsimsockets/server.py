@@ -13,7 +13,7 @@ from functools import partial
 
 from toolsimlib.errors import ApiError
 from toolsimlib.proxy.head import internal_error
-from toolsimlib.proxy.jobs import Done, Job, MessageJob
+from toolsimlib.proxy.jobs import Done, GuestJob, Job
 from toolsimlib.proxy.mitmproxy12.relay import note_end
 from toolsimlib.proxy.upgrades import TOKEN, Upgrade
 from toolsimlib.shares import Shares
@@ -79,8 +79,8 @@ class SocketServer:
 
     async def read(self, data: bytes, owner: str) -> Message:
         """Read a message of an owner. Raises BadMessage."""
-        done = await self._do(MessageJob(data, message_or_error, owner=owner))
-        match done.message:
+        done = await self._do(GuestJob(data, len(data), message_or_error, owner=owner))
+        match done.read:
             case Message() as message:
                 return message
             case (ApiError() as error, str(lane)):

@@ -16,11 +16,10 @@ from typing import Any
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent
-from toolsimlib.plan import AnswerForm, ApiName, Feature, Plan, Policy, StoredAs
+from toolsimlib.plan import ApiName, Feature, Plan, Policy, StoredAs
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.reporting.topic import Topic, topic_of
 from toolsimlib.report import Report, entry
-from toolsimlib.request.background import in_background
 from toolsimlib.request.estimate import estimated_tokens
 from toolsimlib.request.rewrite import Rewritten, rewrite_request
 from toolsimlib.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
@@ -94,16 +93,6 @@ class ResolveJob(_Job):
 
 
 @dataclass(frozen=True, slots=True)
-class BackgroundJob(_Job):
-    """A request to answer in the background: make the request for the model."""
-
-    dialect: ApiName
-    data: bytes
-    limit: int
-    stored_as: StoredAs
-
-
-@dataclass(frozen=True, slots=True)
 class AnswerJob(_Job):
     """A whole answer to rewrite, as in ``RequestJob``. ``with_events``: return its events too."""
 
@@ -123,14 +112,15 @@ class PageJob(_Job):
 
 
 @dataclass(frozen=True, slots=True)
-class MessageJob(_Job):
-    """A message of a WebSocket connection, to be read by a function that a module has by name."""
+class GuestJob(_Job):
+    """A body that a guest reads, by a function that a module has by name; a BadRequest that it raises is the error."""
 
     data: bytes
+    limit: int
     read: Callable[[bytes], object]
 
 
-Job = RequestJob | AnswerJob | ResolveJob | BackgroundJob | PageJob | MessageJob
+Job = RequestJob | AnswerJob | ResolveJob | PageJob | GuestJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +142,10 @@ class Done:
     status: int = 200
     content_type: str = ""
     body: bytes = b""
-    """The body of an answer, of a resolved request, or of a background request."""
+    """The body of an answer, or of a resolved request."""
     references: References = References()
     in_background: bool = False
     """Whether to make the answer in the background."""
-    form: AnswerForm = AnswerForm()
-    """The form of a background answer."""
     own: bytes = b""
     """The items of a request, in the form in which they are stored: a JSON array."""
     echo: Mapping[str, Any] = field(default_factory=dict)
@@ -167,8 +155,8 @@ class Done:
     """For an action: the input of its answer, either the messages that stay or an estimate."""
     change: tuple[str, bytes] | None = None
     """For a resource: the id of the record to write, and its new value, b"" to delete it."""
-    message: object = None
-    """What ``MessageJob.read`` has made of one."""
+    read: object = None
+    """What ``GuestJob.read`` has returned."""
     events: tuple[ClientEvent, ...] = ()
     retry: Retry | None = None
     """For a round: why to ask the model again."""
@@ -197,12 +185,10 @@ def run(job: Job, *, patient: bool = False) -> Done:
                 return _with_body(job, _rewrite_request)
             case ResolveJob():
                 return _with_body(job, _resolve)
-            case BackgroundJob():
-                return _with_body(job, _in_background)
             case PageJob():
                 return _respond(job)
-            case MessageJob():
-                return Done(job.report, message=job.read(job.data))
+            case GuestJob():
+                return _with_body(job, lambda job, body: Done(job.report, read=job.read(body)))
             case AnswerJob():
                 return _rewrite_answer(job, patient=patient)
     except MemoryError:
@@ -222,7 +208,7 @@ def too_much(job: Job, what: str) -> ApiError:
     return ApiError(f"The backend's answer is too large: {size}.", code="backend_bad_answer", status=502)
 
 
-def _with_body[J: (RequestJob, ResolveJob, BackgroundJob)](job: J, work: Callable[[J, bytes], Done]) -> Done:
+def _with_body[J: (RequestJob, ResolveJob, GuestJob)](job: J, work: Callable[[J, bytes], Done]) -> Done:
     """Return the result of ``work`` on a request's decoded body, or the error that the client gets instead."""
     try:
         return work(job, decoded(job.data, job.encoding, job.limit))
@@ -302,15 +288,6 @@ def _resolve(job: ResolveJob, body: bytes) -> Done:
     shown = dump(resolved.body).encode() if job.recalled.references else b""
     own = dump(resolved.own).encode()
     return Done(job.report, body=shown, own=own, echo=resolved.echo, names=resolved.names)
-
-
-def _in_background(job: BackgroundJob, body: bytes) -> Done:
-    document = read_body(body)
-    if document is None:
-        raise BadRequest("The request body is not a JSON object.")
-    form, asked = in_background(APIS[job.dialect], document, job.stored_as, job.report)
-    own, names = _own(document)
-    return Done(job.report, body=dump(asked).encode(), own=own, names=names, form=form)
 
 
 def _respond(job: PageJob) -> Done:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+from functools import partial
 from typing import Any
 
 import pytest
+from toolsimbackground.request import read_request
 from toolsimlib.plan import AnswerForm, Plan, Policy, StoredAs
 from toolsimlib.proxy import jobs
-from toolsimlib.proxy.jobs import LOOP_BYTES, AnswerJob, BackgroundJob, Done, Job, RequestJob, is_heavy, run
+from toolsimlib.proxy.jobs import LOOP_BYTES, AnswerJob, Done, GuestJob, Job, RequestJob, is_heavy, run
 from toolsimlib.report import Report
 
 BODY = {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}]}
@@ -25,8 +27,9 @@ def answer_job(data: bytes, encoding: str = "", limit: int = 10_000) -> AnswerJo
     return AnswerJob(Plan("chat", "chat", AnswerForm()), "application/json", data, limit, encoding=encoding)
 
 
-def background_job(data: bytes = b'{"input":"x","background":true}') -> BackgroundJob:
-    return BackgroundJob("responses", data, 10_000, StoredAs("resp_1"))
+def guest_job(data: bytes = b'{"input":"x","background":true}', encoding: str = "", limit: int = 10_000) -> GuestJob:
+    """One that reads what is asked for in the background."""
+    return GuestJob(data, limit, partial(read_request, "responses", StoredAs("resp_1")), encoding=encoding)
 
 
 @pytest.mark.parametrize(
@@ -47,11 +50,12 @@ def test_what_is_heavy(job: Job, heavy: bool) -> None:
 
 def test_a_job_and_what_comes_of_it_can_travel() -> None:
     """Both survive the trip to another process and back, with the same content."""
-    for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}'), background_job()):
+    for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}'), guest_job()):
         travelled = pickle.loads(pickle.dumps(job))
         here, there = run(job), pickle.loads(pickle.dumps(run(travelled, patient=True)))
         assert isinstance(there, Done)
         assert (here.rewritten, here.status, here.report) == (there.rewritten, there.status, there.report)
+        assert type(here.read) is type(there.read)
         assert here.error is there.error is None
 
 
@@ -71,9 +75,11 @@ def test_a_rewritten_request_has_a_topic() -> None:
         (request_job({**BODY, "tools": 5}), 400, "tools"),
         (answer_job(bytes(11), limit=10), 502, "toolsim_max_body_bytes"),
         (answer_job(b"x", "br"), 502, "cannot be decoded"),
-        (background_job(b"no JSON"), 400, "not a JSON object"),
-        (background_job(b'{"input":"x","store":false}'), 400, "needs 'store'"),
-        (background_job(b'{"input":' + b"[" * 3000 + b"]" * 3000 + b"}"), 400, ""),
+        (guest_job(b"no JSON"), 400, "not a JSON object"),
+        (guest_job(b"x" * 11, limit=10), 413, "toolsim_max_body_bytes"),
+        (guest_job(b"x", "br"), 400, "cannot be decoded"),
+        (guest_job(b'{"input":"x","store":false}'), 400, "needs 'store'"),
+        (guest_job(b'{"input":' + b"[" * 3000 + b"]" * 3000 + b"}"), 400, ""),
     ],
 )
 def test_errors(job: Job, status: int, words: str) -> None:
