@@ -18,7 +18,8 @@ Five outcomes, each of which ends the client's answer properly:
 The ``clocks`` say when the stream has to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
 
 What not every request needs is a ``Feature``: the store, rounds, counting, replays, reports … attach to
-an exchange, which calls each of them and knows none by name. Who needs a certain one finds it by its class.
+an exchange, which calls each of them and knows none by name. Who needs a certain one finds it by its class. Both are in
+this room, since each is defined by what it asks of the other.
 """
 
 from __future__ import annotations

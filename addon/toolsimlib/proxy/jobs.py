@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
+from toolsimlib.conversation import Topic, topic_of
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent
 from toolsimlib.plan import ApiName, Feature, Plan, Policy, StoredAs
 from toolsimlib.proxy.decoding import TooLarge, decoded
-from toolsimlib.proxy.reporting.topic import Topic, topic_of
 from toolsimlib.report import Report, entry
 from toolsimlib.request.estimate import estimated_tokens
 from toolsimlib.request.rewrite import Rewritten, rewrite_request

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, override
 from mitmproxy import ctx
 from mitmproxy.http import HTTPFlow, Request
 
+from toolsimlib.conversation import Topic, topic_of
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent, Ended, Failed
 from toolsimlib.loop.course import Bounds, Round, may_be_hosted, may_take_rounds
@@ -29,7 +30,6 @@ from toolsimlib.proxy.memory import Remembered
 from toolsimlib.proxy.metadata import NOTE
 from toolsimlib.proxy.mitmproxy12.replayed import FlowHandler, own_flow
 from toolsimlib.proxy.reporting import summary
-from toolsimlib.proxy.reporting.topic import Topic, topic_of
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import as_stored, is_to_be_stored
 from toolsimlib.response.retry import Retry

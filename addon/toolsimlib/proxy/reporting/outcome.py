@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import override
 
 from mitmproxy.http import HTTPFlow
 
+from toolsimlib.conversation import Topic
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.jobs import Done
 from toolsimlib.proxy.metadata import COMMENT, REPORT
 from toolsimlib.proxy.reporting import summary
 from toolsimlib.proxy.reporting.log import Log
 from toolsimlib.proxy.reporting.metrics import Metrics
-from toolsimlib.proxy.reporting.topic import Conversations, Topic
 from toolsimlib.proxy.rounds import HandedOver, RoundFlow
 from toolsimlib.report import Report
+
+_MAX_KNOWN = 10_000
+"""Requests by which conversations are known, at some 100 bytes each."""
+
+
+class Conversations:
+    """Numbers conversations in the order in which they start."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[bytes, int] = OrderedDict()
+        self._count = 0
+
+    def number(self, topic: Topic) -> int:
+        """Return the number of the conversation that a request continues, or a new one."""
+        known = (self._known[key] for key in reversed(topic.keys) if key in self._known)
+        number = next(known, 0)
+        if not number:
+            self._count += 1
+            number = self._count
+        if topic.keys:
+            self._known[topic.keys[-1]] = number
+            self._known.move_to_end(topic.keys[-1])
+        if len(self._known) > _MAX_KNOWN:
+            self._known.popitem(last=False)
+        return number
 
 
 class Reports:

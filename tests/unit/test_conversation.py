@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.conversation import Call, CallOutput, Item, Message, Text
-from toolsimlib.proxy.reporting import topic
-from toolsimlib.proxy.reporting.topic import Conversations, Topic, topic_of
+from toolsimlib.conversation import Call, CallOutput, Item, Message, Text, Topic, topic_of
+from toolsimlib.proxy.reporting import outcome
+from toolsimlib.proxy.reporting.outcome import Conversations
 
 
 def user(text: str) -> Message:
@@ -82,7 +82,7 @@ def test_a_branch_is_still_the_conversation() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest are forgotten; a conversation that continues is not old."""
-    monkeypatch.setattr(topic, "_MAX_KNOWN", 3)
+    monkeypatch.setattr(outcome, "_MAX_KNOWN", 3)
     conversations = Conversations()
     assert conversations.number(topic_of(FIRST)) == 1
     for number in range(2, 10):
