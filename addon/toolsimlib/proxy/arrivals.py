@@ -72,7 +72,7 @@ class Arrivals:
             request = flow.request
             is_for_builtin = route.leads_to(request.host, request.port, self._builtin_port)
             features: list[Feature] = [asked, self._admitted(flow)] if is_for_builtin else [asked]
-            if (client := api_of_path(request.path)) is not None:
+            if (client := api_of_path(request.path)) is not None and self._has_shape(client):
                 features.append(InShape(client, asked.report))
             self._open(flow, "", asked.report, *features).is_for_builtin = is_for_builtin
             return None
@@ -182,7 +182,8 @@ class Arrivals:
         client = api or api_of_headers(incoming.headers) or CHAT
         if api is None:
             for_backend(flow.request.headers, client, backend_of(client, self.settings.policy.backend))
-        features.append(InShape(client, report))
+        if decision.action is not None or self._has_shape(client):
+            features.append(InShape(client, report))
         if decision.action is not None:
             features.append(OtherAction(decision.action))
         exchange = self._open(flow, owner, report, *features)
@@ -191,6 +192,9 @@ class Arrivals:
         if asked is None and api is not None and api.is_storable:
             self._remember(flow, exchange)
         return exchange
+
+    def _has_shape(self, client: Api) -> bool:
+        return client.shape is not None or backend_of(client, self.settings.policy.backend).shape is not None
 
     def _admitted(self, flow: HTTPFlow) -> Admitted:
         """Let a flow through to the built-in backend, now and whenever it is sent."""

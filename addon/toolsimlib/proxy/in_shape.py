@@ -54,8 +54,7 @@ class InShape(Feature):
     @override
     def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
         response = flow.response
-        assert response is not None
-        if self._shape is None or (exchange.is_turn and response.status_code < 400):
+        if self._shape is None or response is None or (exchange.is_turn and response.status_code < 400):
             return False
         # It has to be whole to be rewritten.
         response.stream = False

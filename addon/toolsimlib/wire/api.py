@@ -11,52 +11,82 @@ A request is read by the client's API; ``adopt`` and ``compose`` belong to the b
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple
 
 from toolsimlib.conversation import Called, ClientRequest, Demand, HostedItem, Item, Message
 from toolsimlib.errors import ApiError
-from toolsimlib.events import BackendEvent, ClientEvent, StructuredDelta, ToolKind
+from toolsimlib.events import BackendEvent, ClientEvent, Failed, StructuredDelta, ToolKind
 from toolsimlib.plan import AnswerForm, ApiName, Engine, OutputMode, Policy
+from toolsimlib.wire.errors import error_body
+from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.sse import ServerSentEvent
 
 
-class Reader(Protocol):
-    """Reads one answer of a backend. Never raises, whatever the backend sends.
+class Reader(ABC):
+    """Reads one answer of a backend. Never raises, whatever the backend sends."""
 
-    ``unknown``: the types of events that were ignored as unknown, for the log. ``streams_ahead``: whether to emit
-    pieces of a call before it is complete; false unless it is set.
-    """
-
-    unknown: dict[str, None]
-    streams_ahead: bool
+    def __init__(self) -> None:
+        self.unknown: dict[str, None] = {}
+        """The types of events that were ignored as unknown, for the log."""
+        self.streams_ahead = False
+        """Whether to emit pieces of a call before it is complete."""
+        self._closed = False  # After the terminator or an error, everything is ignored.
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
         """Return the events of one stream event."""
+        data = sse.data.strip()
+        if self._closed or not data:
+            return []
+        if data == "[DONE]":
+            return self._done()
+        document = sse.parsed()
+        if isinstance(document, ApiError):
+            return self._fail(document)
+        return [] if document is None else self._read(document, sse.event)
 
+    @abstractmethod
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
         """Add the pieces that followed ``delta`` and differ from it only in their texts."""
 
+    @abstractmethod
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
         """Return the events of a whole answer."""
 
     def end(self) -> list[BackendEvent]:
-        """Return the events at the end of the stream."""
+        """Return the events at the end of the stream: none, if the terminator is an event."""
+        return []
+
+    @abstractmethod
+    def _read(self, data: dict[str, Any], name: str) -> list[BackendEvent]:
+        """Return the events of one stream event: its data, and its name, "" for none."""
+
+    def _done(self) -> list[BackendEvent]:
+        """Return the events of ``[DONE]``."""
+        return []
+
+    def _fail(self, error: ApiError) -> list[BackendEvent]:
+        self._closed = True
+        return [Failed(error)]
 
 
-class Writer(Protocol):
-    """Writes one answer for a client: frames as it goes, or one ``body`` if the form is not a stream."""
+class Writer(ABC):
+    """Writes one answer for a client: frames as it goes or, with ``form.stream`` false, one ``body``."""
 
-    body: dict[str, Any] | None
-    error: ApiError | None
+    def __init__(self, form: AnswerForm) -> None:
+        self._form = form
+        self.body: dict[str, Any] | None = None
+        self.error: ApiError | None = None
 
+    @abstractmethod
     def write(self, event: ClientEvent) -> list[bytes]:
         """Return the frames of one event (none when the answer is not streamed)."""
 
     def whole(self) -> bytes:
         """Return the body, or that of the error, once there is one, as JSON."""
+        return error_body(self.error) if self.error is not None else dump(self.body).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +101,12 @@ class Counting:
     """Servers whose turns are of another API, and that count by this one with the weights' own tokenizer."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderChange:
-    """Headers for a backend: those that are set and, by their lower-case names, those that go."""
+class HeaderChange(NamedTuple):
+    """Headers for a backend: those that are set, the names of those that go, and what they asked for, for the log."""
 
-    given: Mapping[str, str] = MappingProxyType({})
+    given: Mapping[str, str]
     without: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
-    """What was asked for in them, for the log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,14 +35,12 @@ That is the specification; real servers differ as follows. Each rule covers a se
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, override
 
-from toolsimlib.errors import ApiError
 from toolsimlib.events import (
     BackendEvent,
     Closed,
     Counted,
-    Failed,
     Finished,
     FinishReason,
     Opened,
@@ -54,41 +52,29 @@ from toolsimlib.events import (
     ToolKind,
     Usage,
 )
+from toolsimlib.wire.api import Reader
 from toolsimlib.wire.early_arguments import EarlyArguments
 from toolsimlib.wire.errors import no_answer, read_error
 from toolsimlib.wire.json_codec import Joiner, whole_text
 from toolsimlib.wire.json_fields import count, json_text, loaded, mapping, mappings, seconds, string
-from toolsimlib.wire.sse import ServerSentEvent
 
 type _Text = TextDelta | ReasoningDelta | RefusalDelta
 
 
-class ChatReader:
-    """Reads one answer. Never raises, whatever the backend sends."""
+class ChatReader(Reader):
+    """Reads one answer."""
 
     def __init__(self) -> None:
-        self.unknown: dict[str, None] = {}
-        self.streams_ahead = False
+        super().__init__()
         self._opened = False
-        self._closed = False
         self._choices: dict[int, _Choice] = {}
 
-    def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
-        """Return the events of one chunk of the stream. Anything after ``[DONE]`` or an error is ignored."""
-        data = sse.data.strip()
-        if self._closed or not data:
-            return []
-        if data == "[DONE]":
-            return self._close()
-        chunk = sse.parsed()
-        if isinstance(chunk, ApiError):
-            return self._fail(chunk)
-        if chunk is None:
-            return []
+    @override
+    def _read(self, chunk: dict[str, Any], name: str) -> list[BackendEvent]:
         if chunk.get("error"):
             return self._fail(read_error(chunk["error"]))
         bare = "choices" not in chunk and (string(chunk.get("message")) or string(chunk.get("detail")))
-        if sse.event == "error" or bare:
+        if name == "error" or bare:
             return self._fail(read_error(chunk))
         events = self._open(chunk)
         for choice in mappings(chunk.get("choices")):
@@ -97,12 +83,12 @@ class ChatReader:
                 return events
         return events + _counted(chunk) if chunk.get("usage") else events
 
+    @override
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
-        """Add the pieces that followed ``delta`` and differ from it only in their texts."""
         self._choices[delta.choice].follow(texts)
 
+    @override
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
-        """Return the events of a whole chat completion."""
         if body.get("error"):
             return self._fail(read_error(body["error"]))
         choices = mappings(body.get("choices"))
@@ -115,13 +101,14 @@ class ChatReader:
             events += self._choice(ended, mapping(choice.get("message")))
             if self._closed:
                 return events
-        return [*events, *self._close()]
+        return [*events, *self._done()]
 
+    @override
     def end(self) -> list[BackendEvent]:
-        """Return the events at the end of the stream, which is complete if every choice has ended (rule 2)."""
+        # Rule 2.
         if self._closed or not self._choices or not all(choice.reason for choice in self._choices.values()):
             return []
-        return self._close()
+        return self._done()
 
     def _open(self, chunk: Mapping[str, Any]) -> list[BackendEvent]:
         if self._opened:
@@ -149,13 +136,10 @@ class ChatReader:
             return [*events, *self._fail(read_error(fields.get("error")))]
         return events
 
-    def _close(self) -> list[BackendEvent]:
+    @override
+    def _done(self) -> list[BackendEvent]:
         self._closed = True
         return [*(event for _, choice in sorted(self._choices.items()) for event in choice.end()), Closed()]
-
-    def _fail(self, error: ApiError) -> list[BackendEvent]:
-        self._closed = True
-        return [Failed(error)]
 
 
 class _Choice:

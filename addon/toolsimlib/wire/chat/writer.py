@@ -28,9 +28,8 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, override
 
-from toolsimlib.errors import ApiError
 from toolsimlib.events import (
     CallDelta,
     CallEnded,
@@ -38,19 +37,15 @@ from toolsimlib.events import (
     ClientEvent,
     Ended,
     Failed,
-    HostedEnded,
-    HostedProgress,
-    HostedStarted,
     KeepAlive,
     Opened,
-    PassThrough,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
     Usage,
 )
 from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.errors import error_body
+from toolsimlib.wire.api import Writer
 from toolsimlib.wire.ids import chat_call_id
 from toolsimlib.wire.json_codec import dump, dump_string
 from toolsimlib.wire.sse import encode
@@ -67,22 +62,20 @@ class _Choice:
     arguments: list[str] = field(default_factory=list)
 
 
-class ChatWriter:
-    """Writes one answer. With ``form.stream`` false no frames are made and ``body`` is the answer."""
+class ChatWriter(Writer):
+    """Writes one answer."""
 
     def __init__(self, form: AnswerForm) -> None:
-        self._form = form
+        super().__init__(form)
         self._stream = form.stream
         self._head: dict[str, Any] = {}
         self._frame_head = ""
         self._frame_tail = ""
         self._choices: dict[int, _Choice] = {}
         self._frames: list[bytes] = []
-        self.body: dict[str, Any] | None = None
-        self.error: ApiError | None = None
 
+    @override
     def write(self, event: ClientEvent) -> list[bytes]:
-        """Return the frames of one event (none when the answer is not streamed)."""
         match event:
             case TextDelta():
                 self._keep(self._choice(event.choice).content, event.text)
@@ -101,8 +94,6 @@ class ChatWriter:
                 self._delta(event.choice, f'{{"refusal":{dump_string(event.text)}}}')
             case Opened():
                 self._start(event)
-            case PassThrough() | HostedStarted() | HostedProgress() | HostedEnded():
-                pass  # A chat message has no place for the items of built-in tools.
             case KeepAlive():
                 # Rule 4.
                 self._choice(0, "null")
@@ -114,12 +105,10 @@ class ChatWriter:
                 self.error = event.error
                 if self._stream:
                     self._frames.append(encode(dump({"error": event.error.body()})))
+            case _:
+                pass  # A chat message has no place for the items of built-in tools.
         frames, self._frames = self._frames, []
         return frames
-
-    def whole(self) -> bytes:
-        """Return the body, or that of the error, once there is one, as JSON."""
-        return error_body(self.error) if self.error is not None else dump(self.body).encode()
 
     def _start(self, event: Opened) -> None:
         if self._head:

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from toolsimlib.wire.api import Api, Counting, OwnShape
+from toolsimlib.wire.api import Api, Counting
 from toolsimlib.wire.chat.request import continued
 from toolsimlib.wire.hidden import with_hidden
 from toolsimlib.wire.json_fields import mappings
-from toolsimlib.wire.messages import headers, request
-from toolsimlib.wire.messages.errors import error_answer
-from toolsimlib.wire.messages.models import model_list
+from toolsimlib.wire.messages import request
 from toolsimlib.wire.messages.reader import MessagesReader
+from toolsimlib.wire.messages.shape import SHAPE
 from toolsimlib.wire.messages.writer import MessagesWriter, call_id
 
 _EVENTS = frozenset(
@@ -46,7 +45,7 @@ MESSAGES = Api(
     terms=frozenset({"media_type", "stop_reason", "tool_name", "tool_use_id"}),
     headers=("anthropic-version", "anthropic-beta"),
     key_headers=("authorization", "x-api-key"),
-    shape=OwnShape(error_answer, model_list, headers.for_others, headers.for_own, "beta=true"),
+    shape=SHAPE,
     counting=Counting("/count_tokens", _COUNTED, ("llama.cpp", "vllm")),
     manifest_role="system",
     # It has one, but Claude's own answers never put text there.

@@ -19,14 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, override
 
-from toolsimlib.errors import ApiError
 from toolsimlib.events import (
     BackendEvent,
     Closed,
     Counted,
-    Failed,
     Finished,
     FinishReason,
     HostedProgress,
@@ -37,10 +35,10 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
+from toolsimlib.wire.api import Reader
 from toolsimlib.wire.errors import no_answer, read_error
 from toolsimlib.wire.json_codec import Joiner, dump_as_read
 from toolsimlib.wire.json_fields import count, mapping, mappings, string
-from toolsimlib.wire.sse import ServerSentEvent
 
 _REASONS: Mapping[str, FinishReason] = {
     "max_tokens": "length",
@@ -69,29 +67,20 @@ class _Block:
     """The pieces of a call's arguments, without the empty ones that many servers begin with."""
 
 
-class MessagesReader:
-    """Reads one answer. Never raises, whatever the backend sends."""
+class MessagesReader(Reader):
+    """Reads one answer."""
 
     def __init__(self) -> None:
-        self.unknown: dict[str, None] = {}
-        self.streams_ahead = False
+        super().__init__()
         self._opened = False
-        self._closed = False
         self._blocks: dict[int, _Block] = {}
         self._reason = ""
         self._counts: dict[str, int] = {}
         self._joined: Joiner[int] = Joiner()
 
-    def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
-        """Return the events of one event of the stream. Anything after its end or an error is ignored."""
-        if self._closed or not sse.data.strip() or sse.data.strip() == "[DONE]":
-            return []
-        data = sse.parsed()
-        if isinstance(data, ApiError):
-            return self._fail(data)
-        if data is None:
-            return []
-        kind = string(data.get("type")) or sse.event
+    @override
+    def _read(self, data: dict[str, Any], name: str) -> list[BackendEvent]:
+        kind = string(data.get("type")) or name
         index = count(data, "index")
         match kind:
             case "message_start":
@@ -116,12 +105,12 @@ class MessagesReader:
             self.unknown[kind[:40]] = None
         return []
 
+    @override
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
-        """Add the pieces that followed ``delta`` and differ from it only in their texts."""
         self._blocks[int(delta.key)].pieces += texts
 
+    @override
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
-        """Return the events of a whole message."""
         if body.get("error"):
             return self._fail(read_error(body["error"]))
         if not isinstance(body.get("content"), list):
@@ -136,8 +125,9 @@ class MessagesReader:
         self._closed = True
         return [*events, Finished(_REASONS.get(self._reason, "stop")), Closed()]
 
+    @override
     def end(self) -> list[BackendEvent]:
-        """Return the events at the end of the stream (rule 1)."""
+        # Rule 1.
         return [] if self._closed or not self._reason else self._close()
 
     def _open(self, message: Mapping[str, Any]) -> list[BackendEvent]:
@@ -241,7 +231,3 @@ class MessagesReader:
         sent = counts.get("input_tokens", 0) + cached + counts.get("cache_creation_input_tokens", 0)
         made = counts.get("output_tokens", 0)
         return [Counted(Usage(sent, made, sent + made, cached_tokens=cached))]
-
-    def _fail(self, error: ApiError) -> list[BackendEvent]:
-        self._closed = True
-        return [Failed(error)]

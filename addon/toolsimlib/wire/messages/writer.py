@@ -26,9 +26,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, override
 
-from toolsimlib.errors import ApiError
 from toolsimlib.events import (
     CallDelta,
     CallEnded,
@@ -37,12 +36,9 @@ from toolsimlib.events import (
     Ended,
     EndReason,
     Failed,
-    HostedEnded,
     HostedProgress,
-    HostedStarted,
     KeepAlive,
     Opened,
-    PassThrough,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
@@ -50,9 +46,10 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.plan import AnswerForm
+from toolsimlib.wire.api import Writer
 from toolsimlib.wire.json_codec import as_read, dump, dump_as_read, dump_string, parse_object
-from toolsimlib.wire.messages.errors import error_body
 from toolsimlib.wire.messages.reader import PROOF
+from toolsimlib.wire.messages.shape import error_body
 from toolsimlib.wire.sse import encode
 
 PREFIX = "toolu"
@@ -80,11 +77,11 @@ def call_id(kind: ToolKind, number: int) -> str:
     return f"{PREFIX}_{number:03}"
 
 
-class MessagesWriter:
-    """Writes one answer. With ``form.stream`` false no frames are made and ``body`` is the answer."""
+class MessagesWriter(Writer):
+    """Writes one answer."""
 
     def __init__(self, form: AnswerForm) -> None:
-        self._form = form
+        super().__init__(form)
         self._message: dict[str, Any] = {}
         """The message so far; {} until the answer has started."""
         self._open: Kind = ""
@@ -96,11 +93,9 @@ class MessagesWriter:
         self._refused = False
         self._cut_call = False
         self._frames: list[bytes] = []
-        self.body: dict[str, Any] | None = None
-        self.error: ApiError | None = None
 
+    @override
     def write(self, event: ClientEvent) -> list[bytes]:
-        """Return the frames of one event (none when the answer is not streamed)."""
         match event:
             case TextDelta():
                 self._say("text", event.text)
@@ -124,19 +119,19 @@ class MessagesWriter:
                     self._frames.append(encode('{"type":"ping"}', "ping"))
             case HostedProgress(key=key) if key == PROOF:
                 self._prove(event.type, event.fields)
-            case PassThrough() | HostedStarted() | HostedProgress() | HostedEnded():
-                pass  # Rule 9.
             case Ended():
                 self._end(event)
             case Failed():
                 self.error = event.error
                 if self._form.stream:
                     self._frames.append(encode(dump(error_body(event.error)), "error"))
+            case _:
+                pass  # Rule 9.
         frames, self._frames = self._frames, []
         return frames
 
+    @override
     def whole(self) -> bytes:
-        """Return the body, or that of the error, once there is one, as JSON."""
         return dump_as_read(self.body if self.error is None else error_body(self.error)).encode()
 
     def _start(self, event: Opened) -> None:

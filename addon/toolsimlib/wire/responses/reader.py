@@ -37,14 +37,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import count as count_from
-from typing import Any
+from typing import Any, override
 
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
     BackendEvent,
     Closed,
     Counted,
-    Failed,
     Finished,
     FinishReason,
     HostedEnded,
@@ -59,12 +58,12 @@ from toolsimlib.events import (
     StructuredDelta,
     TextDelta,
 )
+from toolsimlib.wire.api import Reader
 from toolsimlib.wire.early_arguments import EarlyArguments
 from toolsimlib.wire.errors import no_answer, read_error
 from toolsimlib.wire.json_codec import Joiner, whole_text
 from toolsimlib.wire.json_fields import count, json_text, mapping, mappings, seconds, string
 from toolsimlib.wire.responses.shapes import read_usage
-from toolsimlib.wire.sse import ServerSentEvent
 
 # Outputs of tools that nobody asked for: some backends report calls to unknown MCP servers this way.
 _PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
@@ -86,12 +85,11 @@ _FIRST_EXTRA_PLACE = 1_000_000
 _TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelta}
 
 
-class ResponsesReader:
-    """Reads one answer. Never raises, whatever the backend sends."""
+class ResponsesReader(Reader):
+    """Reads one answer."""
 
     def __init__(self) -> None:
-        self.unknown: dict[str, None] = {}
-        self.streams_ahead = False
+        super().__init__()
         self._emitted: set[tuple[object, ...]] = set()
         # By output index: the announced calls, for backends that never report them as done.
         self._announced: dict[int, dict[str, Any]] = {}
@@ -110,18 +108,10 @@ class ResponsesReader:
         self._messages: set[int] = set()
         self._speaking = -1
         self._texts: Joiner[tuple[object, ...]] = Joiner()
-        self._closed = False
 
-    def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
-        """Return the events of one stream event. Anything after the terminal event is ignored."""
-        if self._closed or sse.data.strip() in ("", "[DONE]"):
-            return []
-        event = sse.parsed()
-        if isinstance(event, ApiError):
-            return self._fail(event)
-        if event is None:
-            return []
-        kind = event.get("type") or sse.event
+    @override
+    def _read(self, event: dict[str, Any], name: str) -> list[BackendEvent]:
+        kind = event.get("type") or name
         delta = event.get("delta")
         if kind == "response.output_text.delta":
             # The hot path: everything else occurs a few times per answer.
@@ -132,12 +122,12 @@ class ResponsesReader:
             return self._delta(("text", index, count(event, "content_index")), delta, TextDelta)
         return self._rare_event(kind, event, delta if isinstance(delta, str) else "")
 
+    @override
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
-        """Add the pieces that followed ``delta`` and differ from it only in their texts."""
         self._arguments[int(delta.key)] += texts
 
+    @override
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
-        """Return the events of a whole Response object."""
         if not isinstance(body.get("output"), list) and not body.get("error") and body.get("status") not in _FAILURES:
             return self._fail(no_answer(body, "output"))
         if body.get("status") in ("queued", "in_progress") and not body.get("output"):
@@ -145,10 +135,6 @@ class ResponsesReader:
             return self._fail(ApiError(message, code="backend_bad_answer", status=502))
         events: list[BackendEvent] = [_opened(body)]
         return events + self._terminal(body)
-
-    def end(self) -> list[BackendEvent]:
-        """Return the events at the end of the stream: none, since the terminator is an event."""
-        return []
 
     def _rare_event(self, kind: object, event: dict[str, Any], delta: str) -> list[BackendEvent]:
         item = event.get("item")
@@ -159,11 +145,11 @@ class ResponsesReader:
             case "response.created":
                 return [_opened(mapping(event.get("response")))]
             case "response.output_text.done":
-                return self._done(("text", *where), event.get("text"), TextDelta)
+                return self._done_text(("text", *where), event.get("text"), TextDelta)
             case "response.refusal.delta" if delta:
                 return self._delta(("refusal", *where), delta, RefusalDelta)
             case "response.refusal.done":
-                return self._done(("refusal", *where), event.get("refusal"), RefusalDelta)
+                return self._done_text(("refusal", *where), event.get("refusal"), RefusalDelta)
             case "response.reasoning_summary_text.delta" if delta:
                 return self._reasoning(delta, (where[0], count(event, "summary_index")), "summary")
             case "response.reasoning_text.delta" if delta:
@@ -271,14 +257,14 @@ class ResponsesReader:
         self._messages.add(index)
         return [NextMessage()] if is_next and is_certain else []
 
-    def _done(
+    def _done_text(
         self, key: tuple[str, int, int], text: object, kind: type[TextDelta | RefusalDelta]
     ) -> list[BackendEvent]:
         """Return a whole text if there were no deltas, else the half character that the deltas ended with, if any."""
         if key in self._emitted:
             rest = self._texts.end(key)
             return [kind(rest)] if rest else []
-        return self._delta(key, text, kind) + self._done(key, None, kind) if isinstance(text, str) and text else []
+        return self._delta(key, text, kind) + self._done_text(key, None, kind) if isinstance(text, str) and text else []
 
     def _item(self, item: Mapping[str, Any], index: int) -> list[BackendEvent]:
         """Return the events of a whole output item that its deltas have not covered."""
@@ -324,9 +310,9 @@ class ResponsesReader:
         parts = [{"text": content}] if isinstance(content, str) else mappings(content)
         for n, part in enumerate(parts):
             if part.get("type") == "refusal":
-                events += self._done(("refusal", index, n), part.get("refusal"), RefusalDelta)
+                events += self._done_text(("refusal", index, n), part.get("refusal"), RefusalDelta)
             else:
-                events += self._done(("text", index, n), part.get("text"), TextDelta)
+                events += self._done_text(("text", index, n), part.get("text"), TextDelta)
         return events
 
     def _terminal(self, response: Mapping[str, Any]) -> list[BackendEvent]:
@@ -367,10 +353,6 @@ class ResponsesReader:
             same = by_kind[string(item.get("type"))]
             places[same.pop() if same else next(fresh)] = item
         return places
-
-    def _fail(self, error: ApiError) -> list[BackendEvent]:
-        self._closed = True
-        return [Failed(error)]
 
 
 def _is_other_item(item: Mapping[str, Any], done: Mapping[str, Any], *, is_whole: bool) -> bool:

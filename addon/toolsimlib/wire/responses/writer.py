@@ -36,7 +36,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from io import StringIO
-from typing import Any, Literal
+from typing import Any, Literal, override
 
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
@@ -59,7 +59,8 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.errors import error_body, error_fields
+from toolsimlib.wire.api import Writer
+from toolsimlib.wire.errors import error_fields
 from toolsimlib.wire.ids import responses_call_id
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.local_tools import LOCAL_TOOLS, local_item
@@ -67,11 +68,11 @@ from toolsimlib.wire.responses.event_stream import EventStream, Message, deltas_
 from toolsimlib.wire.responses.shapes import DELTA_OF, PART_OF, failure, part_of, response_json, usage_of
 
 
-class ResponsesWriter:
-    """Writes one answer. With ``form.stream`` false no frames are made and ``body`` is the answer."""
+class ResponsesWriter(Writer):
+    """Writes one answer."""
 
     def __init__(self, form: AnswerForm) -> None:
-        self._form = form
+        super().__init__(form)
         self._events = EventStream(is_on=form.stream)
         self._id = ""
         self._is_started = False
@@ -86,11 +87,9 @@ class ResponsesWriter:
         self._hosted_at: dict[str, int] = {}  # By key: the output index of each announced item of a hosted tool.
         # Not a list of deltas, which would take many times the memory of the text.
         self._text = StringIO(newline="\n")
-        self.body: dict[str, Any] | None = None
-        self.error: ApiError | None = None
 
+    @override
     def write(self, event: ClientEvent) -> list[bytes]:
-        """Return the frames of one event (none when the answer is not streamed)."""
         match event:
             case TextDelta():
                 self._part_delta("text", event.text)
@@ -118,10 +117,6 @@ class ResponsesWriter:
             case Failed():
                 self._fail(event.error)
         return self._events.take()
-
-    def whole(self) -> bytes:
-        """Return the body, or that of the error, once there is one, as JSON."""
-        return error_body(self.error) if self.error is not None else dump(self.body).encode()
 
     # -- the response
 
