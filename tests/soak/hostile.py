@@ -10,7 +10,9 @@ nothing of endless streams. What the proxy shares fairly must not show in the go
    the answer to the last one. Who sends as fast as it can over many connections takes its part of the
    processor from everybody, which a proxy without a limit of rates cannot help.
 3. It is a process of its own, and so is the backend, which does not parse large bodies: they share the
-   machine's cores with the proxy, and only what the proxy does is of interest.
+   machine's cores with the proxy, and only what the proxy does is of interest. The hostile one would be
+   elsewhere: it gives way to all other processes, and its attacks are counted, so that it shows if that
+   left it no time for them.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing
+import os
 import socket
 import tempfile
 import threading
@@ -171,6 +174,7 @@ def _be_good(url: str, end: float, waits: Waits) -> None:
 def _attack(attacks: Sequence[str], port: int, remote: str, seconds: float, pipe: Connection) -> None:
     """These attacks at once for this many seconds; send what came of them."""
     done: Counter[str] = Counter()
+    os.nice(19)
     _stored()
     pipe.send("ready")
     end = time.monotonic() + seconds

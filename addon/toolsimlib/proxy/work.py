@@ -183,6 +183,7 @@ def _bound_memory(growth: int | None) -> None:
 if __name__ == "__main__":
     # Ctrl-C is meant for the proxy, which ends its worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(5)
+    # Whoever waits for it sent something large; on a busy machine the proxy's own thread comes first.
+    os.nice(10)
     with contextlib.suppress(BrokenPipeError):
         serve(sys.stdin.buffer, sys.stdout.buffer)
