@@ -159,11 +159,11 @@ blow up in decompression
 All of it is text for the model
     proxy/test_mcp.py::test_what_a_server_forges_is_text
 A description can ask for calls
-    unit/toolsimmcp/test_file.py::test_what_is_not_said_needs_a_yes
+    unit/toolsimmcp/test_declared.py::test_what_is_not_said_needs_a_yes
 Commands come from the file alone
-    unit/hosted/test_servers.py::test_what_a_request_may_not
+    unit/toolsimmcp/test_declared.py::test_what_a_request_may_not
 A request's `server_url`
-    unit/hosted/test_servers.py::test_what_a_request_may_not
+    unit/toolsimmcp/test_declared.py::test_what_a_request_may_not
     unit/toolsimmcp/test_web.py::test_no_other_place_is_asked
     unit/proxy/test_mcp_servers.py::test_nobody_is_asked_by_default
 It gets its own headers

@@ -1,7 +1,7 @@
 """MCP servers: how their tools are listed and called, by the official package ``mcp``.
 
     engine       what the house is given (``toolsimlib.hosted.engine``)
-    file         the operator's file of servers
+    declared     which servers there are: the operator's file, and what requests name
     pool         the connections of this proxy
     connection   one server: started or connected to, queried, dropped, retried   (``stdio``, ``web``: how)
     guardian     the parent of a local server, a program of its own
@@ -11,7 +11,7 @@
 Servers are untrusted. What one sends is text for a model and for nobody else. Its powers are limited:
 
 1. *What is contacted.* Commands come from the operator's file alone. A client names hosts of the operator's list, or
-   servers of the file by their labels (``toolsimlib.hosted.servers``); redirects stay on the host.
+   servers of the file by their labels; redirects stay on the host.
 2. *What it is sent.* The arguments of its calls and its own headers or environment: no other header but the ids of a
    trace, none of the proxy's keys, no part of the conversation. It cannot ask the model or the user anything.
 3. *What it may send.* The bytes of one message are bounded, and those between two requests; a server that sends more is

@@ -7,9 +7,9 @@ import importlib.util
 from toolsimlib.hosted.engine import Pool
 
 from toolsimmcp import pool
-from toolsimmcp.file import read_file
+from toolsimmcp.declared import may_be_named, read_file, read_tool
 
-__all__ = ["missing", "open_pool", "read_file"]
+__all__ = ["may_be_named", "missing", "open_pool", "read_file", "read_tool"]
 
 
 def open_pool() -> Pool:

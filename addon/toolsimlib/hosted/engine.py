@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, cast
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, cast
 
 from toolsimlib.guests import MCP
 from toolsimlib.hosted.catalogue import RemoteTool
@@ -29,7 +29,7 @@ class Pool(Protocol):
         """Return the tools of a server. Raises an exception whose message, safe for anyone to read, says why not."""
 
     async def call(
-        self, server: Server, tool: str, arguments: Mapping[str, object], limit: int, who: Asker = NOBODY
+        self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker = NOBODY
     ) -> Outcome:
         """Call a tool of a server; ``limit``: bytes of its output. Never raises, whatever the server does."""
 
@@ -45,6 +45,17 @@ class Engine(Protocol):
 
     def read_file(self, text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
         """Read the operator's file. Raises ValueError, whose message quotes no value of the file."""
+
+    def read_tool(
+        self, declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]
+    ) -> Server:
+        """Read an ``mcp`` tool of a request; ``known``: the file's servers by label. Raises BadRequest.
+
+        ``hosts``: those that a client may name, as ``host`` (of https) or ``host:port``.
+        """
+
+    def may_be_named(self, server: Server, hosts: Collection[str]) -> bool:
+        """Return whether a request may name a server with this URL; ``hosts`` as in ``read_tool``."""
 
     def open_pool(self) -> Pool:
         """Return a pool without connections."""

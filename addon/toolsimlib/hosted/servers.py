@@ -1,24 +1,13 @@
-"""What there is to know of an MCP server, and which ones a request may name.
+"""What there is to know of an MCP server: where it is, which of its tools are allowed, and which need approval.
 
-1. Approval is the default: ``require_approval`` is ``always`` if it is missing, and for each tool that none of its
-   filters names. For a server of the operator's file, a request can demand approval for more tools, never for fewer.
-2. A request names a server of the file by its label, or one on an allowed host by its URL; a label of the file with
-   another URL is refused, since the model and the user identify servers by their labels.
+Which servers there are, the guest reads from the operator's file and from requests.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Literal
 
-from toolsimlib.errors import BadRequest
-from toolsimlib.wire.json_fields import optional, required, wrong_type
-
-LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
-_MAX_HEADERS = 32
 SECONDS = 30.0
 
 
@@ -33,9 +22,6 @@ class Filter:
         """Return whether a tool is one of them."""
         named = self.names is None or name in self.names
         return named and (self.read_only is None or self.read_only == read_only)
-
-
-EVERY, NONE = Filter(), Filter(frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,122 +60,3 @@ class Server:
     def needs_approval(self, tool: str, *, read_only: bool) -> bool:
         """Return whether a call of a tool needs approval."""
         return not self.free or not all(rule.fits(tool, read_only=read_only) for rule in self.free)
-
-
-def strings(value: Mapping[str, Any], key: str, param: str) -> tuple[tuple[str, str], ...]:
-    """Return the members of an object of strings, such as headers. Raises BadRequest."""
-    given = optional(value, key, dict, param) or {}
-    for name, text in given.items():
-        if not isinstance(text, str) or re.search(r"[\r\n\0]", name + text) or not name:
-            raise BadRequest(f"Invalid '{param}.{key}': expected strings of one line each.", f"{param}.{key}")
-    if len(given) > _MAX_HEADERS and key == "headers":
-        raise BadRequest(f"Invalid '{param}.{key}': expected at most {_MAX_HEADERS}.", f"{param}.{key}")
-    return tuple(given.items())
-
-
-def _filter(value: Any, param: str) -> Filter:
-    match value:
-        case list() if all(isinstance(each, str) for each in value):
-            return Filter(frozenset(value))
-        case dict():
-            names = optional(value, "tool_names", list, param)
-            read_only = optional(value, "read_only", bool, param)
-            return Filter(None if names is None else frozenset(map(str, names)), read_only)
-    raise wrong_type(value, "an array of strings or an object", param)
-
-
-def rules(value: Mapping[str, Any], param: str) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
-    """Return which tools are allowed, and which need no yes. Raises BadRequest."""
-    return _allowed(value, param), _free(value, param)
-
-
-def _allowed(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
-    given = value.get("allowed_tools")
-    return () if given is None else (_filter(given, f"{param}.allowed_tools"),)
-
-
-def _free(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
-    """Return what needs no yes. A tool that both lists name needs one."""
-    param = f"{param}.require_approval"
-    match value.get("require_approval"):
-        case None | "always":
-            return ()
-        case "never":
-            return (EVERY,)
-        case dict() as given:
-            never = _filter(given["never"], f"{param}.never") if given.get("never") is not None else NONE
-            always = _filter(given["always"], f"{param}.always") if given.get("always") is not None else NONE
-            if always.names is None:
-                raise BadRequest(f"Invalid '{param}.always': expected tool_names.", f"{param}.always")
-            if never.names is not None:
-                never = replace(never, names=never.names - always.names)
-            return (never,)
-        case other:
-            raise BadRequest(f"Invalid '{param}': expected always, never or filters, got {str(other)[:40]!r}.", param)
-
-
-def check_url(url: str, param: str) -> str:
-    """Return the host and port of a URL. Raises BadRequest if it is not one of HTTP."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-        is_one = bool(port and parts.hostname) and not re.search(r"[\s\\]", url)
-    except (ValueError, KeyError):
-        is_one = False
-    if not is_one:
-        raise BadRequest(f"Invalid '{param}': expected a URL of http or https.", param, "invalid_value")
-    return f"{parts.hostname}:{port}"
-
-
-def may_be_named(server: Server, hosts: Collection[str]) -> bool:
-    """Return whether a request may name a server with this URL; ``hosts`` as in ``read_tool``."""
-    try:
-        return server.url is not None and _is_among(check_url(server.url, ""), hosts)
-    except BadRequest:
-        return False
-
-
-def _is_among(place: str, hosts: Collection[str]) -> bool:
-    return place in {each if re.search(r":\d+$", each) else f"{each}:443" for each in map(str.lower, hosts)}
-
-
-def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]) -> Server:
-    """Read an ``mcp`` tool of a request; ``known``: the file's servers by label. Raises BadRequest.
-
-    ``hosts``: those that a client may name, as ``host`` (of https) or ``host:port``.
-    """
-    label = required(declared, "server_label", str, param)
-    url = optional(declared, "server_url", str, param)
-    allowed, free = rules(declared, param)
-    for other in ("connector_id", "tunnel_id"):
-        if declared.get(other) is not None:
-            message = f"'{param}.{other}' is not supported here: name a server by its label or its 'server_url'."
-            raise BadRequest(message, f"{param}.{other}", "unsupported_parameter")
-    own = known.get(label)
-    if own is not None:
-        if url is not None and url != own.url:
-            message = f"'{label}' is a server of this proxy's own: leave 'server_url' out, or choose another label."
-            raise BadRequest(message, f"{param}.server_url", "invalid_value")
-        # Both have to agree: the client can only narrow what the operator allows.
-        stricter = own.free
-        if declared.get("require_approval") is not None:
-            stricter = (*own.free, *free) if own.free and free else ()
-        return replace(own, allowed=(*own.allowed, *allowed), free=stricter)
-    if not LABEL.fullmatch(label):
-        message = f"Invalid '{param}.server_label': expected at most 64 letters, digits, '_', '-' or '.'."
-        raise BadRequest(message, f"{param}.server_label", "invalid_value")
-    if url is None:
-        message = f"Unknown MCP server '{label}': it is none of this proxy's own, and has no 'server_url'."
-        raise BadRequest(message, f"{param}.server_label", "invalid_value")
-    place = check_url(url, f"{param}.server_url")
-    if not _is_among(place, hosts):
-        message = f"MCP servers at '{place}' may not be used here (toolsim_mcp_hosts)."
-        raise BadRequest(message, f"{param}.server_url", "invalid_value")
-    headers = strings(declared, "headers", param)
-    token = optional(declared, "authorization", str, param)
-    if token is not None:
-        if re.search(r"[\r\n\0]", token):
-            raise BadRequest(f"Invalid '{param}.authorization': expected one line.", f"{param}.authorization")
-        others = ((name, value) for name, value in headers if name.lower() != "authorization")
-        headers = (*others, ("Authorization", f"Bearer {token}"))
-    return Server(label, url=url, headers=headers, kind="http", allowed=allowed, free=free)

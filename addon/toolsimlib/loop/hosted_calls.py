@@ -25,9 +25,9 @@ from toolsimlib.errors import BadRequest
 from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, Ended, TextDelta
 from toolsimlib.hosted.approvals import Approvals, Asked, Desk, Question
 from toolsimlib.hosted.catalogue import Catalogue, HostedTool
-from toolsimlib.hosted.engine import Asker, Pool
+from toolsimlib.hosted.engine import Asker, Pool, engine
 from toolsimlib.hosted.outcome import LIMIT, REFUSED, Outcome, failed
-from toolsimlib.hosted.servers import Server, may_be_named, read_tool
+from toolsimlib.hosted.servers import Server
 from toolsimlib.loop.hidden import Hidden
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report, entry
@@ -157,7 +157,7 @@ class HostedCalls:
         self._servers = dict(hosting.servers)
         if hosting.runs_clients:
             for param, declared in mcp_items.declared(body):
-                server = read_tool(declared, param, hosting.servers, hosting.hosts)
+                server = engine().read_tool(declared, param, hosting.servers, hosting.hosts)
                 self._servers[server.label] = server
         decisions = mcp_items.decisions(body)
         names = [tool.name for tool in read_tools(body)[0]]
@@ -258,7 +258,7 @@ class HostedCalls:
         now = next((server for server in self._servers.values() if server.endpoint == asked.server.endpoint), None)
         if now is None:
             # The client had named the server, and does not name it again.
-            return self._hosting.runs_clients and may_be_named(asked.server, self._hosting.hosts)
+            return self._hosting.runs_clients and engine().may_be_named(asked.server, self._hosting.hosts)
         # A server that did not list its tools just now says itself what is wrong when it is called.
         return now.label not in self._listed_by or asked.tool in self._catalogue.names(now.label)
 

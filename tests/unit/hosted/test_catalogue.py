@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from toolsimlib.hosted.catalogue import MAX_TOOLS, MAX_TOOLS_BYTES, Catalogue, RemoteTool, remote_tool, shown_name
-from toolsimlib.hosted.servers import EVERY, Filter, Server
+from toolsimlib.hosted.servers import Filter, Server
 
 FILES = Server("files", ("x",), allowed=(Filter(frozenset({"read", "write"})),), free=(Filter(frozenset({"read"})),))
 READ, WRITE, DROP = (RemoteTool(name, schema={"type": "object"}) for name in ("read", "write", "drop"))
@@ -27,7 +27,7 @@ def test_tools_become_functions() -> None:
 
 def test_masks_hold() -> None:
     """By the name that the model is shown, or by the tool's own."""
-    free = Server("files", ("x",), free=(EVERY,))
+    free = Server("files", ("x",), free=(Filter(),))
     for deny in ("drop", "files__drop"):
         assert Catalogue((), deny={deny}).add(free, [READ, DROP]) == [READ]
     for allow in ("read", "files__read"):

@@ -19,7 +19,7 @@ from toolsimlib.hosted.approvals import Approvals, Desk
 from toolsimlib.hosted.catalogue import RemoteTool
 from toolsimlib.hosted.engine import Asker
 from toolsimlib.hosted.outcome import Outcome, failed
-from toolsimlib.hosted.servers import EVERY, Filter, Server
+from toolsimlib.hosted.servers import Filter, Server
 from toolsimlib.loop.course import Bounds
 from toolsimlib.loop.hidden import Hidden
 from toolsimlib.loop.hosted_calls import HostedCalls, Hosting
@@ -29,7 +29,7 @@ from toolsimlib.report import Report
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.mcp_items import McpCall
 
-FREE, SHY = Server("free", ("x",), free=(EVERY,)), Server("shy", ("y",))
+FREE, SHY = Server("free", ("x",), free=(Filter(),)), Server("shy", ("y",))
 TOOLS = [RemoteTool("read", schema={"type": "object"}), RemoteTool("drop", schema={"type": "object"})]
 DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
 SCHEMA = {"type": "object"}

@@ -18,7 +18,7 @@ from toolsimlib.hosted.engine import Asker
 from toolsimlib.hosted.outcome import FAILED, TOO_LARGE, UNREACHABLE
 from toolsimlib.hosted.servers import Server
 from toolsimmcp.connection import Connection, ServerFailed
-from toolsimmcp.file import read_file
+from toolsimmcp.declared import read_file
 
 SECONDS = 3.0
 # For what ends by itself: on a busy machine a process that says 2,000 things takes longer.
