@@ -62,19 +62,12 @@ class _Builder:
         """Return the schema that applies: the target of a reference, or the first alternative that is not null."""
         reference = schema.get("$ref")
         if isinstance(reference, str):
-            return self._resolve(reference)
+            return referred(self._root, reference)
         for keyword in ("anyOf", "oneOf", "allOf"):
             options = schema.get(keyword)
             if isinstance(options, list) and options and "properties" not in schema:
                 return next((option for option in options if option != {"type": "null"}), options[0])
         return None
-
-    def _resolve(self, reference: str) -> object:
-        found: object = self._root
-        for step in reference.removeprefix("#").split("/")[1:]:
-            key = step.replace("~1", "/").replace("~0", "~")
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         properties = schema.get("properties")
@@ -94,6 +87,15 @@ class _Builder:
         if depth >= _MAX_DEPTH or self._left <= 0 or schema.get("maxItems") == 0:
             return []
         return [self.build(schema.get("items"), name, depth + 1)]
+
+
+def referred(root: Mapping[str, Any] | None, reference: str) -> Any:
+    """Return what a reference within the schema ``root`` leads to, None if nothing is there."""
+    found: Any = root
+    for step in reference.removeprefix("#").split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
 
 
 def _type(schema: Mapping[str, Any]) -> object:

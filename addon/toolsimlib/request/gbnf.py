@@ -28,6 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolsimlib.plan import Tool
+from toolsimlib.request.example import referred
 from toolsimlib.wire.json_fields import mapping
 
 _MAX_RULES = 4000
@@ -153,11 +154,7 @@ class _Values:
         return self._references[reference]
 
     def _target(self, reference: str) -> Any:
-        target: Any = self._root
-        pointer = reference.removeprefix("#")
-        for step in pointer.split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
-            target = target.get(step) if isinstance(target, Mapping) else None
+        target = referred(self._root, reference)
         return target if reference.startswith("#") and target != {"$ref": reference} else None
 
     def _merged(self, schema: Mapping[str, Any], parts: Sequence[Any]) -> dict[str, Any]:

@@ -15,25 +15,17 @@ _MAX_ATOMS = 25_000
 """For the patterns of all strict tools of a request, which are compiled on the event loop: up to 50 ms."""
 
 
-class _Invalid(Exception):
-    """The schema of a strict ``tool`` cannot be used."""
-
-    def __init__(self, tool: Tool, problem: object) -> None:
-        super().__init__(f"Invalid schema for function '{tool.wire_name}': {problem}")
-        self.tool = tool
-
-
 def check_strict(request: ClientRequest, max_bytes: int) -> None:
     """Check that the schemas of strict tools compile, of at most ``max_bytes`` each. Raises BadRequest."""
-    try:
-        _check(ToolSet.of(request.tools), max_bytes)
-    except _Invalid as invalid:
-        param = schema_param(request, invalid.tool.name)
-        raise BadRequest(str(invalid), param, "invalid_function_parameters") from invalid
+    if (found := _unusable(ToolSet.of(request.tools), max_bytes)) is not None:
+        tool, problem = found
+        message = f"Invalid schema for function '{tool.wire_name}': {problem}"
+        raise BadRequest(message, schema_param(request, tool.name), "invalid_function_parameters")
 
 
 @lru_cache(maxsize=MAX_TOOL_SETS)
-def _check(key: ToolSet, max_bytes: int) -> None:
+def _unusable(key: ToolSet, max_bytes: int) -> tuple[Tool, str] | None:
+    """Return the first strict tool whose schema cannot be used, and why."""
     atoms = 0
     for tool in key.tools:
         if not tool.strict or tool.parameters is None:
@@ -41,8 +33,7 @@ def _check(key: ToolSet, max_bytes: int) -> None:
         try:
             atoms += compile_schema(tool.parameters, max_bytes).atoms
         except SchemaError as problem:
-            raise _Invalid(tool, problem) from problem
+            return tool, str(problem)
         if atoms > _MAX_ATOMS:
-            raise _Invalid(
-                tool, f"the patterns of all strict tools up to this one are too large: more than {_MAX_ATOMS} atoms"
-            )
+            return tool, f"the patterns of all strict tools up to this one are too large: more than {_MAX_ATOMS} atoms"
+    return None

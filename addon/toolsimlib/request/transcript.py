@@ -177,14 +177,8 @@ class Draft:
 
     def record(self, role: Role, line: str) -> None:
         """Add a record, which is one line of a message of ``role``."""
-        if role != self.role or self.name is not None:
-            self._close()
-            # Most of a long history is calls and outputs in turn: each is a message of one text.
-            self.role = role
-            self.name = None
-            self.pieces = [[line]]
-        else:
-            self._text(line, "\n" if self.is_after_record else "\n\n")
+        self._turn_to(role, None)
+        self._text(line, "\n" if self.is_after_record else "\n\n")
         self.is_after_record = True
 
     def parts(self, parts: Iterable[Part]) -> None:
@@ -209,19 +203,14 @@ class Draft:
             self.name = name
 
     def _text(self, text: str, separator: str | None) -> None:
-        if not self.pieces:
-            self.pieces.append([text])
-        elif separator is not None and isinstance(last := self.pieces[-1], list):
+        if self.pieces and separator is not None and isinstance(last := self.pieces[-1], list):
             last += (separator, text)
         else:
             self.pieces.append([text])
 
     def _close(self) -> None:
         if self.role is not None:
-            if len(self.pieces) == 1 and type(only := self.pieces[0]) is list:
-                parts: tuple[Part, ...] = (Text("".join(only)),)
-            else:
-                parts = tuple([Text("".join(part)) if isinstance(part, list) else part for part in self.pieces])
-            self.done.append(Message(self.role, parts or (Text(""),), self.name))
+            parts = [Text("".join(part)) if isinstance(part, list) else part for part in self.pieces]
+            self.done.append(Message(self.role, tuple(parts) or (Text(""),), self.name))
         self.pieces = []
         self.is_after_record = False

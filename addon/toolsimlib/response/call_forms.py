@@ -12,8 +12,8 @@ reads it. Bodies of rows without tags stand behind our own tags, in place of JSO
 | Llama 3     | ``<function=f>{…}</function>``, ``<|python_tag|>{"name": …}; {"name": …}``                 |
 | GLM 4.5     | ``f<arg_key>k</arg_key><arg_value>v</arg_value>``, right behind the tag                    |
 | pythonic    | ``[f(k=v), g(k=v)]``, also in ``<|python_start|>`` (Llama 4), ``<|tool_call_start|>`` (LFM2) |
-| Granite     | ``<|tool_call|>[{"name": …}]``, from Phi-4 followed by ``<|/tool_call|>``                  |
-| Granite 20B | ``<function_call> {"name": …} <function_call> {"name": …}``                                |
+| Granite     | ``<|tool_call|>[{"name": …}]``, from Phi-4 followed by ``<|/tool_call|>``; of 20B           |
+|             | ``<function_call> {"name": …} <function_call> {"name": …}``                                |
 | Gemma 4     | ``<|tool_call>call:f{k:<|"|>v<|"|>}<tool_call|>``                                          |
 | Mistral     | ``[TOOL_CALLS]`` and ``[{"name": …}]``, ``f{…}``, ``f[ARGS]{…}`` or ``f[CALL_ID]x[ARGS]{…}`` |
 | DeepSeek V3 | ``<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f``, JSON in a fence, …       |
@@ -161,15 +161,7 @@ CALL_FORMS = (
         re.compile(rf"(?=\[{_MANY}\{{|\{{{_MANY}\")"),
         re.compile(rf"[\[{{]{_MANY}\Z"),
         read_bare_json,
-        tags=(("<|tool_call|>", "<|/tool_call|>"),),
-        is_json=True,
-    ),
-    CallForm(
-        "Granite 20B",
-        re.compile(rf"(?=\[{_MANY}\{{|\{{{_MANY}\")"),
-        re.compile(rf"[\[{{]{_MANY}\Z"),
-        read_bare_json,
-        tags=(("<function_call>", ""),),
+        tags=(("<|tool_call|>", "<|/tool_call|>"), ("<function_call>", "")),
         is_json=True,
     ),
     CallForm(

@@ -41,6 +41,7 @@ class Preview:
         self._tools = {tool.name: tool for tool in tools if tool.kind == "function" and not tool.strict}
         self._candidate: Tool | None = None
         self._state = self._header
+        self._is_over = False
         self._rest = ""
         self._sent: list[str] = []
         self._depth = 0
@@ -49,6 +50,8 @@ class Preview:
 
     def feed(self, text: str) -> str:
         """Return the arguments that ``text``, a piece of the block's body, adds; "" while nothing can be sent."""
+        if self._is_over:
+            return ""
         self._rest += text
         delta = self._state()
         if delta:
@@ -68,7 +71,7 @@ class Preview:
         self._stop()
 
     def _stop(self) -> str:
-        self._state = self._over
+        self._is_over = True
         self._rest = ""
         return ""
 
@@ -133,10 +136,6 @@ class Preview:
             at += 1
         self._rest = text[at:]
         return text[:at]
-
-    def _over(self) -> str:
-        self._rest = ""
-        return ""
 
 
 def as_block(name: str, arguments: str) -> str:
