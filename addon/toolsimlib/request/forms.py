@@ -165,13 +165,7 @@ def typescript(schema: object, depth: int = 0) -> str:
 
 def schema_line(schema: Mapping[str, Any]) -> str:
     """Return a JSON schema as ``compact_schema`` leaves it, on one line."""
-    line = value_line(schema)
-    return value_line(compact_schema(schema)) if _may_shrink(line) else line
-
-
-def _may_shrink(line: str) -> bool:
-    # Both of _DROPPED_KEYWORDS.
-    return "title" in line or "$schema" in line
+    return value_line(compact_schema(schema))
 
 
 def compact_schema(schema: Any) -> Any:

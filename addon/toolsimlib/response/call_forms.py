@@ -94,13 +94,22 @@ def _read_open_function(body: str) -> list[Written]:
     return _read_functions(f"<function={body}</function>") if calls[-1].broken else calls
 
 
-def _invocations(mark: str) -> Callable[[str], list[Written]]:
-    return pairs_reader(
+def _invocations(name: str, mark: str, *blocks: str) -> CallForm:
+    """Return the row of a form in Anthropic's old elements, in any of ``blocks``; ``mark`` precedes each name."""
+    read = pairs_reader(
         rf'<{mark}invoke name="({NAME})">',
         f'<{mark}parameter name="',
         r'"[^<>]{0,64}>',
         f"</{mark}parameter>",
         f"</{mark}invoke>",
+    )
+    return _row(
+        name,
+        f'<{mark}invoke name="',
+        read,
+        tags=tuple((f"<{mark}{block}>", f"</{mark}{block}>") for block in blocks),
+        value=(f"<{mark}parameter ", f"</{mark}parameter>"),
+        whole=f"</{mark}invoke>",
     )
 
 
@@ -206,22 +215,8 @@ CALL_FORMS = (
         whole="<｜tool▁call▁end｜>",
         tags=(("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"), ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")),
     ),
-    _row(
-        "DSML",
-        '<｜DSML｜invoke name="',
-        _invocations("｜DSML｜"),
-        tags=tuple((f"<｜DSML｜{name}>", f"</｜DSML｜{name}>") for name in ("function_calls", "tool_calls")),
-        value=("<｜DSML｜parameter ", "</｜DSML｜parameter>"),
-        whole="</｜DSML｜invoke>",
-    ),
-    _row(
-        "MiniMax M2",
-        '<invoke name="',
-        _invocations(""),
-        tags=tuple((f"<{name}>", f"</{name}>") for name in ("minimax:tool_call", "function_calls")),
-        value=("<parameter ", "</parameter>"),
-        whole="</invoke>",
-    ),
+    _invocations("DSML", "｜DSML｜", "function_calls", "tool_calls"),
+    _invocations("MiniMax M2", "", "minimax:tool_call", "function_calls"),
     CallForm(
         "Kimi K2",
         re.compile(rf"<\|tool_call_begin\|>|{NAME}\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}"),

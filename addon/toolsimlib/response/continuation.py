@@ -9,50 +9,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolsimlib.response.pieces import BrokenCall, Parser, Piece
+from toolsimlib.response.pieces import Around, BrokenCall, Parser, Piece
 
 # Characters of a beginning that distinguish it from a continuation: enough for a tag, or for a brace and a key.
 _MAX_HEAD = 16
 
 
-class Continuation:
-    """Wraps the parser ``inner``: it gets ``begun``, the beginning of a call, before what continues it."""
+class Continuation(Around[Parser, list[str]]):
+    """Wraps the parser ``inner``: it gets ``begun``, the beginning of a call, before what continues it.
+
+    While it is undecided whether this does, ``begun`` is held back too.
+    """
 
     def __init__(self, inner: Parser, begun: str) -> None:
-        self._inner = inner
-        self._begun = begun
+        super().__init__(inner, [begun])
         bare = begun.lstrip()
         # A model that starts over may write different whitespace after the tag.
         tag = bare[: bare.find(">") + 1] if bare.startswith("<") else ""
         self._head = tag or bare[:_MAX_HEAD]  # What shows that it starts over.
-        self._waiting: str | None = ""  # The text while that is undecided, None once it is.
-
-    def __repr__(self) -> str:
-        return f"Continuation({self._inner})"
-
-    @property
-    def in_block(self) -> bool:
-        """Whether text is being held back."""
-        return self._waiting is not None or self._inner.in_block
 
     @property
     def open_size(self) -> int:
         """How many characters of the open block have arrived, those of the earlier round included."""
-        if self._waiting is not None:
-            return len(self._begun) + len(self._waiting)
-        return self._inner.open_size
+        return sum(map(len, self._held)) or self._inner.open_size
 
     def feed(self, text: str) -> Sequence[Piece]:
         """Return what ``text`` completes."""
-        if self._waiting is None:
+        if not self._held:
             return self._inner.feed(text)
-        self._waiting += text
-        visible = self._waiting.lstrip()
+        self._held.append(text)
+        written = "".join(self._held[1:])
+        visible = written.lstrip()
         if len(visible) < len(self._head) and self._head.startswith(visible):
             return []
-        starts_over = visible.startswith(self._head)
-        whole = self._waiting if starts_over else self._begun + self._waiting
-        self._waiting = None
+        whole = written if visible.startswith(self._head) else "".join(self._held)
+        self._held = []
         return self._inner.feed(whole)
 
     def release(self) -> Sequence[Piece]:
@@ -61,7 +52,6 @@ class Continuation:
 
     def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
         """Return what is left at the end of the text. What is undecided then did not start over."""
-        if self._waiting is None:
-            return self._inner.finish(cut=cut)
-        whole, self._waiting = self._begun + self._waiting, None
-        return [*self._inner.feed(whole), *self._inner.finish(cut=cut)]
+        held, self._held = self._held, []
+        pieces = self._inner.feed("".join(held)) if held else []
+        return [*pieces, *self._inner.finish(cut=cut)]

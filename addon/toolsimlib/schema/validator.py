@@ -155,14 +155,10 @@ class Validator:
 
     def property(self, name: str) -> Validator | None:
         """Return the schema of one property of an object, None if the schema says nothing about it."""
-        declared = [schema["properties"] for schema in self._alternatives() if "properties" in schema]
-        for properties in declared:
-            if name in properties:
-                return Validator(partial(self._validator.evolve, schema=properties[name]))
         for schema in self._alternatives():
-            if isinstance(schema.get("additionalProperties"), dict):
-                return Validator(partial(self._validator.evolve, schema=schema["additionalProperties"]))
-        return None
+            if name in schema.get("properties", ()):
+                return Validator(partial(self._validator.evolve, schema=schema["properties"][name]))
+        return self._below("additionalProperties")
 
     def takes_unnamed(self) -> bool:
         """Return whether the schema of an object says that it takes properties without naming them."""
@@ -171,9 +167,13 @@ class Validator:
 
     def items(self) -> Validator | None:
         """Return the schema of an array's items, None if the schema says nothing about them."""
+        return self._below("items")
+
+    def _below(self, keyword: str) -> Validator | None:
+        """Return the schema under a keyword, None if there is none."""
         for schema in self._alternatives():
-            if isinstance(schema.get("items"), dict):
-                return Validator(partial(self._validator.evolve, schema=schema["items"]))
+            if isinstance(schema.get(keyword), dict):
+                return Validator(partial(self._validator.evolve, schema=schema[keyword]))
         return None
 
     def types(self) -> frozenset[str]:
