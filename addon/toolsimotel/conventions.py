@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from mitmproxy.http import HTTPFlow
 from toolsimlib.hosted.outcome import FAILED, Outcome
 from toolsimlib.hosted.servers import Server
+from toolsimlib.proxy.builtin import Admitted
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.route import prefix
 from toolsimlib.report import Report, loggable_name
@@ -132,7 +133,7 @@ def chat_began(flow: HTTPFlow, exchange: Exchange, model: str) -> Attributes:
     if plan is not None and plan.answer_format is not None:
         found["gen_ai.output.type"] = "json"
     # A built-in backend is part of this process, whatever port it listens on.
-    if not exchange.is_for_builtin:
+    if exchange.find(Admitted) is None:
         found |= {"server.address": request.host, "server.port": request.port}
     if exchange.report.round:
         found["toolsim.round"] = exchange.report.round
@@ -141,7 +142,7 @@ def chat_began(flow: HTTPFlow, exchange: Exchange, model: str) -> Attributes:
 
 def provider(exchange: Exchange, host: str) -> str:
     """Return who provides the model, to our best knowledge."""
-    if exchange.is_for_builtin:
+    if exchange.find(Admitted) is not None:
         return "toolsim"
     if host.endswith(_AZURE):
         return "azure.ai.openai"

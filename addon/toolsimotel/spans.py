@@ -21,6 +21,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from toolsimlib.hosted.outcome import Outcome
 from toolsimlib.hosted.servers import Server
 from toolsimlib.loop.hosted_calls import Hosting
+from toolsimlib.proxy.builtin import Admitted
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.rounds import RoundFlow
 from toolsimlib.proxy.upgrades import upgrade_of
@@ -63,7 +64,7 @@ class Spans(Feature):
         self._chat = self._export.tracer.start_span(
             conventions.chat_name(model),
             self._context,
-            SpanKind.INTERNAL if exchange.is_for_builtin else SpanKind.CLIENT,
+            SpanKind.INTERNAL if exchange.find(Admitted) is not None else SpanKind.CLIENT,
             conventions.chat_began(flow, exchange, model),
         )
         _inject(flow.request.headers, trace.set_span_in_context(self._chat, self._context))

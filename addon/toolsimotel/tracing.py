@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 
 from mitmproxy.http import HTTPFlow
 from toolsimlib.proxy.addon import ToolSim
+from toolsimlib.proxy.counting import OtherAction
 from toolsimlib.proxy.rounds import HandedOver, RoundFlow
 
 from toolsimotel.export import Export
@@ -25,7 +26,10 @@ class Tracing:
     def requestheaders(self, flow: HTTPFlow) -> None:
         """Begin the turn of a client, or a round of one."""
         exchange = ToolSim.exchanges.of(flow)
-        if exchange is None or not flow.live or exchange.action == "input_tokens":
+        if exchange is None or not flow.live:
+            return
+        other = exchange.find(OtherAction)
+        if other is not None and other.action == "input_tokens":
             return
         if exchange.is_turn or exchange.find(RoundFlow) is not None:
             spans = Spans(self._export, self._open.discard, flow, exchange)

@@ -70,11 +70,12 @@ class Arrivals:
             flow.request.stream = False
             # Its target is the one that the client's own request was routed to.
             request = flow.request
-            is_for_builtin = route.leads_to(request.host, request.port, self._builtin_port)
-            features: list[Feature] = [asked, self._admitted(flow)] if is_for_builtin else [asked]
+            features: list[Feature] = [asked]
+            if route.leads_to(request.host, request.port, self._builtin_port):
+                features.append(self._admitted(flow))
             if (client := api_of_path(request.path)) is not None and self._has_shape(client):
                 features.append(InShape(client, asked.report))
-            self._open(flow, "", asked.report, *features).is_for_builtin = is_for_builtin
+            self._open(flow, "", asked.report, *features)
             return None
         upgrade = upgrade_of(flow) if is_replay and flow.live else None
         if upgrade is not None:
@@ -187,8 +188,6 @@ class Arrivals:
         if decision.action is not None:
             features.append(OtherAction(decision.action))
         exchange = self._open(flow, owner, report, *features)
-        exchange.action = decision.action
-        exchange.is_for_builtin = decision.to_builtin
         if asked is None and api is not None and api.is_storable:
             self._remember(flow, exchange)
         return exchange

@@ -46,7 +46,6 @@ from toolsimlib.proxy.streamed import StreamedAnswer
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten
 from toolsimlib.response.rewrite import EVENT_STREAM, JSON, Listener
-from toolsimlib.wire.responses.actions import Action
 
 logger = logging.getLogger(__name__)
 
@@ -114,10 +113,6 @@ class Exchange:
         """The connection that the request came in on."""
         self.owner = owner
         """Whose request it is: the partition of the client's key."""
-        self.action: Action | None = None
-        """What the client wants instead of a turn."""
-        self.is_for_builtin = False
-        """Whether the request goes to the built-in backend."""
         self.cors = cors
         """Headers for our own answers."""
         self.limits = limits

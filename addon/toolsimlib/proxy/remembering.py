@@ -13,6 +13,7 @@ from mitmproxy.http import HTTPFlow, Response
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import StoredAs
 from toolsimlib.proxy.background import Background
+from toolsimlib.proxy.counting import OtherAction
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, PageJob, request_too_large
@@ -92,7 +93,7 @@ class Remembering:
         job = remembered.resolve_job(limit)
         done = await self.do(job)
         remembered.references = done.references
-        remembered.in_background = done.in_background and exchange.action is None
+        remembered.in_background = done.in_background and exchange.find(OtherAction) is None
         if done.error is None and not remembered.references:
             return
         error, recalled = done.error, NOTHING

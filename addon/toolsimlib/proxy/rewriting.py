@@ -18,6 +18,7 @@ from mitmproxy.http import HTTPFlow
 from toolsimlib.plan import FIND_TOOLS, Policy
 from toolsimlib.proxy import route
 from toolsimlib.proxy.attempt import Attempt
+from toolsimlib.proxy.builtin import Admitted
 from toolsimlib.proxy.cors import add_cors
 from toolsimlib.proxy.counting import OtherAction
 from toolsimlib.proxy.exchange import Exchange, Exchanges
@@ -55,7 +56,8 @@ class Rewriting:
         remembered = exchange.find(Remembered)
         if remembered is not None and remembered.resource is not None:
             return self.remembering.serve(flow, exchange)
-        api = route.api_of(flow.request.method, flow.request.path, exchange.action)
+        other = exchange.find(OtherAction)
+        api = route.api_of(flow.request.method, flow.request.path, other.action if other is not None else None)
         if api is None or (flow.response is not None and not is_stored(flow)):
             return None
         if (resent := exchange.find(Resent)) is not None:
@@ -79,7 +81,7 @@ class Rewriting:
     def _rewrite(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> Awaitable[None] | None:
         asked = exchange.find(RoundFlow)
         policy = asked.policy if asked is not None and asked.policy is not None else self._policy(flow, exchange)
-        may_take_rounds = asked is None and exchange.action is None
+        may_take_rounds = asked is None and exchange.find(OtherAction) is None
         if may_take_rounds and self._hand_over(flow, exchange, api, policy):
             return None
         if policy.catalog_budget and (asked is None or FIND_TOOLS not in asked.asks):
@@ -119,7 +121,7 @@ class Rewriting:
 
     def _policy(self, flow: HTTPFlow, exchange: Exchange) -> Policy:
         """Return the operator's policy, or for a flow from a file the recorded one, without what is set by hand."""
-        if exchange.is_for_builtin:
+        if exchange.find(Admitted) is not None:
             return builtin_policy(self.settings.policy)
         if not is_recorded(flow):
             return self.settings.policy
@@ -144,8 +146,8 @@ class Rewriting:
                 add_cors(flow.response.headers, exchange.cors)
             self.exchanges.close(flow, flow.response.status_code)
 
-        other = exchange.find(OtherAction) if exchange.action == "input_tokens" else None
-        if other is not None:
+        other = exchange.find(OtherAction)
+        if other is not None and other.action == "input_tokens":
             other.take_count(exchange, flow)
         elif (job := exchange.answer_job(flow)) is not None:
             return self._stored(exchange, job, finish) if job.plan.form.id else self.work.take(job, finish)

@@ -223,7 +223,6 @@ async def test_what_is_not_to_be_stored_is_not_prepared(remembering: Remembering
     for body, action in ({"store": False}, None), ({}, "input_tokens"):
         flow, exchange, _ = begun(remembering, {"model": "m", "input": "Hello", **body})
         if action is not None:
-            exchange.action = action
             exchange.attach(OtherAction(action))
         job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
         assert job is not None

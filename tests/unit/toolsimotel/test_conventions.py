@@ -12,11 +12,13 @@ from typing import Any
 
 import opentelemetry.semconv.attributes as stable
 import pytest
+from mitmproxy.test import tflow
 from opentelemetry.semconv._incubating import attributes as incubating
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as gen_ai
 from opentelemetry.semconv.schemas import Schemas
 from toolsimlib.hosted import outcome
 from toolsimlib.hosted.servers import Server
+from toolsimlib.proxy.builtin import Admitted, BuiltinBackend
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.known import Backend, Root
 from toolsimlib.proxy.options.settings import Limits
@@ -70,7 +72,8 @@ def test_values_are_those_of_the_package() -> None:
 def exchange(host: str = "10.0.0.1", engine: Any = None, *, builtin: bool = False) -> Exchange:
     backend = Backend(Root("http", host, 80), engine=engine)
     made = Exchange(Report(), client_id="c", cors={}, limits=Limits(), backend=backend)
-    made.is_for_builtin = builtin
+    if builtin:
+        made.attach(Admitted(BuiltinBackend(), tflow.tflow()))
     return made
 
 
