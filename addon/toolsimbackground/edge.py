@@ -44,7 +44,7 @@ from toolsimbackground.frames import (
 )
 from toolsimbackground.ledger import Ledger
 from toolsimbackground.places import Places
-from toolsimbackground.request import Asked, read_request
+from toolsimbackground.request import Asked, job_of, read_request
 from toolsimbackground.runs import Run, Runs
 
 _JSON = {"content-type": "application/json"}
@@ -142,7 +142,7 @@ class BackgroundAnswers:
         )
         log = EventLog() if made.form.stream else None
         hosting = exchange.hosting(self._servers.hosting(settings.origins, flow, exchange.owner))
-        answer = self._rounds.in_background(flow, api, made.form, made.body, policy, settings.bounds, hosting)
+        answer = job_of(made, flow, api, policy, settings.bounds, hosting, self._rounds)
         run = Run(answer, lease, writer, log, own, names, references.previous, references.conversation)
         run.publish(frames)
         return run, shown

@@ -1,4 +1,4 @@
-"""A request whose answer is made in the background: the question to the model, and the form of the answer."""
+"""A request whose answer is made in the background: the question to the model, the form of the answer, its job."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from mitmproxy.http import HTTPFlow
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import AnswerForm, ApiName, StoredAs
+from toolsimlib.loop.course import Bounds, may_be_hosted, may_take_rounds
+from toolsimlib.loop.hosted_calls import HostedCalls, Hosting
+from toolsimlib.loop.runner import Job
+from toolsimlib.plan import AnswerForm, ApiName, Policy, StoredAs
+from toolsimlib.proxy.jobs import ROUNDS_OFF
+from toolsimlib.proxy.rounds import MAX_BODY_BYTES, Rounds
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import as_stored, read
 from toolsimlib.wire.api import Api
@@ -50,3 +56,28 @@ def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs)
         raise BadRequest(message, "background", "invalid_value")
     form = replace(request.form, echo={**request.form.echo, "background": True})
     return form, {**request.body, "stream": True}
+
+
+def job_of(
+    asked: Asked, flow: HTTPFlow, api: Api, policy: Policy, bounds: Bounds, hosting: Hosting | None, rounds: Rounds
+) -> Job:
+    """Return the job of the answer to a request.
+
+    It takes at least one round, since no other code sends the request.
+    """
+    form, body = asked.form, asked.body
+    policy = policy.for_model(form.model)
+    report = Report(client=api.name, stream=form.stream, model=form.model)
+    document: Mapping[str, Any] = {}
+    may_take_more = False
+    if len(body) > MAX_BODY_BYTES:
+        hosting = None
+        report.warnings += [ROUNDS_OFF] if policy.asks_again else []
+    elif (found := read_body(body)) is not None:
+        document, request = found, api.read(found)
+        is_hosted = hosting is not None and hosting.is_asked(body) and may_be_hosted(request, policy, bounds)
+        hosting = hosting if is_hosted else None
+        may_take_more = is_hosted or may_take_rounds(request, policy)
+    bounds = bounds if may_take_more else replace(bounds, rounds=1)
+    calls = HostedCalls(hosting, api, document, policy, report, flow.id) if hosting is not None else None
+    return Job(api, document, form, policy, rounds.asking(flow, body, document), bounds, report, hosted=calls)

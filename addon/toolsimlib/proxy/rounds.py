@@ -21,11 +21,11 @@ from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent, Ended, Failed
 from toolsimlib.loop.course import Bounds, Round, may_be_hosted, may_take_rounds
 from toolsimlib.loop.hosted_calls import HostedCalls, Hosting
-from toolsimlib.loop.runner import TOKEN, Job, Refused, RoundEvent, RoundReport, StoreAnswer, Stream
-from toolsimlib.plan import AnswerForm, Plan, Policy
+from toolsimlib.loop.runner import TOKEN, Ask, Job, Refused, RoundEvent, RoundReport, StoreAnswer, Stream
+from toolsimlib.plan import Plan, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.exchange import Exchange, Feature
-from toolsimlib.proxy.jobs import ROUNDS_OFF, RequestJob
+from toolsimlib.proxy.jobs import RequestJob
 from toolsimlib.proxy.memory import Remembered
 from toolsimlib.proxy.metadata import NOTE
 from toolsimlib.proxy.mitmproxy12.replayed import FlowHandler, own_flow
@@ -105,41 +105,14 @@ class Rounds:
             return False
         report = Report(client=api.name)
         calls = HostedCalls(hosting, api, document, policy, report, flow.id) if hosting is not None else None
-        ask, store = partial(self._ask, Origin(flow, body, document)), store if request.form.id else None
+        ask, store = self.asking(flow, body, document), store if request.form.id else None
         job = Job(api, document, request.form, policy, ask, bounds, report, store, calls)
         self._hand_over(flow, exchange, report, topic_of(request.items), job)
         return True
 
-    def in_background(
-        self,
-        flow: HTTPFlow,
-        api: Api,
-        form: AnswerForm,
-        body: bytes,
-        policy: Policy,
-        bounds: Bounds,
-        hosting: Hosting | None,
-    ) -> Job:
-        """Return the job of an answer that needs no client; ``body``: the request for the model, without references.
-
-        It takes at least one round, since no other code sends the request.
-        """
-        policy = policy.for_model(form.model)
-        report = Report(client=api.name, stream=form.stream, model=form.model)
-        document: Mapping[str, Any] = {}
-        may_take_more = False
-        if len(body) > MAX_BODY_BYTES:
-            hosting = None
-            report.warnings += [ROUNDS_OFF] if policy.asks_again else []
-        elif (read := read_body(body)) is not None:
-            document, request = read, api.read(read)
-            is_hosted = hosting is not None and hosting.is_asked(body) and may_be_hosted(request, policy, bounds)
-            hosting = hosting if is_hosted else None
-            may_take_more = is_hosted or may_take_rounds(request, policy)
-        bounds = bounds if may_take_more else replace(bounds, rounds=1)
-        origin = Origin(flow, body, document)
-        calls = HostedCalls(hosting, api, document, policy, report, flow.id) if hosting is not None else None
-        return Job(api, document, form, policy, partial(self._ask, origin), bounds, report, hosted=calls)
+    def asking(self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any]) -> Ask:
+        """Return what asks the rounds of a request; ``body``: its own, as ``document``."""
+        return partial(self._ask, Origin(flow, body, document))
 
     def show(self, flow: HTTPFlow, exchange: Exchange, stream: Stream) -> None:
         """Answer a flow with our own stream."""

@@ -13,7 +13,7 @@ from toolsimlib.hosted.approvals import Approvals
 from toolsimlib.hosted.servers import Server
 from toolsimlib.loop.course import Bounds, Round
 from toolsimlib.loop.hosted_calls import Hosting
-from toolsimlib.plan import AnswerForm, Policy, Profile
+from toolsimlib.plan import Policy, Profile
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import ROUNDS_OFF, RequestJob, run
 from toolsimlib.proxy.metadata import NOTE
@@ -136,22 +136,6 @@ async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
     ):
         flow = asked(content + b" " * MAX_BODY_BYTES)
         assert warnings_of(rounds, flow, Policy(), hosting) == ([ROUNDS_OFF] if warns else [])
-
-
-@pytest.mark.parametrize(
-    ("policy", "tools", "count"), [(Policy(), True, 1), (Policy(retry=1), True, 8), (Policy(retry=1), False, 1)]
-)
-async def test_the_job_of_an_answer_in_the_background(policy: Policy, tools: bool, count: int, rounds: Rounds) -> None:
-    """There always is a job, with as many rounds as its request may take; if it is large, one round and a warning."""
-    body = json.dumps(BODY if tools else {"model": "m", "messages": []}).encode()
-    form = AnswerForm(stream=True, model="m")
-    job = rounds.in_background(asked(body), CHAT, form, body, policy, Bounds(), None)
-    assert (job.bounds.rounds, job.store, job.hosted) == (count, None, None)
-    assert (job.form, job.report.client, job.report.model) == (form, "chat", "m")
-    large = body + b" " * MAX_BODY_BYTES
-    job = rounds.in_background(asked(large), CHAT, form, large, policy, Bounds(), None)
-    assert job.bounds.rounds == 1
-    assert job.report.warnings == ([ROUNDS_OFF] if policy.asks_again else [])
 
 
 def test_a_round_is_known_by_its_flow_alone() -> None:

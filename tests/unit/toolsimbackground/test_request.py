@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
-from toolsimbackground.request import in_background
+from mitmproxy.test import tflow
+from toolsimbackground.request import Asked, in_background, job_of
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import StoredAs
-from toolsimlib.wire.dialect import RESPONSES
+from toolsimlib.loop.course import Bounds
+from toolsimlib.plan import AnswerForm, Policy, StoredAs
+from toolsimlib.proxy.jobs import ROUNDS_OFF
+from toolsimlib.proxy.rounds import MAX_BODY_BYTES, Rounds
+from toolsimlib.wire.dialect import CHAT, RESPONSES
 
 BODY: dict[str, Any] = {"model": "m", "input": "hi", "background": True}
+CHAT_BODY: dict[str, Any] = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "hi"}],
+    "tools": [{"type": "function", "function": {"name": "f"}}],
+}
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -27,3 +37,20 @@ def test_it_has_to_be_kept(sent: dict[str, Any], echo: dict[str, Any]) -> None:
     with pytest.raises(BadRequest, match="needs 'store'") as caught:
         in_background(RESPONSES, BODY | sent, StoredAs("resp_1", echo))
     assert caught.value.error.param == "background"
+
+
+@pytest.mark.parametrize(
+    ("policy", "tools", "count"), [(Policy(), True, 1), (Policy(retry=1), True, 8), (Policy(retry=1), False, 1)]
+)
+async def test_the_job_of_an_answer_in_the_background(policy: Policy, tools: bool, count: int) -> None:
+    """There always is a job, with as many rounds as its request may take; if it is large, one round and a warning."""
+    body = json.dumps(CHAT_BODY if tools else {"model": "m", "messages": []}).encode()
+    form = AnswerForm(stream=True, model="m")
+    rounds = Rounds(10)
+    job = job_of(Asked(form, body, b"[]", ()), tflow.tflow(), CHAT, policy, Bounds(), None, rounds)
+    assert (job.bounds.rounds, job.store, job.hosted) == (count, None, None)
+    assert (job.form, job.report.client, job.report.model) == (form, "chat", "m")
+    large = body + b" " * MAX_BODY_BYTES
+    job = job_of(Asked(form, large, b"[]", ()), tflow.tflow(), CHAT, policy, Bounds(), None, rounds)
+    assert job.bounds.rounds == 1
+    assert job.report.warnings == ([ROUNDS_OFF] if policy.asks_again else [])
