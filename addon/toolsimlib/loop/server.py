@@ -29,10 +29,10 @@ class RunnerServer:
     """
 
     def __init__(self, keepalive: float) -> None:
-        self._keepalive = keepalive
-        self._jobs: dict[str, Job | Stream] = {}
+        self.keepalive = keepalive
+        self.jobs: dict[str, Job | Stream] = {}
         self._listener = Listener()
-        self._ending: asyncio.Future[ApiError]
+        self.ending: asyncio.Future[ApiError]
 
     @property
     def port(self) -> int:
@@ -41,15 +41,13 @@ class RunnerServer:
 
     def start(self) -> None:
         """Bind a free port. Raises OSError if there is none."""
-        self._ending = asyncio.get_running_loop().create_future()
-        context = {"jobs": self._jobs, "running": self._listener.running, "keepalive": self._keepalive}
-        context["ending"] = self._ending
-        self._listener.start([(r"/.*", _Answers, context)])
+        self.ending = asyncio.get_running_loop().create_future()
+        self._listener.start([(r"/.*", _Answers, {"server": self, "running": self._listener.running})])
 
     def end(self, error: ApiError) -> None:
         """End all jobs, those to come included; each client gets this error."""
-        if not self._ending.done():
-            self._ending.set_result(error)
+        if not self.ending.done():
+            self.ending.set_result(error)
 
     async def stop(self) -> None:
         """Refuse new requests, and stop those that run."""
@@ -58,39 +56,30 @@ class RunnerServer:
     def admit(self, job: Job | Stream) -> str:
         """Return the token with which one request is answered by ``job``."""
         token = secrets.token_hex(16)
-        self._jobs[token] = job
+        self.jobs[token] = job
         return token
 
     def forget(self, token: str) -> None:
         """Forget a job whose request never came."""
-        self._jobs.pop(token, None)
+        self.jobs.pop(token, None)
 
 
 class _Answers(AnsweringHandler):
-    def initialize(
-        self,
-        jobs: dict[str, Job | Stream],
-        running: set[asyncio.Task[None]],
-        keepalive: float,
-        ending: asyncio.Future[ApiError],
-    ) -> None:
-        self.jobs = jobs
-        self.running = running
-        self.keepalive = keepalive
-        self.ending = ending
+    def initialize(self, server: RunnerServer, running: set[asyncio.Task[None]]) -> None:
+        self.server, self.running = server, running
 
     def set_default_headers(self) -> None:
         self.clear_header("Server")
 
     async def answer(self) -> None:
-        job = self.jobs.pop(self.request.headers.get(TOKEN, ""), None)
+        job = self.server.jobs.pop(self.request.headers.get(TOKEN, ""), None)
         if job is None:
             message = "This port serves toolsim itself: send requests to its listener."
             self.refuse(ApiError(message, "invalid_request_error", "forbidden", status=403))
             return
         try:
             if isinstance(job, Job):
-                async with aclosing(with_keepalives(answer(job), self.keepalive, self.ending)) as events:
+                async with aclosing(with_keepalives(answer(job), self.server.keepalive, self.server.ending)) as events:
                     await self._write(job, events)
                 return
             async with aclosing(job()) as frames:
@@ -122,9 +111,9 @@ class _Answers(AnsweringHandler):
             if isinstance(event, KeepAlive) and not has_begun:
                 # Until the first round is answered, the status is undecided.
                 continue
-            if isinstance(event, Failed) and self.ending.done() and not has_begun:
+            if isinstance(event, Failed) and self.server.ending.done() and not has_begun:
                 # Without a head there is still a status to tell it by.
-                self.refuse(self.ending.result())
+                self.refuse(self.server.ending.result())
                 return
             frames = writer.write(event)
             if stream and job.policy.sse_telemetry and isinstance(event, Ended | Failed):

@@ -22,6 +22,9 @@ from toolsimlib.wire.json_fields import (
 from toolsimlib.wire.local_tools import LOCAL_TOOLS
 from toolsimlib.wire.tools import model_name
 
+type _Index = dict[str, set[str]]
+"""The model names of the declared tools, by each name that a choice may use: the model's, or the client's own."""
+
 
 def read_choice(
     value: object, tools: Sequence[Tool], *, hosted: bool, param: Literal["tool_choice", "function_call"]
@@ -47,9 +50,9 @@ def read_choice(
             message = f"Invalid value for '{param}': expected an object or one of {expected}, but got '{value[:64]}'."
             raise BadRequest(message, param, "invalid_value")
         case dict() if param == "function_call":
-            return _forced([required(value, "name", str, param)], _Index(tools), param), []
+            return _forced([required(value, "name", str, param)], _by_name(tools), param), []
         case dict():
-            return _read_choice_object(value, _Index(tools))
+            return _read_choice_object(value, _by_name(tools))
         case _:
             raise wrong_type(value, "a string or an object", param)
 
@@ -99,18 +102,12 @@ def _backend_type(tool: Mapping[str, Any], names: Collection[str]) -> str:
     return "" if is_clients else kind
 
 
-class _Index:
-    """The declared tools by the names that a choice may use: the model's, or the client's own."""
-
-    def __init__(self, tools: Iterable[Tool]) -> None:
-        self._names: dict[str, set[str]] = {}
-        for tool in tools:
-            self._names.setdefault(tool.name, set()).add(tool.name)
-            self._names.setdefault(tool.wire_name, set()).add(tool.name)
-
-    def find(self, name: str) -> set[str]:
-        """Return the model names that ``name`` means; none if it is not declared."""
-        return self._names.get(name, set())
+def _by_name(tools: Iterable[Tool]) -> _Index:
+    index: _Index = {}
+    for tool in tools:
+        index.setdefault(tool.name, set()).add(tool.name)
+        index.setdefault(tool.wire_name, set()).add(tool.name)
+    return index
 
 
 def _read_choice_object(value: dict[str, Any], index: _Index) -> tuple[ToolChoice, list[str]]:
@@ -122,7 +119,7 @@ def _read_choice_object(value: dict[str, Any], index: _Index) -> tuple[ToolChoic
             if nested is not None:
                 return _allowed(nested, index, "tool_choice.allowed_tools")
             return _allowed(value, index, "tool_choice")
-        case str(kind) if kind in LOCAL_TOOLS and index.find(kind):
+        case str(kind) if kind in LOCAL_TOOLS and kind in index:
             return _forced([kind], index, "tool_choice"), []
         case str(kind):
             return ToolChoice(), [f"tool_choice:{kind[:40]}"]
@@ -143,7 +140,7 @@ def _chosen_name(value: dict[str, Any], param: str) -> str:
 
 
 def _forced(names: Sequence[str], index: _Index, param: str) -> ToolChoice:
-    found = frozenset(tool_name for name in names for tool_name in index.find(name))
+    found = frozenset(tool_name for name in names for tool_name in index.get(name, ()))
     if not found:
         listed = ", ".join(f"'{name[:64]}'" for name in names[:10])
         raise BadRequest(f"'{param}' names {listed}, which is not declared in 'tools'.", param, "invalid_value")
@@ -165,11 +162,11 @@ def _allowed(value: dict[str, Any], index: _Index, param: str) -> tuple[ToolChoi
         kind = required(entry, "type", str, path)
         if kind in ("function", "custom"):
             names.append(_chosen_name(entry, path))
-        elif kind in LOCAL_TOOLS and index.find(kind):
+        elif kind in LOCAL_TOOLS and kind in index:
             names.append(kind)
         else:
             notes.append(f"tool_choice:{kind[:40]}")
-    declared = [name for name in names if index.find(name)]
+    declared = [name for name in names if name in index]
     if len(declared) < len(names):
         notes.append("tool_choice:undeclared")
     if not declared and names:

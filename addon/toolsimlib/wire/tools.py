@@ -10,7 +10,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 from toolsimlib.conversation import ClientRequest
@@ -36,10 +35,8 @@ _ORIGIN = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/?#@]*@)?([^/?#@]*)")
 
 Hosted = Mapping[str, Any]
 
-# Bytes of JSON in the largest set of tools that is cached; 32 sets are.
+# Characters of JSON in the largest set of tools that is cached; 32 sets are.
 _MAX_CACHED_SIZE = 262_144
-# Bytes of JSON that are used as a key themselves: hashing so few takes longer than everything else done with them.
-_MAX_KEY_SIZE = 2_048
 
 
 type _Declaration = tuple[Tool, str]
@@ -68,18 +65,15 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
     replaces an earlier one. The same declarations are read as the very same tools: nobody may change them.
     """
     declaring = _declaring(body)
-    text = dump(declaring).encode()
-    if len(text) > _MAX_CACHED_SIZE:
-        return _read(declaring)
-    return _read_cached(_Declared(text if len(text) <= _MAX_KEY_SIZE else sha256(text).digest(), declaring))
+    text = dump(declaring)
+    return _read(declaring) if len(text) > _MAX_CACHED_SIZE else _read_cached(_Declared(text, declaring))
 
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """All declarations of tools in a body, as a cache key."""
+    """All declarations of tools in a body, as a cache key: their JSON."""
 
-    key: bytes
-    """Their JSON, or the digest of that."""
+    key: str
     body: dict[str, Any] = field(compare=False)
 
 

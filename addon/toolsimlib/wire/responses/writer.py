@@ -64,7 +64,7 @@ from toolsimlib.wire.errors import error_fields
 from toolsimlib.wire.ids import responses_call_id
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.local_tools import LOCAL_TOOLS, local_item
-from toolsimlib.wire.responses.event_stream import EventStream, Message, deltas_of, empty_message, first_text_message
+from toolsimlib.wire.responses.event_stream import EventStream
 from toolsimlib.wire.responses.shapes import DELTA_OF, PART_OF, failure, part_of, response_json, usage_of
 
 
@@ -78,7 +78,6 @@ class ResponsesWriter(Writer):
         self._is_started = False
         self._created_at = 0
         self._service_tier: str | None = None
-        self._first = first_text_message() if form.stream else None
         self._output: list[dict[str, Any]] = []
         self._written: dict[int, str] = {}  # By place: the finished items of a stream, as JSON.
         # What closing the open item takes: its kind (or that of its open content part), and its text so far.
@@ -205,7 +204,7 @@ class ResponsesWriter(Writer):
     def _delta(self, text: str) -> None:
         self._text.write(text)
         if self._open != "local":
-            self._events.deltas((text,))
+            self._events.delta(text)
 
     def _open_part(self, kind: Literal["text", "refusal", "summary", "reasoning_text"]) -> None:
         """Start a content part, in the open message if it fits there, else in a new item."""
@@ -215,11 +214,9 @@ class ResponsesWriter(Writer):
             self._close_part()
         else:
             self._close("completed")
-            if kind == "text" and not self._output and self._first is not None:
-                self._open_message(self._first)
-                return
             if kind in ("text", "refusal"):
-                self._add(empty_message())
+                name, message = f"msg_{secrets.token_hex(24)}", {"role": "assistant", "content": []}
+                self._add({"id": name, "type": "message", "status": "in_progress", **message})
             else:
                 name = f"rs_{secrets.token_hex(24)}"
                 self._add({"id": name, "type": "reasoning", "status": "in_progress", "summary": [], "content": []})
@@ -231,14 +228,6 @@ class ResponsesWriter(Writer):
             self._events.emit("response.content_part.added", {**self._where(), "part": part})
             more = ',"logprobs":[]' if kind == "text" else ""
             self._start_deltas(f"response.{DELTA_OF[kind]}.delta", more)
-
-    def _open_message(self, message: Message) -> None:
-        self._output.append(message.item)
-        self._open = "text"
-        for head in message.heads:
-            self._events.number(head)
-        self._events.start_deltas(message.deltas)
-        self._text = StringIO(newline="\n")
 
     def _call(self, event: CallStarted) -> None:
         self._start(Opened())
@@ -300,7 +289,7 @@ class ResponsesWriter(Writer):
         self._events.emit("response.output_item.added", {"output_index": len(self._output) - 1, "item": item})
 
     def _start_deltas(self, event: str, more: str = "") -> None:
-        self._events.start_deltas(deltas_of(event, self._where(), more))
+        self._events.start_deltas(event, self._where(), more)
         self._text = StringIO(newline="\n")
 
     def _where(self) -> dict[str, Any]:

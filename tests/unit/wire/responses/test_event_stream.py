@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.wire.responses.event_stream import EventStream, deltas_of
+from toolsimlib.wire.responses.event_stream import EventStream
 from toolsimlib.wire.sse import SSEDecoder
 
 TEXTS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
@@ -23,9 +23,9 @@ def read(frames: list[bytes]) -> list[dict[str, Any]]:
 
 @given(st.lists(TEXTS | st.sampled_from(["a", "b"])))
 def test_all_events_are_counted(batches: list[list[str] | str]) -> None:
-    """By one counter from 0, whether made one by one or together, and however often they are fetched."""
+    """By one counter from 0, whatever they are, and however often they are fetched."""
     events = EventStream(is_on=True)
-    events.start_deltas(deltas_of("d", {"item_id": "m"}, ',"logprobs":[]'))
+    events.start_deltas("d", {"item_id": "m"}, ',"logprobs":[]')
     frames: list[bytes] = []
     expected: list[dict[str, Any]] = []
     for batch in batches:
@@ -33,7 +33,8 @@ def test_all_events_are_counted(batches: list[list[str] | str]) -> None:
             events.emit("e", {"fields": batch}, ',"more":[1]')
             expected.append({"type": "e", "fields": batch, "more": [1]})
         else:
-            events.deltas(batch)
+            for text in batch:
+                events.delta(text)
             expected += [{"type": "d", "item_id": "m", "delta": text, "logprobs": []} for text in batch]
         if len(expected) % 2:
             frames += events.take()
@@ -43,22 +44,20 @@ def test_all_events_are_counted(batches: list[list[str] | str]) -> None:
     assert events.take() == []
 
 
-def test_deltas_that_come_together_leave_together() -> None:
-    """As one chunk; the terminator follows the last event."""
+def test_the_terminator() -> None:
+    """It follows the last event, and has no number."""
     events = EventStream(is_on=True)
-    events.start_deltas(deltas_of("d", {}))
-    events.deltas(["a", "b"])
+    events.start_deltas("d", {})
+    events.delta("a")
     events.done()
-    together, last = events.take()
-    assert together.count(b"\n\n") == 2
-    assert last == b"data: [DONE]\n\n"
+    assert events.take()[1:] == [b"data: [DONE]\n\n"]
 
 
 def test_an_answer_that_is_not_streamed_has_no_events() -> None:
     """Whatever the events."""
     events = EventStream(is_on=False)
-    events.start_deltas(deltas_of("d", {}))
-    events.deltas(["a"])
+    events.start_deltas("d", {})
+    events.delta("a")
     events.emit("e", {})
     events.done()
     assert events.take() == []
