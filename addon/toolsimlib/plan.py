@@ -5,6 +5,7 @@ Plain frozen values. ``Policy`` is the operator's, ``Plan`` one request's; both 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -101,6 +102,21 @@ def nearest_profile(profiles: tuple[Profile, ...], model: str) -> Profile | None
     return found if found is not None and found.nearness(model) >= 0 else None
 
 
+_MODEL = b'"model"'
+_NAMED = re.compile(_MODEL + rb'\s*+:\s*+"([^"\\]*+)"')
+
+
+def _models_in(body: bytes) -> set[str]:
+    """Return what stands under the name of ``model`` anywhere in a body; nothing of a compressed one."""
+    names: set[str] = set()
+    place = body.find(_MODEL)
+    while place >= 0:
+        if (found := _NAMED.match(body, place)) is not None:
+            names.add(found[1].decode("utf-8", "replace"))
+        place = body.find(_MODEL, place + 1)
+    return names
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The operator's options; ``proxy/options/table.py`` documents each one.
@@ -151,7 +167,7 @@ class Policy:
     transforms: frozenset[str] = frozenset()
     retry: int = 0
     unknown_tool: Literal["text", "call", "retry"] = "text"
-    second_opinion: Literal["off", "on"] = "off"
+    second_opinion: Literal["off", "invented", "on"] = "off"
     fix_empty_final: bool = False
     fix_empty_final_disable_tools: bool = True
     fix_empty_final_text: str = "Now answer the question in words, from what the tools have returned."
@@ -178,10 +194,17 @@ class Policy:
     def asks_again(self) -> bool:
         """Whether an answer may take several turns of the model."""
         asks = self.retry or self.fix_empty_final or self.unknown_tool == "retry" or self.falls_back
-        has_opinion = self.second_opinion == "on" or any(
-            ("second_opinion", "on") in profile.fields for profile in self.known_profiles
+        has_opinion = self.second_opinion != "off" or any(
+            dict(profile.fields).get("second_opinion", "off") != "off" for profile in self.known_profiles
         )
         return bool(asks or self.catalog_budget or has_opinion)
+
+    def may_ask_again(self, body: bytes) -> bool:
+        """Return whether the answer to a request may, by the models that its bytes name: not all need be parsed."""
+        if not (self.asks_again and self.known_profiles):
+            return self.asks_again
+        names = _models_in(body)
+        return not names or any(self.for_model(name).asks_again for name in names)
 
     @property
     def falls_back(self) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 from toolsimlib.request.record import OUTPUT
 from toolsimlib.wire.json_codec import dump
 
-from toolsimeval.call_as_text import holds_call
+from toolsimeval.call_as_text import holds_call, looks_like_call
 from toolsimeval.questions import mistake
 from toolsimeval.runtime.turn import Answer, Message, Request, Tool
 
@@ -58,7 +58,7 @@ class Question:
             return mistake(answer, self.calls) is None
         if answer.calls or not answer.text.strip() or f"[{OUTPUT}" in answer.text:
             return False
-        if holds_call(answer.text, {tool.name for tool in self.tools}):
+        if looks_like_call(answer.text) or holds_call(answer.text, {tool.name for tool in self.tools}):
             return False
         if any(said in answer.text for said in self.never):
             return False

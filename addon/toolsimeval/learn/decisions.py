@@ -76,7 +76,12 @@ def decisions(engine: str) -> Sequence[Decision]:
             _ALL,
             injected=False,
         ),
-        Decision("second opinion", (("second_opinion", "on"),), ("none", "refusal", "one"), injected=False),
+        Decision(
+            "second opinion",
+            (("second_opinion", "invented"), ("second_opinion", "on")),
+            ("none", "refusal", "one"),
+            injected=False,
+        ),
         Decision("several calls", (("manifest", "lines"),), ("two", "one", "long")),
         Decision("what is enforced", (("constrain", enforced),), ("must", "one", "two")),
         Decision("history", (("history", "record"),), ("done", "which", "after", "later")),

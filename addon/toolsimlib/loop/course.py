@@ -7,7 +7,7 @@
 | a tool that was never declared                    | once, with ``toolsim_unknown_tool=retry``, if not as above      |
 | an empty answer after a tool's output             | once, with ``toolsim_fix_empty_final``; without tools           |
 | a lookup of tools by ``find_tools``               | 3 times; the model is shown their entries                       |
-| calls that the model itself disapproves of        | once, with ``toolsim_second_opinion``; without tools            |
+| calls that the model disapproves of, or invents   | once, with ``toolsim_second_opinion``; without tools            |
 | an error from the backend                         | once, with ``toolsim_tool_use_mode=relaxed``; without tools     |
 | outputs of MCP tools                              | always; the last round that the bounds allow has no tools       |
 
@@ -97,8 +97,8 @@ def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
 
 
 def wants_opinion(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether the model is asked about the calls in its answer, before they are emitted."""
-    return policy.second_opinion == "on" and calls_freely(request, policy)
+    """Return whether the calls in an answer are judged before they are emitted."""
+    return policy.second_opinion != "off" and calls_freely(request, policy)
 
 
 def may_be_hosted(request: ClientRequest, policy: Policy, bounds: Bounds) -> bool:

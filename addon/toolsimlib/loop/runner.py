@@ -229,7 +229,7 @@ class _Answering:
             self._listed = await hosted.prepare()
             body, policy, names = hosted.body, hosted.policy, hosted.tools
         self._opinion = _opinion(job)
-        if self._opinion is not None:
+        if self._opinion is not None and policy.second_opinion == "on":
             # No call is announced before it is certain to be emitted.
             policy = replace(policy, stream_arguments="buffered")
         self._course = Course(job.api, body, policy, job.bounds, names)

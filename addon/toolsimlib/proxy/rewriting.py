@@ -113,7 +113,9 @@ class Rewriting:
 
     def _hand_over(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> bool:
         """Send a request to the runner if its answer may take several rounds; return whether it goes there."""
-        if not (policy.asks_again or self.settings.mcp.is_used) or not flow.live or exchange.is_request_too_large:
+        if not flow.live or exchange.is_request_too_large:
+            return False
+        if not (self.settings.mcp.is_used or policy.may_ask_again(flow.request.raw_content or b"")):
             return False
         store = self.remembering.store_function(exchange) if exchange.find(Remembered) is not None else None
         hosting = exchange.hosting(self.servers.hosting(self.settings.origins, flow, exchange.owner))

@@ -86,8 +86,6 @@ class Rounds:
             if document is None or not (hosting is not None or api.uses_tools(document)):
                 return False
             policy = policy.for_model(string(document.get("model")))
-            if hosting is None and not policy.asks_again:
-                return False
             request = api.read(document)
             if memory is not None and is_to_be_stored(document, memory.stored_as):
                 request = as_stored(request, memory.stored_as)

@@ -103,6 +103,48 @@ def test_what_the_client_gets(
     assert not report.truncated
 
 
+GREETING = '{"name": "greet", "arguments": {"message": "Hello!"}}'
+INVENTED = ["SECOND_OPINION:greet"]
+
+
+@each("stream", [True, False])
+@each("policy", [ON, replace(ON, second_opinion="invented")])
+@each("client", DIALECTS)
+@each(
+    ("texts", "items", "dropped"),
+    [
+        ([GREETING, "Hello!"], [["text", "Hello!"]], INVENTED),
+        ([f"```json\n[\n  {GREETING}\n]\n```", "Hello!"], [["text", "Hello!"]], INVENTED),
+        ([f"[{GREETING}]", "Hello!"], [["text", "Hello!"]], INVENTED),
+        # Not twice, and as it was if the further turn fails.
+        ([GREETING, GREETING], [["text", GREETING]], INVENTED),
+        ([GREETING, None], [["text", GREETING]], []),
+        # More than that, or something else.
+        ([f"{GREETING} is how to greet."], [["text", f"{GREETING} is how to greet."]], []),
+        ([f"Hello! {GREETING}"], [["text", f"Hello! {GREETING}"]], []),
+        (['{"name": "Ada", "age": 36}'], [["text", '{"name": "Ada", "age": 36}']], []),
+    ],
+)
+def test_an_answer_that_invents_a_tool(
+    texts: list[str | None], items: list[Any], dropped: list[str], client: ApiName, policy: Policy, stream: bool
+) -> None:
+    """It is asked for in words, without a question; with either value."""
+    seen, script, job = rounds.play(*texts, client=client, backend=client, stream=stream, policy=policy)
+    assert seen.items == items
+    assert len(script.asked) == len(texts)
+    assert job.report.dropped_calls == dropped
+
+
+def test_invented_lets_calls_pass() -> None:
+    """Nobody is asked about them; nor is JSON refused that the client demands."""
+    policy = replace(ON, second_opinion="invented")
+    seen, script, _ = rounds.play(ECHO_CALL, policy=policy)
+    assert (seen.items, len(script.asked)) == ([ECHO], 1)
+    demanded = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
+    seen, script, _ = rounds.play(GREETING, policy=policy, client="chat", response_format=demanded)
+    assert (seen.items, len(script.asked)) == ([["text", GREETING]], 1)
+
+
 def test_the_question_stands_alone() -> None:
     """It holds the tool and what the user wants, and nothing of the conversation; then words are asked for, no tool."""
     words = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is love?"}]

@@ -160,8 +160,10 @@ OPTIONS = (
         "its own accord in answer to the user, it is shown only the tool and what the user wants, and asked whether "
         "the one was made for the other; this takes a further turn for each tool that it calls, and until then "
         "nothing of a call is streamed. Only a plain no counts: the call is dropped, and if no other is left, the "
-        "model answers in words, in one more turn without tools. off: each call counts.",
-        ("off", "on"),
+        "model answers in words, in one more turn without tools. invented: only an answer that is nothing but a call "
+        "of a tool that does not exist, as text, is given in words in such a turn; on does that too. off: each call "
+        "counts.",
+        ("off", "invented", "on"),
     ),
     Option(
         "fix_empty_final",

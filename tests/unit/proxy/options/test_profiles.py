@@ -64,6 +64,24 @@ def test_a_profile_lies_over_the_defaults(tmp_path: Path) -> None:
     assert policy_as_dict(used).keys() - policy_as_dict(policy).keys() == {"manifest", "second_opinion", "profile"}
 
 
+@pytest.mark.parametrize(
+    ("body", "may"),
+    [
+        (b'{"model": "qwen", "messages": []}', True),
+        (b'{"messages": [], "model" : "llama3"}', False),
+        (b'{"tools": [{"model": {"type": "string"}, "default": {"model": "qwen"}}], "model": "llama3"}', True),
+        (b"\x1f\x8b compressed", True),
+        (b'{"model": "\\u0071wen"}', True),
+    ],
+)
+def test_whether_a_body_needs_to_be_parsed_for_its_profile(body: bytes, may: bool, tmp_path: Path) -> None:
+    """Only if it may be one whose answer takes several turns."""
+    policy = settings(own(tmp_path, small=HERMES)).policy
+    assert policy.may_ask_again(body) is may
+    assert not settings({"XDG_CONFIG_HOME": "/nowhere"}, "toolsim_profiles=off").policy.may_ask_again(body)
+    assert settings(own(tmp_path), "toolsim_retry=1").policy.may_ask_again(body)
+
+
 @pytest.mark.parametrize("by_hand", ["toolsim_second_opinion=off", "toolsim_manifest=auto"])
 def test_what_is_set_by_hand_wins(tmp_path: Path, by_hand: str) -> None:
     """Be it the default."""
@@ -144,7 +162,7 @@ def test_strict_tags_is_the_narrow_contract() -> None:
         ('models = ["a"]\n[options]\ntoolsim_manifest = "herms"\n', 3, "did you mean hermes?"),
         ('models = ["a"]\n[options]\ntoolsim_retry = 1\n', 3, "toolsim_retry: no option of a profile"),
         ('models = ["a"]\n[options]\ntoolsim_api_key = "k"\n', 3, "toolsim_api_key: no option of a profile"),
-        ('models = ["a"]\n[options]\ntoolsim_second_opinion = true\n', 3, "got True, expected one of off, on"),
+        ('models = ["a"]\n[options]\ntoolsim_second_opinion = 1\n', 3, "got 1, expected one of off, invented, on"),
         ('models = ["a"]\noptions = 1\n', 2, "options: got 1, expected a table"),
         ('models = ["a"]\n[learned]\nengine = 1\n', 3, "engine: got 1, expected a text"),
     ],

@@ -51,6 +51,10 @@ EXPECTED: dict[str, tuple[Model, dict[str, str]]] = {
         lambda setting, question: question.kind not in ("none", "refusal") or setting.second_opinion == "on",
         {"second_opinion": "on"},
     ),
+    "invents": (
+        lambda setting, question: question.kind not in ("none", "refusal") or setting.second_opinion != "off",
+        {"second_opinion": "invented"},
+    ),
     "enforced": (
         lambda setting, question: question.kind != "must" or setting.constrain == "gbnf",
         {"constrain": "gbnf"},
@@ -114,7 +118,7 @@ async def test_each_question_is_asked_once_under_each_setting() -> None:
     await learned(ask)
     assert set(seen.values()) == {1}
     # Twelve of each challenger, and what they are compared with.
-    assert len(seen) <= 8 * 12 + 60
+    assert len(seen) <= 9 * 12 + 60
 
 
 async def test_errors_are_no_answers() -> None:
