@@ -105,10 +105,12 @@ class AnswerJob(_Job):
 
 @dataclass(frozen=True, slots=True)
 class PageJob(_Job):
-    """A call about a stored resource. ``data``: the value of its record, None if there is none."""
+    """A call about a stored resource, with the body ``data``. ``value``: of its record, None if there is none."""
 
     call: Call
-    data: bytes | None
+    value: bytes | None
+    data: bytes = b""
+    limit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ def size_of(job: Job) -> int:
         case ResolveJob(recalled=Recalled() as recalled):
             return len(job.data) + recalled.size
         case PageJob():
-            return len(job.data or b"") + len(job.call.body)
+            return len(job.data) + len(job.value or b"")
     return len(job.data)
 
 
@@ -186,7 +188,7 @@ def run(job: Job, *, patient: bool = False) -> Done:
             case ResolveJob():
                 return _with_body(job, _resolve)
             case PageJob():
-                return _respond(job)
+                return _with_body(job, _respond)
             case GuestJob():
                 return _with_body(job, lambda job, body: Done(job.report, read=job.read(body)))
             case AnswerJob():
@@ -208,7 +210,7 @@ def too_much(job: Job, what: str) -> ApiError:
     return ApiError(f"The backend's answer is too large: {size}.", code="backend_bad_answer", status=502)
 
 
-def _with_body[J: (RequestJob, ResolveJob, GuestJob)](job: J, work: Callable[[J, bytes], Done]) -> Done:
+def _with_body[J: (RequestJob, ResolveJob, PageJob, GuestJob)](job: J, work: Callable[[J, bytes], Done]) -> Done:
     """Return the result of ``work`` on a request's decoded body, or the error that the client gets instead."""
     try:
         return work(job, decoded(job.data, job.encoding, job.limit))
@@ -290,11 +292,8 @@ def _resolve(job: ResolveJob, body: bytes) -> Done:
     return Done(job.report, body=shown, own=own, echo=resolved.echo, names=resolved.names)
 
 
-def _respond(job: PageJob) -> Done:
-    try:
-        page = respond(job.call, job.data)
-    except BadRequest as bad:
-        return Done(job.report, bad.error)
+def _respond(job: PageJob, body: bytes) -> Done:
+    page = respond(replace(job.call, body=body), job.value)
     return Done(job.report, body=dump(page.body).encode(), change=(page.id, page.value) if page.id else None)
 
 

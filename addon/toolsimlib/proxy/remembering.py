@@ -10,11 +10,10 @@ from typing import Any
 
 from mitmproxy.http import HTTPFlow, Response
 
-from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.errors import ApiError
 from toolsimlib.plan import StoredAs
 from toolsimlib.proxy.background import Background
 from toolsimlib.proxy.counting import OtherAction
-from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, PageJob, request_too_large
 from toolsimlib.proxy.memory import UNAVAILABLE, Memory, Remembered
@@ -43,23 +42,14 @@ class Remembering:
         remembered, request, limit = exchange.find(Remembered), flow.request, exchange.limits.max_request_bytes
         assert remembered is not None
         assert remembered.resource is not None
-        try:
-            body = decoded(request.raw_content or b"", request.headers.get("content-encoding", ""), limit)
-        except TooLarge:
-            flow.response = exchange.refuse(request_too_large(limit))
-            return
-        except ValueError as problem:
-            flow.response = exchange.refuse(BadRequest(f"The request body cannot be decoded: {problem}").error)
-            return
-        call = Call(remembered.resource, request.method, request.path.partition("?")[2], body)
+        call = Call(remembered.resource, request.method, request.path.partition("?")[2])
         error = request_too_large(limit) if exchange.is_request_too_large else wrong_method(call)
         if error is None and await self.background.answers.serve(flow, exchange, call):
             return
         if error is None:
-            owner = remembered.partition
-            done = await self.memory.serve(
-                owner, remembered.resource.id, lambda value: self.do(PageJob(call, value, owner=owner))
-            )
+            encoding, owner = request.headers.get("content-encoding", ""), remembered.partition
+            job = PageJob(call, None, request.raw_content or b"", limit, encoding=encoding, owner=owner)
+            done = await self.memory.serve(owner, call.resource.id, lambda value: self.do(replace(job, value=value)))
             error = done.error
         if error is not None:
             flow.response = exchange.refuse(error)

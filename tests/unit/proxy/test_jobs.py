@@ -12,8 +12,9 @@ import pytest
 from toolsimbackground.request import read_request
 from toolsimlib.plan import AnswerForm, Plan, Policy, StoredAs
 from toolsimlib.proxy import jobs
-from toolsimlib.proxy.jobs import LOOP_BYTES, AnswerJob, Done, GuestJob, Job, RequestJob, is_heavy, run
+from toolsimlib.proxy.jobs import LOOP_BYTES, AnswerJob, Done, GuestJob, Job, PageJob, RequestJob, is_heavy, run
 from toolsimlib.report import Report
+from toolsimlib.wire.responses.resources import Call, Resource
 
 BODY = {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}]}
 
@@ -32,6 +33,11 @@ def guest_job(data: bytes = b'{"input":"x","background":true}', encoding: str = 
     return GuestJob(data, limit, partial(read_request, "responses", StoredAs("resp_1")), encoding=encoding)
 
 
+def page_job(data: bytes, encoding: str = "") -> PageJob:
+    call = Call(Resource("conversation", "conv_1"), "POST")
+    return PageJob(call, b'{"id":"conv_1","object":"conversation","items":[]}', data, 10_000, encoding=encoding)
+
+
 @pytest.mark.parametrize(
     ("job", "heavy"),
     [
@@ -41,6 +47,8 @@ def guest_job(data: bytes = b'{"input":"x","background":true}', encoding: str = 
         (request_job(b" " * LOOP_BYTES), False),
         (request_job(b" " * (LOOP_BYTES + 1)), True),
         (answer_job(b" " * (LOOP_BYTES + 1)), True),
+        (page_job(b"{}"), False),
+        (page_job(b"{}", "gzip"), True),
     ],
 )
 def test_what_is_heavy(job: Job, heavy: bool) -> None:
@@ -59,6 +67,13 @@ def test_a_job_and_what_comes_of_it_can_travel() -> None:
         assert here.error is there.error is None
 
 
+def test_a_compressed_call_about_a_resource() -> None:
+    """It is read like any other, where it holds up nobody."""
+    done = run(page_job(gzip.compress(b'{"metadata":{"a":"b"}}'), "gzip"))
+    assert done.error is None
+    assert json.loads(done.body)["metadata"] == {"a": "b"}
+
+
 def test_a_rewritten_request_has_a_topic() -> None:
     """What people see of a request is worked out with it, in whichever process."""
     done = run(request_job())
@@ -73,6 +88,8 @@ def test_a_rewritten_request_has_a_topic() -> None:
         (request_job(gzip.compress(bytes(20_000)), "gzip"), 413, "toolsim_max_body_bytes"),
         (request_job(b"no gzip", "gzip"), 400, "cannot be decoded"),
         (request_job({**BODY, "tools": 5}), 400, "tools"),
+        (page_job(gzip.compress(bytes(20_000)), "gzip"), 413, "toolsim_max_body_bytes"),
+        (page_job(b"no gzip", "gzip"), 400, "cannot be decoded"),
         (answer_job(bytes(11), limit=10), 502, "toolsim_max_body_bytes"),
         (answer_job(b"x", "br"), 502, "cannot be decoded"),
         (guest_job(b"no JSON"), 400, "not a JSON object"),
