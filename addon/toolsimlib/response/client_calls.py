@@ -60,6 +60,7 @@ class Outcome:
 class ClientCalls:
     """The calls of one choice, and all else that it emits. ``has_broken``: whether a call ended incomplete.
 
+    ``made``: how many were emitted whole.
     ``preview``: what is read of the open block, None if nothing is.
     """
 
@@ -68,7 +69,8 @@ class ClientCalls:
         self._report = report
         self._numbers = numbers
         self._choice = choice
-        self._allowance = Allowance(plan)
+        self._seen_calls = SeenCalls(drops_all=plan.policy.tool_block_dedup)
+        self._limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max  # 0: any number.
         self._out: list[ClientEvent] = []
         self._behind: list[ClientEvent] = []  # What arrives while a call is open (rule 4).
         self._postponed: list[StructuredCall] = []  # Calls that completed while another one is open.
@@ -76,6 +78,7 @@ class ClientCalls:
         self._key: str | None = None  # The key of its pieces, None if it stands in a block.
         self.preview: Preview | None = None
         self.has_broken = False
+        self.made = 0
 
     def emit(self, *events: ClientEvent) -> None:
         """Emit what does not belong to the open call."""
@@ -92,14 +95,9 @@ class ClientCalls:
         return bool(self._behind)
 
     @property
-    def made(self) -> int:
-        """How many calls were emitted whole."""
-        return self._allowance.made
-
-    @property
     def is_spent(self) -> bool:
         """Whether no further call may be made."""
-        return self._allowance.is_spent
+        return 0 < self._limit <= self.made
 
     @property
     def has_block(self) -> bool:
@@ -127,7 +125,7 @@ class ClientCalls:
         """
         if self.is_spent:
             return Outcome(end=self.pass_over(call.tool.name))
-        if self._allowance.repeats(call.tool.name, call.arguments, structured=key is not None):
+        if self._seen_calls.take(call.tool.name, call.arguments, structured=key is not None):
             self._report.warnings.append(entry("DUPLICATE_CALL", call.tool.name))
             return Outcome()
         announced = self._open if self._key == key else None
@@ -147,7 +145,7 @@ class ClientCalls:
             gap = self._plan.policy.tool_block_delimiter if self.made else ""
             self.emit(TextDelta(gap + use_tool_text(call.tool, call.arguments), self._choice))
         self._report.calls.append(call.tool.name)
-        self._allowance.made += 1
+        self.made += 1
         first_ends = self._plan.stops_after_tools and self._plan.policy.stop_after_tools_mode == "first"
         return Outcome(made=True, end="first call" if first_ends else "")
 
@@ -155,7 +153,7 @@ class ClientCalls:
         """Drop a call that exceeds the limit; return why the turn ends there, "" if it continues."""
         stops = self._plan.stops_after_tools
         self._report.drop_call(None if stops else name)
-        return f"more than {self._allowance.limit} calls" if stops else ""
+        return f"more than {self._limit} calls" if stops else ""
 
     def fragment(self, text: str) -> None:
         """Take a piece of the open block's body (rule 2)."""
@@ -168,7 +166,7 @@ class ClientCalls:
         """Take a piece of a call that the backend is emitting, which may be announced if it is one of ``tool``."""
         if self._open is not None and self._key == delta.key:
             self._read(self._open, delta.text, delta.key)
-        elif tool is not None and not self._allowance.may_be_repeated:
+        elif tool is not None and not self._seen_calls.may_be_repeated:
             self._read(Preview([tool]), as_block(tool.name, delta.text), delta.key)
 
     def _read(self, preview: Preview, text: str, key: str | None) -> None:
@@ -231,13 +229,11 @@ def _joined(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
 type _Meaning = tuple[str, str]
 
 
-class Allowance:
-    """Which calls one choice may make: as many as its limit allows, and none twice (rule 7)."""
+class SeenCalls:
+    """The calls of one choice, none of which is made twice (rule 7); ``drops_all``: not even on purpose."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max  # 0: any number.
-        self.made = 0  # How many were emitted whole.
-        self._drops_all_repeats = plan.policy.tool_block_dedup
+    def __init__(self, *, drops_all: bool) -> None:
+        self._drops_all = drops_all
         self._seen: set[_Meaning] = set()
         # Calls that came as text, not parsed until a structured call makes it matter.
         self._unparsed: list[_Meaning] = []
@@ -245,21 +241,16 @@ class Allowance:
         self._unpaired: dict[bool, Counter[_Meaning]] = {False: Counter(), True: Counter()}
 
     @property
-    def is_spent(self) -> bool:
-        """Whether no further call may be made."""
-        return 0 < self.limit <= self.made
-
-    @property
     def may_be_repeated(self) -> bool:
         """Whether a structured call may be one that came as text before."""
         return bool(self._unparsed) or self._unpaired[False].total() > 0
 
-    def repeats(self, name: str, arguments: str, *, structured: bool) -> bool:
+    def take(self, name: str, arguments: str, *, structured: bool) -> bool:
         """Return whether this call was made already; it counts as made from now on.
 
         ``structured``: the backend emitted it as one.
         """
-        if self._drops_all_repeats:
+        if self._drops_all:
             meaning = _meaning(name, arguments)
             is_known = meaning in self._seen
             self._seen.add(meaning)

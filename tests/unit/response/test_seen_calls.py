@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +10,8 @@ from toolsimlib.events import CallStarted, Closed, Finished, StructuredCall, Tex
 from toolsimlib.plan import AnswerForm, ApiName, Plan, Policy
 from toolsimlib.report import Report
 from toolsimlib.response.answer import Answer
-from toolsimlib.response.client_calls import Allowance
+from toolsimlib.response.client_calls import ClientCalls, SeenCalls
+from toolsimlib.response.verdict import Call
 
 
 @pytest.mark.parametrize(
@@ -22,20 +25,20 @@ from toolsimlib.response.client_calls import Allowance
 )
 def test_the_limit(plan: Plan, limit: int) -> None:
     """The smallest of the client's limit, the operator's, and that of the legacy form; 0 means none."""
-    allowance = Allowance(plan)
-    assert allowance.limit == limit
+    calls = ClientCalls(plan, Report(), count(1), 0)
     for _ in range(limit or 100):
-        assert not allowance.is_spent
-        allowance.made += 1
-    assert allowance.is_spent == bool(limit)
+        assert not calls.is_spent
+        assert calls.make(Call(tool("f"), "{}")).made
+    assert calls.is_spent == bool(limit)
+    assert calls.make(Call(tool("f"), "{}")).made != bool(limit)
 
 
 def test_a_call_in_both_kinds_is_one() -> None:
     """A call as text and as a structured call is one; the operator may want every repetition dropped."""
-    once, never = Allowance(Plan("chat", "chat")), Allowance(Plan("chat", "chat", policy=Policy(tool_block_dedup=True)))
+    once, never = SeenCalls(drops_all=False), SeenCalls(drops_all=True)
     kinds = (False, False, True)
-    assert [once.repeats("f", "{}", structured=kind) for kind in kinds] == [False, False, True]
-    assert [never.repeats("f", "{}", structured=kind) for kind in kinds] == [False, True, True]
+    assert [once.take("f", "{}", structured=kind) for kind in kinds] == [False, False, True]
+    assert [never.take("f", "{}", structured=kind) for kind in kinds] == [False, True, True]
 
 
 A, B = ("f", '{"a": 1, "b": [1.0]}'), ("f", '{"a": 2}')
@@ -45,18 +48,18 @@ A_AGAIN = ("f", '{"b":[1],"a":1.0}')
 @given(st.lists(st.tuples(st.sampled_from([A, A_AGAIN, B]), st.booleans())))
 def test_as_many_calls_are_left_as_one_kind_made(calls: list[tuple[tuple[str, str], bool]]) -> None:
     """In any order, each call remains as often as the kind that made it more often, compared by meaning."""
-    allowance = Allowance(Plan("chat", "chat"))
-    left = [call for call, structured in calls if not allowance.repeats(*call, structured=structured)]
+    seen = SeenCalls(drops_all=False)
+    left = [call for call, structured in calls if not seen.take(*call, structured=structured)]
     for same in ((A, A_AGAIN), (B,)):
         made = [sum(call in same for call, structured in calls if structured is kind) for kind in (False, True)]
         assert sum(call in same for call in left) == max(made)
 
 
 def test_calls_of_one_kind_may_repeat() -> None:
-    """A model may want the same thing twice, unless the operator drops allowance."""
-    assert not any(Allowance(Plan("chat", "chat")).repeats(*A, structured=kind) for kind in (False, True))
-    strict = Allowance(Plan("chat", "chat", policy=Policy(tool_block_dedup=True)))
-    assert [strict.repeats(*call, structured=False) for call in (A, A_AGAIN, B)] == [False, True, False]
+    """A model may want the same thing twice, unless the operator drops repeats."""
+    assert not any(SeenCalls(drops_all=False).take(*A, structured=kind) for kind in (False, True))
+    strict = SeenCalls(drops_all=True)
+    assert [strict.take(*call, structured=False) for call in (A, A_AGAIN, B)] == [False, True, False]
 
 
 @pytest.mark.parametrize("client", ["responses", "chat"])
@@ -75,19 +78,19 @@ def test_a_call_sent_as_text_and_as_a_call_runs_once(client: ApiName, text_first
 
 def test_inputs_that_are_no_json_are_the_same_by_their_text() -> None:
     """A custom tool's input is text: surrounding whitespace does not matter."""
-    allowance = Allowance(Plan("chat", "chat"))
+    seen = SeenCalls(drops_all=False)
     texts = (("sh", "ls -l\n"), False), (("sh", "ls -a"), True), (("sh", "ls -l"), True)
-    assert [allowance.repeats(*call, structured=kind) for call, kind in texts] == [False, False, True]
+    assert [seen.take(*call, structured=kind) for call, kind in texts] == [False, False, True]
 
 
 def test_whether_a_call_in_text_waits_for_its_twin() -> None:
     """From the first call in text until structured ones have repeated them all."""
-    allowance = Allowance(Plan("chat", "chat"))
-    assert not allowance.may_be_repeated
+    seen = SeenCalls(drops_all=False)
+    assert not seen.may_be_repeated
     for arguments in ("{}", '{"a":1}'):
-        allowance.repeats("f", arguments, structured=False)
-    assert allowance.may_be_repeated
-    assert allowance.repeats("f", "{}", structured=True)
-    assert allowance.may_be_repeated
-    assert allowance.repeats("f", '{"a": 1}', structured=True)
-    assert not allowance.may_be_repeated
+        seen.take("f", arguments, structured=False)
+    assert seen.may_be_repeated
+    assert seen.take("f", "{}", structured=True)
+    assert seen.may_be_repeated
+    assert seen.take("f", '{"a": 1}', structured=True)
+    assert not seen.may_be_repeated
