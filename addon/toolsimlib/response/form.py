@@ -35,7 +35,7 @@ from toolsimlib.response.call_syntax import (
 from toolsimlib.response.gemma_braces import QUOTE, read_gemma
 from toolsimlib.response.named_json import read_braces
 from toolsimlib.response.one_object import unwrap
-from toolsimlib.response.pieces import end_of
+from toolsimlib.response.pieces import IN_STRING, end_of
 from toolsimlib.response.same_call import REPEATED_CALL, LoopDetector
 from toolsimlib.response.toolbox import Toolbox
 from toolsimlib.response.written import Written, read_json
@@ -66,10 +66,6 @@ _SPACE = re.compile(r"[ \t\r\n]++")
 _NO_BRACKET = re.compile(r"[^{}\[\]<]*+")
 _WORD = re.compile(r"[\w+\-.]++")
 _ESCAPED_WORD = re.compile(r"(?:[\w+\-.]|\\_)++")
-_STRING = {
-    '"': re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL),
-    "'": re.compile(r"[^'\\]*+(?:\\.[^'\\]*+)*+", re.DOTALL),
-}
 _PAIRS = {"{": "}", "[": "]", "(": ")"}
 # Where a string, a word or a bracket may begin.
 _OPENERS = frozenset("{[(,:=")
@@ -214,7 +210,7 @@ class Form:
     def _lex_tokens(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
         while pos < stop:
             if self._quote:
-                start, pos = pos, end_of(_STRING[self._quote], text, pos, stop)
+                start, pos = pos, end_of(IN_STRING[self._quote], text, pos, stop)
                 if (fits := self._grow(text[start:pos])) < pos - start:
                     return start + fits, False
                 if pos == stop or text[pos] == "\\":  # The character after a backslash is still to come.

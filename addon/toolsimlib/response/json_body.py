@@ -17,12 +17,11 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from toolsimlib.response.pieces import IN_STRING
 from toolsimlib.response.tags import foreign_end
 
 Stop = Literal["more", "tag", "closed", "opened", "slip"]
 
-_STRING = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL).match for quote in ('"', "'")}
-"""What stands between the quotes."""
 _PLAIN = re.compile(r"[ \t\r\n,:0-9A-Za-z_.+\-]*+").match
 _SPACE = " \t\r\n"
 
@@ -48,7 +47,7 @@ class JsonBody:
         while pos < stop:
             if self._quote:
                 # The pattern matches everywhere.
-                pos = _STRING[self._quote](text, pos, stop).end()  # type: ignore[union-attr]
+                pos = IN_STRING[self._quote].match(text, pos, stop).end()  # type: ignore[union-attr]
                 if pos == stop or text[pos] == "\\":  # The character after a backslash is still to come.
                     return pos, "more"
                 pos += 1
@@ -89,7 +88,7 @@ class JsonBody:
 
     def _accept(self, char: str) -> bool:
         """Take one character that is neither plain nor in a string; return whether it may stand here."""
-        if char in _STRING:
+        if char in IN_STRING:
             self._quote = char if self._last in "{[,:" else ""
             return bool(self._quote)
         if char in "{[":

@@ -10,6 +10,9 @@ from typing import Literal, Protocol
 
 from toolsimlib.response.verdict import Accepted, Rejected, Violation
 
+IN_STRING = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in ('"', "'")}
+"""What is between the quotes of a string: at most up to a backslash without its character."""
+
 
 @dataclass(frozen=True, slots=True)
 class Block:

@@ -18,6 +18,7 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 
 from toolsimlib.outputs import Outputs
 from toolsimlib.plan import Tool
+from toolsimlib.response.pieces import IN_STRING, end_of
 
 _HEADER = re.compile(r'\s*(?:\[\s*)?\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
 # Names are at most 128 characters long; a longer header holds something else, and so does longer whitespace before
@@ -27,9 +28,8 @@ _STRING = re.compile(r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+').m
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z").match
 # The escape of the first half of a surrogate pair; the backslash itself must not be escaped.
 _FIRST_OF_PAIR = re.compile(r"(?:\A|[^\\])(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})\Z").search
-_OUTSIDE = re.compile(r'[^"{}\[\]]*+').match
+_OUTSIDE = re.compile(r'[^"{}\[\]]*+')
 _NO_OUTPUTS = Outputs()
-_INSIDE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL).match
 
 
 class Preview:
@@ -116,16 +116,12 @@ class Preview:
         text, at = self._rest, 0
         while at < len(text):
             if self._in_string:
-                match = _INSIDE(text, at)
-                assert match is not None
-                at = match.end()
+                at = end_of(IN_STRING['"'], text, at)
                 if at == len(text) or text[at] == "\\":  # The character after a backslash is still to come.
                     break
                 self._in_string = False
             else:
-                match = _OUTSIDE(text, at)
-                assert match is not None
-                at = match.end()
+                at = end_of(_OUTSIDE, text, at)
                 if at == len(text):
                     break
                 self._in_string = text[at] == '"'

@@ -53,11 +53,7 @@ class StructuredCalls:
         self._judge = judge
 
     def verdicts(self, call: StructuredCall) -> list[Verdict]:
-        """Return the verdict on a call that the backend emitted as one; [] if there is nothing in it.
-
-        One that is not passed on becomes text in words: the model has not written it as text, and an answer that lacks
-        it may be empty.
-        """
+        """Return the verdict on a call that the backend emitted as one (rule 1); [] if there is nothing in it."""
         if not call.name and not call.arguments.strip():
             self._judge.report.drop_call(loggable_name(call.name), STRUCTURED_CALL)
             return []
