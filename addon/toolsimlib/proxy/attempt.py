@@ -72,7 +72,8 @@ class Attempt(Feature):
             backend.refuses(plan.form.model, feature)
         if not refused or not can_resend:
             return False
-        report = Report(client=self._job.dialect)
+        before = exchange.report
+        report = Report(client=self._job.dialect, round=before.round, part_of=before.part_of)
         report.warnings.extend(entry("REFUSED", feature) for feature in refused)
         self.second = replace(self._job, report=report, refused=frozenset(backend.refused))
         return True

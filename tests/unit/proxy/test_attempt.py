@@ -83,6 +83,14 @@ def test_one_refusal_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
     assert not asked.gets(400, b"Unsupported: response_format")
 
 
+def test_a_round_that_is_sent_twice_is_still_that_round() -> None:
+    """Its report says which one it is, and of which answer: by that it is counted, and recorded."""
+    asked = Asked()
+    asked.exchange.report.round, asked.exchange.report.part_of = 2, "flow"
+    assert asked.gets(400, b"m does not support tools")
+    assert (asked.exchange.report.round, asked.exchange.report.part_of) == (2, "flow")
+
+
 def test_an_error_is_read_before_its_client_gets_it() -> None:
     """It may be a refusal; once nothing is attempted any more, an error passes."""
     asked = Asked()
