@@ -33,7 +33,7 @@ from toolsimlib.plan import Policy
 from toolsimlib.report import Report, entry
 from toolsimlib.wire import mcp_items
 from toolsimlib.wire.api import Api
-from toolsimlib.wire.hidden import answer_key, whole_key
+from toolsimlib.wire.hidden import answer_key, whole_key, with_hidden
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.json_fields import count, string
 from toolsimlib.wire.mcp_items import Decision, McpCall
@@ -163,9 +163,9 @@ class HostedCalls:
         names = [tool.name for tool in read_tools(body)[0]]
         self._catalogue = Catalogue(names, self._policy.tool_allowlist, self._policy.tool_denylist)
         emitted = await self._listed(mcp_items.listed(body))
-        if (restored := self._api.restored) is not None:
+        if (calls_of := self._api.calls_of) is not None:
             self._conversation = whole_key(body, self._whose)
-            body = restored(body, self._whose, hosting.hidden.find)
+            body = with_hidden(body, self._whose, hosting.hidden.find, self._api.called, calls_of)
         decided: dict[str, Called] = {}
         for decision in decisions:
             events, pair = await self._decided(decision)

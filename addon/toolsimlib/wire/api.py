@@ -12,7 +12,7 @@ A request is read by the client's API; ``adopt`` and ``compose`` belong to the b
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -168,8 +168,9 @@ class Api:
     """Whether later requests can refer to its answers."""
     spelt_out: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: body
     """A client's body, with the items that only toolsim can read as text; the very same body if it has none."""
-    restored: Callable[[Mapping[str, Any], str, Callable[[bytes], Sequence[Called]]], dict[str, Any]] | None = None
-    """A client's body with the calls that it never saw (``hidden.py``); None: its answers have items for them."""
+    calls_of: Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]] | None = None
+    """The names and arguments of the calls in a message of a history, to find those that its client never saw
+    (``hidden.py``); None: answers have items for them."""
     uses_tools: Callable[[Mapping[str, Any]], bool]
     read: Callable[[Mapping[str, Any]], ClientRequest]
     adopt: Callable[[ClientRequest], tuple[list[Item], list[str]]]
@@ -191,4 +192,4 @@ class Api:
     @property
     def shows_hosted(self) -> bool:
         """Whether an answer has items for the work of hosted tools."""
-        return self.restored is None
+        return self.calls_of is None

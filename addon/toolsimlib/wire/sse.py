@@ -86,7 +86,7 @@ class SSEDecoder:
         ``data: [DONE]`` are common, so it is dispatched here. The reader decides what a cut-off line means.
         """
         if not data:
-            return self._end()
+            return self._rest(whole=False)
         if self._after_cr and data.startswith(b"\n"):
             data = data[1:]
         self._after_cr = False
@@ -94,7 +94,7 @@ class SSEDecoder:
         if b"\n" not in data and b"\r" not in data:
             if data:
                 self._tail.append(data)
-            return self._overflow() if self._held > self._limit else []
+            return self._rest() if self._held > self._limit else []
         self._tail.append(data)
         text = b"".join(self._tail)
         self._tail = []
@@ -105,17 +105,11 @@ class SSEDecoder:
         elif not text.endswith(b"\n"):
             self._tail.append(lines.pop())
         events = self._lines(lines)
-        return events + self._overflow() if self._held > self._limit else events
+        return events + self._rest() if self._held > self._limit else events
 
-    def _overflow(self) -> list[ServerSentEvent]:
-        rest = b"".join(self._tail)
-        self._tail = []
-        return self._lines([rest, b""])
-
-    def _end(self) -> list[ServerSentEvent]:
-        rest = b"".join(self._tail)
-        self._tail = []
-        return self._lines([rest, b""], whole=False)
+    def _rest(self, *, whole: bool = True) -> list[ServerSentEvent]:
+        rest, self._tail = b"".join(self._tail), []
+        return self._lines([rest, b""], whole=whole)
 
     def _lines(self, lines: list[bytes], whole: bool = True) -> list[ServerSentEvent]:
         events: list[ServerSentEvent] = []

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from operator import attrgetter
 
 from toolsimlib.wire.api import Api
 from toolsimlib.wire.chat import request
 from toolsimlib.wire.chat.reader import ChatReader
 from toolsimlib.wire.chat.writer import ChatWriter
-from toolsimlib.wire.hidden import with_hidden
 from toolsimlib.wire.ids import chat_call_id
 
 CHAT = Api(
@@ -28,7 +26,7 @@ CHAT = Api(
     text_follows_calls=False,
     output_mode=attrgetter("output_mode"),
     takes_structural_tags=True,
-    restored=partial(with_hidden, called=request.called, calls_of=request.calls_of),
+    calls_of=request.calls_of,
     uses_tools=request.uses_tools,
     read=request.read_request,
     adopt=request.adopt,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from toolsimlib.wire.api import Api, Counting
 from toolsimlib.wire.chat.request import continued
-from toolsimlib.wire.hidden import with_hidden
 from toolsimlib.wire.json_fields import mappings
 from toolsimlib.wire.messages import request
 from toolsimlib.wire.messages.reader import MessagesReader
@@ -51,7 +49,7 @@ MESSAGES = Api(
     # It has one, but Claude's own answers never put text there.
     text_follows_calls=False,
     output_mode=lambda policy: "openai-json",
-    restored=partial(with_hidden, called=request.called, calls_of=request.calls_of),
+    calls_of=request.calls_of,
     uses_tools=request.uses_tools,
     read=request.read_request,
     adopt=request.adopt,
