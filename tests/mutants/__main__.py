@@ -73,8 +73,8 @@ ROOMS = {
         "tests/unit/loop",
     ),
     "route": Room(
-        ("proxy/route", "proxy/address", "proxy/via"),
-        tuple(f"tests/unit/proxy/test_{name}.py" for name in ("route", "address", "via")),
+        ("proxy/route", "proxy/address", "proxy/circle"),
+        tuple(f"tests/unit/proxy/test_{name}.py" for name in ("route", "address", "circle")),
         "tests/unit/proxy",
     ),
     "secrets": Room(

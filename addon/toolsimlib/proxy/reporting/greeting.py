@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mitmproxy import ctx
@@ -63,8 +63,9 @@ class Greeting:
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
         url = backend_url(settings, modes)
         listeners = _listeners()
-        facts = _Facts(settings, url, listeners, getattr(ctx.master, "web_url", ""))
-        logger.info("%s", facts.text(), extra={FIELDS: facts.fields()})
+        origins = [f"http://{url_host(host)}:{port}" for host, port in listeners]
+        text = _in_words(settings, url, origins, getattr(ctx.master, "web_url", ""))
+        logger.info("%s", text, extra={FIELDS: _as_fields(settings, url, origins)})
         if not is_text:
             return
         if not settings.api_key and any(not is_loopback(host) for host, _ in listeners):
@@ -124,39 +125,30 @@ def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
     return ""
 
 
-class _Facts:
-    """What is known at the start. ``web``: the address of mitmweb, "" if it is not that."""
+def _in_words(settings: Settings, url: str, origins: Sequence[str], web: str) -> str:
+    """Return what is known at the start, laid out for people. ``web``: the address of mitmweb, "" if it is not that."""
+    backend = BUILTIN[settings.builtin].words if settings.builtin else url
+    if settings.model is not None and settings.builtin == "local":
+        backend = settings.model.name
+    lines = [f"toolsim {__version__} in front of {backend or 'no backend: set one, or a reverse mode'}"]
+    for origin in origins:
+        key = "toolsim_api_key" if settings.api_key else "any"
+        lines.append(f"base URL for clients  {origin}/v1  (key: {key})")
+        lines.append(f"metrics               {origin}{METRICS}")
+    if web:
+        lines.append(f"turns in a browser    {web}")
+    return "\n  ".join(lines)
 
-    def __init__(self, settings: Settings, url: str, listeners: Iterable[tuple[str, int]], web: str) -> None:
-        self._settings = settings
-        self._url = url
-        self._origins = [f"http://{url_host(host)}:{port}" for host, port in listeners]
-        self._web = web
 
-    def text(self) -> str:
-        """Return it laid out for people."""
-        settings = self._settings
-        backend = BUILTIN[settings.builtin].words if settings.builtin else self._url
-        if settings.model is not None and settings.builtin == "local":
-            backend = settings.model.name
-        lines = [f"toolsim {__version__} in front of {backend or 'no backend: set one, or a reverse mode'}"]
-        for origin in self._origins:
-            key = "toolsim_api_key" if settings.api_key else "any"
-            lines.append(f"base URL for clients  {origin}/v1  (key: {key})")
-            lines.append(f"metrics               {origin}{METRICS}")
-        if self._web:
-            lines.append(f"turns in a browser    {self._web}")
-        return "\n  ".join(lines)
-
-    def fields(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "message": "toolsim is up",
-            "version": __version__,
-            "backend": self._settings.builtin or self._url,
-            "base_urls": [f"{origin}/v1" for origin in self._origins],
-            "wants_key": bool(self._settings.api_key),
-        }
+def _as_fields(settings: Settings, url: str, origins: Sequence[str]) -> dict[str, Any]:
+    """Return the same as plain data."""
+    return {
+        "message": "toolsim is up",
+        "version": __version__,
+        "backend": settings.builtin or url,
+        "base_urls": [f"{origin}/v1" for origin in origins],
+        "wants_key": bool(settings.api_key),
+    }
 
 
 def _listeners() -> list[tuple[str, int]]:
