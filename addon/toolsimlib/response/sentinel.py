@@ -119,7 +119,7 @@ class Sentinel:
 
     def feed(self, text: str) -> list[TaggedPiece]:
         """Return what ``text`` completes."""
-        if self._is_idle and "<" not in text and "[" not in text:
+        if self._is_idle and (("<" not in text and "[" not in text) or not self._tags.hint.search(text)):
             return [text] if text else []
         self._text = self._held + text
         self._held = ""

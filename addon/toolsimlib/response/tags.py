@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -30,11 +31,14 @@ MORE = -1
 class Tags:
     """``closing`` by opening tag; ``opening`` finds any opening tag; ``beginnings`` are what may become one.
 
+    ``hint`` finds the first two characters of any, or one at the end of the text: most ``<`` in prose are no hint.
+
     ``ours`` are the opening tags that belong to no form, ``ours_end`` closes the first of them.
     """
 
     closing: dict[str, str]
     opening: re.Pattern[str]
+    hint: re.Pattern[str]
     beginnings: frozenset[str]
     ours: frozenset[str]
     ours_end: str
@@ -49,10 +53,15 @@ def tags(sentinel: str, use_tool: bool, foreign: bool) -> Tags:
     return Tags(
         closing,
         re.compile(_either([tag for tag in closing if tag.startswith("<")], [tag for tag in closing if tag[0] != "<"])),
+        re.compile(rf"[{_characters(closing, 0)}](?:[{_characters(closing, 1)}]|\Z)"),
         frozenset(tag[:end] for tag in closing for end in range(1, len(tag))),
         frozenset(ours),
         f"</{sentinel}>",
     )
+
+
+def _characters(tags: Iterable[str], at: int) -> str:
+    return "".join(sorted({re.escape(tag[at]) for tag in tags}))
 
 
 def _either(angled: list[str], squared: list[str]) -> str:

@@ -68,7 +68,7 @@ def _read(raw: bytes, *, follows_chunk: bool = False) -> tuple[list[bytes], int]
     """
     pieces = []
     at = 0
-    while True:
+    while at + 2 < len(raw):
         start = at + 2 if follows_chunk else at
         size = _SIZE(raw, start)
         if size is None or (follows_chunk and raw[at:start] != _LINE_END):
