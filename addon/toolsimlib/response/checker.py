@@ -89,9 +89,7 @@ class SchemaChecker:
     def fits(self, tool: Tool, value: Any) -> bool:
         """Return whether arguments satisfy the tool's schema beyond doubt; without one any do. Never warns."""
         schema = self.schema(tool)
-        if schema is None:
-            return True
-        return self.conforms(schema, value)
+        return schema is None or self.conforms(schema, value)
 
     def conforms(self, schema: Validator, value: Any) -> bool:
         """Return whether ``value`` conforms to any one schema beyond doubt."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from toolsimlib.response.written import Json, Written, json_object, read_items, read_json, read_pairs
@@ -65,15 +65,6 @@ def _declares(parameters: Collection[str] | None, keys: Iterable[str]) -> bool:
     return bool(keys) and parameters is not None and set(keys) <= set(parameters)
 
 
-@dataclass(frozen=True, slots=True)
-class Repeated:
-    """The objects, in order, for which one with several values for each of ``keys`` stands; ``code``: of the repair."""
-
-    code: str
-    keys: tuple[str, ...]
-    objects: tuple[Json, ...]
-
-
 def split_call(
     written: Written,
     schema: Validator | None,
@@ -86,27 +77,25 @@ def split_call(
     ``schema``: that of its arguments, None if there is none or no arguments were written. ``accepts``: whether a call
     would be made beyond doubt; ``fits``: whether arguments satisfy the schema.
     """
-    whole = split_repeated(written.source)
-    if whole is not None:
-        calls = [read_json(part.source, closed=True, repair=True)[0] for part in whole.objects]
-        if all(accepts(call) for call in calls):
-            return [replace(call, codes=(*call.codes, REPEATED_KEYS)) for call in calls]
+    calls = [read_json(part.source, closed=True, repair=True)[0] for part in split_repeated(written.source)]
+    if calls and all(accepts(call) for call in calls):
+        return [replace(call, codes=(*call.codes, REPEATED_KEYS)) for call in calls]
     given = written.arguments
     if schema is None or given is None:
         return [written]
-    parts = split_arguments(given.value if isinstance(given.value, str) else given.source, schema)
-    if parts is None or not all(fits(part.value) for part in parts.objects):
+    code, parts = split_arguments(given.value if isinstance(given.value, str) else given.source, schema)
+    if not parts or not all(fits(part.value) for part in parts):
         return [written]
-    return [replace(written, arguments=part, codes=(*written.codes, parts.code)) for part in parts.objects]
+    return [replace(written, arguments=part, codes=(*written.codes, code)) for part in parts]
 
 
-def split_repeated(text: str) -> Repeated | None:
-    """Return what the text of an object stands for if some keys are repeated, all equally often; else None."""
-    return _spread(_grouped(_pairs(text)), REPEATED_KEYS)
+def split_repeated(text: str) -> list[Json]:
+    """Return the objects for which the text of one stands if some keys are repeated, all equally often; else none."""
+    return _spread(_grouped(_pairs(text)))
 
 
-def split_arguments(text: str, schema: Validator) -> Repeated | None:
-    """Return what the text of one call's arguments stands for if several calls collapsed into it, judged by ``schema``.
+def split_arguments(text: str, schema: Validator) -> tuple[str, list[Json]]:
+    """Return those for which the text of one call's arguments stands by its ``schema``, and the code of the repair.
 
     A key unknown to the schema repeats a known one if they differ only by a number at the end, unless the schema says
     that it takes keys without naming them. Only keys that the schema knows, and that take no list, have several values.
@@ -116,15 +105,17 @@ def split_arguments(text: str, schema: Validator) -> Repeated | None:
     takes_all = schema.takes_unnamed()
     named = [(key if schemas[key] or takes_all else _plain(key, schema), value) for key, value in pairs]
     types = {key: found.types() for key, _ in named if (found := schema.property(key)) is not None}
-    parts = _spread(_grouped(named), REPEATED_KEYS)
-    if parts is not None:
-        return parts if all(key in types and "array" not in types[key] for key in parts.keys) else None
+    grouped = _grouped(named)
+    if parts := _spread(grouped):
+        repeated = [key for key, values in grouped.items() if len(values) > 1]
+        takes_one = all(key in types and "array" not in types[key] for key in repeated)
+        return REPEATED_KEYS, parts if takes_one else []
     listed = {
         key: read_items(value.source, 0) or [value] if types.get(key) and "array" not in types[key] else [value]
         for key, value in named
         if isinstance(value.value, list)
     }
-    return _spread({key: listed.get(key, [value]) for key, value in named}, LISTED_VALUES)
+    return LISTED_VALUES, _spread({key: listed.get(key, [value]) for key, value in named})
 
 
 def _plain(key: str, schema: Validator) -> str:
@@ -144,15 +135,16 @@ def _grouped(pairs: list[tuple[str, Json]]) -> dict[str, list[Json]]:
     return grouped
 
 
-def _spread(grouped: Mapping[str, list[Json]], code: str) -> Repeated | None:
+def _spread(grouped: Mapping[str, list[Json]]) -> list[Json]:
+    """Return an object for each of the values that several keys have, with those that there is only one of in each."""
     times = max((len(values) for values in grouped.values()), default=0)
     if times < 2 or any(len(values) not in (1, times) for values in grouped.values()):
-        return None
+        return []
     objects: list[Json] = []
     for index in range(times):
         members = {key: values[index] if len(values) > 1 else values[0] for key, values in grouped.items()}
         source = ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value.source}" for key, value in members.items())
         objects.append(Json("{" + source + "}", {key: value.value for key, value in members.items()}))
     if all(item.value == objects[0].value for item in objects):
-        return None  # The same call, written twice by a slip.
-    return Repeated(code, tuple(key for key, values in grouped.items() if len(values) > 1), tuple(objects))
+        return []  # The same call, written twice by a slip.
+    return objects
