@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 
 from toolsimlib.events import ToolKind
 
-CHAT_PREFIX = "call"
 RESPONSES_PREFIXES: Mapping[ToolKind, str] = {
     "function": "fc",
     "custom": "ctc",
@@ -27,7 +26,7 @@ _own_id = re.compile(r"[a-z]{2,5}_([0-9]{1,15})").fullmatch
 
 def chat_call_id(kind: ToolKind, number: int) -> str:
     """Return the id of a call in chat completions."""
-    return f"{CHAT_PREFIX}_{number:03}"
+    return f"call_{number:03}"
 
 
 def responses_call_id(kind: ToolKind, number: int) -> str:

@@ -52,9 +52,6 @@ from toolsimlib.wire.messages.reader import PROOF
 from toolsimlib.wire.messages.shape import error_body
 from toolsimlib.wire.sse import encode
 
-PREFIX = "toolu"
-"""Of the ids of calls."""
-
 _REASONS: Mapping[EndReason, str] = {
     "stop": "end_turn",
     "length": "max_tokens",
@@ -74,7 +71,7 @@ _DELTAS: Mapping[Kind, tuple[str, str]] = {
 
 def call_id(kind: ToolKind, number: int) -> str:
     """Return the id of a call."""
-    return f"{PREFIX}_{number:03}"
+    return f"toolu_{number:03}"
 
 
 class MessagesWriter(Writer):
