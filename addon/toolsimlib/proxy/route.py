@@ -39,6 +39,7 @@ PAGES: Mapping[str, Page] = {
     METRICS: "metrics",
     "/toolsim/health": "health",
     "/toolsim/ready": "ready",
+    "/api/hello": "health",  # What Claude Code asks for at its start.
 }
 WITHOUT_KEY = ("health", "ready")
 """Pages for those who have no key, such as load balancers.

@@ -35,6 +35,7 @@ from typing import Any
 
 from toolsimlib.events import BackendEvent, ReasoningDelta, StructuredDelta, TextDelta
 from toolsimlib.wire.api import Reader
+from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.sse import MAX_EVENT_BYTES, ServerSentEvent, SSEDecoder
 
 _BLANK_LINE = b"\n\n"
@@ -53,7 +54,7 @@ _HOLES: dict[str, tuple[re.Pattern[bytes], object]] = {
     "p": (re.compile(rb'"p": ?"([^"]*)"'), "x"),
 }
 _PADDING = ("obfuscation", "p")
-_KEYS = ("content", "reasoning_content", "reasoning", "text", "thinking", "partial_json")
+_KEYS = frozenset[str]().union(*(api.pieces for api in APIS.values()))
 _MARK = "another text"
 _MAX_TEMPLATES = 4
 _FIRST_LEARNED = 4
@@ -337,15 +338,13 @@ def _loaded(source: bytes) -> dict[str, Any] | None:
 def _place(document: dict[str, Any] | None) -> tuple[dict[str, Any], str] | None:
     """Return where a document's text is: the object that holds it, and its key there."""
     match document:
-        case {"choices": [{"delta": dict() as delta}]}:
+        case {"choices": [{"delta": dict() as delta}]} | {"delta": dict() as delta}:
             match delta.get("tool_calls"):
                 case [{"function": {"arguments": str(piece)} as function}] if piece and not _texts(delta):
                     return function, "arguments"
         case {"delta": str(delta)} if delta:
             assert document is not None
             return document, "delta"
-        case {"delta": dict() as delta}:
-            pass
         case _:
             return None
     keys = _texts(delta)

@@ -81,6 +81,12 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     ),
     "pages: ready of some other host": (of(THROUGH, method="GET", path="/toolsim/ready"), PLAIN, Pass()),
     "reverse: metrics take no POST": (of(REVERSE, path="/toolsim/metrics"), PLAIN, Pass()),
+    "reverse: Claude Code's first question": (
+        of(REVERSE, method="HEAD", path="/api/hello"),
+        PLAIN,
+        Answer(page="health"),
+    ),
+    "through: a site's page that it asks for": (of(THROUGH, method="HEAD", path="/api/hello"), SCRIPTED, Pass()),
     "reverse: another upstream": (REVERSE, TAKING_OVER, TAKEN_OVER),
     "reverse: another upstream for the API only": (of(REVERSE, path="/x"), TAKING_OVER, Pass()),
     "reverse: the built-in backend itself": (TO_BUILTIN, SCRIPTED, Pass(to_builtin=True)),
