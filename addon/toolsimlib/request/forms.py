@@ -165,7 +165,9 @@ def typescript(schema: object, depth: int = 0) -> str:
 
 def schema_line(schema: Mapping[str, Any]) -> str:
     """Return a JSON schema as ``compact_schema`` leaves it, on one line."""
-    return value_line(compact_schema(schema))
+    line = value_line(schema)
+    # A schema too deep to be walked can be shown if nothing has to go.
+    return value_line(compact_schema(schema)) if any(keyword in line for keyword in _DROPPED_KEYWORDS) else line
 
 
 def compact_schema(schema: Any) -> Any:

@@ -1,7 +1,7 @@
 """Answers whose model can be asked again: they end at a fault (``retry``), and report it in place of the rest.
 
-A choice shows itself what the model writes, and each verdict before it acts on it; an answer, each of its possible
-ends. Without a reason to ask (``Plan.asks``) none of this is there.
+A choice stores what the model writes, and looks at each verdict before it acts on it; an answer, at each of its
+possible ends. Without a reason to ask (``Plan.asks``) none of this is there.
 """
 
 from __future__ import annotations
