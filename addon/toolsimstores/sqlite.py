@@ -9,9 +9,10 @@ turns. A stuck thread delays queued work only until that times out, and the queu
 about a lock or a full disk the connection is reopened. In memory there is only one connection, and the records are gone
 once it is closed.
 
-Large values have a third thread and connection. Writing one takes some hundred milliseconds, and copying it from the
-WAL into the file (the checkpoint, which belongs to the commit but holds no lock) takes several times as long, since it
-waits for the disk. Whoever writes little waits for the first part at most.
+Large values have a third thread and connection, which also copies from the WAL into the file (the checkpoint): that
+waits for the disk, and would otherwise belong to the commit of whoever writes just then. One of the two writes at a
+time, by a lock of ours: SQLite's own would have the other look again after up to 100 ms. So whoever writes little waits
+for the writing of a large value at most.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ _EVICTED_AT_ONCE = 1000
 _EXPIRY_SECONDS = 60.0
 _LARGE_BYTES = 1024 * 1024
 """What is written at once, and is larger than this, is written by the third thread."""
+_CHECKPOINT_BYTES = 4 * 1024 * 1024
+"""So much has been written when the WAL is copied into the file; SQLite's own measure."""
+_MAX_WAL_PAGES = 4096
+"""Of 4 KiB. Beyond that nobody writes until all of it is copied: only then it is written from its beginning again."""
 # Names per query: SQLite accepts 32,766 variables, older versions 999.
 _NAMES_AT_ONCE = 500
 
@@ -87,6 +92,7 @@ END;
 PRAGMA user_version = {_VERSION};
 COMMIT;
 """
+_COPY = "PRAGMA wal_checkpoint(PASSIVE)"
 _ANCESTORS = f"""
 WITH RECURSIVE chain (key, id, parent, depth) AS (
     SELECT key, id, parent, 1 FROM records WHERE partition = :partition AND id = :id
@@ -114,13 +120,20 @@ class SqliteStore:
         self._bounds = bounds
         self._clock = clock
         self._expires_at = 0.0
+        self._writing = Lock()  # Held by the thread that writes, for as long as it takes.
+        self._written = 0  # Bytes since the last checkpoint, roughly.
 
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
         """As ``Store``."""
         check(records, self._bounds)
-        is_large = sum(record.size for record in records) > _LARGE_BYTES
-        writer = self._hauler if is_large else self._writer
-        return await writer.run(lambda base: self._put(base, partition, records, expected or {}), partition)
+        size = sum(record.size for record in records)
+        writer = self._hauler if size > _LARGE_BYTES else self._writer
+        left = await writer.run(lambda base: self._put(base, partition, records, expected or {}), partition)
+        self._written += size
+        if self._written >= _CHECKPOINT_BYTES and self._path is not None:
+            self._written = 0
+            self._hauler.later(self._checkpoint)
+        return left
 
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
         """As ``Store``."""
@@ -150,6 +163,12 @@ class SqliteStore:
     def _put(
         self, base: sqlite3.Connection, partition: str, records: Sequence[Record], expected: Mapping[str, int]
     ) -> Size:
+        with self._writing:
+            return self._written_to(base, partition, records, expected)
+
+    def _written_to(
+        self, base: sqlite3.Connection, partition: str, records: Sequence[Record], expected: Mapping[str, int]
+    ) -> Size:
         now = self._clock()
         base.execute("BEGIN IMMEDIATE")
         evicted = self._expire(base, now)
@@ -166,6 +185,13 @@ class SqliteStore:
         size = self._evict(base)
         base.execute("COMMIT")
         return replace(size, evicted=size.evicted + evicted)
+
+    def _checkpoint(self, base: sqlite3.Connection) -> None:
+        """Copy what is in the WAL into the file, while others write."""
+        ((_, pages, _),) = base.execute(_COPY).fetchall()
+        if pages > _MAX_WAL_PAGES:
+            with self._writing:  # The rest: what was written meanwhile.
+                base.execute(_COPY).fetchall()
 
     def _expire(self, base: sqlite3.Connection, now: float) -> int:
         """Forget some of what is too old, from time to time; the rest goes with the next ones, and is not read."""
@@ -224,10 +250,11 @@ class SqliteStore:
         return found
 
     def _delete(self, base: sqlite3.Connection, partition: str, id: str) -> bool:
-        base.execute("BEGIN IMMEDIATE")
-        self._expire(base, self._clock())
-        count = base.execute("DELETE FROM records WHERE partition = ? AND id = ?", (partition, id)).rowcount
-        base.execute("COMMIT")
+        with self._writing:
+            base.execute("BEGIN IMMEDIATE")
+            self._expire(base, self._clock())
+            count = base.execute("DELETE FROM records WHERE partition = ? AND id = ?", (partition, id)).rowcount
+            base.execute("COMMIT")
         return count > 0
 
 
@@ -251,6 +278,10 @@ class _Connection:
             raise StoreError("the store is too slow: too many are waiting for it") from None
         finally:
             timer.cancel()
+
+    def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        """Do something after what is queued, for nobody; if it fails, it will be asked for again."""
+        self._thread.do(lambda: self._run(work)).add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def close(self) -> None:
         """Close after all queued work. What has not started in time never will: it would delay the process's exit."""
@@ -319,7 +350,13 @@ def _open(path: Path | None) -> sqlite3.Connection:
             _make(path)
     base = sqlite3.connect(path or ":memory:", timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "secure_delete=ON"):
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=NORMAL",
+            "foreign_keys=ON",
+            "secure_delete=ON",
+            "wal_autocheckpoint=0",
+        ):
             base.execute(f"PRAGMA {pragma}")
         with closing(base.execute("PRAGMA user_version")) as rows:
             (version,) = rows.fetchone()

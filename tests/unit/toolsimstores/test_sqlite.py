@@ -296,3 +296,30 @@ async def test_an_error_in_memory_names_no_file() -> None:
     with pytest.raises(StoreError, match=r"^memory: no such table"):
         await store.size()
     await store.close()
+
+
+async def test_what_is_written_reaches_the_file(tmp_path: Path) -> None:
+    """The WAL is copied into the file from time to time, and then written from its beginning again."""
+    store = SqliteStore(tmp_path / "store", Bounds())
+    for number in range(200):
+        await store.put("p", [Record(f"x{number}", b"x" * 200_000)])
+    assert (tmp_path / "store-wal").stat().st_size < 30_000_000
+    assert (tmp_path / "store").stat().st_size > 20_000_000
+    await store.close()
+
+
+async def test_a_failed_copy_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the WAL cannot be copied, what was written is there nonetheless, and the next one tries again."""
+    tries: list[int] = []
+
+    def fail(self: SqliteStore, base: sqlite3.Connection) -> None:
+        tries.append(1)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(SqliteStore, "_checkpoint", fail)
+    store = SqliteStore(tmp_path / "store", Bounds())
+    for number in range(3):
+        await store.put("p", [Record(f"x{number}", b"x" * 4 * MANY)])
+    assert [record.id for record in await store.chain("p", "x2", 5 * MANY)] == ["x2"]
+    await store.close()
+    assert len(tries) == 3
