@@ -21,8 +21,8 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -163,28 +163,30 @@ class SqliteStore:
     def _put(
         self, base: sqlite3.Connection, partition: str, records: Sequence[Record], expected: Mapping[str, int]
     ) -> Size:
-        with self._writing:
-            return self._written_to(base, partition, records, expected)
-
-    def _written_to(
-        self, base: sqlite3.Connection, partition: str, records: Sequence[Record], expected: Mapping[str, int]
-    ) -> Size:
         now = self._clock()
-        base.execute("BEGIN IMMEDIATE")
-        evicted = self._expire(base, now)
-        for id, version in expected.items():
-            if _version(base, partition, id) != version:
-                raise Conflict(f"{id} was changed meanwhile")
-        for record in records:
-            where = {"partition": partition, "id": record.parent, "now": now}
-            if record.parent:
-                base.execute(f"{_ANCESTORS} UPDATE records SET used = :now WHERE key IN (SELECT key FROM chain)", where)
-            key = _insert(base, partition, record, now)
-            rows = [(partition, name, key) for name in record.names]
-            base.executemany("INSERT OR REPLACE INTO names VALUES (?, ?, ?)", rows)
-        size = self._evict(base)
-        base.execute("COMMIT")
+        with self._transaction(base):
+            evicted = self._expire(base, now)
+            for id, version in expected.items():
+                if _version(base, partition, id) != version:
+                    raise Conflict(f"{id} was changed meanwhile")
+            for record in records:
+                where = {"partition": partition, "id": record.parent, "now": now}
+                if record.parent:
+                    used = f"{_ANCESTORS} UPDATE records SET used = :now WHERE key IN (SELECT key FROM chain)"
+                    base.execute(used, where)
+                key = _insert(base, partition, record, now)
+                rows = [(partition, name, key) for name in record.names]
+                base.executemany("INSERT OR REPLACE INTO names VALUES (?, ?, ?)", rows)
+            size = self._evict(base)
         return replace(size, evicted=size.evicted + evicted)
+
+    @contextmanager
+    def _transaction(self, base: sqlite3.Connection) -> Iterator[None]:
+        """Write in turn, and all or nothing: what is raised within leaves it to the caller to roll back."""
+        with self._writing:
+            base.execute("BEGIN IMMEDIATE")
+            yield
+            base.execute("COMMIT")
 
     def _checkpoint(self, base: sqlite3.Connection) -> None:
         """Copy what is in the WAL into the file, while others write."""
@@ -250,11 +252,9 @@ class SqliteStore:
         return found
 
     def _delete(self, base: sqlite3.Connection, partition: str, id: str) -> bool:
-        with self._writing:
-            base.execute("BEGIN IMMEDIATE")
+        with self._transaction(base):
             self._expire(base, self._clock())
             count = base.execute("DELETE FROM records WHERE partition = ? AND id = ?", (partition, id)).rowcount
-            base.execute("COMMIT")
         return count > 0
 
 
