@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -10,15 +9,13 @@ from typing import Literal
 from mitmproxy.http import HTTPFlow, Response
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.background import Finished
+from toolsimlib.proxy.background import Parts
 from toolsimlib.proxy.exchange import MODE_HEADER, Exchange
-from toolsimlib.proxy.jobs import Done, GuestJob, Job, PageJob, RequestJob
-from toolsimlib.proxy.mcp_servers import Servers
-from toolsimlib.proxy.memory import UNAVAILABLE, Memory, Remembered
+from toolsimlib.proxy.jobs import GuestJob, PageJob, RequestJob
+from toolsimlib.proxy.memory import UNAVAILABLE, Remembered
 from toolsimlib.proxy.metadata import COMMENT
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.reporting.metrics import Family
-from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.report import Report
 from toolsimlib.store.opening import BACKGROUND
 from toolsimlib.store.record import MAX_TRIES, StoreError, TooLarge
@@ -51,22 +48,15 @@ _JSON = {"content-type": "application/json"}
 
 
 class BackgroundAnswers:
-    """Starts background answers, and serves them. ``do`` does a job, here or in a worker."""
+    """Starts background answers, and serves them."""
 
-    def __init__(
-        self,
-        memory: Memory,
-        rounds: Rounds,
-        servers: Servers,
-        do: Callable[[Job], Awaitable[Done]],
-        finished: Finished,
-    ) -> None:
-        self._memory = memory
-        self._servers = servers
-        self._ledger = Ledger(memory)
-        self._rounds = rounds
-        self._do = do
-        self._runs = Runs(self._ledger, rounds.keepalive, finished)
+    def __init__(self, parts: Parts) -> None:
+        self._memory = parts.memory
+        self._servers = parts.servers
+        self._ledger = Ledger(parts.memory)
+        self._rounds = parts.rounds
+        self._do = parts.do
+        self._runs = Runs(self._ledger, parts.rounds.keepalive, parts.finished)
         self._places = Places(self._runs.partitions)
 
     def families(self) -> list[Family]:

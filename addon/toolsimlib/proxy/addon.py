@@ -25,7 +25,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from toolsimlib.pace import PAUSE_SECONDS
 from toolsimlib.proxy import route, startup
 from toolsimlib.proxy.arrivals import Arrivals
-from toolsimlib.proxy.background import Background
+from toolsimlib.proxy.background import Background, Parts
 from toolsimlib.proxy.builtin import BuiltinBackend
 from toolsimlib.proxy.circle import Circle
 from toolsimlib.proxy.cors import add_cors
@@ -91,7 +91,9 @@ class ToolSim:
         self._servers = Servers()
         self._rounds = Rounds(keepalive)
         self._memory = Memory()
-        self._background = Background(self._memory, self._rounds, self._servers, self._work.do, self._reports.add)
+        self._background = Background(
+            Parts(self._memory, self._rounds, self._servers, self._work.do, self._reports.add)
+        )
         self._remembering = Remembering(self._memory, self._work.do, self._background)
         self._drain = Drain(self.exchanges, self._rounds, self._background)
         self._sockets = Sockets(lambda: self._memory.is_on, self._work.do)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mitmproxy.http import HTTPFlow
 
@@ -47,31 +47,34 @@ class Answers(Protocol):
         """End all answers that are in progress."""
 
 
-class Background:
-    """Imports the guest. ``do`` does a job, here or in a worker."""
+class Parts(NamedTuple):
+    """What the guest works with."""
 
-    def __init__(
-        self,
-        memory: Memory,
-        rounds: Rounds,
-        servers: Servers,
-        do: Callable[[Job], Awaitable[Done]],
-        finished: Finished,
-    ) -> None:
-        self._memory = memory
-        self._parts = memory, rounds, servers, do, finished
+    memory: Memory
+    rounds: Rounds
+    servers: Servers
+    do: Callable[[Job], Awaitable[Done]]
+    """Does a job, here or in a worker."""
+    finished: Finished
+
+
+class Background:
+    """Imports the guest."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
         self._answers: Answers | None = None
 
     @property
     def answers(self) -> Answers:
         """Those of the guest. Only a proxy with a store has any."""
         if self._answers is None:
-            self._answers = importlib.import_module(BACKGROUND).BackgroundAnswers(*self._parts)
+            self._answers = importlib.import_module(BACKGROUND).BackgroundAnswers(self._parts)
         return self._answers
 
     def families(self) -> list[Family]:
         """Return the metrics; none without a store."""
-        return self.answers.families() if self._memory.is_on else []
+        return self.answers.families() if self._parts.memory.is_on else []
 
     def count(self) -> int:
         """Return how many answers are in progress."""

@@ -11,7 +11,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow
 from support.ports import free_port
 from toolsimlib.proxy import readiness
-from toolsimlib.proxy.background import Background
+from toolsimlib.proxy.background import Background, Parts
 from toolsimlib.proxy.builtin import BuiltinBackend
 from toolsimlib.proxy.drain import Drain
 from toolsimlib.proxy.exchange import Exchanges
@@ -35,7 +35,7 @@ class Page:
     def __init__(self, builtin: str | None = None) -> None:
         self.memory = Memory()
         rounds = Rounds(10)
-        background = Background(self.memory, rounds, Servers(), do, lambda *_: None)
+        background = Background(Parts(self.memory, rounds, Servers(), do, lambda *_: None))
         drain = Drain(Exchanges(), rounds, background)
         self.readiness = Readiness(Settings(builtin=builtin), BuiltinBackend(), self.memory, drain)
         self.connections = 0

@@ -13,7 +13,7 @@ from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.background import Background
+from toolsimlib.proxy.background import Background, Parts
 from toolsimlib.proxy.counting import OtherAction
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, run
@@ -40,7 +40,7 @@ def memory() -> Memory:
 
 
 def over(memory: Memory) -> Remembering:
-    background = Background(memory, Rounds(10), Servers(), do, lambda *_: None)
+    background = Background(Parts(memory, Rounds(10), Servers(), do, lambda *_: None))
     return Remembering(memory, do, background)
 
 

@@ -15,6 +15,7 @@ from toolsimbackground.frames import DELETED, DONE, NO_END, error_frame, events_
 from toolsimbackground.ledger import Ending
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Policy, StoredAs
+from toolsimlib.proxy.background import Parts
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, run
 from toolsimlib.proxy.mcp_servers import Servers
@@ -42,7 +43,7 @@ class House:
     def __init__(self, bounds: Bounds) -> None:
         self.memory = Memory()
         self.memory.configure(Address("memory", bounds=bounds))
-        self.answers = BackgroundAnswers(self.memory, Rounds(10), Servers(), do, lambda *_: None)
+        self.answers = BackgroundAnswers(Parts(self.memory, Rounds(10), Servers(), do, lambda *_: None))
         self.settings = Settings()
         self.started: list[Any] = []
         self.answers._runs.start = self.started.append  # type: ignore[method-assign]
