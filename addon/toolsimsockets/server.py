@@ -194,7 +194,9 @@ class _Handler(WebSocketHandler):
 
     async def _send(self, messages: Sequence[str]) -> None:
         try:
-            await asyncio.gather(*[self.write_message(message) for message in messages])
+            # One after the other: what a message that nobody awaits any more raises, the event loop reports as a crash.
+            for message in messages:
+                await self.write_message(message)
         except WebSocketClosedError:
             raise ConnectionError from None
         self._used = time.monotonic()

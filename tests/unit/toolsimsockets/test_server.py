@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import os
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -102,3 +105,21 @@ async def test_stopping(server: SocketServer) -> None:
         await server.stop()
         with pytest.raises(ConnectionClosed, match="1001"):
             await asyncio.wait_for(client.recv(), 10)
+
+
+async def test_a_client_that_goes_while_it_is_written_to(server: SocketServer) -> None:
+    """Whichever of several messages finds out, nothing is left behind for the event loop to report."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    message = json.dumps({"type": "response.create", "model": "m", "input": "x", "generate": False})
+    for _ in range(20):
+        async with opened(server, server.admit(upgrade(), 1000)) as client:
+            await client.send(message)
+            # Both ends are in this thread: the server reads the message when the socket is closed already.
+            with socket.socket(fileno=os.dup(client.transport.get_extra_info("socket").fileno())) as same:
+                same.shutdown(socket.SHUT_RDWR)
+        while server.count("owner"):
+            await asyncio.sleep(0)
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not reports
