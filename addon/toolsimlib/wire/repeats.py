@@ -60,8 +60,6 @@ _MAX_TEMPLATES = 4
 _FIRST_LEARNED = 4
 # Bytes of a frame that is worth learning.
 _MAX_LEARNED = 16_384
-# Characters of an event that takes a millisecond to read.
-_LARGE_EVENT = 65_536
 # So many repeats pay for learning again.
 _ENOUGH_REPEATS = 8
 # Unknown frames after which we give up on a stream without a single template.
@@ -228,15 +226,13 @@ class RepeatReader:
 
     def feed(self, data: bytes) -> Iterator[Sequence[BackendEvent]]:
         """Yield the events that ``data`` completes, those of some frames together; ``b""`` is the end of input."""
-        for item in self._decoder.feed(data):
-            if isinstance(item, Repeats):
-                yield self._repeats(item)
-                continue
-            self._alike.clear()
-            events = self._reader.event(item)
-            if len(item.data) > _LARGE_EVENT:
-                yield ()  # Parsing it took a while, even if it holds nothing.
-            yield events
+        return map(self._events, self._decoder.feed(data))
+
+    def _events(self, item: ServerSentEvent | Repeats) -> Sequence[BackendEvent]:
+        if isinstance(item, Repeats):
+            return self._repeats(item)
+        self._alike.clear()
+        return self._reader.event(item)
 
     def _repeats(self, repeats: Repeats) -> Sequence[BackendEvent]:
         template, texts = repeats.template, repeats.texts
