@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.proxy.head import internal_error
 from toolsimlib.wire.json_fields import string
 from toolsimlib.wire.responses.background import STOPPED
 
@@ -149,6 +150,10 @@ class Connection:
                 await self._answer(message)
         except ConnectionError:
             return  # The client is gone, and the server will say so.
+        except Exception:
+            # A bug in toolsim; the client would wait for ever.
+            with suppress(ConnectionError):
+                await self._send([error_message(internal_error(), message.lane)])
         finally:
             if is_waiting:
                 self._started(message)

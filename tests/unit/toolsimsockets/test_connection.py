@@ -107,6 +107,21 @@ async def test_requests_of_one_lane_are_answered_in_order(stage: Stage) -> None:
     assert not stage.posts[0].has_left
 
 
+async def test_a_bug_is_an_error(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its client does not wait for ever, and the next request of the lane is answered."""
+    monkeypatch.setattr(Post, "parts", lambda _: 1 / 0)
+    await stage.create("a", stream_id="l")
+    await stage.create("b", stream_id="l")
+    assert [(message["type"], message["status"], message["stream_id"]) for message in stage.got] == [
+        ("error", 500, "l"),
+        ("error", 500, "l"),
+    ]
+    assert stage.got[0]["error"]["code"] == "internal_error"
+    assert "ZeroDivisionError" in caplog.text
+
+
 async def test_lanes_are_answered_side_by_side(stage: Stage) -> None:
     """As many as the limit allows at once; each message names its lane, and a lane can continue another."""
     for number in range(MAX_RUNNING + 1):
