@@ -15,6 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from toolsimlib import guests
 
 ROOT = Path(__file__).parents[1]
 ADDON = ROOT / "addon"
@@ -105,6 +106,13 @@ def test_the_house_does_not_know_its_guests() -> None:
     named = [name(path) for path in MODULES if re.search(rf"\b({'|'.join(STOREY)})\b", path.read_text())]
     assert named == ["guests.py"]
     assert [path.name for path in PACKAGE.rglob("*.py") if top_levels(path) & set(STOREY)] == []
+
+
+def test_mypy_sees_each_guest() -> None:
+    """Whether it is what the house expects, mypy can only tell where it is imported."""
+    kinds = [*guests.BUILTIN.values(), *guests.STORES.values()]
+    named = {guests.LOOPBACK_SERVER, guests.SOCKETS, guests.BACKGROUND, guests.MCP, *(kind.module for kind in kinds)}
+    assert named - imports(ROOT / "tests" / "support" / "guests.py") == set()
 
 
 def test_guests_know_each_other_one_way() -> None:

@@ -28,7 +28,9 @@ logger = logging.getLogger(__name__)
 class Loopback(Protocol):
     """The server of a built-in backend, which answers admitted requests alone."""
 
-    port: int
+    @property
+    def port(self) -> int:
+        """The bound port."""
 
     async def start(self) -> None:
         """Bind the port and start the backend. Raises OSError when the port is taken."""
