@@ -205,6 +205,7 @@ REQUESTS: dict[str, tuple[bytes, dict[str, str], int | None]] = {
     "not decodable": (b"{%s}" % TOOLS, {"content_encoding": "gzip"}, 400),
     "nested without end": (b'{%s,"x":%s}' % (TOOLS, b"[" * 500 + b"]" * 500), {}, None),
     "a number without end": (b'{%s,"seed":%s}' % (TOOLS, b"1" * 4_301), {}, 400),
+    "a number too large": (b'{%s,"seed":1e999}' % TOOLS, {}, 400),
     "not a number": (b'{%s,"seed":NaN}' % TOOLS, {}, 400),
     "torn": (b'{%s,"seed":' % TOOLS, {}, 400),
     "torn, without tools": (b'{"messages":[', {}, None),
