@@ -16,18 +16,18 @@ request for it comes in; what it refuses, its answers show (``attempt.py``).
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mitmproxy import ctx
 
 from toolsimlib.plan import Engine, Feature, Policy
 from toolsimlib.request.engine import PROBES, Probe, engine_of
+from toolsimlib.wire.json_codec import parse_object
 
 if TYPE_CHECKING:
     from tornado.httpclient import HTTPRequest
@@ -219,12 +219,4 @@ async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, key: str
         return None
     if answer.code == 599:  # Tornado's own: nothing came back.
         return None
-    return engine_of(probe, answer.code, answer.headers, _object(answer.body)) or "unknown"
-
-
-def _object(body: bytes) -> Mapping[str, Any]:
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
+    return engine_of(probe, answer.code, answer.headers, parse_object(answer.body) or {}) or "unknown"

@@ -18,12 +18,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import isinf
 from typing import Any
 
 from toolsimlib.events import ToolKind
 from toolsimlib.plan import Tool
-from toolsimlib.wire.json_codec import parse_object
+from toolsimlib.wire.json_codec import read_body
 from toolsimlib.wire.json_fields import loaded, mapping, mappings, string
 
 type Json = Mapping[str, Any]
@@ -229,14 +228,7 @@ def is_item(arguments: str) -> bool:
     A function's arguments reach the client as the model's own text. These are values of an item, and a number that
     Python cannot read, or reads as infinite, cannot be written again.
     """
-    return parse_object(arguments.encode("utf-8", "surrogatepass"), parse_float=_finite) is not None
-
-
-def _finite(number: str) -> float:
-    value = float(number)
-    if isinf(value):
-        raise ValueError(number)
-    return value
+    return read_body(arguments.encode("utf-8", "surrogatepass")) is not None
 
 
 def local_item(kind: ToolKind, arguments: str) -> dict[str, Any]:

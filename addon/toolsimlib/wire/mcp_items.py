@@ -21,7 +21,7 @@ from typing import Any
 from toolsimlib.conversation import Call, CallOutput, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.events import ClientEvent, HostedEnded, HostedProgress, HostedStarted, PassThrough
-from toolsimlib.wire.json_fields import array, mapping, mappings, string
+from toolsimlib.wire.json_fields import array, mapping, mappings, missing, string
 
 _MAX_WORDS = 2_000
 """Characters of an error that are passed on."""
@@ -135,7 +135,7 @@ def decisions(body: Mapping[str, Any]) -> list[Decision]:
             continue
         name, param = string(item.get("approval_request_id")), f"input[{index}].approval_request_id"
         if not name:
-            raise BadRequest(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+            raise missing(param)
         if name in over:
             continue
         over.add(name)
