@@ -18,7 +18,6 @@ that resolves to it. One such request would use up all file descriptors. There a
 from __future__ import annotations
 
 import secrets
-from functools import lru_cache
 from hashlib import sha256
 
 from mitmproxy.connection import Client
@@ -112,12 +111,7 @@ class Via:
 
     def _name(self, client: Client) -> str:
         host, port = (client.sockname or ("", 0))[:2]
-        return _name(self._seed, host, port)
-
-
-@lru_cache(maxsize=64)
-def _name(seed: str, host: str, port: int) -> str:
-    return f"toolsim-{sha256(f'{seed} {host} {port}'.encode()).hexdigest()[:16]}"
+        return f"toolsim-{sha256(f'{self._seed} {host} {port}'.encode()).hexdigest()[:16]}"
 
 
 def _names(via: str) -> set[str]:

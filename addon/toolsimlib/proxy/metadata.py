@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields, replace
-from functools import lru_cache
 from typing import Any
 
 from mitmproxy.http import HTTPFlow
@@ -31,15 +30,11 @@ NOTE = "toolsim_capture"
 
 def policy_as_dict(policy: Policy) -> dict[str, Any]:
     """Return the fields of a policy that are not at their default, as plain data for a flow's metadata."""
-    return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in _decided(policy)}
-
-
-@lru_cache(maxsize=64)
-def _decided(policy: Policy) -> list[tuple[str, Any]]:
     default = Policy()
     # Profiles that may still apply decide nothing.
-    values = [(field.name, getattr(policy, field.name)) for field in fields(policy) if field.name != "known_profiles"]
-    return [(name, value) for name, value in values if value != getattr(default, name)]
+    names = [field.name for field in fields(policy) if field.name != "known_profiles"]
+    decided = {name: value for name in names if (value := getattr(policy, name)) != getattr(default, name)}
+    return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in decided.items()}
 
 
 def is_stored(flow: HTTPFlow) -> bool:

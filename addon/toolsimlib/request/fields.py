@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 RESERVED = frozenset(
@@ -15,7 +14,6 @@ RESERVED = frozenset(
 """Fields that only the client and toolsim decide: another value would change the question, or how it is answered."""
 
 
-@lru_cache(maxsize=16)
 def read_fields(text: str) -> Mapping[str, Any]:
     """Return the fields in an option's value, a JSON object or "". Raises ValueError with a readable message."""
     if not text.strip():

@@ -7,7 +7,6 @@ Each is one object (``api.py``) with a folder of its own. Another API is one mor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, Literal
 
 from toolsimlib.plan import ApiName
@@ -23,12 +22,8 @@ __all__ = ("APIS", "CHAT", "MESSAGES", "RESPONSES")
 APIS: Mapping[ApiName, Api] = {api.name: api for api in (RESPONSES, MESSAGES, CHAT)}
 
 
-@lru_cache(maxsize=64)
 def api_of_path(path: str) -> Api | None:
-    """Return the API whose requests are sent to ``path`` (query included), None if there is none.
-
-    Cached: six callers look up the path of each request.
-    """
+    """Return the API whose requests are sent to ``path`` (query included), None if there is none."""
     plain = path.partition("?")[0].rstrip("/")
     return _first(lambda api: plain.endswith(api.known_by))
 

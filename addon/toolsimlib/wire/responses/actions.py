@@ -14,7 +14,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Literal
 
 from toolsimlib.errors import ApiError
@@ -35,7 +34,6 @@ _TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_k
 _NO_ENDPOINT = (404, 405, 501)
 
 
-@lru_cache(maxsize=64)
 def action_of(path: str) -> Action | None:
     """Return the action of a path (its query included), None if it has none."""
     plain = path.partition("?")[0].rstrip("/")
