@@ -51,7 +51,7 @@ class Message:
     @property
     def text(self) -> str:
         """Its text parts, joined by line ends: all that a text-only model sees of it."""
-        return "\n".join(part.text for part in self.parts if isinstance(part, Text))
+        return _text_of(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,11 @@ class CallOutput:
     call_id: str
     parts: tuple[Part, ...]
     name: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What it says in words."""
+        return _text_of(self.parts)
 
 
 Called = tuple[Call, CallOutput]
@@ -108,6 +113,10 @@ class Declaration:
 
 
 Item = Message | Call | CallOutput | Thought | HostedItem | Declaration
+
+
+def _text_of(parts: tuple[Part, ...]) -> str:
+    return "\n".join(part.text for part in parts if isinstance(part, Text))
 
 
 def said_last(items: Sequence[Item]) -> Item | None:

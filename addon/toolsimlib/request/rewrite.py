@@ -53,7 +53,7 @@ from toolsimlib.request.fields import with_fields
 from toolsimlib.request.manifest import manifest
 from toolsimlib.request.names_first import FINDER, only_named
 from toolsimlib.request.strict_tools import check_strict
-from toolsimlib.request.transcript import flatten, is_longer, output_text, place
+from toolsimlib.request.transcript import flatten, is_longer, place
 from toolsimlib.request.transforms import native_body, outputs_shown, tools_shown
 from toolsimlib.wire.api import Api
 from toolsimlib.wire.dialect import APIS, backend_of, translated_path
@@ -254,9 +254,7 @@ def quotable(request: ClientRequest, policy: Policy) -> Outputs:
     calls = [item for item in request.items if isinstance(item, Call)]
     is_ours = all(tool.name != FIND_TOOLS for tool in request.tools)
     lookups = {call.call_id for call in calls if is_ours and call.name == FIND_TOOLS}
-    texts = [
-        output_text(item) for item in request.items if isinstance(item, CallOutput) and item.call_id not in lookups
-    ]
+    texts = [item.text for item in request.items if isinstance(item, CallOutput) and item.call_id not in lookups]
     shown = [text for text in texts if not is_longer(text, policy.max_tool_output_bytes)]
     if not shown:
         return Outputs()

@@ -46,7 +46,7 @@ def flatten(
                 report.echoed_calls += 1
                 draft.record("assistant", call_record(item) if tag is None else sentinel_record(item, tag))
             case CallOutput():
-                output = output_text(item)
+                output = item.text
                 if is_longer(output, policy.max_tool_output_bytes):
                     report.outputs_replaced += 1
                     output = _TOO_LARGE
@@ -54,7 +54,7 @@ def flatten(
                 # Pictures and files follow the record, since they cannot be part of it.
                 if beside := [part for part in item.parts if not isinstance(part, Text)]:
                     draft.parts(beside)
-            case Message(role="user") if records and _has_brackets(item):
+            case Message(role="user") if records:
                 # In a round we write records of errors into the user's messages ourselves.
                 draft.message(_marked(item, errors=not is_round))
             case Message():
@@ -103,20 +103,9 @@ def _role(item: Message | HostedItem) -> Role | None:
     return item.role if isinstance(item, Message) else None
 
 
-def output_text(output: CallOutput) -> str:
-    """Return what a tool's output says in words."""
-    texts = [part.text for part in output.parts if type(part) is Text]
-    return texts[0] if len(texts) == 1 else "\n".join(texts)
-
-
 def is_longer(text: str, size: int) -> bool:
     """Return whether a text has more than ``size`` bytes in UTF-8, where a character has at most four."""
     return 4 * len(text) > size and len(text.encode("utf-8", "surrogatepass")) > size
-
-
-def _has_brackets(message: Message) -> bool:
-    """Return whether a line may look like a record; most do not, which need not be searched."""
-    return any("[" in part.text for part in message.parts if isinstance(part, Text))
 
 
 def _marked(message: Message, *, errors: bool) -> Message:

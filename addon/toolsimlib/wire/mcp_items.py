@@ -198,10 +198,9 @@ def _as_calls(
 
 def call_items(call: Call, output: CallOutput) -> list[dict[str, Any]]:
     """Return a call and its output as items of the Responses API."""
-    text = "\n".join(part.text for part in output.parts if isinstance(part, Text))
     return [
         {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments},
-        {"type": "function_call_output", "call_id": call.call_id, "output": text},
+        {"type": "function_call_output", "call_id": call.call_id, "output": output.text},
     ]
 
 
