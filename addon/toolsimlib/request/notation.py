@@ -118,8 +118,6 @@ def _is_expressible(schema: object, depth: int = 0) -> bool:
 
 def _is_expressible_keyword(keyword: str, value: Any, depth: int) -> bool:
     match keyword:
-        case "type" if type(value) is str:
-            return value in TYPES
         case "type":
             types = value if isinstance(value, list) else [value]
             return bool(types) and all(isinstance(name, str) and name in TYPES for name in types)

@@ -68,12 +68,7 @@ def _map_of(shape: _Shape, value: Any, below: list[Any]) -> bool:
 
 
 def _names(value: Any, below: list[Any]) -> bool:
-    if not isinstance(value, list):
-        return False
-    for name in value:
-        if not isinstance(name, str):
-            return False
-    return len(value) < 2 or len(set(value)) == len(value)
+    return isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
 
 
 def _schema_or_names(value: Any, below: list[Any]) -> bool:

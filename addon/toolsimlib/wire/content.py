@@ -43,14 +43,6 @@ def read_parts(content: object, dialect: ApiName, param: str) -> tuple[Part, ...
             raise wrong_type(content, "a string or an array of content parts", param)
 
 
-def parts_of(fields: Mapping[str, Any], key: str, dialect: ApiName, owner: str) -> tuple[Part, ...]:
-    """Read the content ``fields[key]`` of the object at the path ``owner``, as ``read_parts`` does."""
-    content = fields.get(key)
-    if type(content) is str:
-        return (Text(content),)
-    return () if content is None else read_parts(content, dialect, f"{owner}.{key}")
-
-
 def _read_part(part: object, dialect: ApiName, param: str) -> Part:
     if isinstance(part, str):
         return Text(part)
@@ -122,8 +114,6 @@ def _translate(part: Part, to: ApiName) -> Part | None:
 
 def chat_content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
     """Write ``parts`` as chat content: one string if all is text (the form that every backend takes), else an array."""
-    if len(parts) == 1 and isinstance(only := parts[0], Text):
-        return only.text
     texts = [part.text for part in parts if isinstance(part, Text)]
     if len(texts) == len(parts):
         return "\n".join(texts)

@@ -66,7 +66,9 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
     """
     declaring = _declaring(body)
     text = dump(declaring)
-    return _read(declaring) if len(text) > _MAX_CACHED_SIZE else _read_cached(_Declared(text, declaring))
+    if len(text) > _MAX_CACHED_SIZE:
+        return _collected(_declarations(declaring))
+    return _read_cached(_Declared(text, declaring))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +81,7 @@ class _Declared:
 
 @lru_cache(maxsize=32)
 def _read_cached(declared: _Declared) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
-    return _read(declared.body)
-
-
-def _read(declaring: dict[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
-    try:
-        return _collected(_declarations(declaring, exact=False))
-    except BadRequest:
-        # Paths are built only when an error needs one.
-        return _collected(_declarations(declaring))
+    return _collected(_declarations(declared.body))
 
 
 def _collected(declarations: Iterable[_Declaration | Hosted]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
@@ -186,12 +180,12 @@ def _declaring(body: Mapping[str, Any]) -> dict[str, Any]:
     return parts | ({"messages": None} if "messages" in body else {})
 
 
-def _declarations(body: Mapping[str, Any], *, exact: bool = True) -> Iterator[_Declaration | Hosted]:
-    """Yield all declarations; unless ``exact``, their paths name only the list."""
+def _declarations(body: Mapping[str, Any]) -> Iterator[_Declaration | Hosted]:
+    """Yield all declarations."""
     for param, declared in _sources(body):
         for index, tool in enumerate(expect(declared, list, param)):
-            path = f"{param}[{index}]" if exact else param
-            fields = tool if type(tool) is dict else expect(tool, dict, path)
+            path = f"{param}[{index}]"
+            fields = expect(tool, dict, path)
             if param == "functions":
                 yield _function(fields, path, None)
             elif not _is_for_model(fields):
@@ -261,20 +255,14 @@ def _joined(outer: Mapping[str, Any], nested: Mapping[str, Any]) -> Mapping[str,
 
 
 def _function(fields: Mapping[str, Any], param: str, namespace: str | None) -> _Declaration:
-    name, parameters = fields.get("name"), fields.get("parameters")
-    description, strict = fields.get("description"), fields.get("strict")
-    if type(name) is not str or _NAME.fullmatch(name) is None:
-        name = _name(fields, param)
-    if type(parameters) is not dict:
-        parameters = optional(fields, "parameters", dict, param)
+    name = _name(fields, param)
+    parameters = optional(fields, "parameters", dict, param)
     kind = "object" if parameters is None else parameters.get("type")
     if kind != "object" and isinstance(kind, str):
         message = f"Invalid schema for function '{name}': expected a schema of type 'object', but got '{kind}' instead."
         raise BadRequest(message, f"{param}.parameters", "invalid_function_parameters")
-    if type(description) is not str:
-        description = optional(fields, "description", str, param)
-    if type(strict) is not bool:
-        strict = optional(fields, "strict", bool, param) or False
+    description = optional(fields, "description", str, param)
+    strict = optional(fields, "strict", bool, param) or False
     tool = Tool(model_name(name, namespace), name, "function", description, parameters, strict, namespace)
     return tool, param
 

@@ -22,7 +22,7 @@ from toolsimlib.conversation import (
 from toolsimlib.errors import BadRequest
 from toolsimlib.events import ToolKind
 from toolsimlib.plan import AnswerForm, ToolChoice
-from toolsimlib.wire.content import ROLES, chat_content, parts_of, translate_item
+from toolsimlib.wire.content import ROLES, chat_content, read_parts, translate_item
 from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.json_fields import array, expect, mapping, mappings, optional, required, string
 from toolsimlib.wire.tool_choice import hosted_fields, read_choice
@@ -36,8 +36,6 @@ _ANSWER_FIELDS = frozenset(
     | {"presence_penalty", "modalities", "audio", "prediction", "web_search_options", "verbosity", "store", "metadata"}
 )
 
-# Fields that most assistant messages of a long history lack.
-_RARE_FIELDS = frozenset({"refusal", "reasoning_content", "reasoning", "function_call"})
 
 SHARED = (
     "model",
@@ -188,24 +186,16 @@ class _MessagesReader:
         """Return the items of all messages. Raises BadRequest."""
         items: list[Item] = []
         for index, message in enumerate(messages):
-            try:
-                self._message(message if type(message) is dict else expect(message, dict, ""), "", items)
-            except BadRequest:
-                # Paths are built only when an error needs one.
-                param = f"messages[{index}]"
-                self._message(expect(message, dict, param), param, items)
+            param = f"messages[{index}]"
+            self._message(expect(message, dict, param), param, items)
         return items
 
     def _message(self, message: dict[str, Any], param: str, items: list[Item]) -> None:
-        role, content = message.get("role"), message.get("content")
-        if type(role) is not str:
-            role = required(message, "role", str, param)
-        parts = (Text(content),) if type(content) is str else parts_of(message, "content", "chat", param)
+        role = required(message, "role", str, param)
+        parts = read_parts(message.get("content"), "chat", f"{param}.content")
         match role:
             case "tool":
-                call_id = message.get("tool_call_id")
-                if type(call_id) is not str:
-                    call_id = required(message, "tool_call_id", str, param)
+                call_id = required(message, "tool_call_id", str, param)
                 items.append(CallOutput(call_id, parts, _name(message)))
             case "assistant":
                 self._assistant(message, parts, param, items)
@@ -220,17 +210,15 @@ class _MessagesReader:
                 items.append(Message(ROLES[role], parts, _name(message)))
 
     def _assistant(self, message: dict[str, Any], parts: tuple[Part, ...], param: str, items: list[Item]) -> None:
-        is_plain = _RARE_FIELDS.isdisjoint(message)
-        if not is_plain:
-            if refusal := string(message.get("refusal")):
-                parts = (*parts, Text(refusal))
-            if thought := string(message.get("reasoning_content")) or string(message.get("reasoning")):
-                items.append(Thought(thought))
+        if refusal := string(message.get("refusal")):
+            parts = (*parts, Text(refusal))
+        if thought := string(message.get("reasoning_content")) or string(message.get("reasoning")):
+            items.append(Thought(thought))
         calls = []
         for index, call in enumerate(optional(message, "tool_calls", list, param) or ()):
-            path = f"{param}.tool_calls[{index}]" if param else ""
-            calls.append(self._call(call if type(call) is dict else expect(call, dict, path), path))
-        legacy = None if is_plain else optional(message, "function_call", dict, param)
+            path = f"{param}.tool_calls[{index}]"
+            calls.append(self._call(expect(call, dict, path), path))
+        legacy = optional(message, "function_call", dict, param)
         if legacy is not None:
             calls.append(self._legacy_call(legacy, f"{param}.function_call"))
         if not calls or (parts and any(not isinstance(part, Text) or part.text for part in parts)):
@@ -239,15 +227,11 @@ class _MessagesReader:
 
     def _call(self, call: dict[str, Any], param: str) -> Call:
         kind: ToolKind = "custom" if call.get("type") == "custom" else "function"
-        call_id, fields = call.get("id"), call.get(kind)
-        if type(call_id) is not str or type(fields) is not dict:
-            call_id = required(call, "id", str, param)
-            fields = required(call, kind, dict, param)
-        name, text = fields.get("name"), fields.get("input" if kind == "custom" else "arguments")
-        if type(name) is not str or type(text) is not str:
-            path = f"{param}.{kind}"
-            name = required(fields, "name", str, path)
-            text = optional(fields, "input" if kind == "custom" else "arguments", str, path) or ""
+        call_id = required(call, "id", str, param)
+        fields = required(call, kind, dict, param)
+        path = f"{param}.{kind}"
+        name = required(fields, "name", str, path)
+        text = optional(fields, "input" if kind == "custom" else "arguments", str, path) or ""
         return Call(call_id, name, text, None, kind)
 
     def _legacy_call(self, call: dict[str, Any], param: str) -> Call:
@@ -346,10 +330,7 @@ def _compose_from_responses(
 
 
 def _write_message(message: Message) -> dict[str, Any]:
-    parts = message.parts
-    # Most messages of a long history are a single text.
-    content = only.text if len(parts) == 1 and type(only := parts[0]) is Text else chat_content(parts)
-    written: dict[str, Any] = {"role": message.role, "content": content}
+    written: dict[str, Any] = {"role": message.role, "content": chat_content(message.parts)}
     return written if message.name is None else {**written, "name": message.name}
 
 

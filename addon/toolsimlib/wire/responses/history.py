@@ -9,10 +9,10 @@ from typing import Any
 
 from toolsimlib.conversation import Call, CallOutput, Declaration, HostedItem, Item, Message, Text, Thought
 from toolsimlib.errors import BadRequest
-from toolsimlib.wire.content import ROLES, parts_of, read_parts
+from toolsimlib.wire.content import ROLES, read_parts
 from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.json_fields import mappings, optional, required, string, wrong_type
+from toolsimlib.wire.json_fields import expect, mappings, optional, required, string, wrong_type
 from toolsimlib.wire.local_tools import CALLS, OUTPUTS, is_local
 from toolsimlib.wire.tools import TOOL_ITEMS, model_name, read_tools
 
@@ -56,8 +56,7 @@ def read_history(value: object, param: str = "input", *, has_tools: bool = False
             return History((Message("user", (Text(value),)),))
         case list():
             for index, item in enumerate(value):
-                if not isinstance(item, dict):
-                    raise wrong_type(item, "an object", f"{param}[{index}]")
+                expect(item, dict, f"{param}[{index}]")
             return _InputReader(value, param, has_tools=has_tools).read()
         case _:
             raise wrong_type(value, "a string or an array", param)
@@ -84,11 +83,7 @@ class _InputReader:
         read: list[Item | None] = []
         declaring: list[int] = []
         for index, item in enumerate(self._items):
-            try:
-                read.append(self._item(item, ""))
-            except BadRequest:
-                # Paths are built only when an error needs one.
-                read.append(self._item(item, f"{self._param}[{index}]"))
+            read.append(self._item(item, f"{self._param}[{index}]"))
             if item.get("type") in TOOL_ITEMS and item.get("tools"):
                 if self._has_tools and any(map(_is_spoken, read)):
                     read.append(Declaration(read_tools({"input": [item]})[0]))
@@ -144,7 +139,7 @@ class _InputReader:
 
     def _message(self, item: dict[str, Any], param: str) -> Message:
         role = required(item, "role", str, param)
-        parts = parts_of(item, "content", "responses", param)
+        parts = read_parts(item.get("content"), "responses", f"{param}.content")
         if role not in ROLES:
             self.notes.append(f"role:{role[:40]}")
         return Message(ROLES.get(role, "user"), parts)
@@ -176,7 +171,7 @@ class _InputReader:
         call_id = optional(item, "call_id", str, param)
         if call_id is None:  # A name may replace it: that of the latest call with this name.
             call_id = self._last_call.get(name or "", name or "")
-        return CallOutput(call_id, parts_of(item, "output", "responses", param), name)
+        return CallOutput(call_id, read_parts(item.get("output"), "responses", f"{param}.output"), name)
 
     def _reasoning(self, item: dict[str, Any]) -> Thought | None:
         """Read the legible part of a reasoning item: its text, or else its summary."""
