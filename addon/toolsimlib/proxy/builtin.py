@@ -21,6 +21,7 @@ from toolsimlib.plan import Plan
 from toolsimlib.proxy.address import LOOPBACK
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.options.settings import Settings
+from toolsimlib.proxy.tasks import spawn
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class BuiltinBackend:
     def start(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> asyncio.Task[None]:
         """Serve the backend of these settings instead of the previous one; ``modes`` are the proxy's listeners."""
         self._settings = settings
-        return self._spawn(self._serve(settings, modes))
+        return spawn(self._serve(settings, modes), self._tasks)
 
     def update(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> None:
         """Restart if the new settings need another backend."""
@@ -80,7 +81,7 @@ class BuiltinBackend:
 
     def stop(self, first: Coroutine[Any, Any, None] | None = None) -> asyncio.Task[None]:
         """Stop serving once the work ``first``, which may still need the backend, is done."""
-        return self._spawn(self._stop(first))
+        return spawn(self._stop(first), self._tasks)
 
     async def _serve(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:
         await self._stop()
@@ -119,13 +120,6 @@ class BuiltinBackend:
         loopback, self._loopback = self._loopback, None
         if loopback is not None:
             await loopback.stop()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        # asyncio itself holds tasks only weakly.
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     # -- access --
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any
 
 from mitmproxy.http import HTTPFlow
 
@@ -17,6 +15,7 @@ from toolsimlib.loop.hosted_calls import Hosting
 from toolsimlib.proxy.approve import Approve
 from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.options.settings import Mcp
+from toolsimlib.proxy.tasks import spawn
 
 
 class Servers:
@@ -41,7 +40,7 @@ class Servers:
             return
         before, self._mcp = self._mcp, mcp
         if self._pool is not None and before.servers != mcp.servers:
-            self._spawn(self._pool.close())
+            spawn(self._pool.close(), self._tasks)
             self._pool = None
         if self._pool is None and mcp.is_used:
             self._pool = engine().open_pool()
@@ -50,13 +49,7 @@ class Servers:
         """Start the file's servers: the first request need not wait for them, and the log says early what fails."""
         if self._pool is not None:
             for server in self._mcp.servers:
-                self._spawn(_first_asked(self._pool, server))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        # asyncio itself holds tasks only weakly.
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+                spawn(_first_asked(self._pool, server), self._tasks)
 
     def hosting(self, origins: Origins, flow: HTTPFlow, owner: str) -> Hosting | None:
         """Return who may be asked for a request of ``owner``; for one of a web page only if its origin is listed.

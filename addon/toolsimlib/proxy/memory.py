@@ -32,6 +32,7 @@ from toolsimlib.proxy.access import KEY_HEADERS
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.jobs import Done, RequestJob, ResolveJob
 from toolsimlib.proxy.reporting.metrics import Family
+from toolsimlib.proxy.tasks import spawn
 from toolsimlib.report import Report
 from toolsimlib.store.opening import Address, open_store
 from toolsimlib.store.record import MAX_TRIES, Conflict, Record, Size, Store, StoreError, TooLarge
@@ -281,14 +282,12 @@ class Memory:
     def _leave(self, store: Store | None) -> None:
         """Close a store in the background."""
         try:
-            loop = asyncio.get_running_loop()
+            asyncio.get_running_loop()
         except RuntimeError:
             # Without a loop nothing can have been opened yet.
             return
         if store is not None:
-            task = loop.create_task(store.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            spawn(store.close(), self._closing)
 
     @contextmanager
     def _counting(self, what: str) -> Iterator[None]:

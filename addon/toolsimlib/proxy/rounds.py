@@ -8,7 +8,7 @@ round is routed or checked again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, override
@@ -30,6 +30,7 @@ from toolsimlib.proxy.memory import Remembered
 from toolsimlib.proxy.metadata import NOTE
 from toolsimlib.proxy.mitmproxy12.replayed import FlowHandler, own_flow
 from toolsimlib.proxy.reporting import summary
+from toolsimlib.proxy.tasks import spawn
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import as_stored, is_to_be_stored
 from toolsimlib.response.retry import Retry
@@ -163,7 +164,7 @@ class Rounds:
             round_.asks, round_.begun, round_.hosted, report, round_.policy, listen, round_.is_aside
         )
         handler = FlowHandler(flow, ctx.options, "round")
-        task = self._spawn(handler.run())
+        task = spawn(handler.run(), self._tasks)
         task.add_done_callback(lambda _: arrived.put_nowait(None))
         task.add_done_callback(lambda _: _ASKED.pop(flow.id, None))
         is_over = False
@@ -186,13 +187,6 @@ class Rounds:
             handler.reading.set()
             if not is_over:
                 await handler.leave()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        # asyncio itself holds tasks only weakly.
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 class OneRound(Feature):
