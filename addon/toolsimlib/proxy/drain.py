@@ -24,7 +24,6 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable
 
 from mitmproxy import ctx
 from mitmproxy.connection import Client
@@ -108,13 +107,13 @@ class Drain:
             if is_watched:
                 await asyncio.sleep(min(ANNOUNCE_SECONDS, self.seconds))
             stopping.stop_listening()
-            await self._until(lambda: not (self.open() or self._unsent), began + self.seconds)
+            await self._wait(until=began + self.seconds)
             if left := self.open():
                 logger.warning("toolsim: %s did not end within %d s", _in_words(left), self.seconds)
                 self._exchanges.end(STOPPED)
                 self._rounds.end(STOPPED)
                 await self._background.stop()
-                await self._until(lambda: not (self.open() or self._unsent), time.monotonic() + END_SECONDS)
+                await self._wait(until=time.monotonic() + END_SECONDS)
                 if cut := self.open():
                     logger.warning("toolsim: %s broken off", _in_words(cut))
             if is_noted:
@@ -122,8 +121,8 @@ class Drain:
         finally:
             ctx.master.shutdown()  # type: ignore[no-untyped-call]
 
-    async def _until(self, is_over: Callable[[], bool], end: float) -> None:
-        while not is_over() and time.monotonic() < end:
+    async def _wait(self, *, until: float) -> None:
+        while (self.open() or self._unsent) and time.monotonic() < until:
             await asyncio.sleep(POLL_SECONDS)
 
     # -- what is under way --
