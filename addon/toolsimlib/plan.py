@@ -154,8 +154,6 @@ class Policy:
     constrain: Literal["auto", "off", "json_schema", "gbnf", "structural_tag"] = "off"
     max_tool_args_bytes: int = 200_000
     max_tool_output_bytes: int = 200_000
-    max_schema_bytes: int = 65_536
-    max_tools_bytes: int = 1_048_576
     reasoning: Literal["drop", "tell"] = "drop"
     forward_hosted_tools: bool = False
     sse_telemetry: bool = False

@@ -64,6 +64,7 @@ from toolsimlib.wire.tools import offered_natively
 # If the backend holds the history, numbers start anywhere in this range: see first_number.
 _STORED_START = 1_000
 _STORED_RANGE = 900_000
+_MAX_TOOLS_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def rewrite_request(
             is_changed = is_changed or request is not declared
         planned = plan(request, backend, policy, report, attempts)
         # Only a body that is larger than the limit can hold tools that are.
-        if len(body) > policy.max_tools_bytes:
+        if len(body) > _MAX_TOOLS_BYTES:
             _check_tools_size(planned)
         if policy.mode == "native" and backend is client:
             written = keep(request, planned, b"" if is_changed or request.form.compacts else body)
@@ -192,7 +193,7 @@ def plan(
     choice = request.tool_choice
     any_strict = any(tool.strict for tool in request.tools)
     if any_strict:
-        check_strict(request, policy.max_schema_bytes)
+        check_strict(request)
     offered = tools_on_offer(request, policy)
     if choice.mode == "required" and not offered:
         message = "'tool_choice' demands a call, but none of the tools that it allows is offered here."
@@ -318,11 +319,11 @@ def _with_operator_fields(plan: Plan, body: dict[str, Any]) -> dict[str, Any]:
 def _check_tools_size(plan: Plan) -> None:
     """Refuse tools too large for an answer to carry along, and for a Response to repeat three times."""
     carried = [tool.shown_parameters for tool in plan.tools] + [tool.description for tool in plan.tools]
-    size, limit = len(dump([carried, plan.form.echo])), plan.policy.max_tools_bytes
-    if size > limit:
+    size = len(dump([carried, plan.form.echo]))
+    if size > _MAX_TOOLS_BYTES:
         message = (
             f"The tools, and what a Response repeats of its request, are too large: got {size} bytes, expected at most "
-            f"{limit}."
+            f"{_MAX_TOOLS_BYTES}."
         )
         raise BadRequest(message, "tools", "request_too_large")
 

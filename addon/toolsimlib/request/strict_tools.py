@@ -15,23 +15,23 @@ _MAX_ATOMS = 25_000
 """For the patterns of all strict tools of a request, which are compiled on the event loop: up to 50 ms."""
 
 
-def check_strict(request: ClientRequest, max_bytes: int) -> None:
-    """Check that the schemas of strict tools compile, of at most ``max_bytes`` each. Raises BadRequest."""
-    if (found := _unusable(ToolSet.of(request.tools), max_bytes)) is not None:
+def check_strict(request: ClientRequest) -> None:
+    """Check that the schemas of strict tools compile. Raises BadRequest."""
+    if (found := _unusable(ToolSet.of(request.tools))) is not None:
         tool, problem = found
         message = f"Invalid schema for function '{tool.wire_name}': {problem}"
         raise BadRequest(message, schema_param(request, tool.name), "invalid_function_parameters")
 
 
 @lru_cache(maxsize=MAX_TOOL_SETS)
-def _unusable(key: ToolSet, max_bytes: int) -> tuple[Tool, str] | None:
+def _unusable(key: ToolSet) -> tuple[Tool, str] | None:
     """Return the first strict tool whose schema cannot be used, and why."""
     atoms = 0
     for tool in key.tools:
         if not tool.strict or tool.parameters is None:
             continue
         try:
-            atoms += compile_schema(tool.parameters, max_bytes).atoms
+            atoms += compile_schema(tool.parameters).atoms
         except SchemaError as problem:
             return tool, str(problem)
         if atoms > _MAX_ATOMS:

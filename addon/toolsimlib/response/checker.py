@@ -16,7 +16,7 @@ from time import monotonic, thread_time
 from typing import Any
 
 from toolsimlib.plan import Tool
-from toolsimlib.schema import MAX_SCHEMA_BYTES, STEP_SECONDS, Finding, SchemaError, Validator, compile_schema
+from toolsimlib.schema import STEP_SECONDS, Finding, SchemaError, Validator, compile_schema
 
 SCHEMA_UNSETTLED = "SCHEMA_UNSETTLED"
 SCHEMA_UNUSABLE = "SCHEMA_UNUSABLE"
@@ -39,19 +39,12 @@ UNSETTLED = Finding("it cannot be said in time whether they do", settled=False, 
 class SchemaChecker:
     """Checks values against the schemas of tools; ``warn`` gets a code and a tool's name.
 
-    ``seconds``: the budget when it is full. ``max_schema_bytes``: a longer schema cannot be used.
+    ``seconds``: the budget when it is full.
     """
 
-    def __init__(
-        self,
-        warn: Callable[[str, str], None],
-        *,
-        seconds: float = BUDGET_SECONDS,
-        max_schema_bytes: int = MAX_SCHEMA_BYTES,
-    ) -> None:
+    def __init__(self, warn: Callable[[str, str], None], *, seconds: float = BUDGET_SECONDS) -> None:
         self._warn = warn
         self._validators: dict[str, Validator | None] = {}
-        self._max_schema_bytes = max_schema_bytes
         self._full = self._left = seconds
         self._spent_at = monotonic()
 
@@ -63,7 +56,7 @@ class SchemaChecker:
                 self._refill()
                 began = thread_time()
                 try:
-                    self._validators[tool.name] = compile_schema(tool.parameters, self._max_schema_bytes)
+                    self._validators[tool.name] = compile_schema(tool.parameters)
                 except SchemaError:  # A strict tool with such a schema was already refused with a 400.
                     self._warn(SCHEMA_UNUSABLE, tool.name)
                 # Once per schema, so it counts as one step at most: a pause looks the same from here.

@@ -90,7 +90,7 @@ class Judge:
         self._repair = plan.policy.repair == "safe"
         self._limit = plan.policy.max_tool_args_bytes
         self._searched = 0  # Bytes of outputs that have been searched (_MAX_SEARCHED).
-        self._checker = SchemaChecker(self.warn, seconds=seconds, max_schema_bytes=plan.policy.max_schema_bytes)
+        self._checker = SchemaChecker(self.warn, seconds=seconds)
         # What an answer in words has to be; None if anything will do, or the backend can write nothing but calls.
         self.answer_format: AnswerFormat | None = None
         if plan.answer_format is not None and plan.tools and plan.constraint is None:

@@ -14,10 +14,9 @@ has the budget; ``wellformed`` checks it first; ``keywords`` replaces some of js
 
 from toolsimlib.schema.compile import MAX_SCHEMA_BYTES, compile_schema
 from toolsimlib.schema.errors import SchemaError
-from toolsimlib.schema.validator import CHECK_SECONDS, STEP_SECONDS, Finding, Validator
+from toolsimlib.schema.validator import STEP_SECONDS, Finding, Validator
 
 __all__ = [
-    "CHECK_SECONDS",
     "MAX_SCHEMA_BYTES",
     "STEP_SECONDS",
     "Finding",

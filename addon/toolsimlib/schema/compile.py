@@ -25,8 +25,8 @@ _MAX_COMPILED = 256
 _DEFAULT_URI = "https://json-schema.org/draft/2020-12/schema"
 
 
-def compile_schema(parameters: Mapping[str, Any], max_bytes: int = MAX_SCHEMA_BYTES) -> Validator:
-    """Return the validator of a JSON schema of at most ``max_bytes``, built once per schema text; raises SchemaError.
+def compile_schema(parameters: Mapping[str, Any]) -> Validator:
+    """Return the validator of a JSON schema, built once per schema text; raises SchemaError.
 
     The dialect is that of ``$schema``, 2020-12 without one. References must resolve within the schema itself.
     """
@@ -34,8 +34,8 @@ def compile_schema(parameters: Mapping[str, Any], max_bytes: int = MAX_SCHEMA_BY
         text = json.dumps(parameters, sort_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
         raise SchemaError(f"the schema is not JSON: {error}") from error
-    if len(text) > max_bytes:
-        raise SchemaError(f"the schema is too large: expected at most {max_bytes} bytes, got {len(text)}")
+    if len(text) > MAX_SCHEMA_BYTES:
+        raise SchemaError(f"the schema is too large: expected at most {MAX_SCHEMA_BYTES} bytes, got {len(text)}")
     return _compiled(text)
 
 

@@ -10,7 +10,7 @@ from support.pauses import pause
 from toolsimlib.plan import Tool
 from toolsimlib.response import checker as room
 from toolsimlib.response.checker import BUDGET_SECONDS, UNSETTLED, SchemaChecker
-from toolsimlib.schema import Validator, compile_schema
+from toolsimlib.schema import MAX_SCHEMA_BYTES, Validator, compile_schema
 
 ENDLESS = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*$"}}}
 
@@ -103,8 +103,9 @@ def test_the_budget_fills_up_with_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_schema_beyond_the_limit_checks_nothing() -> None:
     """An oversized schema causes a warning, and its calls pass."""
     warnings: list[tuple[str, str]] = []
-    checks = SchemaChecker(lambda code, name: warnings.append((code, name)), max_schema_bytes=20)
-    assert checks.mismatch(tool("f", city="string"), {"city": 5}) is None
+    checks = SchemaChecker(lambda code, name: warnings.append((code, name)))
+    large = {"type": "object", "description": "x" * MAX_SCHEMA_BYTES, "properties": {"city": {"type": "string"}}}
+    assert checks.mismatch(Tool("f", "f", parameters=large), {"city": 5}) is None
     assert warnings == [("SCHEMA_UNUSABLE", "f")]
 
 
@@ -124,9 +125,9 @@ def test_a_pause_leaves_no_call_unsettled(strict: bool, monkeypatch: pytest.Monk
     """The process collects its garbage while the schema is compiled, and again while arguments are checked: a strict
     tool's call is not refused for it, and the next one is checked as well."""
 
-    def interrupted(parameters: Mapping[str, Any], max_bytes: int) -> Validator:
+    def interrupted(parameters: Mapping[str, Any]) -> Validator:
         pause()
-        return compile_schema(parameters, max_bytes)
+        return compile_schema(parameters)
 
     class Paused(dict[str, Any]):
         def __getitem__(self, key: str) -> Any:

@@ -22,6 +22,7 @@ from toolsimlib.response.pieces import Block, Oversize
 from toolsimlib.response.structured import StructuredCalls
 from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
 from toolsimlib.response.written import Json, Written, read_json
+from toolsimlib.schema import MAX_SCHEMA_BYTES
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "judge.json").read_text(encoding="utf-8"))
 AUTO = ToolChoice()
@@ -435,10 +436,11 @@ def test_a_call_that_is_an_item_of_its_own_must_fit(arguments: str, made: bool) 
     assert (untagged is not None) is made
 
 
-def test_the_operators_bound_on_schemas_counts() -> None:
+def test_the_bound_on_schemas_counts() -> None:
     """A larger schema is not compiled: its calls pass with a warning, whatever their arguments."""
     report = Report()
-    judge = Judge(plan_for(Tool("f", "f", parameters=CITY), max_schema_bytes=10), report)
+    large = {**CITY, "description": "x" * MAX_SCHEMA_BYTES}
+    judge = Judge(plan_for(Tool("f", "f", parameters=large)), report)
     (verdict,) = judge.block(json_block('{"name":"f","arguments":{}}'))
     assert isinstance(verdict, Call)
     assert [code for code in report.warnings if code.startswith("SCHEMA_MISMATCH")] == []

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.schema import SchemaError, compile_schema
+from toolsimlib.schema import MAX_SCHEMA_BYTES, SchemaError, compile_schema
 from toolsimlib.schema.errors import MAX_MESSAGE
 
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
@@ -178,11 +178,12 @@ def test_built_once() -> None:
 @pytest.mark.parametrize("char", ["a", "\x7f", "\u2028", "\U0001f600"])
 def test_no_spelling_makes_a_schema_fit(char: str) -> None:
     """The size counts as ASCII JSON, whatever the client's spelling."""
-    schema = {"description": char * 100}
-    size = len(json.dumps(schema))
-    compile_schema(schema, size)
+    room = MAX_SCHEMA_BYTES - len(json.dumps({"description": ""}))
+    size = len(json.dumps(char)) - 2
+    fits = char * (room // size)
+    compile_schema({"description": fits})
     with pytest.raises(SchemaError, match="too large"):
-        compile_schema(schema, size - 1)
+        compile_schema({"description": fits + char})
 
 
 def test_a_plain_schema_is_compiled_without_jsonschema() -> None:

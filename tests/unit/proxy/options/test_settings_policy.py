@@ -8,10 +8,8 @@ from support.each import each
 from toolsimlib.plan import Policy
 from unit.proxy.options.test_table import load
 
-# Options set them for every request alike; the others are constants, which only tests and recordings change.
-CONSTANTS = {
-    *("max_schema_bytes", "max_tools_bytes", "fix_empty_final_text", "may_look_up", "known_profiles", "profile"),
-}
+# Options decide the others.
+NOT_OPTIONS = {"fix_empty_final_text", "may_look_up", "known_profiles", "profile"}
 USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
 
 
@@ -52,5 +50,5 @@ def test_every_field_has_its_option() -> None:
     from toolsimlib.proxy.options.table import OPTIONS
 
     decided = policy_fields({option.name: option.default for option in OPTIONS})
-    assert set(decided) == {field.name for field in fields(Policy)} - CONSTANTS
+    assert set(decided) == {field.name for field in fields(Policy)} - NOT_OPTIONS
     assert load()[0].policy == USUAL
