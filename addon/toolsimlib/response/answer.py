@@ -63,8 +63,6 @@ class Answer:
         self._client_items = ClientItems(self._judge.toolbox)
         self._numbers = count(plan.first_number)
         self._choices: dict[int, Choice] = {}
-        # Built while the model is still thinking, not when its first text arrives.
-        self._first_choice = self.new_choice(0)
         self._reasoned = reasoned_calls_for(plan)  # None once reasoning is only reasoning.
         wanted = self._judge.answer_format
         self._watch = AnswerWatch(wanted, report) if wanted is not None else None
@@ -179,8 +177,7 @@ class Answer:
     def _choice(self, index: int) -> Choice:
         choice = self._choices.get(index)
         if choice is None:
-            choice = self.new_choice(index) if index else self._first_choice
-            self._choices[index] = choice
+            choice = self._choices[index] = self.new_choice(index)
         return choice
 
     def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:

@@ -18,11 +18,6 @@ from math import isfinite
 from typing import Any
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
-# ``_encoder`` builds this for each value, which takes longer than encoding a small one; not every Python has it.
-_make_chunks = getattr(json.encoder, "c_make_encoder", None)
-_chunks = _make_chunks and _make_chunks(
-    None, _encoder.default, encode_basestring, None, ":", ",", _encoder.sort_keys, _encoder.skipkeys, _encoder.allow_nan
-)
 
 LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 """Line ends for some readers, but plain characters in JSON, with their escapes: U+0085, U+2028, U+2029."""
@@ -140,9 +135,7 @@ class Joiner[Key]:
 
 def encode(value: Any) -> str:
     """Return compact JSON as ``dump`` does, but keep halves of surrogate pairs."""
-    if type(value) is str:
-        return encode_basestring(value)
-    return "".join(_chunks(value, 0)) if _chunks is not None else _encoder.encode(value)
+    return _encoder.encode(value)
 
 
 def dump(value: Any) -> str:
