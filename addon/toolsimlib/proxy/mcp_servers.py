@@ -29,11 +29,6 @@ class Servers:
         self.approve = Approve()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    @property
-    def is_used(self) -> bool:
-        """Whether any server may be asked."""
-        return self._mcp.is_used
-
     def update(self, mcp: Mcp) -> None:
         """Apply the current options."""
         if mcp == self._mcp:

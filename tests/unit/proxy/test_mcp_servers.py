@@ -25,7 +25,6 @@ def asked(origin: str | None = None) -> HTTPFlow:
 def test_nobody_is_asked_by_default() -> None:
     """Without options, no request has any."""
     servers = Servers()
-    assert not servers.is_used
     assert servers.hosting(ORIGINS, asked(), "") is None
 
 
@@ -33,7 +32,6 @@ async def test_a_web_page_has_to_be_listed() -> None:
     """A page that is not listed could not read the answer, but its tools would have run."""
     servers = Servers()
     servers.update(MCP)
-    assert servers.is_used
     for origin, may in ((None, True), ("app://obsidian.md", True), ("https://evil.example", False), ("null", False)):
         assert (servers.hosting(ORIGINS, asked(origin), "") is not None) == may
     await servers.stop()
