@@ -60,6 +60,12 @@ class Tool:
         return self.kind not in ("function", "custom")
 
     @property
+    def declared(self) -> Mapping[str, Any]:
+        """The schemas of its parameters, by their names, as far as its own schema has them."""
+        properties = (self.parameters or {}).get("properties")
+        return properties if isinstance(properties, Mapping) else {}
+
+    @property
     def shown_parameters(self) -> Mapping[str, Any]:
         """The schema that the model sees: a custom tool is a function with one string parameter ``input``."""
         return _FREE_FORM if self.kind == "custom" else self.parameters or {"type": "object"}

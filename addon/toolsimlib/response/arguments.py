@@ -16,7 +16,6 @@ passes a verdict: None means that the arguments cannot be read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,8 +169,7 @@ def _unwrap_input(text: str, *, repair: bool) -> tuple[str, tuple[str, ...]]:
 
 def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arguments | None:
     """Return the object of all values; those without a keyword are the schema's properties in their order."""
-    declared = (tool.parameters or {}).get("properties")
-    names = list(declared) if isinstance(declared, Mapping) else []
+    names = list(tool.declared)
     members: dict[str, Json] = {}
     for position, (keyword, value) in enumerate(values):
         if keyword is None and position >= len(names):
@@ -189,9 +187,8 @@ def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arg
 
 def _from_elements(elements: Elements, tool: Tool, checker: SchemaChecker, *, repair: bool) -> Arguments | None:
     """Return the object of all elements, or the content of a single one that holds all arguments."""
-    declared = (tool.parameters or {}).get("properties")
     match elements:
-        case ((only, content),) if only in _WHOLE and not (isinstance(declared, Mapping) and only in declared):
+        case ((only, content),) if only in _WHOLE and only not in tool.declared:
             whole = _inside(content, repair=repair)
             if isinstance(whole, Arguments):
                 return whole

@@ -382,7 +382,6 @@ def _is_indivisible(body: str, calls: Sequence[Written]) -> bool:
 
 def _is_schema(value: Mapping[str, Any], tool: Tool) -> bool:
     """Return whether ``value`` is a JSON schema: then it declares a tool and is not a call."""
-    declared = (tool.parameters or {}).get("properties")
-    if isinstance(declared, Mapping) and "properties" in declared:
+    if "properties" in tool.declared:
         return False
     return value.get("type") == "object" and isinstance(value.get("properties"), dict)

@@ -18,7 +18,7 @@ the operator's lists exclude its name, however it is spelled.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from toolsimlib.plan import Plan, Tool
@@ -78,10 +78,7 @@ class Toolbox:
     def parameters(self, name: str) -> Collection[str] | None:
         """Return the names of the parameters of the tool on offer that ``name`` means, None if it means none."""
         tool = self.written(name).tool
-        if tool is None:
-            return None
-        declared = (tool.parameters or {}).get("properties")
-        return tuple(declared) if isinstance(declared, Mapping) else ()
+        return None if tool is None else tuple(tool.declared)
 
     def __getitem__(self, name: str) -> Tool:
         """Return the tool on offer that the model is shown under ``name``."""

@@ -202,7 +202,7 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
     if (listed_calls := _tool_calls(body)) is not None:
         return listed_calls
     calls: list[Written] = []
-    at = _space_end(body, 0)
+    at = _space_end(body)
     listed = body.startswith("[", at)
     at = end_of(_BETWEEN, body, at + listed)
     while at < len(body):
@@ -252,7 +252,7 @@ def _fenced(body: str) -> str | None:
 
 def _tool_calls(body: str) -> list[Written] | None:
     """Read ``{"tool_calls": [call, …]}``, None if the body is something else."""
-    got = read_object(body, _space_end(body, 0))
+    got = read_object(body, _space_end(body))
     if got is None or body[got[1] :].strip() or "name" in got[0]:
         return None
     listed = got[0].get("tool_calls")
@@ -263,8 +263,8 @@ def _tool_calls(body: str) -> list[Written] | None:
     return [replace(call, codes=(FUNCTION_WRAPPER, *call.codes), unknown={**unknown, **call.unknown}) for call in calls]
 
 
-def _space_end(text: str, at: int) -> int:
-    return len(text) - len(text[at:].lstrip())
+def _space_end(text: str) -> int:
+    return len(text) - len(text.lstrip())
 
 
 def _next_call(body: str, at: int, *, closed: bool) -> tuple[Written | None, int]:
@@ -393,8 +393,7 @@ def use_tool_text(tool: Tool, arguments: str) -> str:
     values = {name: of.value if isinstance(of.value, str) else of.source for name, of in members.items()}
     if tool.kind == "custom":
         values = {"input": arguments}
-    properties = (tool.parameters or {}).get("properties")
-    order = [name for name in properties if name in values] if isinstance(properties, dict) else []
+    order = [name for name in tool.declared if name in values]
     lines = ["<use_tool>", f"  <name>{xml_escape(tool.name)}</name>"]
     lines += [f"  <{name}>{xml_escape(values[name])}</{name}>" for name in dict.fromkeys([*order, *values])]
     return "\n".join([*lines, "</use_tool>"])
