@@ -18,7 +18,7 @@ import json
 import re
 
 from toolsimlib.conversation import Call
-from toolsimlib.wire.json_codec import LINE_ENDS, value_line
+from toolsimlib.wire.json_codec import LINE_ENDS, finite, value_line
 
 # The parts of JSON between whitespace: strings, and anything outside of them.
 _BETWEEN_SPACE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" \t\r\n]++)++')
@@ -135,9 +135,5 @@ def _is_json(text: str, start: int) -> bool:
     return end == len(text) or _SPACES.fullmatch(text, end) is not None
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
 # Numbers stay text: the value does not matter, and Python limits the digits of an int.
-_decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse).raw_decode
+_decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=finite).raw_decode

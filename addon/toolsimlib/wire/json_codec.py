@@ -49,10 +49,11 @@ def parse_object(
 
 def read_body(data: bytes) -> dict[str, Any] | None:
     """Return a request's body as JSON, None if it is not an object, or not representable in Python without loss."""
-    return parse_object(data, parse_float=_finite, parse_constant=_finite)
+    return parse_object(data, parse_float=finite, parse_constant=finite)
 
 
-def _finite(text: str) -> float:
+def finite(text: str) -> float:
+    """Return the number in a JSON text. Raises ValueError for one that JSON cannot hold, such as NaN."""
     number = float(text)
     if not isfinite(number):
         raise ValueError(f"{text} cannot be written as JSON")

@@ -47,7 +47,7 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.api import Writer
-from toolsimlib.wire.json_codec import as_read, dump, dump_as_read, dump_string, parse_object
+from toolsimlib.wire.json_codec import as_read, dump, dump_as_read, dump_string, finite, parse_object
 from toolsimlib.wire.messages.reader import PROOF
 from toolsimlib.wire.messages.shape import error_body
 from toolsimlib.wire.sse import encode
@@ -229,9 +229,5 @@ def _usage(usage: Usage | None) -> dict[str, int]:
 def _input(arguments: str) -> Any:
     """Return a call's arguments as the object that a whole answer holds; what is not an object stays text."""
     data = (arguments or "{}").encode("utf-8", "surrogatepass")
-    value = parse_object(data, parse_float=as_read, parse_int=as_read, parse_constant=_refuse)
+    value = parse_object(data, parse_float=as_read, parse_int=as_read, parse_constant=finite)
     return {"arguments": arguments} if value is None else value
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
