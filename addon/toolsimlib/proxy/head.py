@@ -87,6 +87,5 @@ def is_event_stream(response: Response) -> bool:
 
 def error_message(body: bytes) -> str:
     """Return the message of a backend's error, "" if it has none."""
-    document = loaded(body.decode("utf-8", "replace"))
-    error = read_error(document) if document is not None else None
-    return error.message if error is not None and error.message != NO_WORDS.message else ""
+    message = read_error(loaded(body.decode("utf-8", "replace"))).message
+    return message if message != NO_WORDS.message else ""

@@ -217,6 +217,4 @@ async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, key: str
     except (HTTPClientError, OSError, ValueError):
         # A timeout is an HTTP error to Tornado, though no response ever came.
         return None
-    if answer.code == 599:  # Tornado's own: nothing came back.
-        return None
     return engine_of(probe, answer.code, answer.headers, parse_object(answer.body) or {}) or "unknown"
