@@ -88,10 +88,7 @@ def settle(
         constrain = "off" if (model, "constraint") in refused else _constraint(policy.engine, request, backend)
         if constrain != "off" and mode == "inject":
             attempts.add("constraint")
-    sentinel = _tag(policy, model)
-    if (sentinel, mode, constrain) != (policy.sentinel, policy.mode, policy.constrain):
-        policy = replace(policy, sentinel=sentinel, mode=mode, constrain=constrain)
-    return policy, frozenset(attempts)
+    return replace(policy, sentinel=_tag(policy, model), mode=mode, constrain=constrain), frozenset(attempts)
 
 
 def engine_fields(engine: str, model: str) -> dict[str, Any]:

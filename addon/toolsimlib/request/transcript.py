@@ -36,11 +36,7 @@ def flatten(
     history = form_named(policy.manifest).history if policy.history == "auto" else policy.history
     tag = policy.sentinel if history == "sentinel" else None
     draft = Draft()
-    listed = tuple(items)
-    labelled: Iterable[tuple[Item, str]] = ((item, "") for item in listed)
-    if any(isinstance(item, CallOutput) for item in listed):
-        labelled = paired(listed, by_id=tag is None)
-    for item, label in labelled:
+    for item, label in paired(tuple(items), by_id=tag is None):
         match item:
             case Call():
                 report.echoed_calls += 1
