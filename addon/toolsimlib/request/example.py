@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from toolsimlib.wire.json_fields import array, mapping
+
 # A model reads the example: enough to show the form. The budget also stops schemas that refer to themselves.
 _MAX_DEPTH = 6
 _MAX_VALUES = 60
@@ -70,11 +72,8 @@ class _Builder:
         return None
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        properties = schema.get("properties")
-        if not isinstance(properties, dict):
-            properties = {}
-        required = schema.get("required")
-        names = required if isinstance(required, list) and required else list(properties)[:1]
+        properties = mapping(schema.get("properties"))
+        names = array(schema.get("required")) or list(properties)[:1]
         value: dict[str, Any] = {}
         for name in names:
             if depth >= _MAX_DEPTH or self._left <= 0:

@@ -30,6 +30,7 @@ from typing import Any, Literal
 from toolsimlib.plan import Tool
 from toolsimlib.request.notation import Shown, indented, slot_type
 from toolsimlib.wire.json_codec import value_line
+from toolsimlib.wire.json_fields import array
 
 type History = Literal["record", "sentinel"]
 
@@ -151,8 +152,7 @@ def typescript(schema: object, depth: int = 0) -> str:
         return "any"
     properties, items = schema.get("properties"), schema.get("items")
     if isinstance(properties, dict):
-        required = schema.get("required")
-        needed = required if isinstance(required, list) else []
+        needed = array(schema.get("required"))
         fields = []
         for name, inner in properties.items():
             key = name if _IDENTIFIER.fullmatch(name) else value_line(name)

@@ -29,7 +29,7 @@ from typing import Any
 
 from toolsimlib.plan import Tool
 from toolsimlib.request.example import referred
-from toolsimlib.wire.json_fields import mapping
+from toolsimlib.wire.json_fields import array, mapping
 
 _MAX_RULES = 4000
 """More rules than any real catalogue needs; it stops a schema that refers to itself in ever new ways."""
@@ -194,8 +194,7 @@ class _Values:
         return self._rules.add(f'"[" ws {items if least else f"( {items} )?"} ws "]"')
 
     def _object(self, schema: Mapping[str, Any]) -> str:
-        declared = schema.get("properties")
-        properties: dict[str, Any] = dict(declared) if isinstance(declared, Mapping) else {}
+        properties = dict(mapping(schema.get("properties")))
         required = _names(schema.get("required"))
         properties |= {name: True for name in required if name not in properties}
         further = schema.get("additionalProperties", not properties)
@@ -226,7 +225,7 @@ def _repeat(least: int, most: int | None) -> str:
 
 def _names(required: object) -> list[str]:
     """Return the names in a ``required``; in old schemas it is a boolean, about the property itself."""
-    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    return [name for name in array(required) if isinstance(name, str)]
 
 
 def _count(value: object) -> int | None:

@@ -24,6 +24,7 @@ from toolsimlib.plan import FIND_TOOLS, Policy, Tool
 from toolsimlib.request.forms import entries, form_named
 from toolsimlib.request.transforms import tools_shown
 from toolsimlib.wire.json_codec import value_line
+from toolsimlib.wire.json_fields import array
 
 # Not of the kind "function": a call that does not fit the schema stays text, and none is announced before it is whole.
 FINDER = Tool(
@@ -99,7 +100,7 @@ def looked_up(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
 def _names(arguments: str) -> list[str]:
     """Return the names in a call's arguments, which the schema has validated."""
     names = json.loads(arguments).get("names")
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    return [name for name in array(names) if isinstance(name, str)]
 
 
 def _first_line(tool: Tool) -> str:

@@ -23,6 +23,8 @@ from collections.abc import Mapping
 from json.encoder import encode_basestring
 from typing import Any
 
+from toolsimlib.wire.json_fields import array, mapping, string
+
 # Deeper than this a template does not help; such a schema is shown as it is.
 MAX_DEPTH = 8
 
@@ -70,12 +72,11 @@ class Shown:
         return _slot(schema, depth, optional=optional)
 
     def _object(self, schema: Mapping[str, Any], prefix: str, depth: int) -> str:
-        required = schema.get("required")
-        needed = required if isinstance(required, list) else []
+        needed = array(schema.get("required"))
         pairs = []
         for name, inner in schema["properties"].items():
             optional = name not in needed
-            shown = inner if isinstance(inner, dict) else {}
+            shown = mapping(inner)
             if _is_nested(shown, depth + 1):
                 path = self._note(prefix, name, shown, optional=optional)
                 value = self._value(shown, f"{path}.", depth + 1, optional=optional)
@@ -89,8 +90,7 @@ class Shown:
     def _note(self, prefix: str, name: str, schema: Mapping[str, Any], *, optional: bool = False) -> str:
         """Write the note on a property, if any, and return its path. ``optional``: it is, and no slot says so."""
         path = prefix + (name if name.isidentifier() else _WHITESPACE.sub("_", name))
-        description = schema.get("description")
-        words = indented(description) if isinstance(description, str) else ""
+        words = indented(string(schema.get("description")))
         if optional:
             self.notes.append(f"  {path} (optional): {words}" if words else f"  {path} (optional):")
         elif words:

@@ -14,7 +14,7 @@ from typing import Any
 
 from toolsimlib.conversation import CallOutput, Item, Text
 from toolsimlib.plan import Tool
-from toolsimlib.wire.json_fields import loaded
+from toolsimlib.wire.json_fields import loaded, mapping
 
 STRIP_DESCRIPTIONS = "openai_tools_strip_function_descriptions"
 COMPACT = "tool_result_compact_envelope"
@@ -37,12 +37,11 @@ def _signatures(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _signed(call: Any) -> Any:
-    extra = call.get("extra_content") if isinstance(call, dict) else None
-    google = extra.get("google") if isinstance(extra, dict) else None
-    if not isinstance(call, dict) or (isinstance(google, dict) and google.get("thought_signature")):
+    extra = mapping(mapping(call).get("extra_content"))
+    google = mapping(extra.get("google"))
+    if not isinstance(call, dict) or google.get("thought_signature"):
         return call
-    signed = {**(google if isinstance(google, dict) else {}), "thought_signature": _SKIP_SIGNATURE}
-    return {**call, "extra_content": {**(extra if isinstance(extra, dict) else {}), "google": signed}}
+    return {**call, "extra_content": {**extra, "google": {**google, "thought_signature": _SKIP_SIGNATURE}}}
 
 
 _MESSAGE_CHANGES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {

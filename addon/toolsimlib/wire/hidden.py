@@ -12,7 +12,7 @@ from typing import Any
 
 from toolsimlib.conversation import Called
 from toolsimlib.wire.json_codec import dump, parse_object
-from toolsimlib.wire.json_fields import array, mappings, string
+from toolsimlib.wire.json_fields import array, mapping, mappings, string
 
 
 def conversations(messages: Sequence[Any], owner: str) -> Iterator[bytes]:
@@ -68,7 +68,7 @@ def with_hidden(
 
 def _lasting(message: Any) -> Any:
     """Return a message without the marks of a cache, which clients move to the last message with every turn."""
-    content = message.get("content") if isinstance(message, dict) else None
+    content = mapping(message).get("content")
     if not isinstance(content, list):
         return message
     blocks = [

@@ -212,13 +212,12 @@ def is_local(declared: Json) -> bool:
 def local_tool(declared: Json) -> Tool:
     """Return a declared tool as one that can be shown to a model."""
     kind = LOCAL_TOOLS[declared["type"]]
-    description, parameters = declared.get("description"), declared.get("parameters")
     return Tool(
         name=kind.kind,
         wire_name=kind.kind,
         kind=kind.kind,
-        description=description if isinstance(description, str) and description else kind.description,
-        parameters=parameters if isinstance(parameters, dict) and parameters else kind.parameters,
+        description=string(declared.get("description")) or kind.description,
+        parameters=mapping(declared.get("parameters")) or kind.parameters,
     )
 
 

@@ -109,7 +109,7 @@ def schema_param(request: ClientRequest, name: str) -> str:
 
 def echo_tools(declared: object) -> list[Any]:
     """Return the ``tools`` of a Response object: functions flat and with all of their keys, all else as sent."""
-    return [_echo_tool(tool) for tool in declared] if isinstance(declared, list) else []
+    return [_echo_tool(tool) for tool in array(declared)]
 
 
 def _echo_tool(declared: Any) -> Any:
@@ -197,14 +197,14 @@ def _declarations(body: Mapping[str, Any]) -> Iterator[_Declaration | Hosted]:
 
 
 def _is_hosted(declared: object, body: Mapping[str, Any]) -> bool:
-    kind = declared.get("type") if isinstance(declared, dict) else None
+    kind = mapping(declared).get("type")
     is_ours = kind in ("function", "custom", "namespace") or _is_local(declared, body)
     return isinstance(kind, str) and not (is_ours and _is_for_model(declared))
 
 
 def _is_for_model(declared: object) -> bool:
     """Return whether the model itself may call a tool, and not only a program that the backend runs for it."""
-    callers = declared.get("allowed_callers") if isinstance(declared, dict) else None
+    callers = mapping(declared).get("allowed_callers")
     return not isinstance(callers, list) or "direct" in callers
 
 

@@ -12,7 +12,7 @@ from toolsimlib.errors import BadRequest
 from toolsimlib.wire.content import ROLES, read_parts
 from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.json_fields import expect, mappings, optional, required, string, wrong_type
+from toolsimlib.wire.json_fields import array, expect, mappings, optional, required, string, wrong_type
 from toolsimlib.wire.local_tools import CALLS, OUTPUTS, is_local
 from toolsimlib.wire.tools import TOOL_ITEMS, model_name, read_tools
 
@@ -22,7 +22,7 @@ def input_items(body: Mapping[str, Any]) -> list[Any]:
     asked = body.get("input")
     if isinstance(asked, str):
         return [{"role": "user", "content": asked}] if asked else []
-    return asked if isinstance(asked, list) else []
+    return array(asked)
 
 
 def call_ids(items: Iterable[object]) -> list[str]:
