@@ -106,6 +106,7 @@ async def with_keepalives[Event](
     """
     ahead: deque[Event] = deque()
     changed, taken = asyncio.Event(), asyncio.Event()
+    taken.set()
 
     async def follow() -> None:
         async with aclosing(events):
@@ -131,8 +132,12 @@ async def with_keepalives[Event](
                 return
             if ahead:
                 yield ahead.popleft()
-                taken.set()
                 await pace.rest()
+                continue
+            if not taken.is_set():
+                # Whoever makes the events has waited for this: what both do without a pause is one piece of work.
+                taken.set()
+                await asyncio.sleep(0)
                 continue
             if following.done():
                 following.result()

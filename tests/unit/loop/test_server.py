@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -14,6 +16,7 @@ from toolsimlib.events import Closed, Ended, Failed, KeepAlive, Opened, TextDelt
 from toolsimlib.loop.course import Round
 from toolsimlib.loop.runner import TOKEN, Job, Refused, RoundEvent, RoundReport, with_keepalives
 from toolsimlib.loop.server import RunnerServer
+from toolsimlib.pace import SLICE_SECONDS, Pace
 from toolsimlib.plan import AnswerForm, Policy
 from toolsimlib.report import Report
 from toolsimlib.wire.api import Api
@@ -193,3 +196,28 @@ async def test_keepalives_lose_nothing() -> None:
     await anext(events)
     await events.aclose()
     assert closed == [True, True]
+
+
+async def test_an_answer_that_is_made_at_once_leaves_others_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who makes many events, and who takes them a few at a time, pause as one piece of work; nothing is lost."""
+    pauses: list[float] = []
+    renew = Pace.renew
+
+    def paused(pace: Pace) -> None:
+        pauses.append(time.thread_time())
+        renew(pace)
+
+    async def at_once() -> AsyncGenerator[int]:
+        for number in range(500):
+            end = time.thread_time() + SLICE_SECONDS / 30
+            while time.thread_time() < end:
+                pass
+            yield number
+
+    monkeypatch.setattr(Pace, "renew", paused)
+    started = time.thread_time()
+    assert [event async for event in with_keepalives(at_once(), 60)] == list(range(500))
+    slices = [after - before for before, after in pairwise([started, *pauses])]
+    assert len(slices) > 5
+    # What is made ahead belongs to the slice.
+    assert max(slices) < 4 * SLICE_SECONDS
