@@ -2,7 +2,7 @@
 
 What is committed survives the end of this process at any moment (WAL, ``synchronous=NORMAL``); a machine that loses its
 power may lose the last moments, but never half of a write. Only the owner can read the file and those that SQLite puts
-beside it. Deleted values are overwritten.
+beside it. Deleted values are overwritten, large ones a little later.
 
 Reads and writes have a thread and a connection each, so that no read waits for a slow disk write, and partitions take
 turns. A stuck thread delays queued work only until that times out, and the queue is bounded. After an error that is not
@@ -11,8 +11,12 @@ once it is closed.
 
 Large values have a third thread and connection, which also copies from the WAL into the file (the checkpoint): that
 waits for the disk, and would otherwise belong to the commit of whoever writes just then. One of the two writes at a
-time, by a lock of ours: SQLite's own would have the other look again after up to 100 ms. So whoever writes little waits
-for the writing of a large value at most.
+time, by a lock of ours: SQLite's own would have the other look again after up to 100 ms.
+
+A large value is written in parts, and deleted in parts, each in a transaction of its own: whoever writes little waits
+for one part at most. Then the record is written, whose value is the number of the parts. A number that no record has is
+in the table ``unheld``: from the first part on, until the record is there, and again once that is deleted. What a
+killed process leaves behind is deleted when it is ``due``.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -39,6 +45,11 @@ _EVICTED_AT_ONCE = 1000
 _EXPIRY_SECONDS = 60.0
 _LARGE_BYTES = 1024 * 1024
 """What is written at once, and is larger than this, is written by the third thread."""
+_PART_BYTES = 512 * 1024
+_PART_PAUSE_SECONDS = 0.001
+"""Between two parts: for whoever waits for the lock, which goes to a waiting thread only if it is free for a while."""
+_WRITING_SECONDS = 60.0
+"""How long all parts of a value may take."""
 _CHECKPOINT_BYTES = 4 * 1024 * 1024
 """So much has been written when the WAL is copied into the file; SQLite's own measure."""
 _MAX_WAL_PAGES = 4096
@@ -46,7 +57,7 @@ _MAX_WAL_PAGES = 4096
 # Names per query: SQLite accepts 32,766 variables, older versions 999.
 _NAMES_AT_ONCE = 500
 
-_VERSION = 2
+_VERSION = 3
 _SCHEMA = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS records (
@@ -75,6 +86,13 @@ CREATE TABLE IF NOT EXISTS shares (partition TEXT PRIMARY KEY, records INTEGER N
     WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS shares_by_records ON shares (records);
 CREATE INDEX IF NOT EXISTS shares_by_bytes ON shares (bytes);
+CREATE TABLE IF NOT EXISTS parts (
+    value INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    bytes BLOB NOT NULL,
+    PRIMARY KEY (value, number)
+);
+CREATE TABLE IF NOT EXISTS unheld (value INTEGER PRIMARY KEY AUTOINCREMENT, due REAL NOT NULL);
 DELETE FROM shares;
 INSERT INTO shares SELECT partition, count(*), sum(size) FROM records GROUP BY partition;
 DROP TRIGGER IF EXISTS added;
@@ -88,11 +106,14 @@ CREATE TRIGGER forgotten AFTER DELETE ON records BEGIN
     UPDATE total SET records = records - 1, bytes = bytes - old.size;
     UPDATE shares SET records = records - 1, bytes = bytes - old.size WHERE partition = old.partition;
     DELETE FROM shares WHERE partition = old.partition AND records = 0;
+    INSERT INTO unheld SELECT old.value, 0 WHERE typeof(old.value) = 'integer';
 END;
 PRAGMA user_version = {_VERSION};
 COMMIT;
 """
 _COPY = "PRAGMA wal_checkpoint(PASSIVE)"
+_RECORD = "records.id, records.value, records.parent, version, used, bytes"
+_PARTS = "LEFT JOIN parts ON parts.value = records.value"
 _ANCESTORS = f"""
 WITH RECURSIVE chain (key, id, parent, depth) AS (
     SELECT key, id, parent, 1 FROM records WHERE partition = :partition AND id = :id
@@ -146,7 +167,10 @@ class SqliteStore:
 
     async def delete(self, partition: str, id: str) -> bool:
         """As ``Store``."""
-        return await self._writer.run(lambda base: self._delete(base, partition, id), partition)
+        was_there = await self._writer.run(lambda base: self._delete(base, partition, id), partition)
+        if was_there:
+            self._hauler.later(self._sweep)
+        return was_there
 
     async def size(self) -> Size:
         """As ``Store``."""
@@ -164,21 +188,46 @@ class SqliteStore:
         self, base: sqlite3.Connection, partition: str, records: Sequence[Record], expected: Mapping[str, int]
     ) -> Size:
         now = self._clock()
+        # Before large values are written in vain.
+        _expect(base, partition, expected)
+        values = [self._value(base, record.value) for record in records]
         with self._transaction(base):
             evicted = self._expire(base, now)
-            for id, version in expected.items():
-                if _version(base, partition, id) != version:
-                    raise Conflict(f"{id} was changed meanwhile")
-            for record in records:
+            _expect(base, partition, expected)
+            for record, value in zip(records, values, strict=True):
                 where = {"partition": partition, "id": record.parent, "now": now}
                 if record.parent:
                     used = f"{_ANCESTORS} UPDATE records SET used = :now WHERE key IN (SELECT key FROM chain)"
                     base.execute(used, where)
-                key = _insert(base, partition, record, now)
+                key = _insert(base, partition, record, value, now)
                 rows = [(partition, name, key) for name in record.names]
                 base.executemany("INSERT OR REPLACE INTO names VALUES (?, ?, ?)", rows)
             size = self._evict(base)
         return replace(size, evicted=size.evicted + evicted)
+
+    def _value(self, base: sqlite3.Connection, value: bytes) -> bytes | int:
+        """Return what a record has as its value. The parts of a large one have been written then."""
+        if len(value) <= _LARGE_BYTES or self._path is None:
+            return value
+        parts = 0
+        for number, start in enumerate(range(0, len(value), _PART_BYTES)):
+            with self._transaction(base):
+                if not number:
+                    due = (self._clock() + _WRITING_SECONDS,)
+                    parts = base.execute("INSERT INTO unheld (due) VALUES (?)", due).lastrowid or 0
+                part = memoryview(value)[start : start + _PART_BYTES]
+                base.execute("INSERT INTO parts VALUES (?, ?, ?)", (parts, number, part))
+            time.sleep(_PART_PAUSE_SECONDS)
+        return parts
+
+    def _sweep(self, base: sqlite3.Connection) -> None:
+        """Delete the values that no record holds."""
+        one = "SELECT rowid FROM parts WHERE value = ? LIMIT 1"
+        while due := base.execute("SELECT value FROM unheld WHERE due <= ? LIMIT 1", (self._clock(),)).fetchone():
+            with self._transaction(base):
+                if not base.execute(f"DELETE FROM parts WHERE rowid IN ({one})", due).rowcount:
+                    base.execute("DELETE FROM unheld WHERE value = ?", due)
+            time.sleep(_PART_PAUSE_SECONDS)
 
     @contextmanager
     def _transaction(self, base: sqlite3.Connection) -> Iterator[None]:
@@ -189,7 +238,8 @@ class SqliteStore:
             base.execute("COMMIT")
 
     def _checkpoint(self, base: sqlite3.Connection) -> None:
-        """Copy what is in the WAL into the file, while others write."""
+        """Copy what is in the WAL into the file, while others write; before, delete what is left over."""
+        self._sweep(base)
         ((_, pages, _),) = base.execute(_COPY).fetchall()
         if pages > _MAX_WAL_PAGES:
             with self._writing:  # The rest: what was written meanwhile.
@@ -222,19 +272,19 @@ class SqliteStore:
 
     def _chain(self, base: sqlite3.Connection, partition: str, id: str, max_bytes: int) -> list[Record]:
         rows = base.execute(
-            f"{_ANCESTORS} SELECT records.id, value, records.parent, version, used "
-            "FROM chain JOIN records ON records.key = chain.key ORDER BY depth",
+            f"{_ANCESTORS} SELECT depth, {_RECORD} FROM chain JOIN records ON records.key = chain.key {_PARTS} "
+            "ORDER BY depth, number",
             {"partition": partition, "id": id},
         )
         found: list[Record] = []
-        left, now = max_bytes, self._clock()
-        for record_id, value, parent, version, used in rows:
-            if now - used > self._bounds.seconds:
+        left = max_bytes
+        for _, record in _read(rows, self._clock()):
+            if record.age > self._bounds.seconds:
                 break
-            left -= len(value)
+            left -= len(record.value)
             if left < 0:
                 raise too_long(max_bytes)
-            found.append(Record(record_id, value, parent, (), version, now - used))
+            found.append(record)
         return found[::-1]
 
     def _find(self, base: sqlite3.Connection, partition: str, names: Sequence[str]) -> dict[str, Record]:
@@ -243,12 +293,12 @@ class SqliteStore:
         for start in range(0, len(names), _NAMES_AT_ONCE):
             some = names[start : start + _NAMES_AT_ONCE]
             rows = base.execute(
-                "SELECT name, id, value, parent, version, used FROM names JOIN records ON record = key "
-                f"WHERE names.partition = ? AND name IN ({','.join('?' * len(some))}) AND used >= ?",
+                f"SELECT name, {_RECORD} FROM names JOIN records ON record = key {_PARTS} "
+                f"WHERE names.partition = ? AND name IN ({','.join('?' * len(some))}) AND used >= ? "
+                "ORDER BY name, number",
                 (partition, *some, now - self._bounds.seconds),
             )
-            for name, id, value, parent, version, used in rows:
-                found[name] = Record(id, value, parent, (), version, now - used)
+            found.update(_read(rows, now))
         return found
 
     def _delete(self, base: sqlite3.Connection, partition: str, id: str) -> bool:
@@ -384,16 +434,34 @@ def _make(path: Path) -> None:
             path.chmod(0o600)
 
 
-def _insert(base: sqlite3.Connection, partition: str, record: Record, now: float) -> int | None:
+def _read(rows: Iterable[tuple[Any, ...]], now: float) -> Iterator[tuple[Any, Record]]:
+    """Yield the first column and the record of rows that have ``_RECORD`` behind it: a row for each part."""
+    for first, parts in groupby(rows, itemgetter(0)):
+        (_, id, value, parent, version, used, part), *others = parts
+        if part is not None:
+            value = b"".join([part, *(row[-1] for row in others)])
+        yield first, Record(id, value, parent, (), version, now - used)
+
+
+def _insert(base: sqlite3.Connection, partition: str, record: Record, value: bytes | int, now: float) -> int | None:
     """Write a record, mostly one that was never there; return its key."""
     statement = "INSERT INTO records (partition, id, parent, version, size, used, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
-    rest = (record.size, now, record.value)
+    if isinstance(value, int) and not base.execute("DELETE FROM unheld WHERE value = ?", (value,)).rowcount:
+        raise StoreError("a large value took too long to write")
+    rest = (record.size, now, value)
     try:
         return base.execute(statement, (partition, record.id, record.parent, 1, *rest)).lastrowid
     except sqlite3.IntegrityError:
         version = _version(base, partition, record.id) + 1
     base.execute("DELETE FROM records WHERE partition = ? AND id = ?", (partition, record.id))
     return base.execute(statement, (partition, record.id, record.parent, version, *rest)).lastrowid
+
+
+def _expect(base: sqlite3.Connection, partition: str, versions: Mapping[str, int]) -> None:
+    """Raise ``Conflict`` unless the records of these ids have these versions."""
+    for id, version in versions.items():
+        if _version(base, partition, id) != version:
+            raise Conflict(f"{id} was changed meanwhile")
 
 
 def _version(base: sqlite3.Connection, partition: str, id: str) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.redis_server import RedisServer
 from toolsimlib.store.record import Bounds, Store
+from toolsimstores import sqlite
 from toolsimstores.redis_server import RedisStore
 from toolsimstores.sqlite import SqliteStore
 
@@ -28,6 +29,13 @@ class Clock:
 Opened = Callable[[Bounds, Clock], AbstractAsyncContextManager[Store]]
 
 
+def in_parts(monkeypatch: pytest.MonkeyPatch, size: int = 0, part: int = 2) -> None:
+    """Have SQLite stores write all values that are larger than ``size`` in parts, and tidy up after each."""
+    monkeypatch.setattr(sqlite, "_LARGE_BYTES", size)
+    monkeypatch.setattr(sqlite, "_PART_BYTES", part)
+    monkeypatch.setattr(sqlite, "_CHECKPOINT_BYTES", 1)
+
+
 _numbers = count()
 
 
@@ -37,9 +45,11 @@ def redis_server() -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
+@pytest.fixture(params=["memory", "sqlite", "sqlite in parts", "redis"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Open a new store of one kind, and close it."""
+    if request.param == "sqlite in parts":
+        in_parts(monkeypatch)
     numbers = _numbers
     server: RedisServer | None = request.getfixturevalue("redis_server") if request.param == "redis" else None
 

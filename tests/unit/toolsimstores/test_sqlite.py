@@ -19,8 +19,22 @@ import pytest
 from toolsimlib.store.record import Bounds, Conflict, Record, StoreError
 from toolsimstores import sqlite
 from toolsimstores.sqlite import SqliteStore
+from unit.toolsimstores.conftest import Clock, in_parts
 
 MANY = 1 << 20
+
+
+async def rest(store: SqliteStore) -> None:
+    """Wait until the third thread has done what was left to it."""
+    await store._hauler.run(lambda _: None)
+
+
+def parts(path: Path) -> tuple[int, int]:
+    """Return how many parts of large values a file has, and of how many values that no record holds."""
+    with closing(sqlite3.connect(path)) as base:
+        (count,) = base.execute("SELECT count(*) FROM parts").fetchone()
+        (unheld,) = base.execute("SELECT count(*) FROM unheld").fetchone()
+    return count, unheld
 
 
 async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
@@ -128,6 +142,82 @@ async def test_a_large_write_holds_up_no_small_one(tmp_path: Path) -> None:
     await store.close()
 
 
+async def test_between_two_parts_others_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small value waits for no more than a part of a large one, which nobody sees before all of it is there."""
+    in_parts(monkeypatch, size=100, part=10)
+    begun, go = threading.Event(), threading.Event()
+
+    def pause(_: float) -> None:
+        begun.set()
+        go.wait(60)
+
+    monkeypatch.setattr("toolsimstores.sqlite.time.sleep", pause)
+    store, other = (SqliteStore(tmp_path / "store", Bounds()) for _ in "12")
+    large = asyncio.create_task(store.put("a", [Record("large", bytes(range(101)), names=("name",))]))
+    await asyncio.to_thread(begun.wait, 60)
+    await store.put("b", [Record("small", b"1")])
+    await other.put("b", [Record("another", b"1")])
+    assert parts(tmp_path / "store") == (1, 1)
+    assert (await store.chain("a", "large", MANY), await other.find("a", ["name"])) == ([], {})
+    go.set()
+    await large
+    assert parts(tmp_path / "store") == (11, 0)
+    assert (await other.chain("a", "large", MANY))[0].value == bytes(range(101))
+    await store.close()
+    await other.close()
+
+
+async def test_a_large_value_is_deleted_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted, replaced or evicted, its parts are deleted too, and overwritten; those of others stay."""
+    in_parts(monkeypatch, size=100, part=10)
+    store = SqliteStore(tmp_path / "store", Bounds(records=3))
+    for id in ("deleted", "replaced", "evicted"):
+        await store.put("p", [Record(id, f"secret {id}".encode() * 10)])
+    await store.delete("p", "deleted")
+    for id in ("replaced", "kept"):
+        await store.put("p", [Record(id, b"x" * 101)])
+    await store.put("p", [Record("more", b"1")])
+    await rest(store)
+    assert parts(tmp_path / "store") == (22, 0)
+    await store.close()
+    assert b"secret" not in (tmp_path / "store").read_bytes()
+
+
+async def test_parts_that_were_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process wrote that was killed before its record was there is deleted, but not while it may be writing."""
+    in_parts(monkeypatch, size=100, part=10)
+    clock = Clock()
+    store = SqliteStore(tmp_path / "store", Bounds(), clock)
+    await store._hauler.run(lambda base: store._value(base, bytes(101)))
+    for seconds, left in ((0.0, (22, 1)), (61.0, (11, 0))):
+        clock.now += seconds
+        await store.put("p", [Record("large", bytes(101))])
+        await rest(store)
+        assert parts(tmp_path / "store") == left
+    await store.close()
+
+
+async def test_a_value_that_took_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If its first parts were deleted while it was written, it is an error, and nothing is stored."""
+    in_parts(monkeypatch, size=100, part=10)
+    monkeypatch.setattr(sqlite, "_WRITING_SECONDS", -1.0)
+    store, other = (SqliteStore(tmp_path / "store", Bounds()) for _ in "12")
+    monkeypatch.setattr(store, "_value", lambda base, _: swept(SqliteStore._value(store, base, bytes(101))))
+
+    def swept(value: bytes | int) -> bytes | int:
+        with closing(sqlite3.connect(tmp_path / "store")) as base:
+            SqliteStore._sweep(other, base)
+            base.commit()
+        return value
+
+    with pytest.raises(StoreError, match="too long"):
+        await store.put("p", [Record("large", bytes(101))])
+    assert parts(tmp_path / "store") == (0, 0)
+    assert await store.chain("p", "large", MANY) == []
+    await store.close()
+    await other.close()
+
+
 async def test_closing_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that hangs is given up: what is queued is not written any more, and each caller gets an error."""
     store = SqliteStore(tmp_path / "store", Bounds())
@@ -219,6 +309,24 @@ async def test_a_file_of_the_first_version(tmp_path: Path) -> None:
     await store.close()
 
 
+async def test_a_large_value_of_the_second_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written at once is read, replaced and deleted as before."""
+    path, store = tmp_path / "store", SqliteStore(tmp_path / "store", Bounds())
+    for id in "xy":
+        await store.put("p", [Record(id, bytes(101))])
+    await store.close()
+    with closing(sqlite3.connect(path)) as base:
+        base.executescript("DROP TABLE parts; DROP TABLE unheld; DROP TRIGGER forgotten; PRAGMA user_version = 2;")
+    in_parts(monkeypatch, size=100, part=10)
+    assert (await store.chain("p", "x", MANY))[0].value == bytes(101)
+    await store.put("p", [Record("x", b"x" * 101)], {"x": 1})
+    assert await store.delete("p", "y")
+    assert [record.value for record in await store.chain("p", "x", MANY)] == [b"x" * 101]
+    assert (await store.size()).records == 1
+    assert parts(path) == (11, 0)
+    await store.close()
+
+
 async def test_what_is_deleted_is_not_left_in_the_file(tmp_path: Path) -> None:
     """A deleted value is overwritten."""
     store = SqliteStore(tmp_path / "store", Bounds())
@@ -232,9 +340,11 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from toolsimlib.store.record import Bounds, Record
+from toolsimstores import sqlite
 from toolsimstores.sqlite import SqliteStore
 
-async def write(path, first):
+async def write(path, first, large):
+    sqlite._LARGE_BYTES = sqlite._PART_BYTES = int(large)
     store = SqliteStore(Path(path), Bounds())
     number, parent = int(first), ""
     while True:
@@ -249,11 +359,12 @@ asyncio.run(write(*sys.argv[1:]))
 
 
 @pytest.mark.slow
-async def test_kill_9_loses_nothing_that_was_promised(tmp_path: Path) -> None:
+@pytest.mark.parametrize("large", [MANY, 700])
+async def test_kill_9_loses_nothing_that_was_promised(large: int, tmp_path: Path) -> None:
     """Killed at any moment, the file opens and has every confirmed write, and any other completely or not at all."""
     random, promised, path = Random(5), -1, tmp_path / "store"
     for _ in range(int(os.environ.get("TOOLSIM_KILLS", "20"))):
-        command = [sys.executable, "-c", WRITER, str(path), str(promised + 2)]
+        command = [sys.executable, "-c", WRITER, str(path), str(promised + 2), str(large)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as writer:
             assert writer.stdout is not None
             first = writer.stdout.readline()
@@ -265,6 +376,9 @@ async def test_kill_9_loses_nothing_that_was_promised(tmp_path: Path) -> None:
             assert base.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             ids = {id for (id,) in base.execute("SELECT id FROM records")}
             (count,) = base.execute("SELECT records FROM total").fetchone()
+            held = "SELECT value FROM records WHERE typeof(value) = 'integer'"
+            lost = f"SELECT count(*) FROM parts WHERE value NOT IN ({held} UNION SELECT value FROM unheld)"
+            assert base.execute(lost).fetchone() == (0,)
         assert count == len(ids)
         store = SqliteStore(path, Bounds())
         for line in confirmed:
@@ -303,6 +417,8 @@ async def test_what_is_written_reaches_the_file(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store", Bounds())
     for number in range(200):
         await store.put("p", [Record(f"x{number}", b"x" * 200_000)])
+        if number % 20 == 19:
+            await rest(store)
     assert (tmp_path / "store-wal").stat().st_size < 30_000_000
     assert (tmp_path / "store").stat().st_size > 20_000_000
     await store.close()
