@@ -114,7 +114,6 @@ class HostedCalls:
         self._hosting = hosting
         self._api = api
         self._policy = policy
-        self._owner = hosting.owner
         self._answer = answer
         self._asker = Asker(hosting.owner, answer)
         # With the servers that it named: their outputs are only for those who may use them.
@@ -125,7 +124,6 @@ class HostedCalls:
         self._said: list[str] = []
         self._shown: list[tuple[str, list[str]]] = []
         self._report = report
-        self._client_body = body
         self._servers: dict[str, Server] = {}
         self._catalogue = Catalogue(())
         self._listed_by: set[str] = set()
@@ -153,7 +151,7 @@ class HostedCalls:
 
     async def prepare(self) -> list[ClientEvent]:
         """Ask the servers for their tools, and run approved calls; return their events. Raises BadRequest."""
-        body, hosting = self._client_body, self._hosting
+        body, hosting = self.body, self._hosting
         self._servers = dict(hosting.servers)
         if hosting.runs_clients:
             for param, declared in mcp_items.declared(body):
@@ -217,7 +215,7 @@ class HostedCalls:
 
     async def _decided(self, decision: Decision) -> tuple[list[ClientEvent], Called]:
         """Run a call if it was approved; return its events, and what the model is shown."""
-        asked = self._hosting.approvals.take(decision.id, self._owner)
+        asked = self._hosting.approvals.take(decision.id, self._hosting.owner)
         if asked is None and not decision.asked:
             message = f"Approval request '{decision.id[:80]}' not found."
             raise BadRequest(message, decision.param, "invalid_value")
@@ -288,7 +286,7 @@ class HostedCalls:
             self._left -= 1
             self.is_waiting = True
             self._note("ASKED", f"{found.server.label}.{found.tool.name}")
-            name = self._hosting.approvals.ask(found.server, found.tool.name, shown, arguments, self._owner)
+            name = self._hosting.approvals.ask(found.server, found.tool.name, shown, arguments, self._hosting.owner)
             return [mcp_items.approval_request(name, found.server.label, found.tool.name, arguments)]
         item = McpCall(mcp_items.new_call_id(), found.server.label, found.tool.name, arguments)
         outcome = self._impossible(found)
@@ -346,7 +344,7 @@ class HostedCalls:
             case Ended() if self._ran and (self._said or self._shown) and not self._api.shows_hosted:
                 calls = [(name, "".join(pieces)) for name, pieces in self._shown]
                 answer = answer_key(self._conversation, "".join(self._said), calls)
-                self._hosting.hidden.put(answer, self._ran, self._owner)
+                self._hosting.hidden.put(answer, self._ran, self._hosting.owner)
 
     def next_round(self) -> None:
         """Forget what a round collected that is asked again."""
