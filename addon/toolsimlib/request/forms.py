@@ -25,14 +25,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from toolsimlib.plan import Tool
 from toolsimlib.request.notation import Shown, indented, slot_type
 from toolsimlib.wire.json_codec import value_line
 from toolsimlib.wire.json_fields import array
-
-type History = Literal["record", "sentinel"]
 
 # In every form the last words on how to call, which mark the end of a manifest.
 CLOSING = "The client runs your calls, wherever you run, and the results come in the next user message."
@@ -63,8 +61,6 @@ class Form:
     """Precedes the entries."""
     outro: str = ""
     """Follows the entries."""
-    history: History = "sentinel"
-    """How past calls are shown."""
 
 
 MAX_TOOL_SETS = 64

@@ -9,7 +9,6 @@ from typing import Literal
 from toolsimlib.conversation import Call, CallOutput, Declaration, HostedItem, Item, Message, Part, Role, Text, Thought
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
-from toolsimlib.request.forms import form_named
 from toolsimlib.request.pairing import paired
 from toolsimlib.request.record import as_text, call_record, output_record, sentinel_record
 
@@ -33,8 +32,8 @@ def flatten(
     line that looks like one is marked as text (see ``record``), in a round (``is_round``) only one that looks like a
     call or an output.
     """
-    history = form_named(policy.manifest).history if policy.history == "auto" else policy.history
-    tag = policy.sentinel if history == "sentinel" else None
+    # As auto, which is what suits each form of the manifest.
+    tag = None if policy.history == "record" else policy.sentinel
     draft = Draft()
     for item, label in paired(tuple(items), by_id=tag is None):
         match item:
