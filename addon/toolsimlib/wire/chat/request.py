@@ -65,22 +65,17 @@ _STORED = ("previous_response_id", "conversation", "background", "prompt")
 def uses_tools(body: Mapping[str, Any]) -> bool:
     """Return whether a request declares tools that the client runs, or carries a history of calls."""
     history = any(
-        isinstance(message, dict)
-        and (message.get("role") in ("tool", "function") or message.get("tool_calls") or message.get("function_call"))
-        for message in array(body.get("messages"))
+        message.get("role") in ("tool", "function") or message.get("tool_calls") or message.get("function_call")
+        for message in mappings(body.get("messages"))
     )
     return history or declares_tools(body)
 
 
-def call_ids(messages: Iterable[object]) -> list[str]:
+def call_ids(messages: list[Any]) -> list[str]:
     """Return every call id in a history."""
     found: list[object] = []
-    for message in messages:
-        if isinstance(message, dict):
-            if "tool_call_id" in message:
-                found.append(message["tool_call_id"])
-            if "tool_calls" in message and isinstance(calls := message["tool_calls"], list):
-                found += [call.get("id") for call in calls if isinstance(call, dict)]
+    for message in mappings(messages):
+        found += [message.get("tool_call_id"), *(call.get("id") for call in mappings(message.get("tool_calls")))]
     return [call_id for call_id in found if isinstance(call_id, str)]
 
 

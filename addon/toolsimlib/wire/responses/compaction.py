@@ -38,7 +38,7 @@ from toolsimlib.events import (
     TextDelta,
 )
 from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.json_fields import string
+from toolsimlib.wire.json_fields import array, mapping, string
 from toolsimlib.wire.responses.writer import ResponsesWriter
 
 ITEM = "compaction"
@@ -57,8 +57,8 @@ _MARK = "toolsim:"
 
 def wants_summary(body: Mapping[str, Any]) -> bool:
     """Return whether a request asks for a summary in place of an answer."""
-    items = body.get("input")
-    return isinstance(items, list) and bool(items) and isinstance(items[-1], dict) and items[-1].get("type") == TRIGGER
+    items = array(body.get("input"))
+    return bool(items) and mapping(items[-1]).get("type") == TRIGGER
 
 
 def summary_turn(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,10 +50,8 @@ _ANSWER_FIELDS = frozenset(
 def uses_tools(body: Mapping[str, Any]) -> bool:
     """Return whether a request declares tools that the client runs, has a history of calls, or asks for a summary."""
     history = any(
-        isinstance(item, dict)
-        and isinstance(kind := item.get("type"), str)
-        and (kind in _HISTORY or (kind in CALLS and is_local(item)))
-        for item in input_items(body)
+        (kind := string(item.get("type"))) in _HISTORY or (kind in CALLS and is_local(item))
+        for item in mappings(input_items(body))
     )
     return history or declares_tools(body) or wants_summary(body)
 
