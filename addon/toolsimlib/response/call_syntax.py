@@ -18,7 +18,7 @@ import codecs
 import json
 import re
 
-from toolsimlib.response.repair import mend
+from toolsimlib.response.repair import PYTHON_WORDS, mend
 from toolsimlib.response.written import Json, Written, decode, read_value
 
 MARKDOWN_ESCAPES = "MARKDOWN_ESCAPES"
@@ -28,7 +28,6 @@ _NAME = re.compile(r"[A-Za-z_][\w.:/-]*+(?=\()")
 _KEY = re.compile(r"\s*+([A-Za-z_]\w*+)\s*+(?:=(?!=)|:(?![:=]))")
 # A value up to the comma behind it: strings and brackets are skipped whole, since commas inside them are content.
 _TOKEN = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|[\[{(]|[\]})]|,|[^"'\[\]{}(),]++""", re.DOTALL)
-_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 # The escapes that JSON does not have: a character by its number or name, and a line that continues.
 _ESCAPE = re.compile(
     r"\\(?:(x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|[0-3]?[0-7]{1,2}|N\{[^{}]{1,80}\}|[av])|(\r?\n)|.)", re.DOTALL
@@ -131,7 +130,7 @@ def _split(inner: str) -> list[str] | None:
 def _literal(text: str) -> Json | None:
     """Read one literal; its ``source`` is JSON."""
     bare = text.strip()
-    bare = _PYTHON_WORDS.get(bare, bare)
+    bare = PYTHON_WORDS.get(bare, bare)
     if value := read_value(bare):
         return value
     bare = _ESCAPE.sub(_as_json, bare)

@@ -47,6 +47,8 @@ _RUN = re.compile(
     + _VALID_STRING
     + r"|,(?!\s*+(?:[}\]]|\Z))|\{\s*+\}|\[\s*+\])++"
 )
+PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+"""What models write for JSON's literals."""
 CLOSERS = re.compile(r"[\s}\]]*+\Z")
 """Closing brackets up to the end."""
 _DOUBLE = re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
@@ -56,7 +58,6 @@ _ESCAPE = re.compile(r"\\(?:([\"\\/bfnrt]|u[0-9a-fA-F]{4})|('?))")
 _CONTROLS = {code: f"\\u{code:04x}" for code in range(0x20)} | {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _WORD = re.compile(r"[A-Za-z_]\w*+(\s*+:)?")
-_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 _UNESCAPED = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+"(?=\s*+\{)')
 
@@ -137,9 +138,9 @@ def mend(text: str, start: int = 0, *, closed: bool = True) -> Mended | None:
                 if word[1]:
                     codes[UNQUOTED_KEY] = None
                     out.append(f'"{word[0][: -len(word[1])]}":')
-                elif word[0] in _WORDS:
+                elif word[0] in PYTHON_WORDS:
                     codes[PYTHON_LITERAL] = None
-                    out.append(_WORDS[word[0]])
+                    out.append(PYTHON_WORDS[word[0]])
                 else:
                     return None
                 at = word.end()

@@ -16,12 +16,12 @@ import json
 from collections.abc import Iterable
 
 from toolsimlib.response.checker import SchemaChecker
-from toolsimlib.response.repair import mend
+from toolsimlib.response.repair import PYTHON_WORDS, mend
 from toolsimlib.response.written import Json, json_object, read_elements, read_value, trim, unescape
 from toolsimlib.schema import Validator
 
-_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null", "none": "null"}
-"""What models write for JSON's literals if no quotes are needed."""
+_BARE_WORDS = PYTHON_WORDS | {"none": "null"}
+"""Where no quotes are needed, models also write this for JSON's literals."""
 
 
 class ElementTypes:
@@ -87,7 +87,7 @@ class ElementTypes:
         types, conforms = schema.types(), self._checker.conforms
         if bare == "null" and "null" in types and conforms(schema, None):
             return Json("null", None)
-        value = read_value(_PYTHON_WORDS.get(bare, bare))
+        value = read_value(_BARE_WORDS.get(bare, bare))
         # If the schema names no strings, JSON comes first. A check that stays undecided counts as not conforming.
         if types and "string" not in types:
             if value is not None and conforms(schema, value.value):
