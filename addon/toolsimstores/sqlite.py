@@ -48,6 +48,7 @@ _LARGE_BYTES = 1024 * 1024
 _PART_BYTES = 512 * 1024
 _PART_PAUSE_SECONDS = 0.001
 """Between two parts: for whoever waits for the lock, which goes to a waiting thread only if it is free for a while."""
+_SWEPT_AT_ONCE = 200
 _WRITING_SECONDS = 60.0
 """How long all parts of a value may take."""
 _CHECKPOINT_BYTES = 4 * 1024 * 1024
@@ -221,9 +222,12 @@ class SqliteStore:
         return parts
 
     def _sweep(self, base: sqlite3.Connection) -> None:
-        """Delete the values that no record holds."""
+        """Delete some of the values that no record holds; the rest goes with the next ones, after other writes."""
         one = "SELECT rowid FROM parts WHERE value = ? LIMIT 1"
-        while due := base.execute("SELECT value FROM unheld WHERE due <= ? LIMIT 1", (self._clock(),)).fetchone():
+        for _ in range(_SWEPT_AT_ONCE):
+            due = base.execute("SELECT value FROM unheld WHERE due <= ? LIMIT 1", (self._clock(),)).fetchone()
+            if due is None:
+                return
             with self._transaction(base):
                 if not base.execute(f"DELETE FROM parts WHERE rowid IN ({one})", due).rowcount:
                     base.execute("DELETE FROM unheld WHERE value = ?", due)

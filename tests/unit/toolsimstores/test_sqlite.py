@@ -183,6 +183,21 @@ async def test_a_large_value_is_deleted_in_parts(tmp_path: Path, monkeypatch: py
     assert b"secret" not in (tmp_path / "store").read_bytes()
 
 
+async def test_much_that_is_deleted_goes_bit_by_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much there is to delete, a large value waits only for some of it."""
+    in_parts(monkeypatch, size=100, part=10)
+    store = SqliteStore(tmp_path / "store", Bounds())
+    for id in "xy":
+        await store.put("p", [Record(id, bytes(101))])
+    monkeypatch.setattr(sqlite, "_SWEPT_AT_ONCE", 8)
+    assert await store.delete("p", "x")
+    for left in ((14, 1), (11, 0)):
+        await rest(store)
+        assert parts(tmp_path / "store") == left
+        await store.put("p", [Record("small", b"1")])
+    await store.close()
+
+
 async def test_parts_that_were_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a process wrote that was killed before its record was there is deleted, but not while it may be writing."""
     in_parts(monkeypatch, size=100, part=10)
