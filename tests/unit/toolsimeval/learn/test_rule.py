@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import comb
 from random import Random
 
@@ -35,6 +36,12 @@ def test_the_bet_is_fair_if_nothing_is_better() -> None:
         assert sum(values) / 2**tosses == pytest.approx(1)
 
 
+@pytest.fixture
+def reckoned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance comes to the same few hundred results again and again."""
+    monkeypatch.setattr("toolsimeval.learn.rule.evidence", cache(evidence))
+
+
 def compared(chance: Random, better: float, worse: float, questions: int = QUESTIONS) -> str | None:
     """Return what is decided of a challenger that is right with a probability of ``better``, against ``worse``."""
     comparison = Comparison(CHALLENGERS)
@@ -45,6 +52,7 @@ def compared(chance: Random, better: float, worse: float, questions: int = QUEST
     return None
 
 
+@pytest.mark.usefixtures("reckoned_once")
 @pytest.mark.parametrize("right", [0.5, 0.8, 0.95])
 def test_noise_prefers_nothing(right: float) -> None:
     """Equally good settings whose answers are wrong by chance: fewer than ALPHA of whole courses prefer any."""
@@ -54,6 +62,7 @@ def test_noise_prefers_nothing(right: float) -> None:
     assert fooled / courses < ALPHA
 
 
+@pytest.mark.usefixtures("reckoned_once")
 def test_without_giving_up_early_it_still_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound does not depend on ``PATIENCE``."""
     monkeypatch.setattr("toolsimeval.learn.rule.PATIENCE", ())
