@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -36,14 +37,19 @@ def test_a_clean_installation(tmp_path: Path) -> None:
     assert "Author: toolsim developers" in shown
     assert subprocess.run([python, "-m", "toolsim", "--version"], capture_output=True, text=True).stdout == version
     played = subprocess.run(
-        [toolsim, "demo", "--once", "--port", "0"],
+        [toolsim, "demo", "--once", "--port", "0", "--set", "toolsim_log=json"],
         env=environment(tmp_path),
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert (played.returncode, "played 14 turns" in played.stdout) == (0, True), played.stdout + played.stderr
+    assert played.returncode == 0, played.stdout + played.stderr
+    # Each line is JSON, from the first to the last.
+    lines = [json.loads(line) for line in played.stdout.splitlines()]
+    turns = [line["status"] for line in lines if "tool_call_count" in line]
+    assert (len(turns), turns[-5:]) == (14, [422, 200, 429, 200, 200])
+    assert {line["level"] for line in lines} == {"info", "warning"}
     doctor = subprocess.run([toolsim, "doctor", "http://127.0.0.1:9"], capture_output=True, text=True, check=False)
     assert doctor.stderr.endswith("the connection is refused: is the server running?\n")
     evaluation = subprocess.run([toolsim, "eval"], capture_output=True, text=True, check=False)

@@ -30,27 +30,30 @@ def proxy(backend: TextBackend, store: str, **options: Any) -> Mitmdump:
     return Mitmdump(backend.url, toolsim_backend="chat", toolsim_store=store, allow_crashes=True, **options)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "redis"])
-def test_a_proxy_that_dies(kind: str, backend: TextBackend, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_proxy_that_dies(backend: TextBackend, redis: RedisServer, tmp_path: Path) -> None:
     """Its answers have failed once its lease has expired, and stay so; those that were finished are all there."""
-    store = f"sqlite:{tmp_path / 'store'}" if kind == "sqlite" else request.getfixturevalue("redis").url
-    backend.play([says("Fine."), NEVER, says("Again.")])
-    with proxy(backend, store) as first, connect(first) as client:
-        done = [event.response.id for event in start(client, input="Hello", stream=True) if hasattr(event, "response")]
-        lost = start(client, input="Count", stream=True)
-        id = next(lost).response.id
-        until(lambda: client.responses.retrieve(id).status == "in_progress")
-        first.kill()
-    with proxy(backend, store) as second, connect(second) as client:
-        assert ended(client, done[0]).output_text == "Fine."
-        assert events_of(client.responses.retrieve(done[0], stream=True))[-1]["type"] == "response.completed"
-        failed = ended(client, id)
-        assert (failed.status, failed.error.message) == ("failed", "The proxy that made the response is gone.")
-        assert client.responses.cancel(id) == failed
-        with pytest.raises(openai.BadRequestError, match="are not stored"):
-            client.responses.retrieve(id, stream=True)
-        client.responses.delete(id)
-        assert ended(client, start(client, input="Hello").id).output_text == "Again."
+    # Both kinds of store, since the leases expire meanwhile.
+    left = []
+    for store in f"sqlite:{tmp_path / 'store'}", redis.url:
+        backend.play([says("Fine."), NEVER])
+        with proxy(backend, store) as first, connect(first) as client:
+            [*_, completed] = start(client, input="Hello", stream=True)
+            lost = next(start(client, input="Count", stream=True)).response.id
+            until(lambda: client.responses.retrieve(lost).status == "in_progress")  # noqa: B023
+            first.kill()
+        left.append((store, completed.response.id, lost))
+    backend.play([says("Again.")] * 2)
+    for store, done, lost in left:
+        with proxy(backend, store) as second, connect(second) as client:
+            assert ended(client, done).output_text == "Fine."
+            assert events_of(client.responses.retrieve(done, stream=True))[-1]["type"] == "response.completed"
+            failed = ended(client, lost)
+            assert (failed.status, failed.error.message) == ("failed", "The proxy that made the response is gone.")
+            assert client.responses.cancel(lost) == failed
+            with pytest.raises(openai.BadRequestError, match="are not stored"):
+                client.responses.retrieve(lost, stream=True)
+            client.responses.delete(lost)
+            assert ended(client, start(client, input="Hello").id).output_text == "Again."
 
 
 def test_a_proxy_that_is_stopped(backend: TextBackend, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from soak.run import Soak
 @pytest.mark.slow
 def test_a_short_soak() -> None:
     """Twenty streams at once, with backends that die and clients that leave: nothing goes wrong, memory is bounded."""
-    outcome = Soak(seconds=20, streams=20, seed=1).run()
+    outcome = Soak(seconds=12, streams=20, seed=1).run()
     assert outcome.wrong == []
     assert outcome.counted == outcome.total > 100
     assert {"whole", "died", "left"} <= outcome.done.keys()
