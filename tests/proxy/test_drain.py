@@ -77,14 +77,6 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def started(proxy: Mitmdump, backend: TextBackend, number: int) -> None:
-    """Wait until the backend has got so many requests."""
-    end = time.monotonic() + 20
-    while len(backend.exchanges) < number:
-        assert time.monotonic() < end, proxy.log()
-        time.sleep(0.02)
-
-
 def asked(pool: ThreadPoolExecutor, proxy: Mitmdump, api: str, words: str, **more: Any) -> Future[Reply]:
     """Ask in a thread, on a connection of its own."""
     path, body = APIS[api]
@@ -124,7 +116,7 @@ def test_what_is_under_way_is_finished(backend: TextBackend, pool: ThreadPoolExe
             messages = pool.submit(by_socket, proxy, "slowly")
             path, body = APIS["responses"]
             queued = line.post(path, body("slowly") | {"background": True}).json()
-            started(proxy, backend, 6)
+            backend.wait_for(6)
             proxy.signal()
             proxy.wait_for("toolsim: stopping; 6 exchanges open, for at most 30 s")
             proxy.wait_for(r"at \S+ stopped")
@@ -166,7 +158,7 @@ def test_what_takes_too_long_ends_with_an_error(backend: TextBackend, pool: Thre
         with Line(proxy.url) as line:
             path, body = APIS["responses"]
             queued = line.post(path, body("hang") | {"background": True}).json()
-        started(proxy, backend, 8)
+        backend.wait_for(8)
         began = time.monotonic()
         proxy.signal(signal.SIGINT)
         for api, answer in streams.items():
@@ -195,7 +187,7 @@ def test_rounds(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
         finished = asked(pool, proxy, "responses", "rounds", stream=True)
         hanging = {api: asked(pool, proxy, api, "hang", stream=True) for api in APIS}
         whole = asked(pool, proxy, "messages", "hang")
-        started(proxy, backend, 5)
+        backend.wait_for(5)
         proxy.signal()
         body = finished.result().body
         assert b"event: response.completed\n" in body
@@ -213,7 +205,7 @@ def test_a_second_signal_ends_it_at_once(backend: TextBackend, pool: ThreadPoolE
     backend.play(model)
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=60) as proxy:
         answer = asked(pool, proxy, "chat", "hang", stream=True)
-        started(proxy, backend, 1)
+        backend.wait_for(1)
         proxy.signal()
         proxy.wait_for("toolsim: stopping; 1 exchange open")
         began = time.monotonic()

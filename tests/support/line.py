@@ -59,10 +59,14 @@ class Line:
 
     def begin(self, method: str, path: str, body: object = None, **headers: str) -> http.client.HTTPResponse:
         """Send a request, and return when the headers of its answer have arrived."""
+        self.send(method, path, body, **headers)
+        return self._connection.getresponse()
+
+    def send(self, method: str, path: str, body: object = None, **headers: str) -> None:
+        """Send a request, and wait for nothing."""
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         sent = {"Content-Type": "application/json"} if data is not None else {}
         self._connection.request(method, path, data, sent | {n.replace("_", "-"): v for n, v in headers.items()})
-        return self._connection.getresponse()
 
 
 def arrivals(response: http.client.HTTPResponse) -> Iterator[tuple[float, bytes]]:

@@ -128,6 +128,13 @@ class TextBackend:
         self.split = split
         self._script = script if callable(script) else list(script)
 
+    def wait_for(self, count: int) -> None:
+        """Wait until it has been asked so many times."""
+        end = time.monotonic() + 60
+        while len(self.exchanges) < count:
+            assert time.monotonic() < end, f"asked {len(self.exchanges)} times, not {count}"
+            time.sleep(0.02)
+
     def __enter__(self) -> TextBackend:
         self._thread.start()
         self._ready.wait()
