@@ -86,14 +86,14 @@ TABLES = tables()
 
 def by_proxy(text: str, tools: Tools, *, cut: bool = False) -> list[list[Any]] | str:
     """Return what an official client gets for this text through the proxy's rewriting, or the code of its error."""
-    body = json.dumps({"model": "m", "input": "x", "tools": tools, "stream": True}).encode()
+    body = json.dumps({"model": "m", "input": "x", "tools": tools, "stream": False}).encode()
     asked = rewrite_request(
         "responses", "/v1/responses", body, Policy(backend="chat"), output_mode=None, report=Report()
     )
     assert asked is not None
     answer = backend_answer("chat", True, [text] if text else [], "length" if cut else "stop")
     rewriter, frames = rewrite(asked.plan, *answer)
-    seen = read("responses", True, frames, rewriter.status)
+    seen = read("responses", False, frames, rewriter.status)
     return seen.error or seen.items
 
 
