@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from random import Random
 from typing import Any, Self, override
 
 from toolsimeval.learn.bank import Question, questions
@@ -59,8 +58,8 @@ def seen(body: Mapping[str, Any]) -> Seen:
 class ScriptedModel:
     """Serves it over chat completions, in its own threads.
 
-    ``needless``: whether it calls where no call is wanted; asked about such a call, it says no. ``noise``: the share of
-    its answers that are wrong whatever the setting. ``engine``: llama.cpp or none.
+    ``needless``: whether it calls where no call is wanted; asked about such a call, it says no. ``engine``: llama.cpp
+    or none.
     """
 
     def __init__(
@@ -68,12 +67,11 @@ class ScriptedModel:
         good: Good = lambda *_: True,
         *,
         needless: bool = False,
-        noise: float = 0.0,
         fault: Fault = lambda _: None,
         engine: str = "",
         seconds: float = 0.0,
     ) -> None:
-        self._good, self._needless, self._noise, self._fault = good, needless, noise, fault
+        self._good, self._needless, self._fault = good, needless, fault
         self._engine, self._seconds = engine, seconds
         self._by_text = {self._key(question.messages): question for question in questions()}
         self.requests = 0
@@ -152,7 +150,7 @@ class ScriptedModel:
             return {"content": "yes" if question is not None and question.calls else "no"}
         question = self._question(messages)
         is_shown = "tools" in body or "# CLIENT TOOL CATALOG" in json.dumps(messages)
-        is_right = self._good(seen(body), question) and not self._is_noisy(seen(body), question)
+        is_right = self._good(seen(body), question)
         calls = [
             (call["name"], {name: values[0] for name, values in call["arguments"].items()}) for call in question.calls
         ]
@@ -186,9 +184,6 @@ class ScriptedModel:
                 if key in text:
                     return question
         raise AssertionError(messages)
-
-    def _is_noisy(self, setting: Seen, question: Question) -> bool:
-        return Random(f"{setting}{question.id}").random() < self._noise
 
     @staticmethod
     def _key(messages: tuple[dict[str, Any], ...]) -> str:
