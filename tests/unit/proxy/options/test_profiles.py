@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -112,6 +114,37 @@ def test_off_and_a_folder(tmp_path: Path) -> None:
     assert "small" in [profile.name for profile in read_profiles("auto", environment)]
     with pytest.raises(OptionsError, match="toolsim_profiles: got 'strict', expected auto, off, strict-tags or a fold"):
         settings(environment, "toolsim_profiles=strict")
+
+
+SHIPPED = {
+    "qwen2.5-coder-0.5b-instruct": (
+        "qwen2.5-coder:0.5b",
+        "qwen2.5-coder:0.5b-instruct-q4_K_M",
+        "Qwen/Qwen2.5-Coder-0.5B-Instruct",
+    ),
+    "qwen2.5-coder-1.5b-instruct": (
+        "qwen2.5-coder:1.5b",
+        "Qwen/Qwen2.5-Coder-1.5B-Instruct",
+        "hf.co/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF:Q4_K_M",
+        "/models/qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+    ),
+    "smollm2-135m-instruct": ("smollm2:135m", "HuggingFaceTB/SmolLM2-135M-Instruct"),
+}
+OTHERS = ("qwen2.5-coder:1.5b-base", "qwen2.5:1.5b", "qwen2.5-1.5b-instruct", "qwen2.5-coder:7b", "smollm2", "gpt-5")
+
+
+def test_those_that_come_with_toolsim() -> None:
+    """Each was measured to its end, fits the names that servers give its model, and no other model."""
+    found = read_profiles("auto", {"XDG_CONFIG_HOME": "/nowhere"})
+    assert {profile.name for profile in found} == set(SHIPPED)
+    for name, models in SHIPPED.items():
+        fits = [nearest_profile(found, model) for model in models]
+        assert {profile.name if profile else "" for profile in fits} == {name}
+        text = files("toolsimlib").joinpath("profiles", f"{name}.toml").read_text("utf-8")
+        learned = tomllib.loads(text)["learned"]
+        assert learned["complete"] is True
+        assert {choice["outcome"] for choice in learned["choices"]} <= {"preferred", "dropped", "unavailable"}
+    assert [nearest_profile(found, model) for model in OTHERS] == [None] * len(OTHERS)
 
 
 def test_strict_tags_is_the_narrow_contract() -> None:
