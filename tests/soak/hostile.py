@@ -5,14 +5,15 @@ and one with a call of a local MCP server. The hostile one sends bodies of 15 MB
 for 1,100 calls that need an approval, names an MCP server with other headers each time, and reads
 nothing of endless streams. What the proxy shares fairly must not show in the good client's times.
 
-1. Both take turns, ``_PERIOD`` seconds each: what else the machine does then is in both figures.
+1. The good client's time alone is measured, beside an attack on another proxy of this machine, and beside one on its
+   own, in turns of ``_PERIOD`` seconds. The second has all that the attack costs the machine: what the third adds to
+   it is what a client of the proxy can do to another.
 2. The hostile client makes its attacks side by side, each over one connection, ``_PAUSE`` seconds after
    the answer to the last one. Who sends as fast as it can over many connections takes its part of the
    processor from everybody, which a proxy without a limit of rates cannot help.
-3. It is a process of its own, and so is the backend, which does not parse large bodies: they share the
-   machine's cores with the proxy, and only what the proxy does is of interest. The hostile one would be
-   elsewhere: it gives way to all other processes, and its attacks are counted, so that it shows if that
-   left it no time for them.
+3. It is a process of its own, and so is the backend, which does not parse large bodies. The hostile one would be
+   elsewhere: it gives way to all other processes, and its attacks are counted, so that it shows if that left it no
+   time for them.
 """
 
 from __future__ import annotations
@@ -66,8 +67,10 @@ class Waits:
         return f"{len(self.seconds)} requests, p50 {p50:.1f} ms, p99 {p99:.1f} ms, {len(self.wrong)} wrong"
 
 
-def compare(seconds: float, attacks: Sequence[str] = ()) -> tuple[Waits, Waits]:
-    """Return the good client's times alone and beside the hostile one, each over this many seconds.
+def compare(seconds: float, attacks: Sequence[str] = ()) -> tuple[Waits, Waits, Waits]:
+    """Return the good client's times alone, beside a hostile client elsewhere and beside one of its own proxy.
+
+    Each over this many seconds.
 
     ``attacks``: names in ``ATTACKS``; none = all.
     """
@@ -80,26 +83,31 @@ def compare(seconds: float, attacks: Sequence[str] = ()) -> tuple[Waits, Waits]:
         (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
         options: dict[str, Any] = {
             "toolsim_backend": "chat",
-            "toolsim_store": f"sqlite:{folder / 'answers'}",
             "toolsim_mcp_config": str(folder / "mcp.json"),
             "toolsim_mcp_hosts": remote.split("/")[2],
             "flow_detail": 0,
         }
-        proxy = stack.enter_context(Mitmdump(backend, **options))
+        proxy, other = [
+            stack.enter_context(Mitmdump(backend, **options, toolsim_store=f"sqlite:{folder / name}"))
+            for name in ("answers", "others")
+        ]
         # The servers start with the first requests, which is not what is measured.
-        _be_good(proxy.url, time.monotonic() + min(seconds, 5), Waits())
-        alone, beside = Waits(), Waits()
+        for each in (proxy, other):
+            _be_good(each.url, time.monotonic() + min(seconds, 5), Waits())
+        alone, elsewhere, beside = Waits(), Waits(), Waits()
         for _ in range(max(round(seconds / _PERIOD), 1)):
             period = min(seconds, _PERIOD)
             _be_good(proxy.url, time.monotonic() + period, alone)
-            _be_good_beside(proxy, remote, period, beside, attacks or list(ATTACKS))
-    return alone, beside
+            for attacked, waits in ((other, elsewhere), (proxy, beside)):
+                attack = (attacks or list(ATTACKS), attacked.port, remote, period)
+                _be_good_beside(attack, proxy, period, waits)
+    return alone, elsewhere, beside
 
 
-def _be_good_beside(proxy: Mitmdump, remote: str, seconds: float, waits: Waits, attacks: Sequence[str]) -> None:
-    """As ``_be_good``, while the hostile client attacks."""
+def _be_good_beside(attack: tuple[Any, ...], proxy: Mitmdump, seconds: float, waits: Waits) -> None:
+    """As ``_be_good``, while the hostile client makes an ``attack``, the arguments of ``_attack``."""
     ours, theirs = _PROCESSES.Pipe()
-    attacker = _PROCESSES.Process(target=_attack, args=(attacks, proxy.port, remote, seconds, theirs))
+    attacker = _PROCESSES.Process(target=_attack, args=(*attack, theirs))
     attacker.start()
     assert ours.recv() == "ready"
     _be_good(proxy.url, time.monotonic() + seconds, waits)
