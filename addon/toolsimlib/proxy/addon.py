@@ -224,11 +224,12 @@ class ToolSim:
         if SOCKET in flow.metadata:
             self._sockets.answered(flow)
         if exchange is not None:
-            add_cors(response.headers, exchange.cors)
+            if exchange.cors:
+                add_cors(response.headers, exchange.cors)
             exchange.begin(flow)
             return
-        if route.endpoint(flow.request.path):
-            add_cors(response.headers, self._arrivals.cors(flow))
+        if route.endpoint(flow.request.path) and (allowed := self._arrivals.cors(flow)):
+            add_cors(response.headers, allowed)
         if response.raw_content is None:
             response.stream = True
 

@@ -111,7 +111,8 @@ class Arrivals:
 
     def cors(self, flow: HTTPFlow) -> dict[str, str]:
         """Return the headers that let a web page of an allowed origin read an answer."""
-        return cors_headers(self.settings.origins, flow.request.headers.get("origin"))
+        origin = flow.request.headers.get("origin")
+        return cors_headers(self.settings.origins, origin) if origin else {}
 
     def _answer(self, flow: HTTPFlow, answer: route.Answer) -> Awaitable[None] | None:
         if answer.error is not None:

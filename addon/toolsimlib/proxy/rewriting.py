@@ -144,7 +144,8 @@ class Rewriting:
             if done is not None:
                 exchange.take_answer(flow, done)
             assert flow.response is not None
-            add_cors(flow.response.headers, exchange.cors)
+            if exchange.cors:
+                add_cors(flow.response.headers, exchange.cors)
             self.exchanges.close(flow, flow.response.status_code)
 
         other = exchange.find(OtherAction)

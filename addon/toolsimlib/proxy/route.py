@@ -110,7 +110,8 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
     concerns_us = bool(page or is_stored or upstream or to_builtin or (ending and we_are_the_server))
     is_guarded = concerns_us or we_are_the_server
     authorization = _authorization(request, settings, to_builtin=to_builtin) if is_guarded else None
-    cors = cors_headers(settings.origins, request.headers.get("origin"))
+    origin = request.headers.get("origin")
+    cors = cors_headers(settings.origins, origin) if origin else {}
 
     is_taken_over = is_guarded and settings.upstream is not None
     if request.is_forward and not (we_are_the_server or is_taken_over or request.is_resent):

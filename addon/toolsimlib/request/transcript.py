@@ -35,7 +35,11 @@ def flatten(
     # As auto, which is what suits each form of the manifest.
     tag = None if policy.history == "record" else policy.sentinel
     draft = Draft()
-    for item, label in paired(tuple(items), by_id=tag is None):
+    listed = tuple(items)
+    labelled: Iterable[tuple[Item, str]] = ((item, "") for item in listed)
+    if any(isinstance(item, CallOutput) for item in listed):
+        labelled = paired(listed, by_id=tag is None)
+    for item, label in labelled:
         match item:
             case Call():
                 report.echoed_calls += 1
@@ -49,7 +53,7 @@ def flatten(
                 # Pictures and files follow the record, since they cannot be part of it.
                 if beside := [part for part in item.parts if not isinstance(part, Text)]:
                     draft.parts(beside)
-            case Message(role="user") if records:
+            case Message(role="user") if records and _has_brackets(item):
                 # In a round we write records of errors into the user's messages ourselves.
                 draft.message(_marked(item, errors=not is_round))
             case Message():
@@ -101,6 +105,11 @@ def _role(item: Message | HostedItem) -> Role | None:
 def is_longer(text: str, size: int) -> bool:
     """Return whether a text has more than ``size`` bytes in UTF-8, where a character has at most four."""
     return 4 * len(text) > size and len(text.encode("utf-8", "surrogatepass")) > size
+
+
+def _has_brackets(message: Message) -> bool:
+    """Return whether a line may look like a record; most do not, which need not be searched."""
+    return any("[" in part.text for part in message.parts if isinstance(part, Text))
 
 
 def _marked(message: Message, *, errors: bool) -> Message:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 from toolsimlib.errors import ApiError
@@ -34,8 +35,12 @@ _TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_k
 _NO_ENDPOINT = (404, 405, 501)
 
 
+@lru_cache(maxsize=64)
 def action_of(path: str) -> Action | None:
-    """Return the action of a path (its query included), None if it has none."""
+    """Return the action of a path (its query included), None if it has none.
+
+    Cached: the path of each request is looked up twice, and hardly any has one.
+    """
     plain = path.partition("?")[0].rstrip("/")
     if any(plain.endswith(api.known_by + api.counting.ending) for api in APIS.values() if api.counting):
         return "input_tokens"
