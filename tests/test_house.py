@@ -30,7 +30,7 @@ GUESTS = (
 STOREY = {guest: storey for storey, guests in enumerate(GUESTS) for guest in guests}
 # From bottom to top. Wings on one line may not import each other.
 FLOORS = (
-    ("command_line", "errors", "guests", "one_thread", "pace", "report", "shares", "version"),
+    ("command_line", "errors", "guests", "one_thread", "pace", "report", "shares", "tasks", "version"),
     ("events", "outputs"),
     ("plan",),
     ("conversation", "schema"),
@@ -45,7 +45,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init_
 OF_GUESTS = {guest: sorted((ADDON / guest).rglob("*.py")) for guest in STOREY}
 # Those that run with the proxy or start it; toolsimeval is a client.
 OF_THE_PROXY = [path for guest in STOREY if guest != "toolsimeval" for path in OF_GUESTS[guest]]
-EDGES = ("hosted", "loop", "one_thread", "pace", "proxy", "store")
+EDGES = ("hosted", "loop", "one_thread", "pace", "proxy", "store", "tasks")
 # Input and output, and whatever depends on time or place: none of it in the pure part.
 IMPURE = {"asyncio", "logging", "os", "socket", "subprocess", "threading", "tornado", "mitmproxy", "pathlib", "sys"}
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from toolsimlib.hosted.engine import NOBODY, Asker
 from toolsimlib.hosted.outcome import Outcome, failed
 from toolsimlib.hosted.servers import Server
+from toolsimlib.tasks import spawn
 
 if TYPE_CHECKING:
     from toolsimlib.hosted.catalogue import RemoteTool
@@ -106,6 +107,4 @@ class Pool:
 
     def _close(self, key: Server) -> None:
         del self._owners[key]
-        task = asyncio.create_task(self._connections.pop(key).close())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        spawn(self._connections.pop(key).close(), self._ending)

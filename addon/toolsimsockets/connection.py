@@ -11,6 +11,7 @@ from typing import Protocol
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.proxy.head import internal_error
+from toolsimlib.tasks import spawn
 from toolsimlib.wire.json_fields import string
 from toolsimlib.wire.responses.background import STOPPED
 
@@ -126,9 +127,7 @@ class Connection:
         self._waiting += 1
         self._waiting_size = size
         lane = self._lanes.setdefault(message.lane, asyncio.Lock())
-        task = asyncio.create_task(self._in_turn(message, lane))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        spawn(self._in_turn(message, lane), self._tasks)
 
     def _cancel(self, message: Message) -> None:
         wanted = message.response_id

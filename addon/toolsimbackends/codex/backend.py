@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import ApiError
 from toolsimlib.events import BackendEvent, Failed
+from toolsimlib.tasks import spawn
 from toolsimlib.wire.dialect import RESPONSES
 from toolsimlib.wire.json_fields import mapping, mappings, string
 
@@ -149,9 +150,7 @@ class CodexBackend:
                 for event in events:
                     yield event
         finally:
-            cleanup = asyncio.create_task(_clean_up(child, starting, has_ended=has_ended))
-            self._cleanups.add(cleanup)
-            cleanup.add_done_callback(self._cleanups.discard)
+            spawn(_clean_up(child, starting, has_ended=has_ended), self._cleanups)
 
 
 async def _start(child: Child, request: CodexRequest) -> _Running:

@@ -21,7 +21,7 @@ from toolsimlib.plan import Plan
 from toolsimlib.proxy.address import LOOPBACK
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.options.settings import Settings
-from toolsimlib.proxy.tasks import spawn
+from toolsimlib.tasks import spawn
 
 logger = logging.getLogger(__name__)
 

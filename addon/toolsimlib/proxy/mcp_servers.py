@@ -15,7 +15,7 @@ from toolsimlib.loop.hosted_calls import Hosting
 from toolsimlib.proxy.approve import Approve
 from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.options.settings import Mcp
-from toolsimlib.proxy.tasks import spawn
+from toolsimlib.tasks import spawn
 
 
 class Servers:

@@ -32,10 +32,10 @@ from toolsimlib.proxy.access import KEY_HEADERS
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.jobs import Done, RequestJob, ResolveJob
 from toolsimlib.proxy.reporting.metrics import Family
-from toolsimlib.proxy.tasks import spawn
 from toolsimlib.report import Report
 from toolsimlib.store.opening import Address, open_store
 from toolsimlib.store.record import MAX_TRIES, Conflict, Record, Size, Store, StoreError, TooLarge
+from toolsimlib.tasks import spawn
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.responses.resources import Resource
 from toolsimlib.wire.responses.stored import Recalled, References, appended, not_found

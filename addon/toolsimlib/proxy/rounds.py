@@ -30,11 +30,11 @@ from toolsimlib.proxy.memory import Remembered
 from toolsimlib.proxy.metadata import NOTE
 from toolsimlib.proxy.mitmproxy12.replayed import FlowHandler, own_flow
 from toolsimlib.proxy.reporting import summary
-from toolsimlib.proxy.tasks import spawn
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import as_stored, is_to_be_stored
 from toolsimlib.response.retry import Retry
 from toolsimlib.response.rewrite import Listener
+from toolsimlib.tasks import spawn
 from toolsimlib.wire.api import Api
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump, read_body

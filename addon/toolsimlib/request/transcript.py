@@ -32,7 +32,7 @@ def flatten(
     line that looks like one is marked as text (see ``record``), in a round (``is_round``) only one that looks like a
     call or an output.
     """
-    # As auto, which is what suits each form of the manifest.
+    # ``auto`` is like ``sentinel``, which suits every form of the manifest.
     tag = None if policy.history == "record" else policy.sentinel
     draft = Draft()
     listed = tuple(items)
