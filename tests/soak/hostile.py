@@ -1,19 +1,19 @@
 """Two keys at one proxy with MCP, store and rounds on; one of them is hostile. How long does the other wait?
 
-The good client asks one small thing after another: an answer that is stored, one that continues it,
-and one with a call of a local MCP server. The hostile one sends bodies of 15 MB to be stored, asks
-for 1,100 calls that need an approval, names an MCP server with other headers each time, and reads
-nothing of endless streams. What the proxy shares fairly must not show in the good client's times.
+The good client has several conversations at once. Each asks one small thing after another: an answer that is stored,
+one that continues it, and one with a call of a local MCP server. The hostile one sends bodies of 15 MB to be stored,
+asks for 1,100 calls that need an approval, names an MCP server with other headers each time, and reads nothing of
+endless streams. What the proxy shares fairly must not show in the good client's times.
 
 1. The good client's time alone is measured, beside an attack on another proxy of this machine, and beside one on its
-   own, in turns of ``_PERIOD`` seconds. The second has all that the attack costs the machine: what the third adds to
-   it is what a client of the proxy can do to another.
+   own, in turns of ``_PERIOD`` seconds. The second has all that the attack costs the machine, where the programs that
+   play the world share the processors with the proxy.
 2. The hostile client makes its attacks side by side, each over one connection, ``_PAUSE`` seconds after
    the answer to the last one. Who sends as fast as it can over many connections takes its part of the
    processor from everybody, which a proxy without a limit of rates cannot help.
 3. It is a process of its own, and so is the backend, which does not parse large bodies. The hostile one would be
-   elsewhere: it gives way to all other processes, and its attacks are counted, so that it shows if that left it no
-   time for them.
+   elsewhere, and so would the MCP server that it names: both give way to all other processes, and the attacks are
+   counted, so that it shows if that left no time for them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ import contextlib
 import json
 import multiprocessing
 import os
+import random
 import socket
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing.connection import Connection
@@ -45,7 +47,9 @@ MAX_RATIO = 2.0
 _MAX_CALLS = 1_100
 _PERIOD = 10.0
 _PAUSE = 0.25
+_MAX_THOUGHT = 0.4
 _LARGE = 15_000_000
+_NICENESS = 19
 _PROCESSES = multiprocessing.get_context("spawn")
 
 
@@ -67,16 +71,14 @@ class Waits:
         return f"{len(self.seconds)} requests, p50 {p50:.1f} ms, p99 {p99:.1f} ms, {len(self.wrong)} wrong"
 
 
-def compare(seconds: float, attacks: Sequence[str] = ()) -> tuple[Waits, Waits, Waits]:
+def compare(seconds: float, streams: int, attacks: Sequence[str] = ()) -> tuple[Waits, Waits, Waits]:
     """Return the good client's times alone, beside a hostile client elsewhere and beside one of its own proxy.
 
-    Each over this many seconds.
-
-    ``attacks``: names in ``ATTACKS``; none = all.
+    Each over this many seconds, with this many conversations at once. ``attacks``: names in ``ATTACKS``; none = all.
     """
     with contextlib.ExitStack() as stack:
         backend = stack.enter_context(_backend())
-        remote = stack.enter_context(over_http())
+        remote = stack.enter_context(over_http(niceness=_NICENESS))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolsim-soak-")))
         never = {"require_approval": "never"}
         servers = {"calc": OFFICIAL | never, "shy": {"url": remote}}
@@ -93,24 +95,24 @@ def compare(seconds: float, attacks: Sequence[str] = ()) -> tuple[Waits, Waits, 
         ]
         # The servers start with the first requests, which is not what is measured.
         for each in (proxy, other):
-            _be_good(each.url, time.monotonic() + min(seconds, 5), Waits())
+            _be_good(each.url, min(seconds, 5), 1, Waits())
         alone, elsewhere, beside = Waits(), Waits(), Waits()
         for _ in range(max(round(seconds / _PERIOD), 1)):
             period = min(seconds, _PERIOD)
-            _be_good(proxy.url, time.monotonic() + period, alone)
+            _be_good(proxy.url, period, streams, alone)
             for attacked, waits in ((other, elsewhere), (proxy, beside)):
                 attack = (attacks or list(ATTACKS), attacked.port, remote, period)
-                _be_good_beside(attack, proxy, period, waits)
+                _be_good_beside(attack, proxy, period, streams, waits)
     return alone, elsewhere, beside
 
 
-def _be_good_beside(attack: tuple[Any, ...], proxy: Mitmdump, seconds: float, waits: Waits) -> None:
+def _be_good_beside(attack: tuple[Any, ...], proxy: Mitmdump, seconds: float, streams: int, waits: Waits) -> None:
     """As ``_be_good``, while the hostile client makes an ``attack``, the arguments of ``_attack``."""
     ours, theirs = _PROCESSES.Pipe()
     attacker = _PROCESSES.Process(target=_attack, args=(*attack, theirs))
     attacker.start()
     assert ours.recv() == "ready"
-    _be_good(proxy.url, time.monotonic() + seconds, waits)
+    _be_good(proxy.url, seconds, streams, waits)
     waits.hostile += ours.recv()
     attacker.join()
 
@@ -161,7 +163,15 @@ async def _answer(answer: Answer) -> None:
     )
 
 
-def _be_good(url: str, end: float, waits: Waits) -> None:
+def _be_good(url: str, seconds: float, streams: int, waits: Waits) -> None:
+    """Have this many conversations at once for this many seconds."""
+    end = time.monotonic() + seconds
+    with ThreadPoolExecutor(streams) as threads:
+        for done in [threads.submit(_converse, url, end, waits) for _ in range(streams)]:
+            done.result()
+
+
+def _converse(url: str, end: float, waits: Waits) -> None:
     """One request after another, over one connection."""
     key = {"Authorization": f"Bearer {GOOD}"}
     with Line(url) as line:
@@ -177,12 +187,13 @@ def _be_good(url: str, end: float, waits: Waits) -> None:
                     waits.wrong.append(f"{question}: {reply.status} {reply.body[:300]!r}")
                     break
                 previous = answer["id"]
+                time.sleep(random.random() * _MAX_THOUGHT)
 
 
 def _attack(attacks: Sequence[str], port: int, remote: str, seconds: float, pipe: Connection) -> None:
     """These attacks at once for this many seconds; send what came of them."""
     done: Counter[str] = Counter()
-    os.nice(19)
+    os.nice(_NICENESS)
     _stored()
     pipe.send("ready")
     end = time.monotonic() + seconds

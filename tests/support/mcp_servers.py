@@ -19,10 +19,10 @@ OFFICIAL: dict[str, Any] = {"command": sys.executable, "args": [str(HERE / "offi
 
 
 @contextmanager
-def over_http(way: str = "streamable-http") -> Iterator[str]:
+def over_http(way: str = "streamable-http", *, niceness: int = 0) -> Iterator[str]:
     """Run the official server over HTTP (or ``sse``); yield its URL."""
     port = free_port()
-    line = [sys.executable, str(HERE / "official_mcp.py"), way, str(port)]
+    line = ["nice", "-n", str(niceness), sys.executable, str(HERE / "official_mcp.py"), way, str(port)]
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         end = time.monotonic() + 60
