@@ -24,7 +24,7 @@ from toolsimlib.wire.dialect import CHAT, RESPONSES, api_of_request
 
 __all__ = ["BadRequest", "Call", "InvalidCall", "Parsed", "Part", "Prose", "StreamParser", "parse"]
 
-_POLICY = Policy(stop_after_tools="off")
+_POLICY = Policy(stop_after_tools="off", second_opinion="off")
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ class Policy:
     transforms: frozenset[str] = frozenset()
     retry: int = 0
     unknown_tool: Literal["text", "call", "retry"] = "text"
-    second_opinion: Literal["off", "invented", "on"] = "off"
+    second_opinion: Literal["off", "invented", "on"] = "invented"
     fix_empty_final: bool = False
     fix_empty_final_disable_tools: bool = True
     fix_empty_final_text: str = "Now answer the question in words, from what the tools have returned."
@@ -198,8 +198,8 @@ class Policy:
     def asks_again(self) -> bool:
         """Whether an answer may take several turns of the model."""
         asks = self.retry or self.fix_empty_final or self.unknown_tool == "retry" or self.falls_back
-        has_opinion = self.second_opinion != "off" or any(
-            dict(profile.fields).get("second_opinion", "off") != "off" for profile in self.known_profiles
+        has_opinion = self.second_opinion == "on" or any(
+            dict(profile.fields).get("second_opinion") == "on" for profile in self.known_profiles
         )
         return bool(asks or self.catalog_budget or has_opinion)
 
@@ -284,6 +284,8 @@ class Plan:
     """The features in use that the backend may refuse, and that the request can do without."""
     after_outputs: bool = False
     """Whether the conversation ends with outputs of tools."""
+    may_invent: bool = False
+    """Whether an answer that is nothing but an invented call is asked for in words (``response/invented.py``)."""
     outputs: Outputs = Outputs()
     """All outputs, none if a call that the model quotes from them counts."""
     asks: frozenset[str] = frozenset()

@@ -147,7 +147,10 @@ def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
         return "the answer was too long to be kept whole: only the request is compared"
     if backend.response is None and not note["refused"]:
         return "the backend gave no answer: only the request is compared"
-    if client.metadata.get(REPORT, {}).get("error") == "backend_timeout":
+    report = client.metadata.get(REPORT, {})
+    if report.get("rounds"):
+        return "the model was asked once more: only the request is compared"
+    if report.get("error") == "backend_timeout":
         return "the backend fell silent: only the request is compared"
     return ""
 

@@ -16,7 +16,7 @@ from toolsimlib.loop.runner import Job, Refused, RoundEvent, RoundReport, answer
 from toolsimlib.plan import FIND_TOOLS, ApiName, Policy
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
-from toolsimlib.response.retry import Retry
+from toolsimlib.response.retry import SECOND_OPINION, Retry
 from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.errors import error_body
@@ -62,7 +62,10 @@ class Script:
             text, _, finish = text.partition("|")
             pieces = [text[start : start + self.size] for start in range(0, len(text), self.size)]
             kind, data = backend_answer(self.backend, stream, pieces, finish or "stop")
-        plan = replace(rewritten.plan, asks=round_.asks, begun=round_.begun, hosted=round_.hosted)
+        may_invent = rewritten.plan.may_invent and SECOND_OPINION in round_.asks
+        plan = replace(
+            rewritten.plan, asks=round_.asks, begun=round_.begun, hosted=round_.hosted, may_invent=may_invent
+        )
         rewriter = ResponseRewriter(plan, report, content_type=kind, listener=listen)
         for chunk in [data[start : start + 64] for start in range(0, len(data), 64)]:
             rewriter.feed(chunk)

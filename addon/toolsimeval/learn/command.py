@@ -228,7 +228,7 @@ def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: 
     requests = read = 0
     for decision in decided:
         own = [question for question in asked if question.kind in decision.kinds]
-        # A second opinion takes up to two further turns; for the setting so far nothing is asked twice.
+        # A second opinion takes up to two further turns. What a model that invents tools is asked again comes on top.
         times = len(decision.values) * (3 if decision.what == "second opinion" else 1)
         requests += len(own) * times
         read += sum(map(_tokens, own)) * times
@@ -237,7 +237,7 @@ def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: 
     hosted = "; on a hosted model they are yours to pay, and Ctrl-C ends it at any time" if is_hosted else ""
     return (
         f"at most {requests} requests, about {round(read, -3):,} tokens to read and {requests * MAX_TOKENS:,} to "
-        f"write; most likely a third of that{hosted}"
+        f"write, and one more for each tool that it invents; most likely a third of that{hosted}"
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 DEFAULTS: Mapping[str, str] = {
     "manifest": "auto",
     "mode": "inject",
-    "second_opinion": "off",
+    "second_opinion": "invented",
     "constrain": "auto",
     "history": "auto",
 }
@@ -78,7 +78,7 @@ def decisions(engine: str) -> Sequence[Decision]:
         ),
         Decision(
             "second opinion",
-            (("second_opinion", "invented"), ("second_opinion", "on")),
+            (("second_opinion", "on"),),
             ("none", "refusal", "one"),
             injected=False,
         ),

@@ -98,7 +98,7 @@ def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
 
 def wants_opinion(request: ClientRequest, policy: Policy) -> bool:
     """Return whether the calls in an answer are judged before they are emitted."""
-    return policy.second_opinion != "off" and calls_freely(request, policy)
+    return policy.second_opinion == "on" and calls_freely(request, policy)
 
 
 def may_be_hosted(request: ClientRequest, policy: Policy, bounds: Bounds) -> bool:
@@ -128,6 +128,7 @@ class Course:
         self._answers = 0  # About the JSON of an answer.
         self._has_outputs = False  # Whether what is asked again answers outputs.
         self._has_fixed = False
+        self._has_words = False  # Whether words were asked for in place of calls.
         self._fallbacks = 0
         self._finds = 0
 
@@ -149,6 +150,7 @@ class Course:
                 policy = replace(policy, tool_use_mode="withheld")
             body = self._api.continued(before.body, "", policy.fix_empty_final_text)
         elif retry.fault.reason == SECOND_OPINION:
+            self._has_words = True
             policy = replace(policy, tool_use_mode="disabled")
         elif retry.fault.reason == FIND_TOOLS:
             self._finds += 1
@@ -212,6 +214,8 @@ class Course:
         asks: frozenset[str] = CALL_FAULTS if self._asked < self._policy.retry else frozenset()
         if self._answers < self._policy.retry:
             asks |= {ANSWER_MISMATCH}
+        if self._policy.second_opinion != "off" and not self._has_words:
+            asks |= {SECOND_OPINION}
         if self._policy.unknown_tool == "retry" and not self._asked:
             asks |= {UNKNOWN_TOOL}
         if self._policy.catalog_budget and self._finds < _MAX_FINDS:

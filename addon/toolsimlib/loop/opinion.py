@@ -17,9 +17,7 @@ conversation, it never does (addon/docs/figures.md).
    demanded, nor those after a tool's output: in the middle of a task a tool need not look like what the user asked
    for. Nor about MCP tools that we run: the model reads their outputs, and answers in words in any case. Nor about the
    Responses API's own kinds (``shell``), which fit any request.
-6. Or it greets in JSON: ``{"name": "greet", "arguments": {…}}``, where there is no such tool. An answer that is nothing
-   but that is withheld like a call, and refused without a question. Not twice, nor where the client demands JSON. With
-   ``second_opinion`` at ``invented`` that is all: calls of tools that there are count, and are not withheld.
+6. A call of a tool that there is not is refused without a question (``response/invented.py``).
 """
 
 from __future__ import annotations
@@ -55,8 +53,6 @@ _MAX_REQUEST = 4_000
 """How many characters of each are shown, from its beginning and its end."""
 _MAX_DESCRIPTION = 2_000
 
-_INVENTED = re.compile(r'\s*+(?:```\w*+\s*+|<\w++>\s*+)?\[?\s*+\{\s*+"name"\s*+:\s*+"([^"\\]{0,256}+)')
-_ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*+:')
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _ANSWER = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 
@@ -81,6 +77,12 @@ def user_request(request: ClientRequest) -> str:
     """Return what the user of a conversation wants: the last messages."""
     texts = [item.text.strip() for item in request.items if isinstance(item, Message) and item.role == "user"]
     return "\n".join(map(_shortened, texts[-_MAX_REQUESTS:]))
+
+
+def stand(report: Report) -> None:
+    """Note that the refused calls of an answer are emitted after all."""
+    dropped = report.dropped_calls
+    dropped[:] = [call for call in dropped if code_of(call) != SECOND_OPINION]
 
 
 def _shortened(text: str) -> str:
@@ -135,8 +137,6 @@ class SecondOpinion:
         self._report = report
         self._patience = patience
         self._withheld: list[ClientEvent] = []
-        self._asks = policy.second_opinion == "on"
-        self._may_invent = request.answer_format is None
         self._verdicts: dict[str, bool | None] = {}
         self._usage: Usage | None = None
 
@@ -149,19 +149,12 @@ class SecondOpinion:
         """Consume events of a round; return those that pass at once (rule 1)."""
         passed: list[ClientEvent] = []
         for event in events:
-            waits = bool(self._withheld) or (self._asks and isinstance(event, CallStarted))
-            if not isinstance(event, KeepAlive) and (waits or self._is_invented(event)):
+            waits = bool(self._withheld) or isinstance(event, CallStarted)
+            if not isinstance(event, KeepAlive) and waits:
                 self._withheld.append(event)
             else:
                 passed.append(event)
         return passed
-
-    def _is_invented(self, event: ClientEvent) -> bool:
-        """Return whether the first text of the answer begins like a call; it is none, since it is text (rule 6)."""
-        if not self._may_invent or not isinstance(event, TextDelta) or event.text.isspace():
-            return False
-        self._may_invent = False
-        return _INVENTED.match(event.text) is not None
 
     def release(self) -> Weighed:
         """Return what is withheld, unchanged: its round has failed."""
@@ -172,7 +165,7 @@ class SecondOpinion:
         """Ask about the calls that are withheld, and return the outcome."""
         withheld, self._withheld = self._withheld, []
         passed: list[ClientEvent] = []
-        refused: list[str] = [invented] if (invented := _invented(withheld)) else []
+        refused: list[str] = []
         # The calls that remain are numbered without a gap.
         numbers = (event.number for event in withheld if isinstance(event, CallStarted))
         calls, tool, arguments = False, None, ""  # ``tool``: that of the refused call that is open, or has just ended.
@@ -199,15 +192,10 @@ class SecondOpinion:
         usage, self._usage = self._usage, None
         return Weighed(passed, withheld, refused, calls, usage)
 
-    def stand(self) -> None:
-        """Note that the refused calls are emitted after all."""
-        dropped = self._report.dropped_calls
-        dropped[:] = [call for call in dropped if code_of(call) != SECOND_OPINION]
-
     async def _refused(self, call: CallStarted, pose: Pose) -> Tool | None:
         """Return the tool of a call that is refused, None if it counts."""
         tool = self._tools.get((call.name, call.namespace))
-        if not self._asks or tool is None or not self._request:
+        if tool is None or not self._request:
             return None
         if tool.name not in self._verdicts:
             self._verdicts[tool.name] = verdict = await self._verdict(tool, pose)
@@ -233,13 +221,3 @@ class SecondOpinion:
             return None
         self._usage = added(self._usage, end.usage)
         return verdict_of("".join(words))
-
-
-def _invented(withheld: Sequence[ClientEvent]) -> str:
-    """Return the name of the tool that an answer which is nothing but a call invents, "" for any other answer."""
-    if any(isinstance(event, CallStarted) for event in withheld):
-        return ""
-    text = "".join(event.text for event in withheld if isinstance(event, TextDelta))
-    found = _INVENTED.match(text)
-    is_whole = found is not None and _ARGUMENTS.search(text) and text.rstrip("`> \n").endswith(("}", "]"))
-    return found[1] if found is not None and is_whole else ""

@@ -15,7 +15,7 @@ from toolsimlib.events import ClientEvent, Ended, Failed, KeepAlive, Opened
 from toolsimlib.loop.course import Bounds, Course, Round, wants_opinion
 from toolsimlib.loop.hosted_calls import HostedCalls
 from toolsimlib.loop.merge import Merger
-from toolsimlib.loop.opinion import SecondOpinion
+from toolsimlib.loop.opinion import SecondOpinion, stand
 from toolsimlib.pace import Pace
 from toolsimlib.plan import FIND_TOOLS, AnswerForm, Policy
 from toolsimlib.report import Report, entry
@@ -234,7 +234,7 @@ class _Answering:
             self._listed = await hosted.prepare()
             body, policy, names = hosted.body, hosted.policy, hosted.tools
         self._opinion = _opinion(job)
-        if self._opinion is not None and policy.second_opinion == "on":
+        if self._opinion is not None:
             # No call is announced before it is certain to be emitted.
             policy = replace(policy, stream_arguments="buffered")
         self._course = Course(job.api, body, policy, job.bounds, names)
@@ -296,9 +296,15 @@ class _Answering:
         self._last = end
         merger = self._merger
         merger.count(end.usage)
+        is_opinion = end.fault.reason == SECOND_OPINION
+        if is_opinion and merger.has_called:
+            return None
         following = self._course.next(before, end, called=merger.has_called, seconds=self._seconds, size=merger.size)
-        if following is not None and end.fault.reason == SECOND_OPINION:
-            self._job.report.asked_again.append(entry(SECOND_OPINION, end.fault.name))
+        if following is not None and is_opinion:
+            refused = entry(SECOND_OPINION, end.fault.name)
+            self._job.report.asked_again.append(refused)
+            # Calls that the model was asked about have no words, and are in the report already.
+            self._job.report.dropped_calls += [refused] if end.words else []
         return following
 
     def _without_tools(self, before: Round, end: Refused | Failed) -> Round | None:
@@ -325,8 +331,8 @@ class _Answering:
             self._note(whole)
             yield whole
             return
-        if self._opinion is not None and last.fault.reason == SECOND_OPINION:
-            self._opinion.stand()
+        if last.fault.reason == SECOND_OPINION:
+            stand(self._job.report)
         for otherwise in last.otherwise:
             report.error = otherwise.error.code if isinstance(otherwise, Failed) else None
             report.finish = None
@@ -335,7 +341,7 @@ class _Answering:
 
 def _opinion(job: Job) -> SecondOpinion | None:
     """Return what withholds the calls of an answer and asks about them, None if nothing does."""
-    if job.policy.second_opinion == "off" or not job.body:
+    if job.policy.second_opinion != "on" or not job.body:
         return None
     request = job.api.read(job.body)
     return SecondOpinion(request, job.policy, job.ask, job.report) if wants_opinion(request, job.policy) else None

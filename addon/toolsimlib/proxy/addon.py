@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Collection, Iterable
@@ -22,7 +21,6 @@ from mitmproxy.exceptions import OptionsError
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
-from toolsimlib.pace import PAUSE_SECONDS
 from toolsimlib.proxy import route, startup
 from toolsimlib.proxy.arrivals import Arrivals
 from toolsimlib.proxy.background import Background, Parts
@@ -233,9 +231,14 @@ class ToolSim:
         if response.raw_content is None:
             response.stream = True
 
-    async def toolsim_pause(self, _answer: StreamedAnswer) -> None:
+    async def toolsim_pause(self, answer: StreamedAnswer) -> None:
         """Let other work continue between two slices of an answer."""
-        await asyncio.sleep(PAUSE_SECONDS)
+        await answer.pause()
+
+    def toolsim_ask(self, flow: HTTPFlow) -> None:
+        """Ask the model once more, in place of the end of a streamed answer."""
+        if (exchange := self.exchanges.of(flow)) is not None:
+            self._rewriting.ask(flow, exchange)
 
     async def toolsim_store(self, flow: HTTPFlow) -> None:
         """Store a streamed answer before its client gets the end."""

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import chain
 from typing import Any
 
 from toolsimlib.conversation import Topic, topic_of
@@ -161,7 +162,9 @@ class Done:
     """What ``GuestJob.read`` has returned."""
     events: tuple[ClientEvent, ...] = ()
     retry: Retry | None = None
-    """For a round: why to ask the model again."""
+    """Why to ask the model again. If it is not a round, the answer is written as it is if nobody does."""
+    withheld: int = 0
+    """How many of the last ``events`` belong to that."""
 
 
 def is_heavy(job: Job) -> bool:
@@ -324,14 +327,24 @@ def _rewrite_answer(job: AnswerJob, *, patient: bool) -> Done:
         emitted.extend(events)
         reasons.extend([retry] if retry is not None else [])
 
+    is_followed = job.with_events or job.plan.may_invent
     rewriter = ResponseRewriter(
         job.plan,
         job.report,
         content_type=job.content_type,
         check_seconds=seconds,
-        listener=listen if job.with_events else None,
+        listener=listen if is_followed else None,
     )
-    body = b"".join(rewriter.feed(content) + (rewriter.feed(b"") if content else []))
+    steps = chain(rewriter.steps(content), rewriter.steps(b"") if content else ())
+    chunks = list(chain.from_iterable(steps))
+    passed, waits = len(emitted), rewriter.waits
+    if waits is not None:
+        chunks += rewriter.conclude()
+        reasons = [waits]
     names = output_names(rewriter.final) if job.plan.form.id else None
-    done = Done(job.report, status=rewriter.status, content_type=rewriter.content_type, body=body, names=names)
-    return replace(done, events=tuple(emitted), retry=reasons[0] if reasons else None)
+    done = Done(
+        job.report, status=rewriter.status, content_type=rewriter.content_type, body=b"".join(chunks), names=names
+    )
+    if not (job.with_events or reasons):
+        return done
+    return replace(done, events=tuple(emitted), retry=reasons[0] if reasons else None, withheld=len(emitted) - passed)

@@ -4,7 +4,7 @@ request ──▶ recall what it refers to ──┬─▶ answered in the backg
                                        ├─▶ handed over to the runner, which takes several rounds
                                        └─▶ rewritten for its backend
 
-answer  ──▶ rewritten if it is whole ──▶ stored ──▶ sent, and the exchange is over
+answer  ──▶ rewritten if it is whole ──▶ asked for in words? ──▶ stored ──▶ sent, and the exchange is over
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from mitmproxy.http import HTTPFlow
 
-from toolsimlib.plan import FIND_TOOLS, Policy
+from toolsimlib.plan import FIND_TOOLS, Plan, Policy
 from toolsimlib.proxy import route
 from toolsimlib.proxy.attempt import Attempt
 from toolsimlib.proxy.builtin import Admitted
 from toolsimlib.proxy.cors import add_cors
 from toolsimlib.proxy.counting import OtherAction
 from toolsimlib.proxy.exchange import Exchange, Exchanges
-from toolsimlib.proxy.jobs import Done, Job, RequestJob
+from toolsimlib.proxy.jobs import Done, RequestJob
 from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import Remembered
 from toolsimlib.proxy.metadata import builtin_policy, is_recorded, is_stored, recorded_policy
@@ -33,7 +34,11 @@ from toolsimlib.proxy.remembering import Remembering
 from toolsimlib.proxy.resend import Resent
 from toolsimlib.proxy.rounds import RoundFlow, Rounds
 from toolsimlib.proxy.work import Work
+from toolsimlib.response.retry import SECOND_OPINION
 from toolsimlib.wire.api import Api
+
+if TYPE_CHECKING:
+    from toolsimlib.proxy.in_words import Asking
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +142,19 @@ class Rewriting:
             return None
         return self.work.take(attempt.second, lambda done: attempt.take_resent(exchange, flow, done))
 
+    def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
+        """Ask the model of a streamed answer once more, which waits for that, if it is possible."""
+        answer = exchange.streamed
+        if answer is not None and answer.reason is not None:
+            answer.further = self._asking.ask(flow, exchange, answer.reason, exchange.report)
+
+    @property
+    def _asking(self) -> Asking:
+        # Few answers need it.
+        from toolsimlib.proxy.in_words import Asking
+
+        return Asking(self.rounds, self.settings.bounds, self._policy)
+
     def answer(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
         """Rewrite an answer that is whole, and end its exchange; returns as ``request``."""
 
@@ -152,9 +170,30 @@ class Rewriting:
         if other is not None and other.action == "input_tokens":
             other.take_count(exchange, flow)
         elif (job := exchange.answer_job(flow)) is not None:
-            return self._stored(exchange, job, finish) if job.plan.form.id else self.work.take(job, finish)
+            plan = job.plan
+            return self.work.take(job, lambda done: self._answered(flow, exchange, plan, done, finish))
         finish(None)
         return None
 
-    async def _stored(self, exchange: Exchange, job: Job, then: Callable[[Done], None]) -> None:
-        then(await self.remembering.store_whole(exchange, await self.work.do(job)))
+    def _answered(
+        self, flow: HTTPFlow, exchange: Exchange, plan: Plan, done: Done, finish: Callable[[Done], None]
+    ) -> Awaitable[None] | None:
+        waits = done.retry is not None and SECOND_OPINION not in plan.asks and plan.may_invent and flow.live
+        if waits or plan.form.id:
+            return self._completed(flow, exchange, plan, done, finish, waits=waits)
+        finish(done)
+        return None
+
+    async def _completed(
+        self,
+        flow: HTTPFlow,
+        exchange: Exchange,
+        plan: Plan,
+        done: Done,
+        finish: Callable[[Done], None],
+        *,
+        waits: bool,
+    ) -> None:
+        if waits:
+            done = await self._asking.whole(flow, exchange, plan, done)
+        finish(await self.remembering.store_whole(exchange, done))

@@ -32,7 +32,7 @@ from toolsimlib.proxy.mitmproxy12.replayed import FlowHandler, own_flow
 from toolsimlib.proxy.reporting import summary
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import as_stored, is_to_be_stored
-from toolsimlib.response.retry import Retry
+from toolsimlib.response.retry import SECOND_OPINION, Retry
 from toolsimlib.response.rewrite import Listener
 from toolsimlib.tasks import spawn
 from toolsimlib.wire.api import Api
@@ -77,11 +77,7 @@ class Rounds:
         """
         memory = exchange.find(Remembered)
         try:
-            encoding = flow.request.headers.get("content-encoding", "")
-            if memory is not None and memory.body is not None:
-                body = memory.body
-            else:
-                body = decoded(flow.request.raw_content or b"", encoding, MAX_BODY_BYTES)
+            body = own_body(flow.request, memory)
             hosting = hosting if hosting is not None and hosting.is_asked(body) else None
             document = read_body(body) if hosting is not None or policy.asks_again else None
             if document is None or not (hosting is not None or api.uses_tools(document)):
@@ -109,9 +105,12 @@ class Rounds:
         self._hand_over(flow, exchange, report, topic_of(request.items), job)
         return True
 
-    def asking(self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any]) -> Ask:
-        """Return what asks the rounds of a request; ``body``: its own, as ``document``."""
-        return partial(self._ask, Origin(flow, body, document))
+    def asking(self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None) -> Ask:
+        """Return what asks the rounds of a request; ``body``: its own, as ``document``.
+
+        ``request``: how the client sent it, if the flow does not hold that any more.
+        """
+        return partial(self._ask, Origin(flow, body, document, request))
 
     def show(self, flow: HTTPFlow, exchange: Exchange, stream: Stream) -> None:
         """Answer a flow with our own stream."""
@@ -189,6 +188,16 @@ class Rounds:
                 await handler.leave()
 
 
+def own_body(request: Request, memory: Remembered | None) -> bytes:
+    """Return the body of a client's request, with what it refers to.
+
+    Raises TooLarge if that is too much for several rounds, or ValueError.
+    """
+    if memory is not None and memory.body is not None:
+        return memory.body
+    return decoded(request.raw_content or b"", request.headers.get("content-encoding", ""), MAX_BODY_BYTES)
+
+
 class OneRound(Feature):
     """A request that is too large for several rounds. ``marks``: see ``RequestJob``."""
 
@@ -253,7 +262,8 @@ class RoundFlow(Feature):
 
     @override
     def planned(self, plan: Plan) -> Plan:
-        return replace(plan, asks=self.asks, begun=self.begun, hosted=self.hosted)
+        may_invent = plan.may_invent and SECOND_OPINION in self.asks
+        return replace(plan, asks=self.asks, begun=self.begun, hosted=self.hosted, may_invent=may_invent)
 
     def note(self) -> dict[str, Any]:
         """Return what a recording needs so that the round can be replayed."""
@@ -280,11 +290,13 @@ def round_of(flow: HTTPFlow) -> RoundFlow | None:
 class Origin:
     """A client's request as it was routed, with its decoded body and its parsed form: its rounds are made from this."""
 
-    def __init__(self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any]) -> None:
+    def __init__(
+        self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None
+    ) -> None:
         self._document = document
         self.id = flow.id
         self._client = flow.client_conn
-        self._request: Request = flow.request.copy()
+        self._request: Request = (request or flow.request).copy()
         self._body = body
 
     def flow(self, round_: Round) -> HTTPFlow:

@@ -1,6 +1,6 @@
 """An answer in flight that its client gets as a stream.
 
-    feed … feed, feed(b"")      what the backend sends; in ``slices`` if the caller can pause
+    feed … feed, feed(b"")      what the backend sends; in ``slices`` if the caller can pause, and wait
     tick                        the backend is silent
 
 1. It is ``finished`` once the rewriter has emitted everything. If the backend does not hang up then, the next tick
@@ -8,16 +8,20 @@
 2. It is ``cut`` if it ends before the backend does: because the turn is over, because of silence, because it is too
    large, or because of a bug in toolsim. The caller then stops the backend, and ends the client's answer.
 3. The last frames of an answer that has to be stored are held back (``end``) until they are released.
-4. It is rewritten in slices of time, between which other work continues. A chunk of an answer may hold a thousand
+4. One that is nothing but an invented call ``waits`` at its end: the caller has the model asked once more, and sends
+   what that brings (``further``), as it comes.
+5. It is rewritten in slices of time, between which other work continues. A chunk of an answer may hold a thousand
    calls: rewriting it at once would stop every other stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
-from toolsimlib.pace import Pace
+from toolsimlib.events import ClientEvent
+from toolsimlib.pace import PAUSE_SECONDS, Pace
 from toolsimlib.plan import Plan
 from toolsimlib.proxy.clocks import Clocks
 from toolsimlib.proxy.head import internal_error
@@ -25,11 +29,26 @@ from toolsimlib.proxy.jobs import answer_too_large
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.recorder import BodyRecorder
 from toolsimlib.report import Report
+from toolsimlib.response.retry import Retry
 from toolsimlib.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
 from toolsimlib.wire.responses.stored import without_promise
 
 # So little that measuring its time would cost as much as the work; between such pieces others have their turn anyway.
 _SMALL_BYTES = 4096
+
+
+class Further(Protocol):
+    """A further round of an answer that waits (rule 4)."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all that comes has been taken."""
+
+    async def wait(self) -> None:
+        """Wait until something of it has come, or for a while."""
+
+    def take(self) -> Sequence[ClientEvent]:
+        """Return what has come; the last of all is the end of the answer."""
 
 
 class StreamedAnswer:
@@ -61,11 +80,33 @@ class StreamedAnswer:
         """Whether it ends before the backend does (rule 2)."""
         self.end = b""
         """The last frames, if they are held back (rule 3)."""
+        self.further: Further | None = None
+        """What comes in place of its end, if it waits, and its model has been asked (rule 4)."""
 
     @property
     def finished(self) -> bool:
         """Whether the client has all of it."""
         return self._rewriter.is_done
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has no end of its own (rule 4)."""
+        return self._rewriter.waits is not None
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether it is finished or waits."""
+        return self._rewriter.has_read_all
+
+    @property
+    def needs_time(self) -> bool:
+        """Whether what the caller does at its end may take time, so that it must not be fed by ``feed``."""
+        return self.is_stored or self._rewriter.is_withholding
+
+    @property
+    def reason(self) -> Retry | None:
+        """Why it waits."""
+        return self._rewriter.waits
 
     @property
     def final(self) -> Mapping[str, Any] | None:
@@ -75,7 +116,9 @@ class StreamedAnswer:
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; b"" = end of input, whichever side ended it."""
         chunks = [chunk for chunks in self.slices(data) for chunk in chunks or ()]
-        if self.end:  # This caller cannot wait for the store.
+        if self.waits:  # This caller can ask nobody,
+            chunks += self.proceed()
+        if self.end:  # nor wait for the store.
             chunks += self.release(without_promise(self.end, stream=True))
         return [b"".join(chunks)] if chunks else []
 
@@ -96,6 +139,24 @@ class StreamedAnswer:
         except Exception:
             yield self._chunk_of(self._crashed())
 
+    async def pause(self) -> None:
+        """Let other work continue: between two slices, or until something of a further round has come."""
+        if self.further is None:
+            await asyncio.sleep(PAUSE_SECONDS)
+        else:
+            await self.further.wait()
+
+    def proceed(self) -> list[bytes]:
+        """Return what has come of a further round, or the end as it is if there is none."""
+        try:
+            if self.further is None:
+                return self._chunk_of(self._rewriter.conclude())
+            if not (events := self.further.take()) and self.further.is_over:
+                return self._chunk_of(self._crashed())
+            return self._chunk_of(self._rewriter.proceed(events))
+        except Exception:
+            return self._chunk_of(self._crashed())
+
     def release(self, end: bytes) -> list[bytes]:
         """Return the end for the client, once storing the answer has succeeded or failed."""
         self.end = b""
@@ -108,7 +169,8 @@ class StreamedAnswer:
                 # The client has everything, but the backend does not hang up.
                 self.cut = True
                 return []
-            if self._clocks.is_overdue:
+            # The further round has clocks of its own.
+            if self._clocks.is_overdue and not self.waits:
                 self.cut = True
                 return self._recorder.pass_on(self._rewriter.fail(self._clocks.overdue()))
             if not self._clocks.is_quiet:

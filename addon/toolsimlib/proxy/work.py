@@ -117,12 +117,11 @@ class Work:
         self._large = Worker("large")
         self._huge = Worker("huge")
 
-    def take(self, job: Job, then: Callable[[Done], None]) -> Awaitable[None] | None:
-        """Do a job and hand its result on: at once (None), or once what is returned is awaited."""
+    def take(self, job: Job, then: Callable[[Done], Awaitable[None] | None]) -> Awaitable[None] | None:
+        """Do a job and hand its result on: at once (None), or once what is returned is awaited, by ``then`` too."""
         if self._has_workers and is_heavy(job):
             return self._awaited(job, then)
-        then(run(job))
-        return None
+        return then(run(job))
 
     async def do(self, job: Job) -> Done:
         """Do a job; never raises."""
@@ -136,8 +135,9 @@ class Work:
         self._large.stop()
         self._huge.stop()
 
-    async def _awaited(self, job: Job, then: Callable[[Done], None]) -> None:
-        then(await self.do(job))
+    async def _awaited(self, job: Job, then: Callable[[Done], Awaitable[None] | None]) -> None:
+        if (following := then(await self.do(job))) is not None:
+            await following
 
 
 def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:

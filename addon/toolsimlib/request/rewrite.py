@@ -244,6 +244,7 @@ def plan(
         fields=fields,
         attempts=attempts,
         after_outputs=is_after_outputs(request),
+        may_invent=bool(offered) and _may_invent(request, policy),
         outputs=quotable(request, policy) if offered else Outputs(),
     )
 
@@ -356,6 +357,16 @@ def _listed(request: ClientRequest, offered: tuple[Tool, ...], policy: Policy) -
 
 def _called(request: ClientRequest) -> frozenset[str]:
     return frozenset(item.name for item in request.items if isinstance(item, Call))
+
+
+def _may_invent(request: ClientRequest, policy: Policy) -> bool:
+    """Return whether an answer that is nothing but an invented call is asked for in words.
+
+    Never one of several choices, nor in the background, which nobody watches, nor where JSON or a summary is wanted.
+    """
+    is_plain = request.n == 1 and request.answer_format is None and not request.form.compacts
+    is_watched = request.body.get("background") is not True
+    return policy.second_opinion != "off" and is_plain and is_watched and calls_freely(request, policy)
 
 
 def calls_freely(request: ClientRequest, policy: Policy) -> bool:

@@ -48,6 +48,7 @@ from toolsimlib.response.judge import Judge
 from toolsimlib.response.reasoned_calls import IN_REASONING, ReasonedCalls, reasoned_calls_for
 from toolsimlib.response.retry import EMPTY_ANSWER, NO_CALL, Retry
 from toolsimlib.response.structured import ClientItems
+from toolsimlib.response.verdict import UNKNOWN_TOOL
 
 
 class Answer:
@@ -169,6 +170,11 @@ class Answer:
     def keep_alive(self) -> list[ClientEvent]:
         """Emit a keep-alive, if the client gets nothing because text is being held back."""
         return [KeepAlive()] if self.is_buffering else []
+
+    def declares(self, name: str) -> bool:
+        """Return whether a name in the model's text means a tool of the client's, on offer or not."""
+        found = self._judge.toolbox.written(name)
+        return found.tool is not None or found.reason != UNKNOWN_TOOL
 
     def new_choice(self, index: int) -> Choice:
         """Return a choice that has taken nothing yet."""

@@ -40,7 +40,7 @@ class BrokenCalls(TextHeld[Untagged]):
         self._plan = plan
         self._judge = judge
         self._left = limit
-        self._brackets = _Brackets(fenced=False)
+        self._brackets = Brackets(fenced=False)
         self._head = ""  # The held text, while the key behind the name is incomplete.
 
     def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
@@ -69,7 +69,7 @@ class BrokenCalls(TextHeld[Untagged]):
             found = _HEAD.match(text)
             if found is None or not self._judge.toolbox.offers(found[2]):
                 return False
-            self._brackets = _Brackets(fenced=found["fence"] is not None)
+            self._brackets = Brackets(fenced=found["fence"] is not None)
             self._head = text
             start = max(found.end("fence"), 0)
         elif self._head:
@@ -102,7 +102,7 @@ class BrokenCalls(TextHeld[Untagged]):
         return None
 
 
-class _Brackets:
+class Brackets:
     """Tracks the brackets of JSON that may be broken, and notices anything visible beside them."""
 
     def __init__(self, *, fenced: bool) -> None:

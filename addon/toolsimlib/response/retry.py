@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from toolsimlib.errors import ApiError
 from toolsimlib.events import ClientEvent, FinishReason, Usage
 from toolsimlib.response.verdict import (
     ARGUMENTS_TOO_LARGE,
@@ -54,6 +55,12 @@ class Fault:
     arguments: str = ""
     otherwise: tuple[ClientEvent, ...] = ()
     finish: FinishReason = "stop"
+
+
+def asked_again(fault: Fault) -> ApiError:
+    """Return the error that ends a round after which the model is asked again."""
+    message = f"The model is asked again ({fault.reason}): expected {fault.expected}."
+    return ApiError(message, "invalid_request_error", "asked_again", status=422)
 
 
 @dataclass(frozen=True, slots=True)

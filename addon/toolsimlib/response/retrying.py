@@ -27,7 +27,7 @@ from toolsimlib.response.answer import Answer
 from toolsimlib.response.choice import Choice
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.pieces import BrokenCall, Parser, Piece, split_end
-from toolsimlib.response.retry import CUT_OFF, EMPTY_ANSWER, NO_CALL, Fault, Retry
+from toolsimlib.response.retry import CUT_OFF, EMPTY_ANSWER, NO_CALL, Fault, Retry, asked_again
 from toolsimlib.response.speech import EMPTY_LINE
 from toolsimlib.response.verdict import MALFORMED_JSON, Call, Rejected, Verdict, Violation
 
@@ -229,6 +229,4 @@ class RetryingAnswer(Answer):
         self.is_done = True
         self.retry = Retry(fault, choice.words, otherwise, self._usage)
         self._report.asked_again.append(entry(fault.reason, fault.name and loggable_name(fault.name)))
-        message = f"The model is asked again ({fault.reason}): expected {fault.expected}."
-        error = ApiError(message, "invalid_request_error", "asked_again", status=422)
-        return [*events, Failed(error)]
+        return [*events, Failed(asked_again(fault))]

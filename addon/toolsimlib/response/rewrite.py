@@ -4,14 +4,17 @@
 
 Up to the events nothing depends on the client's API. An answer that is not streamed is a stream that arrives at once:
 both take this path and give the same events.
+
+An answer that is nothing but an invented call (``invented``) has no end of its own: the caller asks the model once
+more, and has what comes written too (``proceed``), or emits the answer as it is (``conclude``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
@@ -21,19 +24,25 @@ from toolsimlib.events import (
     ClientEvent,
     Ended,
     Failed,
+    KeepAlive,
+    Opened,
+    ReasoningDelta,
     TextDelta,
 )
 from toolsimlib.plan import AnswerForm, Plan
 from toolsimlib.report import Report, entry
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.checker import BUDGET_SECONDS
-from toolsimlib.response.retry import Retry
+from toolsimlib.response.retry import SECOND_OPINION, Retry, asked_again
 from toolsimlib.response.retrying import RetryingAnswer
 from toolsimlib.wire.api import Api, Writer
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import as_read, dump, parse_object
 from toolsimlib.wire.repeats import RepeatReader
 from toolsimlib.wire.sse import MAX_EVENT_BYTES, comment
+
+if TYPE_CHECKING:
+    from toolsimlib.response.invented import Invented
 
 Listener = Callable[[Sequence[ClientEvent], Retry | None], None]
 
@@ -46,6 +55,10 @@ _MAX_UNKNOWN = 8
 _STEP_CHARS = 1024
 _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"
+# What an invented call begins with, and a list or a fence of them.
+_CALL_STARTS = ("{", "[", "`", "<")
+# No fault of a call: nothing else has to wait for it.
+_IN_WORDS = frozenset({SECOND_OPINION})
 
 
 class ResponseRewriter:
@@ -73,11 +86,15 @@ class ResponseRewriter:
         self._report = report
         self._reader = APIS[plan.backend].reader()
         # A call that can be asked for again is held back until it is complete.
-        self._reader.streams_ahead = plan.announces_early and not plan.asks
+        self._reader.streams_ahead = plan.announces_early and plan.asks <= _IN_WORDS
         self._answer = answer_for(plan, report, seconds=check_seconds)
         is_stream = content_type.lower().startswith("text/event-stream")
         self._stream = RepeatReader(self._reader, max_event_bytes) if is_stream else None
         self._body: list[bytes] = []
+        self._may_invent = plan.may_invent  # Whether the answer may still be nothing but an invented call.
+        self._invented: Invented | None = None  # What withholds it, if it begins like one.
+        self.waits: Retry | None = None
+        """Why the model is to be asked once more, if the answer ends with what comes then."""
         self._writer = writer or APIS[plan.client].writer(plan.form)
         self._record = ClientRecord(APIS[plan.client], plan.form, report)
         self._listener = listener
@@ -87,7 +104,17 @@ class ResponseRewriter:
     @property
     def is_done(self) -> bool:
         """Whether all that the client gets has been returned."""
+        return self._answer.is_done and self.waits is None
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether nothing more of the backend's is read: the answer is done, or waits."""
         return self._answer.is_done
+
+    @property
+    def is_withholding(self) -> bool:
+        """Whether the answer may turn out to wait."""
+        return self._invented is not None and self._invented.is_holding
 
     @property
     def is_cut(self) -> bool:
@@ -102,24 +129,45 @@ class ResponseRewriter:
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; ``b""`` is the end of input and may come more than once."""
         chunks = [chunk for step in self.steps(data) for chunk in step]
+        if self.waits is not None:  # This caller asks nobody.
+            chunks += self.conclude()
         return [b"".join(chunks)] if chunks else []
 
     def steps(self, data: bytes) -> Iterator[list[bytes]]:
         """Yield what ``feed`` returns, in steps of at most a few milliseconds each, which must all be consumed."""
-        if self.is_done:
+        if self._answer.is_done:
             return
         for events in self.events(data):
             yield self._written(events)
             if self._answer.is_done:
                 return
 
+    def proceed(self, events: Sequence[ClientEvent]) -> list[bytes]:
+        """Write what a further round has brought to an answer that waits; it ends with ``Ended`` or ``Failed``."""
+        if self.waits is not None and events and isinstance(events[-1], Ended | Failed):
+            self.waits = None
+        return self._written(events)
+
+    def conclude(self) -> list[bytes]:
+        """End an answer that waits as it is: nobody asks the model again."""
+        assert self.waits is not None
+        *text, end = self.waits.otherwise
+        assert isinstance(end, Ended)
+        return self.proceed([*text, replace(end, usage=self.waits.usage)])
+
     def keepalive(self) -> list[bytes]:
         """Return a keep-alive, if the client gets nothing because a block is being held back."""
-        return self._written(self._answer.keep_alive()) if self._plan.stream and not self.is_done else []
+        if not self._plan.stream or self.is_done:
+            return []
+        is_silent = self.waits is not None or self.is_withholding
+        return self._written([KeepAlive()] if is_silent else self._answer.keep_alive())
 
     def fail(self, error: ApiError) -> list[bytes]:
         """End the answer as failed, for a reason that lies outside the backend's bytes."""
-        return [] if self.is_done else self._written(self._answer.fail(error))
+        if self.waits is None:
+            return [] if self.is_done else self._written(self._answer.fail(error))
+        self._report.error = error.code or error.type
+        return self.proceed([Failed(error)])
 
     # -- as far as the events
 
@@ -171,15 +219,49 @@ class ResponseRewriter:
 
     # -- as far as the bytes
 
-    def _written(self, events: list[ClientEvent]) -> list[bytes]:
+    def _checked(self, events: Sequence[ClientEvent]) -> Sequence[ClientEvent]:
+        """Return what passes of events while the answer may still be nothing but an invented call."""
+        if self._invented is None:
+            for event in events:
+                if isinstance(event, Opened | KeepAlive | ReasoningDelta):
+                    continue
+                start = event.text.lstrip()[:1] if isinstance(event, TextDelta) else "?"
+                if start:
+                    self._may_invent = start in _CALL_STARTS
+                    break
+            else:
+                return events
+            if not self._may_invent:
+                return events
+            # Nearly all answers are words or real calls.
+            from toolsimlib.response.invented import Invented
+
+            self._invented = Invented(self._answer.declares)
+        passed = self._invented.take(events)
+        self._may_invent = not self._invented.is_over
+        return passed
+
+    def _written(self, events: Sequence[ClientEvent]) -> list[bytes]:
         """Return whole frames; at the end of an answer that is not streamed its body."""
+        retry = self._answer.retry if self._answer.is_done else None
+        if self._may_invent:
+            events = self._checked(events)
+            if self._invented is not None and (found := self._invented.retry) is not None:
+                retry = found
+                if SECOND_OPINION in self._plan.asks:
+                    events = [*events, Failed(asked_again(found.fault))]
+                else:
+                    self.waits = found
+        return self._frames(events, retry)
+
+    def _frames(self, events: Sequence[ClientEvent], retry: Retry | None) -> list[bytes]:
         frames: list[bytes] = []
         if self._listener is not None:
-            self._listener(events, self._answer.retry if self._answer.is_done else None)
+            self._listener(events, None if self.waits is not None else retry)
         for event in events:
             self._record.take(event)
             frames += self._writer.write(event)
-        if not self._answer.is_done:
+        if not self.is_done:
             return frames
         if self._plan.stream:
             if self._plan.policy.sse_telemetry:
@@ -192,7 +274,7 @@ class ResponseRewriter:
 
 def answer_for(plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> Answer:
     """Return the answer for a plan; ``seconds``: see ``Answer``."""
-    return (RetryingAnswer if plan.asks else Answer)(plan, report, seconds=seconds)
+    return (Answer if plan.asks <= _IN_WORDS else RetryingAnswer)(plan, report, seconds=seconds)
 
 
 class ClientRecord:

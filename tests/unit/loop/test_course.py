@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from support.each import each
 from toolsimlib.loop.course import Bounds, Course, Round, may_be_hosted, may_take_rounds
 from toolsimlib.plan import Policy
-from toolsimlib.response.retry import CALL_FAULTS, EMPTY_ANSWER, Fault, Retry
+from toolsimlib.response.retry import CALL_FAULTS, EMPTY_ANSWER, SECOND_OPINION, Fault, Retry
 from toolsimlib.response.verdict import ANSWER_MISMATCH
 from toolsimlib.wire.dialect import CHAT, RESPONSES
 
@@ -34,7 +35,7 @@ def run(course: Course, *faults: Retry, seconds: float = 0, size: int = 0) -> li
 def test_a_model_is_asked_again_so_often() -> None:
     """The last round may be followed by none: its answer counts, whatever it is."""
     hosted = frozenset({"free__read"})
-    rounds = run(Course(CHAT, BODY, Policy(retry=2), Bounds(), hosted), retry(), retry())
+    rounds = run(Course(CHAT, BODY, Policy(retry=2, second_opinion="off"), Bounds(), hosted), retry(), retry())
     assert [each and (each.number, each.asks, each.hosted) for each in rounds] == [
         (1, FAULTS, hosted),
         (2, FAULTS, hosted),
@@ -46,20 +47,32 @@ def test_a_model_is_asked_again_so_often() -> None:
 
 def test_an_unknown_tool_alone_is_asked_for_once() -> None:
     """With its own option, whatever else is not asked again."""
-    rounds = run(Course(CHAT, BODY, Policy(unknown_tool="retry"), Bounds()), retry())
+    rounds = run(Course(CHAT, BODY, Policy(unknown_tool="retry", second_opinion="off"), Bounds()), retry())
     assert [each and each.asks for each in rounds] == [{"UNKNOWN_TOOL"}, frozenset()]
 
 
 def test_an_answer_is_asked_for_beside_the_calls() -> None:
     """As often, after as many faulty calls. After a tool's output none may follow, so the backend can enforce it."""
-    answered = {**BODY, "messages": [*BODY["messages"], OUTPUT]}
+    answered, policy = {**BODY, "messages": [*BODY["messages"], OUTPUT]}, Policy(retry=1, second_opinion="off")
     for body, mode in ((BODY, ""), (answered, "withheld")):
-        rounds = run(Course(CHAT, body, Policy(retry=1), Bounds()), retry(), retry(ANSWER_MISMATCH))
+        rounds = run(Course(CHAT, body, policy, Bounds()), retry(), retry(ANSWER_MISMATCH))
         assert [each and each.policy.tool_use_mode for each in rounds] == ["", "", mode]
         assert [each and each.asks for each in rounds] == [FAULTS, {ANSWER_MISMATCH}, frozenset()]
         last = rounds[-1]
         assert last is not None
         assert last.body["messages"][-1]["content"].endswith("call a tool." if body is BODY else "to the schema.")
+
+
+def test_words_are_asked_for_once_in_place_of_an_invented_call() -> None:
+    """Without tools, and with either value of the option; not in the last round that the bounds allow."""
+    for value in ("invented", "on"):
+        first, second = run(Course(CHAT, BODY, Policy(second_opinion=value), Bounds()), retry(SECOND_OPINION))  # type: ignore[arg-type]
+        assert first is not None
+        assert second is not None
+        assert (first.asks, second.asks) == ({SECOND_OPINION}, frozenset())
+        assert (second.policy.tool_use_mode, second.body) == ("disabled", BODY)
+    assert Course(CHAT, BODY, Policy(), Bounds(rounds=1)).first().asks == frozenset()
+    assert Course(CHAT, BODY, Policy(second_opinion="off"), Bounds()).first().asks == frozenset()
 
 
 @pytest.mark.parametrize(("api", "key"), [(CHAT, "messages"), (RESPONSES, "input")])
@@ -80,7 +93,7 @@ def test_the_conversation_goes_on(api: Any, key: str) -> None:
 
 def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
     """The user's words are the operator's; tools stay on offer if they say so; it is no part of the other count."""
-    policy = Policy(fix_empty_final=True, fix_empty_final_text="Say it.")
+    policy = Policy(fix_empty_final=True, fix_empty_final_text="Say it.", second_opinion="off")
     first, second = run(Course(CHAT, BODY, policy, Bounds()), retry(EMPTY_ANSWER, ""))
     assert first is not None
     assert second is not None
@@ -88,7 +101,7 @@ def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
     assert second.asks == frozenset()
     assert second.policy.tool_use_mode == "withheld"
     assert second.body["messages"][1:] == [{"role": "user", "content": "Say it."}]
-    policy = Policy(retry=1, fix_empty_final=True, fix_empty_final_disable_tools=False)
+    policy = replace(policy, retry=1, fix_empty_final_disable_tools=False)
     _, second, third = run(Course(CHAT, BODY, policy, Bounds()), retry(EMPTY_ANSWER, ""), retry())
     assert second is not None
     assert third is not None

@@ -154,7 +154,7 @@ def test_bug_of_ours_in_a_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     def bug(*_: Any) -> list[bytes]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(ResponseRewriter, "feed", bug)
+    monkeypatch.setattr(ResponseRewriter, "steps", bug)
     made, flow = exchange(stream=False), answered(body=b"{}", content_type="application/json")
     made.begin(flow)
     rewrite_whole(made, flow)

@@ -75,7 +75,7 @@ class DirectWay:
             return
         slices = self._answer.slices(data)
         for chunks in slices:
-            if chunks is None or self._answer.finished or self._answer.cut:
+            if chunks is None or self._answer.has_read_all or self._answer.cut:
                 # At a pause and at the end of an answer the stream has more to do than send chunks.
                 self._is_first = False
                 self._rest = chain((chunks,), slices)

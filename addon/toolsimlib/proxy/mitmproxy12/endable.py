@@ -43,7 +43,7 @@ class EndableStream(Feeding, Resending, BoundedBodies):
             yield from self.receive(self.fed, event.data)
             return
         if isinstance(event, Wakeup):
-            yield from self.wake()
+            yield from self.look(self.fed) if event.command is self.next_look else self.wake()
             return
         if isinstance(event, ResponseHeaders | ResponseData) and (exchange := self.exchange) is not None:
             exchange.clocks.backend_active()
@@ -101,6 +101,10 @@ class EndableStream(Feeding, Resending, BoundedBodies):
         if exchange is None or by_client:
             yield from super().handle_protocol_error(event)
         elif self.server_state == self.state_stream_response_body:
+            if self.fed is not None and self.fed.waits:
+                # It has said all that was asked of it.
+                self.has_backend_ended = True
+                return
             # The backend has died: the answer ends as after its last word.
             self.ended = True
             self.stop_feeding()

@@ -9,6 +9,8 @@ Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
    kind, so we do both in one step, which saves half of mitmproxy's own work.
 3. A hook asks every addon for a handler, and once more for ``update`` if its argument is a flow: 0.1
    ms each time. So the hook that may run many times during an answer takes the answer as its argument.
+4. While a hook runs, other events of the stream wait: also the news that its client has left. So a stream that waits
+   for a further round looks again and again, and wakes itself up between two looks. Its ``Wakeup`` names the command.
 """
 
 from __future__ import annotations
@@ -44,6 +46,13 @@ class ToolsimPauseHook(StartHook):  # type: ignore[no-untyped-call]
 
 
 @dataclass
+class ToolsimAskHook(StartHook):  # type: ignore[no-untyped-call]
+    """The model of a flow has to be asked once more, in place of the end of its streamed answer."""
+
+    flow: HTTPFlow
+
+
+@dataclass
 class ToolsimStoreHook(StartHook):  # type: ignore[no-untyped-call]
     """The streamed answer of a flow has to be stored."""
 
@@ -63,6 +72,10 @@ class Feeding(OwnStream):
     """Whether mitmproxy stores the bytes of the answer; as set when the answer began."""
     direct: DirectWay | None = None
     """The fast path past the layers, if there is one."""
+    next_look: RequestWakeup | None = None
+    """When we look again for what has come of a further round (rule 4); None if there is none."""
+    has_backend_ended = False
+    """Whether the backend has ended its answer since."""
 
     def receive(self, fed: StreamedAnswer, data: bytes) -> CommandGenerator[None]:
         """Feed the answer data from the backend: nearly all events of a stream end here."""
@@ -70,6 +83,9 @@ class Feeding(OwnStream):
             # An empty HTTP/2 frame is not the end of input.
             return
         rest = self.direct.take_rest() if self.direct is not None else None
+        if rest is None and fed.waits:
+            # There is nothing to read behind the end.
+            return
         yield from self.feed(fed, rest or fed.slices(data))
 
     @override
@@ -94,10 +110,17 @@ class Feeding(OwnStream):
             return
         if isinstance(event, ResponseEndOfMessage):
             answer = self.fed
+            if answer is not None and answer.waits:
+                self.has_backend_ended = True
+                return
             self.stop_feeding()
-            if answer is not None and answer.is_stored:
+            if answer is not None and answer.needs_time:
                 for chunks in answer.slices(b""):
                     yield from map(self.sending, chunks or ())
+                if answer.waits:
+                    self.fed, self.has_backend_ended = answer, True
+                    yield from self.ask(answer)
+                    return
                 yield from self.store(answer)
         yield from super().state_stream_response_body(event)
 
@@ -108,12 +131,46 @@ class Feeding(OwnStream):
                 yield from self.pause(answer)
             else:
                 yield from map(self.sending, chunks)
+        if answer.waits:
+            yield from self.ask(answer)
+        else:
+            yield from self.over(answer)
+
+    def over(self, answer: StreamedAnswer) -> CommandGenerator[None]:
+        """End the client's answer if it is finished or cut."""
         yield from self.store(answer)
-        if answer.cut:
+        if self.has_backend_ended:
+            self.stop_feeding()
+            yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))
+        elif answer.cut:
             yield from self.end()
         elif answer.finished and not self.is_lingering:
             self.is_lingering = True
             yield RequestWakeup(LINGER_SECONDS)
+
+    def ask(self, answer: StreamedAnswer) -> CommandGenerator[None]:
+        """Have the model asked once more."""
+        if self.direct is not None:
+            self.direct.close()
+            self.direct = None
+        yield ToolsimAskHook(self.flow)
+        yield from self.go_on(answer)
+
+    def look(self, answer: StreamedAnswer | None) -> CommandGenerator[None]:
+        """Wait for what comes of the further round."""
+        self.next_look = None
+        if answer is not None and answer.waits and self.exchange is not None and not self.ended:
+            yield ToolsimPauseHook(answer)
+            yield from self.go_on(answer)
+
+    def go_on(self, answer: StreamedAnswer) -> CommandGenerator[None]:
+        """Send what has come, and look again unless that was the end (rule 4)."""
+        yield from map(self.sending, answer.proceed())
+        if answer.waits:
+            self.next_look = RequestWakeup(0)
+            yield self.next_look
+        else:
+            yield from self.over(answer)
 
     def pause(self, answer: StreamedAnswer) -> CommandGenerator[None]:
         """Let other work run, and the backend wait: what it sent meanwhile would queue up here without a bound."""

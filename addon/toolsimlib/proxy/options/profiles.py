@@ -40,7 +40,10 @@ from toolsimlib.proxy.options.table import OPTIONS
 from toolsimlib.version import __version__
 
 SUFFIX = ".toml"
-_STRICT_TAGS = {"untagged": "off", "history": "record", "manifest": "schemas", "repair": "off"}
+_STRICT_TAGS = {
+    **{"untagged": "off", "second_opinion": "off", "repair": "off"},
+    **{"history": "record", "manifest": "schemas"},
+}
 # What depends on the model: how it is asked, and how its answers are read.
 _NAMES = ("manifest", "history", "mode", "constrain", "second_opinion", "untagged", "repair")
 _OPTIONS = {option.full_name: option for option in OPTIONS if option.name in _NAMES}

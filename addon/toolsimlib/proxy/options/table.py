@@ -48,8 +48,8 @@ OPTIONS = (
         "the most specific one counts, and nothing that is set by hand. auto: those of the user's folder "
         "(~/.config/toolsim/profiles), then those that come with toolsim. off: none. strict-tags: the narrow contract, "
         "for any model and for those who want nothing clever: toolsim_untagged=off (tags only), "
-        "toolsim_history=record (with ids), toolsim_manifest=schemas (JSON schemas) and toolsim_repair=off (nothing is "
-        "repaired). Any other value is a folder: those in it.",
+        "toolsim_history=record (with ids), toolsim_manifest=schemas (JSON schemas), toolsim_repair=off (nothing is "
+        "repaired) and toolsim_second_opinion=off (nothing is asked again). Any other value is a folder: those in it.",
     ),
     Option(
         "manifest",
@@ -155,14 +155,14 @@ OPTIONS = (
     ),
     Option(
         "second_opinion",
-        "off",
-        "Whether a model is asked about its own calls before the client gets them. on: for calls that it makes of "
-        "its own accord in answer to the user, it is shown only the tool and what the user wants, and asked whether "
+        "invented",
+        "Whether a model is asked again before the client gets its calls. invented: for an answer in the user's turn "
+        "that is nothing but a call, as text, of a tool that nobody declared, such as a greeting in JSON; the model "
+        "then answers in words, in one more turn without tools. on: that too, and about calls that it makes of its "
+        "own accord in answer to the user: it is shown only the tool and what the user wants, and asked whether "
         "the one was made for the other; this takes a further turn for each tool that it calls, and until then "
         "nothing of a call is streamed. Only a plain no counts: the call is dropped, and if no other is left, the "
-        "model answers in words, in one more turn without tools. invented: only an answer that is nothing but a call "
-        "of a tool that does not exist, as text, is given in words in such a turn; on does that too. off: each call "
-        "counts.",
+        "model answers in words, in such a turn. off: each answer stands.",
         ("off", "invented", "on"),
     ),
     Option(

@@ -148,10 +148,11 @@ def test_those_that_come_with_toolsim() -> None:
 
 
 def test_strict_tags_is_the_narrow_contract() -> None:
-    """Tags only, records with ids, JSON schemas, nothing repaired; everything else stays, and so does what is set."""
+    """Tags only, records with ids, JSON schemas, nothing repaired or asked again; what is set by hand stays."""
     strict = settings({}, "toolsim_profiles=strict-tags").policy.for_model("any")
     assert (strict.untagged, strict.history, strict.manifest, strict.repair) == ("off", "record", "schemas", "off")
-    assert changed(strict) == {"untagged", "history", "manifest", "repair", "profile"}
+    assert strict.second_opinion == "off"
+    assert changed(strict) == {"untagged", "history", "manifest", "repair", "second_opinion", "profile"}
     chosen = settings({}, "toolsim_manifest=hermes", "toolsim_profiles=strict-tags").policy.for_model("any")
     assert (chosen.manifest, chosen.repair) == ("hermes", "off")
 

@@ -53,7 +53,7 @@ EXPECTED: dict[str, tuple[Model, dict[str, str]]] = {
     ),
     "invents": (
         lambda setting, question: question.kind not in ("none", "refusal") or setting.second_opinion != "off",
-        {"second_opinion": "invented"},
+        {},
     ),
     "enforced": (
         lambda setting, question: question.kind != "must" or setting.constrain == "gbnf",

@@ -1,0 +1,246 @@
+"""Greetings in JSON: which answers are one, what is withheld meanwhile, and that all others are as they were."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.answers import plan, read, tool
+from support.each import each
+from support.wire import ApiName, backend_answer
+from toolsimlib.events import ClientEvent, Ended, EndReason, Failed, KeepAlive, Opened, ReasoningDelta, TextDelta, Usage
+from toolsimlib.plan import Plan
+from toolsimlib.report import Report
+from toolsimlib.response.invented import _BEGINNING, _HEAD, Invented
+from toolsimlib.response.retry import SECOND_OPINION, Retry
+from toolsimlib.response.rewrite import ResponseRewriter
+
+GREETING = '{"name": "greet", "arguments": {"message": "Hello!"}}'
+PLAN = replace(plan("chat", "chat", True, [tool("add", a="number")]), may_invent=True)
+STOP: dict[int, EndReason] = {0: "stop"}
+
+INVENTED = [
+    GREETING,
+    f"\n {GREETING}\n",
+    f"[{GREETING}]",
+    f"[{GREETING}, {GREETING}]",
+    f"{GREETING}\n{GREETING}",
+    f"```json\n{GREETING}\n```",
+    f"```\n[\n  {GREETING}\n]\n```\n",
+    f"```typescript\n{GREETING}\n```",
+    f"<greeting>{GREETING}",
+    GREETING.replace("arguments", "parameters"),
+    GREETING.replace(" ", ""),
+    GREETING.replace("Hello!", r"He said \"}\" ... and left"),
+    # Small models forget brackets.
+    GREETING[:-1],
+]
+TEXT = [
+    "",
+    " ",
+    "Hello!",
+    f"Hello! {GREETING}",
+    f"{GREETING} is how to greet.",
+    f"{GREETING}\nThat is how to greet.",
+    f"```json\n{GREETING}\n```\nSo.",
+    f"`{GREETING}`",
+    '{"name": "Ada", "age": 36}',
+    '{"name": "Ada"}',
+    '{"name": "", "arguments": {}}',
+    '{"name": "greet", "description": "Greets.", "parameters": {}}',
+    '{"name": "greet", "arguments": {...}}',
+    '{"name": "greet", "arguments": …}',
+    # A declared tool's, whatever is wrong with it.
+    '{"name": "add", "arguments": {"a": "one"}}',
+    '```typescript\n{"name": "add", "arguments": {"a": 1}}\n```',
+    GREETING[:-4],
+    GREETING[:10],
+    "{",
+    "[1, 2]",
+    "```python\nprint(1)\n```",
+    "<b>Hello</b>",
+    f"<tool_call>{GREETING}</tool_call>",
+]
+
+
+def told(the_plan: Plan, pieces: Sequence[str], *, finish: str = "stop") -> tuple[list[ClientEvent], Retry | None]:
+    """Return the events of a streamed answer, and why it waits if it does."""
+    emitted: list[ClientEvent] = []
+    kind, data = backend_answer("chat", True, pieces, finish)
+    rewriter = ResponseRewriter(
+        the_plan, Report(), content_type=kind, listener=lambda events, _: emitted.extend(events)
+    )
+    for _ in rewriter.steps(data):
+        pass
+    retry = rewriter.waits
+    assert rewriter.is_done is (retry is None)
+    return [event for event in emitted if not isinstance(event, Opened)], retry
+
+
+def cut(text: str, size: int) -> list[str]:
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("text", INVENTED)
+def test_an_invented_call(text: str, size: int) -> None:
+    """Nothing of it is emitted, however it is cut; its retry says what it is, and what it was."""
+    emitted, retry = told(PLAN, cut(text, size))
+    assert emitted == []
+    assert retry is not None
+    assert (retry.fault.reason, retry.fault.name, retry.words.strip()) == (SECOND_OPINION, "greet", text.strip())
+    *texts, end = retry.otherwise
+    assert "".join(each.text for each in texts if isinstance(each, TextDelta)) == retry.words
+    assert end == Ended(STOP)
+    assert retry.usage is not None
+    assert told(replace(PLAN, may_invent=False), cut(text, size)) == ([*texts, Ended(STOP, retry.usage)], None)
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("text", TEXT)
+def test_anything_else_is_as_it_was(text: str, size: int) -> None:
+    """The same events, however it is cut."""
+    assert told(PLAN, cut(text, size)) == told(replace(PLAN, may_invent=False), cut(text, size))
+    assert told(PLAN, cut(text, size))[1] is None
+
+
+@pytest.mark.parametrize("text", INVENTED)
+def test_one_that_was_cut_off_is_text(text: str) -> None:
+    """Nobody knows how it would have continued."""
+    assert told(PLAN, [text], finish="length") == told(replace(PLAN, may_invent=False), [text], finish="length")
+
+
+PARTS = [
+    *(
+        GREETING,
+        '{"name": "',
+        "add",
+        "greet",
+        '"',
+        ', "arguments": ',
+        "{",
+        "}",
+        "[",
+        "]",
+        "```",
+        "json",
+        "\n",
+        " ",
+        "Hm.",
+    ),
+    *('{"a": 1}', "<tool_call>", "</tool_call>", '"', "\\", ",", "...", "parameters", "<", ">", "`"),
+    '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>',
+]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=7), st.integers(1, 9))
+def test_no_cut_makes_a_difference(parts: list[str], size: int) -> None:
+    """What is no invented call gives the same events as without the stage; and one is one at any cut."""
+    text = "".join(parts)
+    emitted, retry = told(PLAN, cut(text, size))
+    assert (retry is not None) == (told(PLAN, [text])[1] is not None)
+    if retry is None:
+        assert emitted == told(replace(PLAN, may_invent=False), cut(text, size))[0]
+    else:
+        assert emitted == []
+
+
+@given(st.from_regex(re.compile(_HEAD.pattern, re.ASCII), fullmatch=True))
+def test_all_beginnings_of_a_call_are_withheld(head: str) -> None:
+    """Whatever may stand before its arguments."""
+    assert all(_BEGINNING.match(head[:size]) or _HEAD.match(head[:size]) for size in range(len(head) + 1))
+
+
+@pytest.mark.parametrize(
+    ("passes", "rest"),
+    [
+        ("H", "ello"),
+        ('{"nu', 'mber": 1}'),
+        ('{"name": "add"', ", "),
+        ('{"name": "Ada", "ag', 'e": 36}'),
+        ('{"name": "Ada"}', ""),
+        ("[1", ", 2]"),
+        ("```python\np", "rint"),
+        ("<b>H", "i"),
+        (f"{GREETING} i", "s"),
+        ('{"name": "greet", "arguments": {..', ".}}"),
+    ],
+)
+def test_text_is_withheld_no_longer_than_needed(passes: str, rest: str) -> None:
+    """It comes out with the first character that shows what it is."""
+    stage = Invented(lambda name: name == "add")
+    for character in passes[:-1]:
+        assert stage.take([TextDelta(character)]) == []
+        assert stage.is_holding
+    assert "".join(each.text for each in stage.take([TextDelta(passes[-1])]) if isinstance(each, TextDelta)) == passes
+    assert stage.is_over
+    assert stage.take([TextDelta(rest)]) == [TextDelta(rest)]
+
+
+ANSWER: list[Any] = [TextDelta(GREETING), Ended({0: "stop"}, Usage(1, 2, 3))]
+
+
+@each(
+    ("events", "passed", "is_asked"),
+    [
+        (ANSWER, [], True),
+        (
+            [Opened(), ReasoningDelta("Hm."), TextDelta(" "), *ANSWER],
+            [Opened(), ReasoningDelta("Hm."), TextDelta(" ")],
+            True,
+        ),
+        ([ANSWER[0], KeepAlive(), ANSWER[1]], [KeepAlive()], True),
+        ([ANSWER[0], ReasoningDelta("Hm."), ANSWER[1]], None, False),
+        ([ANSWER[0], Failed(None)], None, False),  # type: ignore[arg-type]
+        ([TextDelta(GREETING, 1), ANSWER[1]], None, False),
+        ([ANSWER[0], Ended({0: "length"})], None, False),
+        ([ANSWER[0], Ended({0: "stop", 1: "stop"})], None, False),
+        ([TextDelta(GREETING + " " * 70_000), ANSWER[1]], None, False),
+    ],
+)
+def test_what_else_comes(events: list[Any], passed: list[Any] | None, is_asked: bool) -> None:
+    """Other items show that it is no such answer; all is emitted then, in its order."""
+    stage = Invented(lambda _: False)
+    assert stage.take(events) == (events if passed is None else passed)
+    assert (stage.retry is not None) is is_asked
+    assert stage.is_over
+
+
+@each("api", ["chat", "responses", "messages"])
+@each("stream", [True, False])
+@each("words", [True, False])
+def test_how_it_goes_on(api: ApiName, stream: bool, words: bool) -> None:
+    """The words of a further round are the answer, or what the model had said; a keep-alive may come before."""
+    the_plan = replace(plan(api, "chat", stream, [tool("add", a="number")]), may_invent=True)
+    kind, data = backend_answer("chat", stream, [GREETING])
+    report = Report()
+    rewriter = ResponseRewriter(the_plan, report, content_type=kind)
+    chunks = [chunk for part in (data, b"") for step in rewriter.steps(part) for chunk in step]
+    alive = rewriter.keepalive()
+    assert bool(alive) is stream
+    chunks += alive
+    if words:
+        chunks += rewriter.proceed([TextDelta("Hello")])
+        assert not rewriter.is_done
+        chunks += rewriter.proceed([TextDelta("!"), Ended(STOP)])
+    else:
+        chunks += rewriter.conclude()
+    assert rewriter.is_done
+    assert rewriter.fail(None) == rewriter.keepalive() == []  # type: ignore[arg-type]
+    seen = read(api, stream, chunks)
+    assert seen.items == [["text", "Hello!" if words else GREETING]]
+    assert report.finish == "stop"
+
+
+def test_a_long_answer_is_searched_once() -> None:
+    """What is no call for long is not read again with each character."""
+    stage = Invented(lambda _: False)
+    for character in '{"name": "' + string.ascii_letters * 20:
+        stage.take([TextDelta(character)])
+    assert stage.is_over
