@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import re
 import socket
@@ -11,6 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,16 @@ from support.text_backend import Exchange, Rule, TextBackend, Turn, refuses, say
 from support.wire import DONE, chat_frame
 
 GREETING = '{"name": "greet", "arguments": {"message": "Hello!"}}'
+GREETS = f"""
+from toolsimbackends.scripted import backend
+from toolsimlib.proxy.addon import ToolSim
+
+def say(messages):
+    return {GREETING!r} if "CLIENT TOOL CATALOG" in str(messages) else {WORDS!r}
+
+backend.say = say
+addons = [ToolSim()]
+"""
 GREETED = ["text", GREETING]
 SPOKEN = ["text", WORDS]
 
@@ -146,11 +159,28 @@ def test_a_client_that_leaves_stops_the_second_answer(stream: bool, proxy: Mitmd
 
 
 @pytest.mark.slow
-def test_keep_alives_and_the_end_of_the_proxy(backend: TextBackend, tmp_path: Path) -> None:
+def test_a_client_that_does_not_read(backend: TextBackend, proxy: Mitmdump) -> None:
+    """The second answer waits for it, and is not collected meanwhile; then all of it comes."""
+    long = ["many words " * 100] * 5_000
+    backend.play(model(GREETING, says(*long)))
+    with Line(proxy.url) as line:
+        response = line.begin("POST", "/v1/chat/completions", body("chat/completions", stream=True))
+        backend.wait_for(2)
+        time.sleep(3)
+        sent = len(backend.exchanges[1].sent)
+        assert sent < len(long) / 2
+        time.sleep(1)
+        assert len(backend.exchanges[1].sent) == sent
+        assert read("chat", True, [response.read()]).items == [["text", "".join(long)]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_keep_alives_and_the_end_of_the_proxy(seconds: int, backend: TextBackend, tmp_path: Path) -> None:
     """A stream that waits for words gets keep-alives; neither a proxy that ends meanwhile hangs, nor its client."""
     script = tmp_path / "short.py"
     script.write_text("from toolsimlib.proxy.addon import ToolSim\n\naddons = [ToolSim(keepalive=0.2)]\n")
-    with Mitmdump(backend.url, script=script, toolsim_drain_timeout=1) as proxy:
+    with Mitmdump(backend.url, script=script, toolsim_drain_timeout=seconds) as proxy:
         with Line(proxy.url) as line:
             backend.play(model(GREETING, says(WORDS, pause=2.5)))
             events = line.post("/v1/chat/completions", body("chat/completions", stream=True)).events()
@@ -158,12 +188,14 @@ def test_keep_alives_and_the_end_of_the_proxy(backend: TextBackend, tmp_path: Pa
             assert sum(event["choices"][0]["delta"] == {} for event in events[:said]) >= 2
             backend.play(model(GREETING, says("Forty", ending="hang")))
             response = line.begin("POST", "/v1/chat/completions", body("chat/completions", stream=True))
-            backend.wait_for(2)
-            time.sleep(0.5)
+            received = response.read1()
+            while b"Forty" not in received:
+                received += response.read1()
             proxy.signal()
-            received = response.read()
+            with suppress(http.client.IncompleteRead):
+                received += response.read()
         assert b"Forty" in received
-        assert b"error" in received
+        assert not seconds or b"error" in received
         assert proxy.ended() == 0
 
 
@@ -240,6 +272,32 @@ def test_what_is_recorded(stream: bool, backend: TextBackend, tmp_path: Path) ->
     replay = [sys.executable, "-m", "toolsimrec.replay", str(folder)]
     replayed = subprocess.run(replay, capture_output=True, text=True, check=False)
     assert replayed.stdout.endswith("2 recorded exchanges, none differ\n"), replayed.stdout + replayed.stderr
+
+
+@pytest.mark.slow
+def test_what_is_recorded_of_rounds(backend: TextBackend, tmp_path: Path) -> None:
+    """The first ends where the model is asked again, and replays so."""
+    with Mitmdump(backend.url, toolsim_retry=1, toolsim_capture=str(tmp_path)) as proxy, Line(proxy.url) as line:
+        for stream in (False, True):
+            backend.play(model(GREETING), chunk_size=5)
+            line.post("/v1/chat/completions", body("chat/completions", stream=stream))
+        proxy.wait_for(r'"rounds": 2', count=2)
+    replay = [sys.executable, "-m", "toolsimrec.replay", str(tmp_path)]
+    replayed = subprocess.run(replay, capture_output=True, text=True, check=False)
+    assert replayed.stdout.endswith("4 recorded exchanges, none differ\n"), replayed.stdout + replayed.stderr
+    assert "only the request" not in replayed.stdout
+
+
+@pytest.mark.slow
+def test_a_built_in_backend(tmp_path: Path) -> None:
+    """Its model is asked once more too."""
+    script = tmp_path / "greets.py"
+    script.write_text(GREETS)
+    with Mitmdump(script=script, toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
+        proxy.wait_for("scripted backend answers")
+        for api, stream in product(APIS, (False, True)):
+            reply = line.post(f"/v1/{api}", body(api, stream=stream))
+            assert read(APIS[api], stream, [reply.body]).items == [SPOKEN]
 
 
 @pytest.mark.slow

@@ -152,6 +152,16 @@ def test_websocket_continuation(client: Client, backend: TextBackend) -> None:
     assert "Cobalt." in shown(backend)
 
 
+def test_an_invented_call_is_given_in_words(client: Client, backend: TextBackend) -> None:
+    """And the next answer sees the words alone."""
+    backend.play([says('{"name": "greet", "arguments": {}}'), says("Hel", "lo!"), says("Fine.")])
+    first = client.ask("Hi!", tools=[TOOL])
+    assert words(first) == "Hello!"
+    assert words(client.ask("How are you?", previous_response_id=first["id"], tools=[TOOL])) == "Fine."
+    assert "Hello!" in shown(backend)
+    assert "greet" not in shown(backend)
+
+
 def test_websocket_reconnect_store_false_recovery(proxy: Mitmdump, backend: TextBackend) -> None:
     """What was not stored is gone with its connection; a new chain works."""
     backend.play([says("OK."), says("Recovered.")])

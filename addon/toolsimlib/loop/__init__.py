@@ -26,8 +26,8 @@ need it to the runner, and only those; all others go to the backend directly, an
 6. Everything is bounded: the number of rounds in all and for each reason, the time and the text (``course.py``). If no
    further round is allowed, or it fails before it emits anything, the answer ends at the fault, just as it would
    without the runner. What the model would have written after the fault was never read: it was stopped.
-7. An answer may come here when its first round is over: one that is nothing but an invented call
-   (``response/invented.py``). Its client is not handed over, but gets the rest by its own stream (``proxy/in_words.py``).
+7. An answer that is nothing but an invented call (``response/invented.py``) comes here when its first round is over.
+   Its client is not handed over, but gets the rest by its own stream (``proxy/in_words.py``).
 8. A round may also be our own question, apart from the conversation: whether to emit a call that waits
    (``opinion.py``).
 """

@@ -4,7 +4,8 @@ The answer itself was the first round. The runner is told of it, says whether an
 that brings; so the rules of ``loop/`` hold, without its cost for answers that need none of it. The client gets the
 words in the stream that has begun, as they come; or if there are none, what the model had answered.
 
-The further round ends with its exchange: when its client leaves, nobody waits for it.
+The further round ends with its exchange: when its client leaves, nobody waits for it. When a client does not read, the
+model is not read either.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from toolsimlib.proxy.jobs import Done
 from toolsimlib.proxy.memory import Remembered
 from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.resend import Resent
-from toolsimlib.proxy.rounds import Rounds, own_body
+from toolsimlib.proxy.rounds import MAX_WAITING, Rounds, own_body
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import as_stored, is_to_be_stored
 from toolsimlib.response.retry import Retry
@@ -135,7 +136,7 @@ class InWords(Feature):
 
     def __init__(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         self._arrived: list[ClientEvent] = []
-        self._changed = asyncio.Event()
+        self._changed, self._taken = asyncio.Event(), asyncio.Event()
         self._following = spawn(self._follow(events), _TASKS)
         self._following.add_done_callback(lambda _: self._changed.set())
 
@@ -152,6 +153,7 @@ class InWords(Feature):
     def take(self) -> Sequence[ClientEvent]:
         """Return what has come since; the last of all is the end of the answer."""
         arrived, self._arrived = self._arrived, []
+        self._taken.set()
         if not self._following.done():
             self._changed.clear()
         return arrived
@@ -167,3 +169,6 @@ class InWords(Feature):
                 if not isinstance(event, Opened | Refused):
                     self._arrived.append(event)
                     self._changed.set()
+                if len(self._arrived) > MAX_WAITING:
+                    self._taken.clear()
+                    await self._taken.wait()

@@ -82,6 +82,21 @@ def test_a_call_with_a_secret_is_still_a_call(tmp_path: Path, call: str, is_stre
     assert result.same, result
 
 
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_call_that_a_model_invents(tmp_path: Path, mitm: Any, is_stream: bool) -> None:
+    """Nobody can be asked by a replay: the answer is what the model wrote, whatever the option is."""
+    mitm.options.update(toolsim_second_opinion="off")
+    text = '{"name": "greet", "arguments": {}}'
+    kind, body = chat_stream(text[:9], text[9:]) if is_stream else chat_answer(text)
+    path = write(exchange(question(stream=is_stream), kind, body), tmp_path)
+    mitm.options.reset()
+    assert b"greet" in recorded(path)[1].response.content  # type: ignore[union-attr, operator]
+    for seed in range(5):
+        for by_hand in ((), ("toolsim_second_opinion",)):
+            result = replay_file(path, cut_by(random.Random(seed)), by_hand=by_hand)
+            assert result.same, result
+
+
 def test_recorded_options_are_in_force(stream: Path) -> None:
     """The recording's options say that the backend speaks chat, and they are applied."""
     assert replay_file(stream).same

@@ -31,11 +31,14 @@ from mitmproxy.proxy.layers.http._http1 import Http1Server
 from toolsimlib.proxy.head import by_name
 from toolsimlib.proxy.mitmproxy12.direct import DirectWay, direct_way
 from toolsimlib.proxy.mitmproxy12.stream import OwnStream
-from toolsimlib.proxy.mitmproxy12.unread import writer_of
+from toolsimlib.proxy.mitmproxy12.unread import UNSENT_BYTES, writer_of
 from toolsimlib.proxy.streamed import StreamedAnswer
 
 LINGER_SECONDS = 0.5
 """How long a backend may take to hang up after its last word, as most do at once, before we hang up on it."""
+
+UNREAD_SECONDS = 0.1
+"""How long a client is given to read what it has of a further round."""
 
 
 @dataclass
@@ -159,9 +162,16 @@ class Feeding(OwnStream):
     def look(self, answer: StreamedAnswer | None) -> CommandGenerator[None]:
         """Wait for what comes of the further round."""
         self.next_look = None
-        if answer is not None and answer.waits and self.exchange is not None and not self.ended:
-            yield ToolsimPauseHook(answer)
-            yield from self.go_on(answer)
+        if answer is None or not answer.waits or self.exchange is None or self.ended:
+            return
+        writer = writer_of(self.context.client)
+        if writer is not None and writer.transport.get_write_buffer_size() > UNSENT_BYTES:
+            # What its client does not read is not made either.
+            self.next_look = RequestWakeup(UNREAD_SECONDS)
+            yield self.next_look
+            return
+        yield ToolsimPauseHook(answer)
+        yield from self.go_on(answer)
 
     def go_on(self, answer: StreamedAnswer) -> CommandGenerator[None]:
         """Send what has come, and look again unless that was the end (rule 4)."""

@@ -40,10 +40,8 @@ from toolsimlib.proxy.options.table import OPTIONS
 from toolsimlib.version import __version__
 
 SUFFIX = ".toml"
-_STRICT_TAGS = {
-    **{"untagged": "off", "second_opinion": "off", "repair": "off"},
-    **{"history": "record", "manifest": "schemas"},
-}
+_OFF = dict.fromkeys(("untagged", "repair", "second_opinion"), "off")
+_STRICT_TAGS = _OFF | {"history": "record", "manifest": "schemas"}
 # What depends on the model: how it is asked, and how its answers are read.
 _NAMES = ("manifest", "history", "mode", "constrain", "second_opinion", "untagged", "repair")
 _OPTIONS = {option.full_name: option for option in OPTIONS if option.name in _NAMES}
