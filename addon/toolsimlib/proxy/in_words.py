@@ -22,7 +22,7 @@ from toolsimlib.errors import BadRequest
 from toolsimlib.events import ClientEvent, Ended, Failed, Opened
 from toolsimlib.loop.course import Bounds, Round
 from toolsimlib.loop.runner import Ask, Job, Refused, RoundEvent, answer
-from toolsimlib.plan import Plan, Policy
+from toolsimlib.plan import Policy
 from toolsimlib.proxy.decoding import TooLarge
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.jobs import Done
@@ -64,11 +64,12 @@ class Asking:
         exchange.attach(asked)
         return asked
 
-    async def whole(self, flow: HTTPFlow, exchange: Exchange, plan: Plan, done: Done) -> Done:
+    async def whole(self, flow: HTTPFlow, exchange: Exchange, done: Done) -> Done:
         """Return a whole answer as it is once its model has been asked."""
-        assert done.retry is not None
-        asked = self.ask(flow, exchange, done.retry, done.report)
-        done = replace(done, retry=None, events=done.events)
+        plan, retry = exchange.plan, done.retry
+        assert plan is not None
+        assert retry is not None
+        asked, done = self.ask(flow, exchange, retry, done.report), replace(done, retry=None)
         if asked is None:
             return done
         events = list(done.events[: len(done.events) - done.withheld])

@@ -162,9 +162,9 @@ class Done:
     """What ``GuestJob.read`` has returned."""
     events: tuple[ClientEvent, ...] = ()
     retry: Retry | None = None
-    """Why to ask the model again. If it is not a round, the answer is written as it is if nobody does."""
+    """Why to ask the model again."""
     withheld: int = 0
-    """How many of the last ``events`` belong to that."""
+    """How many of the last ``events``, and what was written of them, count only if nobody does; none of a round."""
 
 
 def is_heavy(job: Job) -> bool:

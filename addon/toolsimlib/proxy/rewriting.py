@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from mitmproxy.http import HTTPFlow
 
-from toolsimlib.plan import FIND_TOOLS, Plan, Policy
+from toolsimlib.plan import FIND_TOOLS, Policy
 from toolsimlib.proxy import route
 from toolsimlib.proxy.attempt import Attempt
 from toolsimlib.proxy.builtin import Admitted
@@ -34,7 +34,6 @@ from toolsimlib.proxy.remembering import Remembering
 from toolsimlib.proxy.resend import Resent
 from toolsimlib.proxy.rounds import RoundFlow, Rounds
 from toolsimlib.proxy.work import Work
-from toolsimlib.response.retry import SECOND_OPINION
 from toolsimlib.wire.api import Api
 
 if TYPE_CHECKING:
@@ -170,30 +169,19 @@ class Rewriting:
         if other is not None and other.action == "input_tokens":
             other.take_count(exchange, flow)
         elif (job := exchange.answer_job(flow)) is not None:
-            plan = job.plan
-            return self.work.take(job, lambda done: self._answered(flow, exchange, plan, done, finish))
+            return self.work.take(job, lambda done: self._answered(flow, exchange, done, finish))
         finish(None)
         return None
 
     def _answered(
-        self, flow: HTTPFlow, exchange: Exchange, plan: Plan, done: Done, finish: Callable[[Done], None]
+        self, flow: HTTPFlow, exchange: Exchange, done: Done, finish: Callable[[Done], None]
     ) -> Awaitable[None] | None:
-        waits = done.retry is not None and SECOND_OPINION not in plan.asks and plan.may_invent and flow.live
-        if waits or plan.form.id:
-            return self._completed(flow, exchange, plan, done, finish, waits=waits)
+        if (done.withheld and flow.live) or done.names is not None:
+            return self._completed(flow, exchange, done, finish)
         finish(done)
         return None
 
-    async def _completed(
-        self,
-        flow: HTTPFlow,
-        exchange: Exchange,
-        plan: Plan,
-        done: Done,
-        finish: Callable[[Done], None],
-        *,
-        waits: bool,
-    ) -> None:
-        if waits:
-            done = await self._asking.whole(flow, exchange, plan, done)
+    async def _completed(self, flow: HTTPFlow, exchange: Exchange, done: Done, finish: Callable[[Done], None]) -> None:
+        if done.withheld:
+            done = await self._asking.whole(flow, exchange, done)
         finish(await self.remembering.store_whole(exchange, done))

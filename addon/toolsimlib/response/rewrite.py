@@ -239,29 +239,25 @@ class ResponseRewriter:
             self._invented = Invented(self._answer.declares)
         passed = self._invented.take(events)
         self._may_invent = not self._invented.is_over
+        if (retry := self._invented.retry) is None:
+            return passed
+        if SECOND_OPINION in self._plan.asks:
+            self._answer.retry = retry
+            return [*passed, Failed(asked_again(retry.fault))]
+        self.waits = retry
         return passed
 
     def _written(self, events: Sequence[ClientEvent]) -> list[bytes]:
         """Return whole frames; at the end of an answer that is not streamed its body."""
-        retry = self._answer.retry if self._answer.is_done else None
         if self._may_invent:
             events = self._checked(events)
-            if self._invented is not None and (found := self._invented.retry) is not None:
-                retry = found
-                if SECOND_OPINION in self._plan.asks:
-                    events = [*events, Failed(asked_again(found.fault))]
-                else:
-                    self.waits = found
-        return self._frames(events, retry)
-
-    def _frames(self, events: Sequence[ClientEvent], retry: Retry | None) -> list[bytes]:
         frames: list[bytes] = []
         if self._listener is not None:
-            self._listener(events, None if self.waits is not None else retry)
+            self._listener(events, self._answer.retry if self._answer.is_done else None)
         for event in events:
             self._record.take(event)
             frames += self._writer.write(event)
-        if not self.is_done:
+        if not self._answer.is_done or self.waits is not None:
             return frames
         if self._plan.stream:
             if self._plan.policy.sse_telemetry:
