@@ -25,6 +25,7 @@ from toolsimlib.proxy.builtin import Admitted
 from toolsimlib.proxy.exchange import Exchange, Feature
 from toolsimlib.proxy.rounds import RoundFlow
 from toolsimlib.proxy.upgrades import upgrade_of
+from toolsimlib.report import Report
 from toolsimlib.wire.mcp_items import McpCall
 
 from toolsimotel import conventions
@@ -108,17 +109,26 @@ class Spans(Feature):
     def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         self._over(self)
         report = exchange.report
-        if self._chat is not None:
-            answer = exchange.recorder.received.content() if self._chat.is_recording() else b""
-            self._chat.set_attributes(conventions.chat_ended(report, answer))
-            if flow is not None:
-                self._export.content.of_turn(self._chat, flow, answer)
-            _end(self._chat, conventions.failure(report, status and (self._status or status)))
+        self._end_chat(exchange, flow, report, conventions.failure(report, status and (self._status or status)))
         if self._server is not None:
             self._server.set_attributes(conventions.turn_ended(report, status))
             # By the conventions for HTTP an error of the client is none of the server.
             is_clients = status is not None and 400 <= status < 500
             _end(self._server, conventions.failure(report, status), is_failure=not is_clients)
+
+    @override
+    def asked_again(self, exchange: Exchange, flow: HTTPFlow, report: Report) -> None:
+        self._end_chat(exchange, flow, report, "")
+
+    def _end_chat(self, exchange: Exchange, flow: HTTPFlow | None, report: Report, error: str) -> None:
+        chat, self._chat = self._chat, None
+        if chat is None:
+            return
+        answer = exchange.recorder.received.content() if chat.is_recording() else b""
+        chat.set_attributes(conventions.chat_ended(report, answer))
+        if flow is not None:
+            self._export.content.of_turn(chat, flow, answer)
+        _end(chat, error)
 
     def end(self, error: str) -> None:
         """End all spans: the proxy ends before the exchange does."""

@@ -168,6 +168,23 @@ def test_the_page_shows_a_tree_as_it_is(proxy: Mitmdump, backend: TextBackend, c
 
 
 @pytest.mark.parametrize("stream", [True, False])
+def test_an_invented_call_is_a_turn_of_its_own(stream: bool, backend: TextBackend, collector: OtlpReceiver) -> None:
+    """So are the words that come in its place: one turn after the other, each with its own tokens."""
+    backend.play([says('{"name": "greet", "arguments": {}}'), says("Hello", "!", pause=0.2)])
+    with Mitmdump(backend.url, environment=collector.environment) as proxy, Line(proxy.url) as line:
+        path, body = ask("chat", stream=stream)
+        assert b"greet" not in line.post(path, body, **TRACED).body
+        turn, first, second = spans = collector.spans(3)
+    check(spans, CALLER)
+    assert [first.attributes.get("toolsim.round"), second.attributes["toolsim.round"]] == [None, 2]
+    assert turn.attributes["toolsim.rounds"] == 2
+    counted = [span.attributes["gen_ai.usage.output_tokens"] for span in (first, second)]
+    assert counted == [4, 1]
+    assert not any(span.is_error for span in spans)
+    assert [exchange.headers["traceparent"][36:52] for exchange in backend.exchanges] == [first.id, second.id]
+
+
+@pytest.mark.parametrize("stream", [True, False])
 def test_a_turn_of_its_own(stream: bool, backend: TextBackend, collector: OtlpReceiver) -> None:
     """A request without a trace begins one; without tools it passes unread, and is a turn of the model all the same."""
     backend.play([says("No.")])

@@ -83,6 +83,9 @@ class Feature:
         """Decide how an answer reaches the client whose head has arrived; return whether that is decided now."""
         return False
 
+    def asked_again(self, exchange: Exchange, flow: HTTPFlow, report: Report) -> None:
+        """Follow up on a turn of the model that is over, and after which it is asked once more for the same answer."""
+
     def read(self, exchange: Exchange, done: Done) -> Done:
         """Return a whole answer that has been rewritten, as the client gets it."""
         return done
@@ -147,6 +150,12 @@ class Exchange:
     def find[F: Feature](self, kind: type[F]) -> F | None:
         """Return the feature of a class, None if there is none."""
         return next((feature for feature in self._features if isinstance(feature, kind)), None)
+
+    def ask_again(self, flow: HTTPFlow, report: Report, further: Feature) -> None:
+        """Let a ``further`` turn of the model follow; ``report``: of the answer so far."""
+        for feature in self._features:
+            feature.asked_again(self, flow, report)
+        self.attach(further)
 
     @property
     def _listener(self) -> Listener | None:

@@ -33,6 +33,7 @@ from toolsimlib.proxy.rounds import MAX_WAITING, Rounds, own_body
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import as_stored, is_to_be_stored
 from toolsimlib.response.retry import Retry
+from toolsimlib.response.rewrite import tokens_of
 from toolsimlib.tasks import spawn
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import dump, read_body
@@ -60,8 +61,9 @@ class Asking:
         events = self._events(flow, exchange, retry, report)
         if events is None:
             return None
+        report.tokens = tokens_of(retry.usage)
         asked = InWords(events)
-        exchange.attach(asked)
+        exchange.ask_again(flow, report, asked)
         return asked
 
     async def whole(self, flow: HTTPFlow, exchange: Exchange, done: Done) -> Done:

@@ -28,6 +28,7 @@ from toolsimlib.events import (
     Opened,
     ReasoningDelta,
     TextDelta,
+    Usage,
 )
 from toolsimlib.plan import AnswerForm, Plan
 from toolsimlib.report import Report, entry
@@ -290,5 +291,10 @@ class ClientRecord:
             case CallEnded(status="completed") if event.choice in self._open_calls:
                 self._report.tool_call_ids.append(self._open_calls.pop(event.choice))
             case Ended(usage=usage) if usage is not None:
-                counts = asdict(usage).items()
-                self._report.tokens = {name.removesuffix("_tokens"): count for name, count in counts}
+                self._report.tokens = tokens_of(usage)
+
+
+def tokens_of(usage: Usage | None) -> dict[str, int]:
+    """Return token counts as a report has them."""
+    counts = asdict(usage).items() if usage is not None else ()
+    return {name.removesuffix("_tokens"): count for name, count in counts}
