@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.each import each
 from toolsimlib.errors import BadRequest
@@ -551,6 +551,13 @@ fields = st.fixed_dictionaries(
     history=st.sampled_from(["record", "sentinel"]),
     role=st.sampled_from(["auto", "developer", "system", "user"]),
 )
+@example(
+    {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}], "tools": [SEARCH]},
+    "responses",
+    "auto",
+    "record",
+    "auto",
+)
 def test_any_body_is_rewritten_or_refused(body, dialect, backend, history, role):
     """Whatever JSON a client sends, the result is a body for the backend, a 400, or None; nothing else is raised."""
     policy = Policy(backend=backend, history=history, manifest_role=role)
@@ -560,7 +567,10 @@ def test_any_body_is_rewritten_or_refused(body, dialect, backend, history, role)
         return
     if rewritten is not None:
         written = json.loads(rewritten.body)
-        assert not written.keys() & {"tools", "tool_choice", "functions", "function_call", "parallel_tool_calls"}
+        kept = written.get("tools")
+        # A backend's own tools alone are not ours to show, though calls in the history were.
+        if not (isinstance(kept, list) and all(tool["type"] not in ("function", "custom") for tool in kept)):
+            assert not written.keys() & {"tools", "tool_choice", "functions", "function_call", "parallel_tool_calls"}
         json.dumps(dict(rewritten.plan.form.echo))
 
 
