@@ -79,7 +79,7 @@ def decisions(engine: str) -> Sequence[Decision]:
         Decision(
             "second opinion",
             (("second_opinion", "on"),),
-            ("none", "refusal", "one"),
+            ("near", "asked"),
             injected=False,
         ),
         Decision("several calls", (("manifest", "lines"),), ("two", "one", "long")),

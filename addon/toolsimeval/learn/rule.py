@@ -32,7 +32,7 @@ from typing import Literal
 
 ALPHA = 0.05
 """The probability that anything is preferred by chance."""
-PATIENCE = ((12, 1), (24, 4), (48, 6))
+PATIENCE = ((12, 1), (24, 3), (48, 6))
 """After so many pairs, how many more wins than losses a challenger must have to be asked further."""
 BEHIND = 2.0
 """The evidence that a challenger is worse in one kind of questions."""

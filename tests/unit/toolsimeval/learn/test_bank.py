@@ -33,12 +33,9 @@ def test_the_right_calls_fit_their_tools() -> None:
 def test_there_are_enough_of_each_kind() -> None:
     """For ten wins; greetings among them."""
     counted = Counter(question.kind for question in ASKED)
-    assert {kind for kind, count in counted.items() if count >= 12} == {"one", "two", "none", "refusal", "after"} | {
-        "later",
-        "done",
-        "which",
-        "must",
-    }
+    many = {kind for kind, count in counted.items() if count >= 12}
+    made = {"later", "done", "which", "must"}
+    assert many == {"one", "two", "none", "near", "asked", "refusal", "after"} | made
     assert counted["long"] == 8
     assert len(BY_ID["long_01"].tools) > 20
 

@@ -48,11 +48,11 @@ EXPECTED: dict[str, tuple[Model, dict[str, str]]] = {
         {"manifest": "lines"},
     ),
     "needless": (
-        lambda setting, question: question.kind not in ("none", "refusal") or setting.second_opinion == "on",
+        lambda setting, question: question.kind not in ("near", "none", "refusal") or setting.second_opinion == "on",
         {"second_opinion": "on"},
     ),
     "invents": (
-        lambda setting, question: question.kind not in ("none", "refusal") or setting.second_opinion != "off",
+        lambda setting, question: question.kind not in ("near", "none", "refusal") or setting.second_opinion != "off",
         {},
     ),
     "enforced": (
