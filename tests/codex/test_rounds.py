@@ -64,7 +64,7 @@ async def test_a_bad_call_is_asked_again(codex: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_call_is_asked_about(codex: str, tmp_path: Path) -> None:
-    """The yes-or-no question, and the words that replace the call, are separate threads."""
+    """Each yes-or-no question, and the words that replace the call, are separate threads."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -87,7 +87,7 @@ async def test_a_call_is_asked_about(codex: str, tmp_path: Path) -> None:
 
     answer = await asyncio.to_thread(run)
     await stub.stop()
-    assert len(asked) == 3
+    assert len(asked) == 4
     assert "Forty-two." in answer
     assert "forecast" not in answer
 

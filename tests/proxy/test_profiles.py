@@ -71,14 +71,14 @@ def test_an_answer_says_which_profile_it_had(backend: RawBackend, own: Path, ask
 
 @pytest.mark.slow
 def test_a_profile_may_ask_for_a_second_opinion(backend: RawBackend, own: Path, ask: Any) -> None:
-    """Which takes a further turn of this model, and of no other."""
+    """Which takes further turns of this model, and of no other."""
     folder = own / "toolsim" / "profiles"
     (folder / "mine.toml").write_text('models = ["m"]\n[options]\ntoolsim_second_opinion = "on"\n')
 
     async def discreet(answer: Answer) -> None:
-        """Call, refuse the call when asked about it, and answer in words without tools."""
+        """Call, refuse the call whenever asked about it, and answer in words without tools."""
         turn = len(asked(backend))
-        await answer.whole(chat_whole((CALL, "no", "Hello!")[turn - 1]), Content_Type="application/json")
+        await answer.whole(chat_whole((CALL, "no", "no", "Hello!")[turn - 1]), Content_Type="application/json")
 
     with Mitmdump(backend.url, toolsim_profiles=str(folder)) as proxy, Line(proxy.url) as line:
         backend.play(discreet)
@@ -86,7 +86,7 @@ def test_a_profile_may_ask_for_a_second_opinion(backend: RawBackend, own: Path, 
         message = json.loads(reply.body)["choices"][0]["message"]
         assert (message["content"], message.get("tool_calls")) == ("Hello!", None)
         assert reply.headers["x-toolsim-profile"] == "mine"
-        assert len(asked(backend)) == 3
+        assert len(asked(backend)) == 4
         backend.play(whole)
         reply = line.post("/v1/chat/completions", ask(model="other"))
         assert json.loads(reply.body)["choices"][0]["message"]["tool_calls"]

@@ -86,11 +86,11 @@ def model(calls: Turn, words: Turn | None = None, **answers: Turn) -> Rule:
 
 WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
     "yes": (model(says("Well. ", BONN), get_weather=says("Yes")), [["text", "Well. "], GET_WEATHER], 2),
-    "no": (model(says(BONN), get_weather=says("No.")), [["text", WORDS]], 3),
+    "no": (model(says(BONN), get_weather=says("No.")), [["text", WORDS]], 4),
     "no, behind words": (
         model(says("Well. ", BONN), get_weather=says("No.")),
         [["text", f"Well. \n\n{WORDS}"]],
-        3,
+        4,
     ),
     "neither": (model(says(BONN), get_weather=says("I cannot say.")), [GET_WEATHER], 2),
     "cut": (model(says(BONN), get_weather=says("No", ending="eof")), [GET_WEATHER], 2),
@@ -98,19 +98,19 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
     "one of two": (
         model(says(BONN, ALARM), get_weather=says("no"), set_alarm=says("yes")),
         [SET_ALARM],
-        3,
+        4,
     ),
     "the other": (
         model(says(BONN, ALARM), get_weather=says("yes"), set_alarm=says("no")),
         [GET_WEATHER],
-        3,
+        4,
     ),
     "none of two": (
         model(says(BONN, ALARM), get_weather=says("no"), set_alarm=says("no")),
         [["text", WORDS]],
-        4,
+        6,
     ),
-    "no words": (model(says(BONN), refuses(500, "Gone."), get_weather=says("no")), [GET_WEATHER], 3),
+    "no words": (model(says(BONN), refuses(500, "Gone."), get_weather=says("no")), [GET_WEATHER], 4),
 }
 
 
@@ -118,7 +118,7 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBackend) -> None:
-    """Streamed and whole are the same: only a plain no refuses a call, and text replaces a call that was alone."""
+    """Streamed and whole are the same: only two plain noes refuse a call, and text replaces a call that was alone."""
     rule, items, rounds = WAYS[way]
     both = []
     for stream in (False, True):
@@ -139,16 +139,19 @@ def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBacke
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 def test_what_the_backend_is_asked(api: str, line: Line, backend: TextBackend) -> None:
-    """The question is a separate, short request at temperature 0; after a no, just the conversation is sent again."""
+    """Questions are separate, short requests at temperature 0; after two noes, just the conversation is sent again."""
     backend.play(WAYS["no"][0])
     limits = {"max_tokens": 500} if api != "responses" else {"max_output_tokens": 500}
     line.post(f"/v1/{api}", body(api, stream=True, temperature=0.8, **limits))
-    first, question, last = (exchange.body for exchange in backend.exchanges)
-    assert [question[name] for name in ("model", "top_k", "temperature")] == ["m", 3, 0]
-    assert question[next(iter(limits))] == 16
-    assert not question.keys() & {"stream", "tools", "stream_options"}
-    assert "What is the meaning of life?" in str(backend.exchanges[1].transcript)
-    assert [text for _, text in backend.exchanges[2].transcript] == ["What is the meaning of life?"]
+    first, *questions, last = (exchange.body for exchange in backend.exchanges)
+    for question in questions:
+        assert [question[name] for name in ("model", "top_k", "temperature")] == ["m", 3, 0]
+        assert question[next(iter(limits))] == 16
+        assert not question.keys() & {"stream", "tools", "stream_options"}
+    about_tool, about_call = (str(exchange.transcript) for exchange in backend.exchanges[1:3])
+    assert "What is the meaning of life?" in about_tool
+    assert 'A call: get_weather(city="Bonn")' in about_call
+    assert [text for _, text in backend.exchanges[3].transcript] == ["What is the meaning of life?"]
     assert [first[name] for name in ("temperature", "stream")] == [0.8, True]
     assert [last[name] for name in ("temperature", "stream")] == [0.8, True]
 
@@ -226,7 +229,7 @@ def test_what_is_recorded(backend: TextBackend, tmp_path: Path) -> None:
         backend.play(WAYS["no"][0], chunk_size=5)
         with Line(proxy.url) as line:
             line.post("/v1/chat/completions", body("chat/completions", stream=True))
-            proxy.wait_for(r'"rounds": 3')
+            proxy.wait_for(r'"rounds": 4')
             metrics = line.request("GET", "/toolsim/metrics").body.decode()
         log = proxy.log()
     assert re.search(r'dropped_calls_total\{[^}]*reason="SECOND_OPINION"[^}]*\} 1', metrics), metrics
@@ -235,16 +238,16 @@ def test_what_is_recorded(backend: TextBackend, tmp_path: Path) -> None:
     flows = [flow for flow in read_flows if "toolsim" in flow.metadata]
     whole = next(flow for flow in flows if "rounds" in flow.metadata["toolsim"])
     rounds = sorted((flow for flow in flows if flow is not whole), key=lambda flow: flow.metadata["toolsim"]["round"])
-    assert whole.comment.startswith("no call · 1 dropped call: SECOND_OPINION:get_weather · 3 rounds"), whole.comment
-    assert [flow.metadata["toolsim"]["part_of"] for flow in rounds] == [whole.id] * 3
+    assert whole.comment.startswith("no call · 1 dropped call: SECOND_OPINION:get_weather · 4 rounds"), whole.comment
+    assert [flow.metadata["toolsim"]["part_of"] for flow in rounds] == [whole.id] * 4
     assert b"A function: get_weather(city): The weather." in (rounds[1].request.content or b"")
     # The question belongs to no conversation, and starts none.
-    assert ["#1 turn 1" in flow.comment for flow in rounds] == [True, False, True]
+    assert ["#1 turn 1" in flow.comment for flow in rounds] == [True, False, False, True]
     assert whole.response is not None
     assert WORDS.encode() in b"".join(re.findall(rb'"content":"([^"]*)"', whole.response.content or b""))
     replay = [sys.executable, "-m", "toolsimrec.replay", str(folder)]
     replayed = subprocess.run(replay, capture_output=True, text=True, check=False)
-    assert replayed.stdout.endswith("3 recorded exchanges, none differ\n"), replayed.stdout + replayed.stderr
+    assert replayed.stdout.endswith("4 recorded exchanges, none differ\n"), replayed.stdout + replayed.stderr
 
 
 @pytest.mark.slow
@@ -261,4 +264,4 @@ def test_in_the_background_and_over_the_other_api(backend: TextBackend) -> None:
             time.sleep(0.1)
         assert json.dumps(answer["output"]).count(WORDS) == 1
         assert [item["type"] for item in answer["output"]] == ["message"]
-        assert len(backend.exchanges) == 3
+        assert len(backend.exchanges) == 4

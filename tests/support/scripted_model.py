@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self, override
 
 from toolsimeval.learn.bank import Question, questions
-from toolsimlib.loop.opinion import RULE
+from toolsimlib.loop.opinion import CALL_RULE, RULE
 
 NAME = "scripted/model:1b"
 WORDS = "I would rather talk about something else."
@@ -144,8 +144,8 @@ class ScriptedModel:
 
     def _message(self, body: Mapping[str, Any]) -> dict[str, Any]:
         messages = body["messages"]
-        if any(message["content"] == RULE for message in messages):
-            asked = str(messages[-1]["content"]).partition("A request: ")[2].partition("\n\nIs this function")[0]
+        if any(message["content"] in (RULE, CALL_RULE) for message in messages):
+            asked = str(messages[-1]["content"]).partition("A request: ")[2].partition("\n\n")[0]
             question = self._by_text.get(asked)
             return {"content": "yes" if question is not None and question.calls else "no"}
         question = self._question(messages)

@@ -6,8 +6,10 @@ conversation, it never does (addon/docs/figures.md).
 
 1. From the first call of a turn everything is withheld until the turn ends: most backends answer one request at a
    time, so a question asked meanwhile would wait for the turn anyway.
-2. The question is about the tool, not about its arguments. So each tool is asked about once within an answer,
-   however often it is called, and an earlier verdict counts in later rounds.
+2. The question is about the tool. It refuses nearly all needless calls, and some that are right; shown the call with
+   its arguments, the model refuses fewer of both, and others. So a no to the first question is followed by the second,
+   and both have to be a no. Each tool is asked about once within an answer, by its first call, however often it is
+   called, and an earlier verdict counts in later rounds.
 3. Only a plain no refuses. The call counts if the question fails, is answered in any other way, takes more than
    ``PATIENCE_SECONDS``, or does not fit into the bounds.
 4. A refused call is not emitted. If the answer holds no other call, the model is asked once more, without tools, so
@@ -36,10 +38,15 @@ from toolsimlib.report import Report, code_of, entry
 from toolsimlib.request.rewrite import tools_on_offer
 from toolsimlib.response.retry import SECOND_OPINION, Fault, Retry
 from toolsimlib.response.written import use_tool_text
+from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.json_fields import mapping
 
 RULE = "You check whether a function fits a request. You answer with one word, yes or no."
 QUESTION = "A function: {function}\n\nA request: {request}\n\nIs this function made for what the request asks?"
+CALL_RULE = "You check whether a call fits a request. You answer with one word, yes or no."
+CALL_QUESTION = (
+    "A function: {function}\n\nA request: {request}\n\nA call: {call}\n\nIs this call what the request asks for?"
+)
 
 PATIENCE_SECONDS = 60.0
 """How long a question may take: it is short, and the client waits for a call that is ready."""
@@ -62,9 +69,21 @@ Pose = Callable[[str, str], Round | None]
 
 def question_about(tool: Tool, request: str) -> str:
     """Return what the model is asked about a tool; ``request``: the user's."""
+    return QUESTION.format(function=_shown(tool), request=request)
+
+
+def question_about_call(tool: Tool, arguments: str, request: str) -> str:
+    """Return what the model is asked about a call of a tool, with the text of its arguments."""
+    values = parse_object(arguments.encode()) if tool.kind == "function" else None
+    pairs = (f"{name}={dump(value)}" for name, value in values.items()) if values is not None else [dump(arguments)]
+    return CALL_QUESTION.format(
+        function=_shown(tool), request=request, call=f"{tool.name}({_shortened(', '.join(pairs))})"
+    )
+
+
+def _shown(tool: Tool) -> str:
     parameters = ", ".join(mapping(tool.shown_parameters.get("properties")))
-    description = (tool.description or "").strip()[:_MAX_DESCRIPTION]
-    return QUESTION.format(function=f"{tool.name}({parameters}): {description}", request=request)
+    return f"{tool.name}({parameters}): {(tool.description or '').strip()[:_MAX_DESCRIPTION]}"
 
 
 def verdict_of(text: str) -> bool | None:
@@ -168,18 +187,16 @@ class SecondOpinion:
         refused: list[str] = []
         # The calls that remain are numbered without a gap.
         numbers = (event.number for event in withheld if isinstance(event, CallStarted))
+        called = iter(_arguments(withheld))
         calls, tool, arguments = False, None, ""  # ``tool``: that of the refused call that is open, or has just ended.
         for event in withheld:
             match event:
-                case CallStarted() if tool := await self._refused(event, pose):
+                case CallStarted() if tool := await self._refused(event, arguments := next(called), pose):
                     refused.append(event.name)
-                    arguments = ""
                 case CallStarted():
                     calls = True
                     passed.append(replace(event, number=next(numbers)))
-                case CallDelta(text=text) if tool is not None:
-                    arguments += text
-                case CallEnded() if tool is not None:
+                case CallDelta() | CallEnded() if tool is not None:
                     pass
                 case TextDelta(text=text) if tool is not None:
                     # In the output mode obsidian-xml a call is followed by its text, which takes time to write.
@@ -192,20 +209,23 @@ class SecondOpinion:
         usage, self._usage = self._usage, None
         return Weighed(passed, withheld, refused, calls, usage)
 
-    async def _refused(self, call: CallStarted, pose: Pose) -> Tool | None:
+    async def _refused(self, call: CallStarted, arguments: str, pose: Pose) -> Tool | None:
         """Return the tool of a call that is refused, None if it counts."""
         tool = self._tools.get((call.name, call.namespace))
         if tool is None or not self._request:
             return None
         if tool.name not in self._verdicts:
-            self._verdicts[tool.name] = verdict = await self._verdict(tool, pose)
+            verdict = await self._verdict(RULE, question_about(tool, self._request), pose)
+            if verdict is False:
+                verdict = await self._verdict(CALL_RULE, question_about_call(tool, arguments, self._request), pose)
+            self._verdicts[tool.name] = verdict
             if verdict is None:
                 self._report.warnings.append(entry(NO_OPINION, tool.name))
         return tool if self._verdicts[tool.name] is False else None
 
-    async def _verdict(self, tool: Tool, pose: Pose) -> bool | None:
-        """Ask about a tool; None if the answer is neither yes nor no, or none came."""
-        question = pose(RULE, question_about(tool, self._request))
+    async def _verdict(self, rule: str, asked: str, pose: Pose) -> bool | None:
+        """Ask; None if the answer is neither yes nor no, or none came."""
+        question = pose(rule, asked)
         if question is None:
             return None
         self._report.rounds += 1
@@ -221,3 +241,17 @@ class SecondOpinion:
             return None
         self._usage = added(self._usage, end.usage)
         return verdict_of("".join(words))
+
+
+def _arguments(events: Sequence[ClientEvent]) -> list[str]:
+    """Return the arguments of each call."""
+    texts: list[list[str]] = []
+    for event in events:
+        match event:
+            case CallStarted():
+                texts.append([])
+            case CallDelta(text=text):
+                texts[-1].append(text)
+            case _:
+                pass
+    return ["".join(text) for text in texts]

@@ -62,7 +62,9 @@ def test_what_was_said_and_called_before_stays(client: ApiName, stream: bool) ->
 @pytest.mark.parametrize("client", DIALECTS)
 def test_a_call_of_what_was_looked_up_may_be_asked_about(client: ApiName) -> None:
     """The question is about the tool and the user's words, not about the lookup, which is not one of the calls."""
-    seen, script, job = play(FIND, CALL, "no", "Words.", client=client, policy=replace(POLICY, second_opinion="on"))
+    seen, script, job = play(
+        FIND, CALL, "no", "no", "Words.", client=client, policy=replace(POLICY, second_opinion="on")
+    )
     assert seen.items == [["text", "Words."]]
     assert "A function: add(a)" in str(script.asked[2])
     assert "A request: hi" in str(script.asked[2])

@@ -157,7 +157,7 @@ def test_a_second_opinion_is_asked_about_functions_alone() -> None:
     """A call of a server's tool runs without a question; a refused one of the client's beside it is not emitted."""
     policy = Policy(second_opinion="on")
     turn = block("echo", x=1) + block("free__read", a=1)
-    answer, script, servers, job = play(turn, "no", "It is so.", policy=policy)
+    answer, script, servers, job = play(turn, "no", "no", "It is so.", policy=policy)
     assert kinds(answer)[-2:] == ["mcp_call", "message"]
     assert len(servers.calls) == 1
     assert "A function: echo()" in str(script.asked[1])

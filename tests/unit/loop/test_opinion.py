@@ -28,7 +28,14 @@ from toolsimlib.events import (
 )
 from toolsimlib.loop import opinion
 from toolsimlib.loop.course import Bounds, Round, wants_opinion
-from toolsimlib.loop.opinion import NO_OPINION, SecondOpinion, question_about, user_request, verdict_of
+from toolsimlib.loop.opinion import (
+    NO_OPINION,
+    SecondOpinion,
+    question_about,
+    question_about_call,
+    user_request,
+    verdict_of,
+)
 from toolsimlib.loop.runner import ROUND_FAILED
 from toolsimlib.plan import ApiName, Policy, Tool
 from toolsimlib.report import Report
@@ -59,16 +66,19 @@ REFUSED_ECHO = ["SECOND_OPINION:echo"]
     ("texts", "items", "dropped", "warnings"),
     [
         (["Well.\n" + ECHO_CALL, "Yes."], [["text", "Well.\n"], ECHO], [], []),
-        ([ECHO_CALL, "No.", "So be it."], [["text", "So be it."]], REFUSED_ECHO, []),
-        (["Well. " + ECHO_CALL, "no", "So be it."], [["text", "Well. \n\nSo be it."]], REFUSED_ECHO, []),
+        ([ECHO_CALL, "No.", "No.", "So be it."], [["text", "So be it."]], REFUSED_ECHO, []),
+        (["Well. " + ECHO_CALL, "no", "no", "So be it."], [["text", "Well. \n\nSo be it."]], REFUSED_ECHO, []),
         ([ECHO_CALL, "Perhaps."], [ECHO], [], [f"{NO_OPINION}:echo"]),
+        ([ECHO_CALL, "No.", "Yes."], [ECHO], [], []),
+        ([ECHO_CALL, "No.", "Perhaps."], [ECHO], [], [f"{NO_OPINION}:echo"]),
+        ([ECHO_CALL, "No.", None], [ECHO], [], [f"{NO_OPINION}:echo"]),
         ([ECHO_CALL, None], [ECHO], [], [f"{NO_OPINION}:echo"]),
-        ([ECHO_CALL, "no", None], [ECHO], [], [ROUND_FAILED]),
-        ([ECHO_CALL + ADD_CALL, "no", "yes"], [ADD], REFUSED_ECHO, []),
-        ([ADD_CALL + ECHO_CALL, "yes", "no"], [ADD], REFUSED_ECHO, []),
-        ([ECHO_CALL + ADD_CALL + ECHO_CALL.replace("1", "2"), "no", "yes"], [ADD], REFUSED_ECHO * 2, []),
+        ([ECHO_CALL, "no", "no", None], [ECHO], [], [ROUND_FAILED]),
+        ([ECHO_CALL + ADD_CALL, "no", "no", "yes"], [ADD], REFUSED_ECHO, []),
+        ([ADD_CALL + ECHO_CALL, "yes", "no", "no"], [ADD], REFUSED_ECHO, []),
+        ([ECHO_CALL + ADD_CALL + ECHO_CALL.replace("1", "2"), "no", "no", "yes"], [ADD], REFUSED_ECHO * 2, []),
         (
-            [ECHO_CALL + ADD_CALL, "no", "no", "So be it."],
+            [ECHO_CALL + ADD_CALL, "no", "no", "no", "no", "So be it."],
             [["text", "So be it."]],
             [*REFUSED_ECHO, "SECOND_OPINION:add"],
             [],
@@ -85,7 +95,7 @@ def test_what_the_client_gets(
     backend: ApiName,
     stream: bool,
 ) -> None:
-    """Only a plain no takes a call away; each tool is asked about once, and words take the place of a lonely call."""
+    """Only two plain noes take a call away; each tool is asked about once, and words take a lonely call's place."""
     seen, script, job = play(*texts, client=client, backend=backend, stream=stream)
     report = job.report
     assert seen.items == items
@@ -148,13 +158,15 @@ def test_invented_lets_calls_pass() -> None:
 def test_the_question_stands_alone() -> None:
     """It holds the tool and what the user wants, and nothing of the conversation; then words are asked for, no tool."""
     words = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is love?"}]
-    _, script, job = play(ECHO_CALL, "No", "A word.", client="chat", messages=words)
-    first, question, last = script.asked
+    _, script, job = play(ECHO_CALL, "No", "No", "A word.", client="chat", messages=words)
+    first, question, second, last = script.asked
     assert "CLIENT TOOL CATALOG" in str(first)
     assert [each["role"] for each in question] == ["system", "user"]
     assert "echo()" in question[1]["content"]
     assert "What is love?" in question[1]["content"]
     assert "Be brief." not in str(question)
+    assert "A call: echo(x=1)\n" in second[1]["content"]
+    assert [each["role"] for each in second] == ["system", "user"]
     assert last == words
     assert job.report.asked_again == REFUSED_ECHO
 
@@ -178,28 +190,28 @@ def test_what_was_demanded_is_not_asked_about() -> None:
     assert (seen.items, len(script.asked)) == ([ECHO], 1)
 
 
-@pytest.mark.parametrize(("rounds", "asked"), [(1, 1), (2, 1), (3, 3), (4, 3)])
+@pytest.mark.parametrize(("rounds", "asked"), [(1, 1), (2, 1), (3, 2), (4, 4), (5, 4)])
 def test_nobody_is_asked_where_no_round_is_left_for_words(rounds: int, asked: int) -> None:
     """A question is a round as any other, and needs one more behind it; without it the call stands."""
-    seen, script, job = play(ECHO_CALL, "no", "Words.", bounds=Bounds(rounds=rounds))
+    seen, script, job = play(ECHO_CALL, "no", "no", "Words.", bounds=Bounds(rounds=rounds))
     assert len(script.asked) == asked
-    assert seen.items == ([ECHO] if asked == 1 else [["text", "Words."]])
+    assert seen.items == ([ECHO] if asked < 4 else [["text", "Words."]])
     assert job.report.rounds == asked
-    seen, script, _ = play(ECHO_CALL, "no", "Words.", bounds=Bounds(seconds=1e-9))
+    seen, script, _ = play(ECHO_CALL, "no", "no", "Words.", bounds=Bounds(seconds=1e-9))
     assert (seen.items, len(script.asked)) == ([ECHO], 1)
 
 
 def test_beside_what_else_is_asked_again() -> None:
     """Faults are asked for as often as without it, and the calls of each round are asked about; a verdict stays."""
     both = replace(ON, retry=1)
-    seen, script, job = play(ECHO_CALL + BAD, "no", ECHO_CALL + ADD_CALL, "yes", policy=both)
+    seen, script, job = play(ECHO_CALL + BAD, "no", "no", ECHO_CALL + ADD_CALL, "yes", policy=both)
     assert seen.items == [ADD]
     assert "So be it" not in str(script.asked)
     assert job.report.dropped_calls == REFUSED_ECHO * 2
-    seen, script, job = play(ECHO_CALL + BAD, "yes", ADD_CALL, "no", policy=both)
+    seen, script, job = play(ECHO_CALL + BAD, "yes", ADD_CALL, "no", "no", policy=both)
     assert seen.items == [ECHO]
     assert "The calls before it were made" in str(script.asked[2][-1])
-    seen, _, _ = play(ECHO_CALL + BAD, "no", "Well.", policy=both)
+    seen, _, _ = play(ECHO_CALL + BAD, "no", "no", "Well.", policy=both)
     assert seen.items == [["text", "Well."]]
 
 
@@ -207,11 +219,11 @@ def test_beside_what_else_is_asked_again() -> None:
 def test_an_answer_whose_calls_are_all_refused_does_not_end_with_calls(client: ApiName) -> None:
     """Whatever was wrong behind them, and though the round that was to mend it fails."""
     both = replace(ON, retry=1, strict_policy="message")
-    seen, _, job = play(ECHO_CALL + BAD, "no", None, client=client, policy=both)
+    seen, _, job = play(ECHO_CALL + BAD, "no", "no", None, client=client, policy=both)
     assert [kind for kind, _ in seen.items] == ["text"]
     assert (seen.finish, job.report.finish) == ("stop" if client == "chat" else "completed", "stop")
     cut = ADD_CALL[:40]
-    seen, _, job = play(f"{ECHO_CALL}{cut}|length", "no", None, client=client, policy=both)
+    seen, _, job = play(f"{ECHO_CALL}{cut}|length", "no", "no", None, client=client, policy=both)
     # Over chat nothing behind a call is emitted.
     assert seen.items == ([] if client == "chat" else [["text", cut]])
     assert (seen.finish, job.report.finish) == ("length" if client == "chat" else "incomplete", "length")
@@ -222,20 +234,20 @@ def test_an_answer_whose_calls_are_all_refused_does_not_end_with_calls(client: A
 def test_calls_that_are_said_as_text_go_with_it() -> None:
     """In the output mode obsidian-xml the text of a refused call is not emitted, that of another is."""
     policy = replace(ON, output_mode="obsidian-xml")
-    seen, _, _ = play(ECHO_CALL + ADD_CALL, "no", "yes", client="chat", policy=policy)
+    seen, _, _ = play(ECHO_CALL + ADD_CALL, "no", "no", "yes", client="chat", policy=policy)
     (_, text), *calls = seen.items
     assert calls == [ADD]
     assert "<name>add</name>" in text
     assert "echo" not in text
-    seen, _, _ = play(ECHO_CALL, "no", "Words.", client="chat", policy=policy)
+    seen, _, _ = play(ECHO_CALL, "no", "no", "Words.", client="chat", policy=policy)
     assert seen.items == [["text", "Words."]]
 
 
 def test_what_follows_a_refused_call_is_not_told_either() -> None:
     """It was written for an output that does not exist; behind a call that stands it stays."""
-    seen, _, _ = play(ECHO_CALL + "\nIt says 1.", "no", "Words.")
+    seen, _, _ = play(ECHO_CALL + "\nIt says 1.", "no", "no", "Words.")
     assert seen.items == [["text", "Words."]]
-    seen, _, _ = play(ECHO_CALL + ADD_CALL + "\nIt says 1.", "no", "yes")
+    seen, _, _ = play(ECHO_CALL + ADD_CALL + "\nIt says 1.", "no", "no", "yes")
     assert seen.items == [ADD, ["text", "\nIt says 1."]]
 
 
@@ -284,6 +296,11 @@ def test_what_is_asked() -> None:
     assert "f(x, y): It does f.\n" in question_about(tool, "hi {there}")
     assert "hi {there}" in question_about(tool, "hi {there}")
     assert "g(): \n" in question_about(Tool("g", "g", parameters={"properties": None}), "hi")
+    asked = question_about_call(tool, '{"x": "a \\"b\\"", "y": [1]}', "hi {there}")
+    assert 'A request: hi {there}\n\nA call: f(x="a \\"b\\"", y=[1])\n' in asked
+    assert f'A call: f(x="{"a" * 1_997} … ' in question_about_call(tool, f'{{"x": "{"a" * 9_000}"}}', "hi")
+    free = Tool("g", "g", kind="custom", parameters={})
+    assert 'A call: g("one\\ntwo")\n' in question_about_call(free, "one\ntwo", "hi")
 
 
 CALL: list[ClientEvent] = [CallStarted(1, "echo"), CallDelta("{}"), CallEnded()]
@@ -331,7 +348,7 @@ async def test_an_answer_without_its_end_is_none() -> None:
         yield Ended(usage=Usage(total_tokens=3))
 
     come = await weighed(refuse)
-    assert (list(come.passed), come.refused, come.usage) == ([], ["echo"], Usage(total_tokens=3))
+    assert (list(come.passed), come.refused, come.usage) == ([], ["echo"], Usage(total_tokens=6))
     assert list((await weighed(refuse, poses=False)).passed) == CALL
 
 

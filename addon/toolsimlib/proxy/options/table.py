@@ -160,9 +160,10 @@ OPTIONS = (
         "that is nothing but a call, as text, of a tool that nobody declared, such as a greeting in JSON; the model "
         "then answers in words, in one more turn without tools. on: that too, and about calls that it makes of its "
         "own accord in answer to the user: it is shown only the tool and what the user wants, and asked whether "
-        "the one was made for the other; this takes a further turn for each tool that it calls, and until then "
-        "nothing of a call is streamed. Only a plain no counts: the call is dropped, and if no other is left, the "
-        "model answers in words, in such a turn. off: each answer stands.",
+        "the one was made for the other, and after a no once more, with the call shown; this takes one or two further "
+        "turns for each tool that it calls, and until then nothing of a call is streamed. Only two plain noes count: "
+        "the call is dropped, and if no other is left, the model answers in words, in such a turn. off: each answer "
+        "stands.",
         ("off", "invented", "on"),
     ),
     Option(
