@@ -13,7 +13,7 @@ breaks, somebody interrupts. The rule:
 
 1. *Preferred* as soon as E reaches N/ALPHA, where N is the number of challengers that may be asked. So the
    probability that any setting is preferred although none is better than the one that it was compared with is at most
-   ALPHA, over all comparisons (Bonferroni). With 9 challengers that takes 10 wins without a loss, or 14 with one.
+   ALPHA, over all comparisons (Bonferroni). With 8 challengers that takes 10 wins without a loss, or 14 with one.
 2. *In no kind of questions worse*: while the same evidence against it, of the questions of one kind alone, is
    ``BEHIND``, it is not preferred: two lost and none won, or five and one. This makes the rule stricter.
 3. *Dropped* when it cannot get there any more, if it won all questions that are left.

@@ -23,7 +23,7 @@ def test_evidence_is_the_integral_that_the_head_defines() -> None:
 
 
 def test_how_much_it_takes() -> None:
-    """As its head says, for nine challengers."""
+    """As its head says, for all challengers."""
     boundary = Comparison(CHALLENGERS).boundary
     assert evidence(9, 0) < boundary <= evidence(10, 0)
     assert evidence(13, 1) < boundary <= evidence(14, 1)
