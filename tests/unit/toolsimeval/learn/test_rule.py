@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from toolsimeval.learn.rule import ALPHA, Comparison, evidence
 
-CHALLENGERS = 9
+CHALLENGERS = 8
 QUESTIONS = 95
 
 
