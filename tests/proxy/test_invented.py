@@ -52,18 +52,6 @@ def backend() -> Iterator[TextBackend]:
         yield backend
 
 
-@pytest.fixture(scope="module")
-def proxy(backend: TextBackend) -> Iterator[Mitmdump]:
-    with Mitmdump(backend.url) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def line(proxy: Mitmdump) -> Iterator[Line]:
-    with Line(proxy.url) as line:
-        yield line
-
-
 def model(answer: Turn | str, words: Turn | None = None) -> Rule:
     """Return a model that answers like this if it is shown tools, and else in words."""
     first, second = says(answer) if isinstance(answer, str) else answer, words or says(WORDS)

@@ -48,12 +48,6 @@ def proxy(backend: TextBackend) -> Iterator[Mitmdump]:
         yield proxy
 
 
-@pytest.fixture
-def line(proxy: Mitmdump) -> Iterator[Line]:
-    with Line(proxy.url) as line:
-        yield line
-
-
 def body(api: str, *, stream: bool, **more: Any) -> dict[str, Any]:
     question = "What is the meaning of life?"
     if api == "responses":

@@ -29,14 +29,13 @@ from toolsimlib.proxy.jobs import Done
 from toolsimlib.proxy.memory import Remembered
 from toolsimlib.proxy.mitmproxy12 import backup
 from toolsimlib.proxy.resend import Resent
-from toolsimlib.proxy.rounds import MAX_WAITING, Rounds, own_body
+from toolsimlib.proxy.rounds import MAX_WAITING, Rounds, own_body, stored_by_us
 from toolsimlib.report import Report
-from toolsimlib.request.rewrite import as_stored, is_to_be_stored
 from toolsimlib.response.retry import Retry
 from toolsimlib.response.rewrite import tokens_of
 from toolsimlib.tasks import spawn
 from toolsimlib.wire.dialect import APIS
-from toolsimlib.wire.json_codec import dump, read_body
+from toolsimlib.wire.json_codec import read_body
 from toolsimlib.wire.responses.stored import output_names
 
 _LOOK_SECONDS = 0.5
@@ -102,10 +101,7 @@ class Asking:
             document = read_body(body)
             if document is None:
                 return None
-            if memory is not None and is_to_be_stored(document, memory.stored_as):
-                # The answer is stored once, by its own exchange.
-                document = dict(as_stored(api.read(document), memory.stored_as).body)
-                body = dump(document).encode()
+            _, document, body = stored_by_us(api.read(document), document, body, memory)
         except (TooLarge, BadRequest, ValueError):
             return None
         report.rounds = 1

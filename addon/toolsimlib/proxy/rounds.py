@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, override
 from mitmproxy import ctx
 from mitmproxy.http import HTTPFlow, Request
 
-from toolsimlib.conversation import Topic, topic_of
+from toolsimlib.conversation import ClientRequest, Topic, topic_of
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent, Ended, Failed
 from toolsimlib.loop.course import Bounds, Round, may_be_hosted, may_take_rounds
@@ -84,10 +84,7 @@ class Rounds:
                 return False
             policy = policy.for_model(string(document.get("model")))
             request = api.read(document)
-            if memory is not None and is_to_be_stored(document, memory.stored_as):
-                request = as_stored(request, memory.stored_as)
-                document = dict(request.body)
-                body = dump(document).encode()
+            request, document, body = stored_by_us(request, document, body, memory)
         except TooLarge:
             # It is not parsed: whether it could take rounds at all shows when it is rewritten.
             exchange.attach(OneRound(hosting.marks if hosting is not None else ()))
@@ -196,6 +193,17 @@ def own_body(request: Request, memory: Remembered | None) -> bytes:
     if memory is not None and memory.body is not None:
         return memory.body
     return decoded(request.raw_content or b"", request.headers.get("content-encoding", ""), MAX_BODY_BYTES)
+
+
+def stored_by_us(
+    request: ClientRequest, document: dict[str, Any], body: bytes, memory: Remembered | None
+) -> tuple[ClientRequest, dict[str, Any], bytes]:
+    """Return a request as its rounds ask it, with its form and its bytes: we store the answer, no round does."""
+    if memory is None or not is_to_be_stored(document, memory.stored_as):
+        return request, document, body
+    request = as_stored(request, memory.stored_as)
+    document = dict(request.body)
+    return request, document, dump(document).encode()
 
 
 class OneRound(Feature):
