@@ -23,7 +23,7 @@ import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.io import read_flows_from_paths
 from proxy.test_cut import curl
-from proxy.test_second_opinion import APIS, BONN, GET_WEATHER, WORDS, body
+from proxy.test_second_opinion import APIS, BONN, GET_WEATHER, WORDS, body, whole_and_streamed, words_in
 from support.answers import read
 from support.line import Line, arrivals
 from support.mitmdump import Mitmdump
@@ -83,15 +83,11 @@ def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBacke
     """Streamed and whole are the same, over each API; what is no such greeting is asked about by nobody."""
     rule, items, rounds = WAYS[way]
     both = []
-    for stream in (False, True):
-        backend.play(rule, chunk_size=5)
-        reply = line.post(f"/v1/{api}", body(api, stream=stream))
-        assert reply.status == 200, reply.body
-        both.append(read(APIS[api], stream, [reply.body]))
-        assert len(backend.exchanges) == rounds
-        words_in = sum(len(text.split()) for asked in backend.exchanges for _, text in asked.transcript)
-        assert both[-1].usage is not None
-        assert items != [SPOKEN] or both[-1].usage >= words_in
+    for seen, exchanges in whole_and_streamed(rule, api, line, backend):
+        both.append(seen)
+        assert len(exchanges) == rounds
+        assert seen.usage is not None
+        assert items != [SPOKEN] or seen.usage >= words_in(exchanges)
     assert both[0].items == both[1].items == items
     assert both[0].finish == both[1].finish
     assert both[0].usage == both[1].usage

@@ -7,14 +7,14 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.io import read_flows_from_paths
-from support.answers import read
+from support.answers import Seen, read
 from support.line import Line, arrivals
 from support.mitmdump import Mitmdump
 from support.text_backend import Exchange, Rule, TextBackend, Turn, refuses, says
@@ -78,6 +78,22 @@ def model(calls: Turn, words: Turn | None = None, **answers: Turn) -> Rule:
     return play
 
 
+def whole_and_streamed(
+    rule: Rule, api: str, line: Line, backend: TextBackend
+) -> Iterator[tuple[Seen, Sequence[Exchange]]]:
+    """Ask a model twice, and yield what the client gets, and what the backend was asked for it."""
+    for stream in (False, True):
+        backend.play(rule, chunk_size=5)
+        reply = line.post(f"/v1/{api}", body(api, stream=stream))
+        assert reply.status == 200, reply.body
+        yield read(APIS[api], stream, [reply.body]), backend.exchanges
+
+
+def words_in(exchanges: Iterable[Exchange]) -> int:
+    """Return how many words the backend was sent, which it counts as tokens."""
+    return sum(len(text.split()) for exchange in exchanges for _, text in exchange.transcript)
+
+
 WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
     "yes": (model(says("Well. ", BONN), get_weather=says("Yes")), [["text", "Well. "], GET_WEATHER], 2),
     "no": (model(says(BONN), get_weather=says("No.")), [["text", WORDS]], 4),
@@ -115,16 +131,11 @@ def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBacke
     """Streamed and whole are the same: only two plain noes refuse a call, and text replaces a call that was alone."""
     rule, items, rounds = WAYS[way]
     both = []
-    for stream in (False, True):
-        backend.play(rule, chunk_size=5)
-        reply = line.post(f"/v1/{api}", body(api, stream=stream))
-        assert reply.status == 200, reply.body
-        both.append(read(APIS[api], stream, [reply.body]))
-        assert len(backend.exchanges) == rounds
-        complete = [exchange for exchange in backend.exchanges if exchange.whole]
-        assert both[-1].usage is not None
-        words_in = sum(len(text.split()) for exchange in complete for _, text in exchange.transcript)
-        assert both[-1].usage >= words_in
+    for seen, exchanges in whole_and_streamed(rule, api, line, backend):
+        both.append(seen)
+        assert len(exchanges) == rounds
+        assert seen.usage is not None
+        assert seen.usage >= words_in(exchange for exchange in exchanges if exchange.whole)
     assert both[0].items == both[1].items == items
     assert both[0].ids == both[1].ids
     assert both[0].usage == both[1].usage
