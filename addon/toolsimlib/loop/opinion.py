@@ -168,8 +168,7 @@ class SecondOpinion:
         """Consume events of a round; return those that pass at once (rule 1)."""
         passed: list[ClientEvent] = []
         for event in events:
-            waits = bool(self._withheld) or isinstance(event, CallStarted)
-            if not isinstance(event, KeepAlive) and waits:
+            if isinstance(event, CallStarted) or (self._withheld and not isinstance(event, KeepAlive)):
                 self._withheld.append(event)
             else:
                 passed.append(event)
