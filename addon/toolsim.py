@@ -27,14 +27,14 @@ def _addons() -> list[object]:
         for package in ("jsonschema", "regex"):
             if find_spec(package) is None:
                 raise ModuleNotFoundError(name=package)
-        from toolsimlib.proxy.addon import ToolSim
-        from toolsimotel import start as traces
-        from toolsimpages.commands import Inspect
-        from toolsimrec.capture import Capture
-        from toolsimrec.commands import Commands
-        from toolsimrec.server_replay import ServerReplay
+        from toolsim.otel import start as traces
+        from toolsim.pages.commands import Inspect
+        from toolsim.proxy.addon import ToolSim
+        from toolsim.recordings.capture import Capture
+        from toolsim.recordings.commands import Commands
+        from toolsim.recordings.server_replay import ServerReplay
     except ModuleNotFoundError as problem:
-        from toolsimlib.command_line import missing
+        from toolsim.command_line import missing
 
         logging.error("%s", missing(problem, sys.executable))
         return []
@@ -43,7 +43,7 @@ def _addons() -> list[object]:
 
 
 if __name__ == "__main__":
-    from toolsimcli.main import main
+    from toolsim.cli.main import main
 
     sys.exit(main())
 

@@ -1,6 +1,6 @@
 """The house rules as tests, one a rule; each lists all that break it.
 
-The house is ``toolsimlib``. The packages beside it are its guests: they may use all of it, and it knows none of them.
+The house is ``toolsim``. The packages beside it are its guests: they may use all of it, and it knows none of them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from toolsimlib import guests
+from toolsim import plugins as guests
 
 ROOT = Path(__file__).parents[1]
 ADDON = ROOT / "addon"
-PACKAGE = ADDON / "toolsimlib"
+PACKAGE = ADDON / "toolsim"
 # A guest may use those of the lines above its own.
 GUESTS = (
-    ("toolsimbackground", "toolsimmcp", "toolsimpages", "toolsimrec", "toolsimsockets", "toolsimstores"),
-    ("toolsimbackends",),
-    ("toolsimcli", "toolsimotel"),
-    ("toolsimeval",),
+    ("toolsim.background", "toolsim.mcp", "toolsim.pages", "toolsim.recordings", "toolsim.sockets", "toolsim.stores"),
+    ("toolsim.backends",),
+    ("toolsim.cli", "toolsim.otel"),
+    ("toolsim.eval",),
 )
 STOREY = {guest: storey for storey, guests in enumerate(GUESTS) for guest in guests}
 # From bottom to top. Wings on one line may not import each other.
@@ -43,8 +43,8 @@ FLOORS = (
 FLOOR = {wing: floor for floor, wings in enumerate(FLOORS) for wing in wings}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 OF_GUESTS = {guest: sorted((ADDON / guest).rglob("*.py")) for guest in STOREY}
-# Those that run with the proxy or start it; toolsimeval is a client.
-OF_THE_PROXY = [path for guest in STOREY if guest != "toolsimeval" for path in OF_GUESTS[guest]]
+# Those that run with the proxy or start it; toolsim.eval is a client.
+OF_THE_PROXY = [path for guest in STOREY if guest != "toolsim.eval" for path in OF_GUESTS[guest]]
 EDGES = ("hosted", "loop", "one_thread", "pace", "proxy", "store", "tasks")
 # Input and output, and whatever depends on time or place: none of it in the pure part.
 IMPURE = {"asyncio", "logging", "os", "socket", "subprocess", "threading", "tornado", "mitmproxy", "pathlib", "sys"}
@@ -94,7 +94,7 @@ def test_imports_run_one_way() -> None:
     for path in MODULES:
         here = wing(path)
         for module in imports(path):
-            if module.startswith("toolsimlib."):
+            if module.startswith("toolsim."):
                 there = module.split(".")[1]
                 if there != here and FLOOR[there] >= FLOOR[here]:
                     wrong.append(f"{name(path)} imports {module}")
@@ -104,7 +104,7 @@ def test_imports_run_one_way() -> None:
 def test_the_house_does_not_know_its_guests() -> None:
     """It finds what an option asks for by name: one file of tables is the only place where guests are named."""
     named = [name(path) for path in MODULES if re.search(rf"\b({'|'.join(STOREY)})\b", path.read_text())]
-    assert named == ["guests.py"]
+    assert named == ["plugins.py"]
     assert [path.name for path in PACKAGE.rglob("*.py") if top_levels(path) & set(STOREY)] == []
 
 
@@ -112,7 +112,7 @@ def test_mypy_sees_each_guest() -> None:
     """Whether it is what the house expects, mypy can only tell where it is imported."""
     kinds = [*guests.BUILTIN.values(), *guests.STORES.values()]
     named = {guests.LOOPBACK_SERVER, guests.SOCKETS, guests.BACKGROUND, guests.MCP, *(kind.module for kind in kinds)}
-    assert named - imports(ROOT / "tests" / "support" / "guests.py") == set()
+    assert named - imports(ROOT / "tests" / "support" / "plugins.py") == set()
 
 
 def test_guests_know_each_other_one_way() -> None:
@@ -181,7 +181,7 @@ def decisions(path: Path) -> Iterator[int]:
 def test_only_wire_knows_an_api() -> None:
     """All others ask the object of the API, so that a third API is one more object (as `wire/__init__.py` claims).
 
-    toolsimeval acts as a client, and speaks an API as clients do: through the openai package.
+    toolsim.eval acts as a client, and speaks an API as clients do: through the openai package.
     """
     asked = [path for path in MODULES if wing(path) != "wire" and name(path) not in API_WORDS]
     asked += OF_THE_PROXY
@@ -191,7 +191,7 @@ def test_only_wire_knows_an_api() -> None:
 # -- what is leaned upon --
 
 # The one folder that touches what mitmproxy does not document. Its README has the list.
-DOOR = "toolsimlib/proxy/mitmproxy12/"
+DOOR = "toolsim/proxy/mitmproxy12/"
 # The only other file that reads a private attribute of a library; its own test checks that it is as expected.
 LEANS_ON_INTERNALS = {"schema/validator.py": "jsonschema: the resolver of a validator"}
 
@@ -204,8 +204,8 @@ DOCUMENTED = {
 }
 # Other libraries whose objects are meant to be set by attribute, and where.
 SET_BY_ATTRIBUTE = {
-    "toolsimbackends/local.py": "xllamacpp: the parameters of a server",
-    "toolsimrec/junit.py": "ElementTree: the text of an element",
+    "toolsim/backends/local.py": "xllamacpp: the parameters of a server",
+    "toolsim/recordings/junit.py": "ElementTree: the text of an element",
 }
 
 
@@ -270,7 +270,7 @@ def patches(module: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             imported |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
             where = getattr(node, "module", None) or node.names[0].name
-            if where.partition(".")[0] not in {"toolsimlib", *STOREY, *sys.stdlib_module_names}:
+            if where.partition(".")[0] not in {"toolsim", *STOREY, *sys.stdlib_module_names}:
                 foreign |= {alias.asname or alias.name for alias in node.names}
     of_others = {
         argument.arg
@@ -306,7 +306,7 @@ def test_one_folder_patches_what_is_not_ours() -> None:
     [
         "from mitmproxy.proxy.layers import http\nhttp.HttpStream = Own",
         "from mitmproxy.proxy.layers import http\ndel http.HttpStream",
-        "from toolsimlib.proxy import streamed\nstreamed.SLICE_SECONDS = 1",
+        "from toolsim.proxy import streamed\nstreamed.SLICE_SECONDS = 1",
         "from mitmproxy.http import Request\nRequest.pretty_url = None",
         "manager.trigger_event = own",
         "loader.master.addons.handle_lifecycle = own",
@@ -330,11 +330,11 @@ def test_a_planted_patch_is_found(line: str) -> None:
 # What a start of the proxy must not import: it is needed by an option, a command, or the first request that uses it.
 ON_DEMAND = (
     *("jsonschema", "mcp", "opentelemetry", "redis", "referencing", "regex", "sqlite3", "tornado", "xml.etree"),
-    *("toolsimeval", "toolsimotel.tracing"),
-    *("toolsimbackends", "toolsimbackground", "toolsimcli", "toolsimmcp", "toolsimlib.loop.answering"),
-    *("toolsimlib.loop.server",),
-    *("toolsimpages.show_answer", "toolsimpages.show_request", "toolsimlib.schema.build"),
-    *("toolsimrec.redact", "toolsimrec.replay", "toolsimsockets", "toolsimstores"),
+    *("toolsim.eval", "toolsim.otel.tracing"),
+    *("toolsim.backends", "toolsim.background", "toolsim.cli", "toolsim.mcp", "toolsim.rounds.answering"),
+    *("toolsim.rounds.server",),
+    *("toolsim.pages.show_answer", "toolsim.pages.show_request", "toolsim.schema.build"),
+    *("toolsim.recordings.redact", "toolsim.recordings.replay", "toolsim.sockets", "toolsim.stores"),
 )
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from support.answers import rewrite
 from support.wire import backend_answer
-from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Plan, Policy
-from toolsimlib.proxy.jobs import AnswerJob, RequestJob, run
-from toolsimlib.report import Report
-from toolsimlib.request.rewrite import rewrite_request
-from toolsimlib.wire.responses.actions import compaction
+from toolsim.core.errors import BadRequest
+from toolsim.core.plan import Plan, Policy
+from toolsim.core.report import Report
+from toolsim.proxy.jobs import AnswerJob, RequestJob, run
+from toolsim.request.rewrite import rewrite_request
+from toolsim.wire.responses.actions import compaction
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {"city": {}}}}
 NESTED = {"type": "function", "function": {"name": "get_weather", "description": "d", "parameters": {"type": "object"}}}

@@ -15,20 +15,20 @@ from xml.etree import ElementTree
 import pytest
 from support.mitmdump import ROOT, Mitmdump
 from test_house import FLOORS
-from toolsimbackends.scripted.script import DIRECTIONS
-from toolsimcli.config import completed
-from toolsimcli.main import parser
-from toolsimcli.usage import check_settings
-from toolsimeval import flags, suites
-from toolsimeval.learn.command import parser as learn_parser
-from toolsimlib.plan import Policy
-from toolsimlib.proxy.options.former import RENAMED, VARIABLES
-from toolsimlib.proxy.options.option import PREFIX, Option
-from toolsimlib.proxy.options.table import OPTIONS
-from toolsimlib.report import Report
-from toolsimlib.request.rewrite import rewrite_request
-from toolsimlib.response.rewrite import ResponseRewriter
-from toolsimrec import pytest_plugin
+from toolsim.backends.scripted.script import DIRECTIONS
+from toolsim.cli.config import completed
+from toolsim.cli.main import parser
+from toolsim.cli.usage import check_settings
+from toolsim.core.plan import Policy
+from toolsim.core.report import Report
+from toolsim.eval import flags, suites
+from toolsim.eval.learn.command import parser as learn_parser
+from toolsim.proxy.options.former import RENAMED, VARIABLES
+from toolsim.proxy.options.option import PREFIX, Option
+from toolsim.proxy.options.table import OPTIONS
+from toolsim.recordings import pytest_plugin
+from toolsim.request.rewrite import rewrite_request
+from toolsim.response.rewrite import ResponseRewriter
 
 README = (ROOT / "README.md").read_text()
 DOCS = ROOT / "addon" / "docs"
@@ -225,7 +225,7 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
 
 
-PACKAGE = ROOT / "addon" / "toolsimlib"
+PACKAGE = ROOT / "addon" / "toolsim"
 ARCHITECTURE = (PACKAGE / "README.md").read_text()
 
 
@@ -353,7 +353,7 @@ def aimed(snippet: str, url: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("snippet", [snippet for snippet in blocks("python") if "toolsimlib" not in snippet])
+@pytest.mark.parametrize("snippet", [snippet for snippet in blocks("python") if "toolsim" not in snippet])
 def test_python_snippets(snippet: str, scripted: str) -> None:
     """Each Python snippet of a client works as it stands and prints what the model says.
 

@@ -50,34 +50,34 @@ make the proxy fetch anything
     unit/schema/test_compile.py::test_nothing_is_fetched
 occupy the proxy with WebSocket
     proxy/test_websocket.py::test_limits
-    unit/toolsimsockets/test_server.py::test_a_connection_that_nobody_uses
+    unit/sockets/test_server.py::test_a_connection_that_nobody_uses
 A key opens 128
     proxy/test_websocket.py::test_connections_of_one_key
 A large message is read
-    unit/toolsimsockets/test_server.py::test_a_large_message_is_read_elsewhere
+    unit/sockets/test_server.py::test_a_large_message_is_read_elsewhere
 What all connections remember
     unit/test_shares.py::test_the_largest_share_gives_way
 Whoever exceeds a limit
-    unit/toolsimsockets/test_connection.py::test_a_flood_costs_the_flooder_only
+    unit/sockets/test_connection.py::test_a_flood_costs_the_flooder_only
 The upgrade is checked
     proxy/test_websocket.py::test_the_door
     proxy/test_websocket.py::test_foreign_pages_stay_out
 read what another client has stored
     unit/proxy/test_memory.py::test_partitions
-    unit/toolsimstores/test_record.py::test_it_holds_what_a_plain_model_holds
+    unit/stores/test_record.py::test_it_holds_what_a_plain_model_holds
 Nor occupy the backend by leaving
-    unit/toolsimbackground/test_places.py::test_half_for_each_of_two
-    unit/toolsimbackground/test_edge.py::test_one_more_than_allowed
+    unit/background/test_places.py::test_half_for_each_of_two
+    unit/background/test_edge.py::test_one_more_than_allowed
 The store has limits
-    unit/toolsimstores/test_record.py::test_who_fills_the_store_loses_his_own
-    unit/hosted/test_approvals.py::test_nobody_pushes_out_another_clients
-    unit/loop/test_hidden.py::test_nobody_pushes_out_another_clients
+    unit/stores/test_record.py::test_who_fills_the_store_loses_his_own
+    unit/mcp/test_approvals.py::test_nobody_pushes_out_another_clients
+    unit/rounds/test_hidden.py::test_nobody_pushes_out_another_clients
 Writes to a SQLite store take turns
-    unit/toolsimstores/test_sqlite.py::test_a_large_write_holds_up_no_small_one
+    unit/stores/test_sqlite.py::test_a_large_write_holds_up_no_small_one
     unit/test_one_thread.py::test_whoever_fills_the_queue_gives_way
 A connection to an MCP server is never closed
-    unit/toolsimmcp/test_pool.py::test_one_client_has_so_many
-    unit/toolsimmcp/test_turns.py::test_answers_take_turns
+    unit/mcp/test_pool.py::test_one_client_has_so_many
+    unit/mcp/test_turns.py::test_answers_take_turns
 continue from something damaged
     unit/wire/responses/test_stored.py::test_a_damaged_record_is_not_found
     unit/proxy/test_memory.py::test_a_store_that_lies
@@ -87,7 +87,7 @@ A connection that comes back
 One that comes back through other proxies
     attack/test_attack.py::test_two_proxies_that_name_each_other
 reach the built-in backend past
-    unit/toolsimbackends/test_loopback.py::test_only_the_addon_is_answered
+    unit/backends/test_loopback.py::test_only_the_addon_is_answered
 # A model
 call a tool that is not on offer
     unit/response/test_masked_calls.py::test_a_masked_call_never_passes
@@ -159,46 +159,46 @@ blow up in decompression
 All of it is text for the model
     proxy/test_mcp.py::test_what_a_server_forges_is_text
 A description can ask for calls
-    unit/toolsimmcp/test_declared.py::test_what_is_not_said_needs_a_yes
+    unit/mcp/test_declared.py::test_what_is_not_said_needs_a_yes
 Commands come from the file alone
-    unit/toolsimmcp/test_declared.py::test_what_a_request_may_not
+    unit/mcp/test_declared.py::test_what_a_request_may_not
 A request's `server_url`
-    unit/toolsimmcp/test_declared.py::test_what_a_request_may_not
-    unit/toolsimmcp/test_web.py::test_no_other_place_is_asked
+    unit/mcp/test_declared.py::test_what_a_request_may_not
+    unit/mcp/test_web.py::test_no_other_place_is_asked
     unit/proxy/test_mcp_servers.py::test_nobody_is_asked_by_default
 It gets its own headers
     proxy/test_mcp.py::test_no_secret_is_left_anywhere
 stand in for another server's tool
-    unit/hosted/test_catalogue.py::test_no_name_is_taken_twice
+    unit/mcp/test_catalogue.py::test_no_name_is_taken_twice
 Nor can it forge a call
     proxy/test_mcp.py::test_what_a_server_forges_is_text
 One message has at most 1 MiB
-    unit/toolsimmcp/test_web.py::test_an_answer_is_bounded
-    unit/toolsimmcp/test_web.py::test_what_is_compressed_is_not_read
-    unit/toolsimmcp/test_stdio.py::test_a_server_that_goes_on_and_on_is_counted
+    unit/mcp/test_web.py::test_an_answer_is_bounded
+    unit/mcp/test_web.py::test_what_is_compressed_is_not_read
+    unit/mcp/test_stdio.py::test_a_server_that_goes_on_and_on_is_counted
 A call has a time limit
-    unit/toolsimmcp/test_connection.py::test_waiting_for_a_turn_has_an_end
-    unit/toolsimmcp/test_result.py::test_errors_are_told
-    unit/loop/test_hosted_calls.py::test_calls_that_ask_are_counted
-    unit/loop/test_course.py::test_the_bounds_hold
+    unit/mcp/test_connection.py::test_waiting_for_a_turn_has_an_end
+    unit/mcp/test_result.py::test_errors_are_told
+    unit/rounds/test_hosted_calls.py::test_calls_that_ask_are_counted
+    unit/rounds/test_course.py::test_the_bounds_hold
 A server's failure is the output
-    unit/loop/test_hosted_calls.py::test_a_failure_is_told_to_the_model
+    unit/rounds/test_hosted_calls.py::test_a_failure_is_told_to_the_model
 outlive the proxy
     proxy/test_mcp.py::test_servers_end_with_the_proxy
 On Linux that includes children
     proxy/test_mcp.py::test_children_that_escaped_end_with_the_proxy
-    unit/toolsimmcp/test_stdio.py::test_a_server_ends_with_its_children
+    unit/mcp/test_stdio.py::test_a_server_ends_with_its_children
 leak its secrets
     proxy/test_mcp.py::test_no_secret_is_left_anywhere
-    unit/toolsimmcp/test_connection.py::test_secrets_are_in_no_message
-    unit/toolsimotel/test_conventions.py::test_calls
+    unit/mcp/test_connection.py::test_secrets_are_in_no_message
+    unit/otel/test_conventions.py::test_calls
 **An approval** is for one call
-    unit/hosted/test_approvals.py::test_what_was_asked_is_what_is_approved
+    unit/mcp/test_approvals.py::test_what_was_asked_is_what_is_approved
     proxy/test_mcp.py::test_an_approval_is_for_one_call
 It is valid once
-    unit/hosted/test_approvals.py::test_nobody_else_approves
-    unit/hosted/test_approvals.py::test_they_do_not_wait_for_ever
-    unit/loop/test_hosted_calls.py::test_a_decision_that_is_sent_twice_counts_once
+    unit/mcp/test_approvals.py::test_nobody_else_approves
+    unit/mcp/test_approvals.py::test_they_do_not_wait_for_ever
+    unit/rounds/test_hosted_calls.py::test_a_decision_that_is_sent_twice_counts_once
 Browser pages whose origin
     proxy/test_mcp.py::test_a_page_of_the_web_has_no_tools
     unit/proxy/test_mcp_servers.py::test_a_web_page_has_to_be_listed
@@ -224,8 +224,8 @@ The log, metrics, comments
     proxy/test_telemetry.py::test_each_exchange_is_reported_once
     unit/response/test_judge.py::test_a_name_made_up_is_not_logged
 Captures (`toolsim_capture`)
-    unit/toolsimrec/test_redact.py::test_shape
-    unit/toolsimrec/test_redact.py::test_secret_in_pieces
+    unit/recordings/test_redact.py::test_shape
+    unit/recordings/test_redact.py::test_secret_in_pieces
     proxy/test_recording.py::test_planted_secrets
 """
 """Each sentence by how it begins, and below it the tests that prove it."""

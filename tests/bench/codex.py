@@ -20,9 +20,9 @@ from bench.table import Row
 from support import programs
 from support.mitmdump import MITMDUMP, Mitmdump
 from support.stub_model import Reply, StubModel
-from toolsimbackends.codex.child import Child
-from toolsimbackends.codex.server import AppServer
-from toolsimbackends.codex.text_only import settings
+from toolsim.backends.codex.child import Child
+from toolsim.backends.codex.server import AppServer
+from toolsim.backends.codex.text_only import settings
 
 RUNS = 30
 AT_ONCE = 8

@@ -1,4 +1,4 @@
-"""A mitmproxy script: which files of toolsimlib are entered between two signals, for ``entered``."""
+"""A mitmproxy script: which files of toolsim are entered between two signals, for ``entered``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _entered: set[str] = set()
 
 
 def _start(code: CodeType, _offset: int) -> None:
-    if "toolsimlib" in code.co_filename:
-        _entered.add(code.co_filename.rpartition("toolsimlib/")[2])
+    if "toolsim" in code.co_filename:
+        _entered.add(code.co_filename.rpartition("toolsim/")[2])
 
 
 def _begin(*_: Any) -> None:

@@ -22,10 +22,10 @@ from bench.table import BUILD, Row
 from bench.texts import call, object_call, pieces, prose
 from support.answers import plan, tool
 from support.wire import backend_answer
-from toolsimlib.plan import ApiName
-from toolsimlib.report import Report
-from toolsimlib.response.rewrite import ResponseRewriter
-from toolsimlib.response.sentinel import Sentinel
+from toolsim.core.plan import ApiName
+from toolsim.core.report import Report
+from toolsim.response.rewrite import ResponseRewriter
+from toolsim.response.sentinel import Sentinel
 
 STEP = 4
 RUNS = 7

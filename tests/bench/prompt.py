@@ -15,9 +15,9 @@ from typing import Any
 
 from bench.rewriting import history, tools
 from bench.table import Row
-from toolsimlib.plan import Policy
-from toolsimlib.report import Report
-from toolsimlib.request.rewrite import rewrite_request
+from toolsim.core.plan import Policy
+from toolsim.core.report import Report
+from toolsim.request.rewrite import rewrite_request
 
 GROUP = "prompt"
 

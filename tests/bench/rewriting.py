@@ -14,10 +14,10 @@ from typing import Any
 
 from bench.machine import pace
 from bench.table import Row
-from toolsimlib.plan import Policy
-from toolsimlib.proxy.jobs import LOOP_BYTES
-from toolsimlib.report import Report
-from toolsimlib.request.rewrite import rewrite_request
+from toolsim.core.plan import Policy
+from toolsim.core.report import Report
+from toolsim.proxy.jobs import LOOP_BYTES
+from toolsim.request.rewrite import rewrite_request
 
 GROUP = "rewriting"
 

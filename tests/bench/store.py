@@ -15,8 +15,8 @@ from random import Random
 from bench import added
 from bench.stage import Proxies, resident_megabytes
 from bench.table import Row
-from toolsimlib.store.record import Bounds, Record, Store
-from toolsimstores.sqlite import SqliteStore
+from toolsim.stores.record import Bounds, Record, Store
+from toolsim.stores.sqlite import SqliteStore
 
 MODEL = "prose-100-4-1"
 RECORDS = 100_000

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 from support.mitmdump import ROOT
-from toolsimcli.main import parser
-from toolsimlib.proxy.drain import ANNOUNCE_SECONDS, END_SECONDS
-from toolsimlib.proxy.options.table import OPTIONS
+from toolsim.cli.main import parser
+from toolsim.proxy.drain import ANNOUNCE_SECONDS, END_SECONDS
+from toolsim.proxy.options.table import OPTIONS
 
 DEPLOY = ROOT / "addon" / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()

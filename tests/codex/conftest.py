@@ -8,8 +8,8 @@ import httpx
 import pytest
 from support import programs
 from support.stub_model import StubModel
-from toolsimbackends.codex.backend import CodexBackend
-from toolsimbackends.loopback import Loopback
+from toolsim.backends.codex.backend import CodexBackend
+from toolsim.backends.loopback import Loopback
 
 
 class Stage:

@@ -14,9 +14,9 @@ import pytest
 from httpx_sse import aconnect_sse
 from support.each import each
 from support.stub_model import Reply, StubModel, last_text, texts
-from toolsimbackends.codex import backend as codex_backend
-from toolsimbackends.codex.backend import CodexBackend
-from toolsimbackends.loopback import Loopback
+from toolsim.backends.codex import backend as codex_backend
+from toolsim.backends.codex.backend import CodexBackend
+from toolsim.backends.loopback import Loopback
 
 PIXEL = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"

@@ -21,14 +21,14 @@ import httpx
 import pytest
 from support.answers import plan, tool
 from support.stub_model import Reply
-from toolsimbackends.codex import child as child_module
-from toolsimbackends.codex.backend import CodexBackend
-from toolsimbackends.codex.child import Child
-from toolsimbackends.codex.server import _handshake
-from toolsimbackends.loopback import Loopback
-from toolsimlib.plan import ApiName
-from toolsimlib.report import Report
-from toolsimlib.response.rewrite import ResponseRewriter
+from toolsim.backends.codex import child as child_module
+from toolsim.backends.codex.backend import CodexBackend
+from toolsim.backends.codex.child import Child
+from toolsim.backends.codex.server import _handshake
+from toolsim.backends.loopback import Loopback
+from toolsim.core.plan import ApiName
+from toolsim.core.report import Report
+from toolsim.response.rewrite import ResponseRewriter
 
 pytestmark = pytest.mark.slow
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from toolsimeval.case import Verdict
-from toolsimeval.diagnosis import DONE, diagnose
-from toolsimeval.runtime.loop import FINAL_PROMPT, Outcome
-from toolsimeval.runtime.prompt import calls_from_content_tags
-from toolsimeval.runtime.turn import Answer
-from toolsimeval.scenarios import TITLE, Scenario
-from toolsimeval.script import Script, after, block, get, patch
-from toolsimeval.workspace import Workspace
-from toolsimlib.errors import ApiError
+from toolsim.core.errors import ApiError
+from toolsim.eval.case import Verdict
+from toolsim.eval.diagnosis import DONE, diagnose
+from toolsim.eval.runtime.loop import FINAL_PROMPT, Outcome
+from toolsim.eval.runtime.prompt import calls_from_content_tags
+from toolsim.eval.runtime.turn import Answer
+from toolsim.eval.scenarios import TITLE, Scenario
+from toolsim.eval.script import Script, after, block, get, patch
+from toolsim.eval.workspace import Workspace
 
 ALL_TOOLS = ("state_get", "state_patch", "facts_propose")
 TIGHT = (

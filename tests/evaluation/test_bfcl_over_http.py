@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from support import bfcl_truth
-from toolsimeval import bfcl, bfcl_package
-from toolsimeval.bfcl_package import Decoded
+from toolsim.eval import bfcl, bfcl_package
+from toolsim.eval.bfcl_package import Decoded
 
 for module in ("bfcl_eval", "rich", "openai"):
     pytest.importorskip(module, reason=f"needs BFCL: {bfcl_package.INSTALL}")
@@ -95,7 +95,7 @@ def server() -> Iterator[str]:
 
 def test_right_answers_score_by_every_way(server: str, tmp_path: Path) -> None:
     """At least 98 % of each category through the addon, through native tools, and by BFCL's prompt."""
-    command = [sys.executable, "-m", "toolsimeval", "--base-url", server, "--models", "oracle"]
+    command = [sys.executable, "-m", "toolsim.eval", "--base-url", server, "--models", "oracle"]
     suites = ",".join(f"bfcl:{category}" for category in bfcl.SINGLE_TURN)
     further = ["--way", ",".join(WAYS), "--suite", suites, "--sample", "10", "--out", str(tmp_path), "-q"]
     ended = subprocess.run([*command, *further], capture_output=True, text=True, check=False)

@@ -45,7 +45,7 @@ class Outcome:
 
 def cases() -> Iterator[Case]:
     """Each question with its tools: any tool demanded over both APIs, and the last one by name."""
-    data = json.loads(files("toolsimeval").joinpath("questions.json").read_text())
+    data = json.loads(files("toolsim.eval").joinpath("questions.json").read_text())
     declared = {tool["name"]: tool for tool in data["tools"]}
     for index, asked in enumerate(data["questions"]):
         tools = tuple(declared[name] for name in asked["tools"])

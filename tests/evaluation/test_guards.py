@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from evaluation.guards import GUARDS, TIGHT, scripts
-from toolsimeval.case import Case, Cell, Run
-from toolsimeval.measure import Job, run
-from toolsimeval.provider import MODEL, scripted_provider
-from toolsimeval.proxy_process import proxies
-from toolsimeval.runtime import registry
-from toolsimeval.runtime.dispatcher import ToolDispatcher
-from toolsimeval.runtime.loop import ToolLoopRunner, _Conversation
-from toolsimeval.runtime.registry import ToolRegistry, ToolResult
-from toolsimeval.scenarios import SCENARIOS, Scenario, ScenarioSettings, case
-from toolsimeval.ways import Target, Ways
-from toolsimeval.workspace import Workspace
+from toolsim.eval.case import Case, Cell, Run
+from toolsim.eval.measure import Job, run
+from toolsim.eval.provider import MODEL, scripted_provider
+from toolsim.eval.proxy_process import proxies
+from toolsim.eval.runtime import registry
+from toolsim.eval.runtime.dispatcher import ToolDispatcher
+from toolsim.eval.runtime.loop import ToolLoopRunner, _Conversation
+from toolsim.eval.runtime.registry import ToolRegistry, ToolResult
+from toolsim.eval.scenarios import SCENARIOS, Scenario, ScenarioSettings, case
+from toolsim.eval.ways import Target, Ways
+from toolsim.eval.workspace import Workspace
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ import pytest
 from support.line import Line
 from support.mitmdump import Mitmdump
 from support.scripted_model import NAME, ScriptedModel
-from toolsimeval.learn.bank import questions
+from toolsim.eval.learn.bank import questions
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-COMMAND = [sys.executable, "-m", "toolsimeval"]
+COMMAND = [sys.executable, "-m", "toolsim.eval"]
 KEY = "sk-live-0123456789abcdef"
 
 

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from toolsimeval.scenarios import SCENARIOS
+from toolsim.eval.scenarios import SCENARIOS
 
-COMMAND = [sys.executable, "-m", "toolsimeval"]
+COMMAND = [sys.executable, "-m", "toolsim.eval"]
 
 
 @pytest.mark.slow

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from support.chromium import CHROMIUM, Chromium
-from toolsimeval.case import Cell, Label, Run, WayName
-from toolsimeval.html_page import render
+from toolsim.eval.case import Cell, Label, Run, WayName
+from toolsim.eval.html_page import render
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")]
 

@@ -32,12 +32,12 @@ from mitmproxy.master import Master
 from mitmproxy.options import Options
 from support.mitmdump import Mitmdump
 from support.text_backend import TextBackend, Turn, refuses, says, thinks
-from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.metadata import REPORT
-from toolsimrec.capture import clean, dump
-from toolsimrec.compare import RANDOM_IDS
-from toolsimrec.pseudonymise import pseudonymise
-from toolsimrec.replay import replay_file
+from toolsim.proxy.addon import ToolSim
+from toolsim.proxy.metadata import REPORT
+from toolsim.recordings.capture import clean, dump
+from toolsim.recordings.compare import RANDOM_IDS
+from toolsim.recordings.pseudonymise import pseudonymise
+from toolsim.recordings.replay import replay_file
 
 FLOWS = Path(__file__).parents[2] / "flows"
 Json = dict[str, Any]

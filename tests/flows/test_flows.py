@@ -15,9 +15,9 @@ from mitmproxy.io import read_flows_from_paths
 from support.line import Line
 from support.mitmdump import ADDON, CRASHES, Mitmdump
 from support.recording import context
-from toolsimrec.compare import IGNORED_REPORT, comparable, differences
-from toolsimrec.pseudonymise import pseudonymise
-from toolsimrec.replay import cut_by, recorded, replay_file, unanswerable
+from toolsim.recordings.compare import IGNORED_REPORT, comparable, differences
+from toolsim.recordings.pseudonymise import pseudonymise
+from toolsim.recordings.replay import cut_by, recorded, replay_file, unanswerable
 
 FLOWS = Path(__file__).parents[2] / "flows"
 FILES = sorted(FLOWS.glob("*.flow"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["toolsimlib"]):
+with atheris.instrument_imports(include=["toolsim"]):
     from fuzz.targets import SEEDS, WORDS, one
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from toolsimlib.errors import BadRequest
-from toolsimlib.events import (
+from toolsim.core.errors import BadRequest
+from toolsim.core.events import (
     CallDelta,
     CallEnded,
     CallStarted,
@@ -20,15 +20,15 @@ from toolsimlib.events import (
     Failed,
     TextDelta,
 )
-from toolsimlib.plan import AnswerForm, ApiName, Plan, Policy, Tool
-from toolsimlib.report import Report
-from toolsimlib.request.rewrite import rewrite_request
-from toolsimlib.response.answer import Answer
-from toolsimlib.response.call_forms import FOREIGN
-from toolsimlib.response.rewrite import ResponseRewriter
-from toolsimlib.wire.json_codec import dump, parse_object
-from toolsimlib.wire.repeats import RepeatDecoder, Repeats
-from toolsimlib.wire.sse import SSEDecoder
+from toolsim.core.plan import AnswerForm, ApiName, Plan, Policy, Tool
+from toolsim.core.report import Report
+from toolsim.request.rewrite import rewrite_request
+from toolsim.response.answer import Answer
+from toolsim.response.call_forms import FOREIGN
+from toolsim.response.rewrite import ResponseRewriter
+from toolsim.wire.json_codec import dump, parse_object
+from toolsim.wire.repeats import RepeatDecoder, Repeats
+from toolsim.wire.sse import SSEDecoder
 
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 _TOOLS = (Tool("f", "f", parameters=_CITY), Tool("g", "g", parameters=_CITY, strict=True))

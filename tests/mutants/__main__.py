@@ -43,8 +43,8 @@ def _of_answers(*files: str, more: tuple[str, ...] = ()) -> Room:
     return Room(tuple(f"response/{file}" for file in files), tests, "tests/unit/response")
 
 
-_SCHEMA = tuple(f"schema/{path.stem}" for path in sorted((ROOT / "addon/toolsimlib/schema").glob("[a-z]*.py")))
-_BACKGROUND = "tests/unit/toolsimbackground"
+_SCHEMA = tuple(f"schema/{path.stem}" for path in sorted((ROOT / "addon/toolsim/schema").glob("[a-z]*.py")))
+_BACKGROUND = "tests/unit/background"
 ROOMS = {
     "sentinel": _of_answers("sentinel"),
     "arguments": _of_answers("arguments"),
@@ -68,9 +68,9 @@ ROOMS = {
         "tests/unit/request",
     ),
     "rounds": Room(
-        ("loop/runner", "loop/course", "loop/merge", "loop/opinion"),
-        tuple(f"tests/unit/loop/test_{name}.py" for name in ("runner", "course", "merge", "opinion", "together")),
-        "tests/unit/loop",
+        ("rounds/runner", "rounds/course", "rounds/merge", "rounds/opinion"),
+        tuple(f"tests/unit/rounds/test_{name}.py" for name in ("runner", "course", "merge", "opinion", "together")),
+        "tests/unit/rounds",
     ),
     "route": Room(
         ("proxy/route", "proxy/address", "proxy/circle"),
@@ -78,11 +78,11 @@ ROOMS = {
         "tests/unit/proxy",
     ),
     "secrets": Room(
-        tuple(f"toolsimrec/{name}" for name in ("redact", "secret_rules", "stream_text")),
-        tuple(f"tests/unit/toolsimrec/test_{name}.py" for name in ("redact", "secret_rules", "stream_text")),
-        "tests/unit/toolsimrec",
+        tuple(f"toolsim/recordings/{name}" for name in ("redact", "secret_rules", "stream_text")),
+        tuple(f"tests/unit/recordings/test_{name}.py" for name in ("redact", "secret_rules", "stream_text")),
+        "tests/unit/recordings",
     ),
-    "background": Room(("toolsimbackground/runs", "toolsimbackground/edge"), (_BACKGROUND,), _BACKGROUND),
+    "background": Room(("toolsim/background/runs", "toolsim/background/edge"), (_BACKGROUND,), _BACKGROUND),
 }
 _CONFIG = """
 [tool.mutmut]
@@ -115,7 +115,7 @@ def prepare(folder: Path, rooms: Iterable[str]) -> None:
 
 def _path(file: str) -> str:
     """Return where a file is; those of the house are named without its folder."""
-    return f"{file}.py" if file.startswith(("toolsimbackground/", "toolsimrec/")) else f"toolsimlib/{file}.py"
+    return f"{file}.py" if file.startswith(("toolsim/background/", "toolsim/recordings/")) else f"toolsim/{file}.py"
 
 
 def outcomes(folder: Path, room: str) -> dict[str, int | None]:

@@ -280,7 +280,7 @@ def wait_until_idle(proxy: Mitmdump) -> None:
 
 
 SHORT_KEEPALIVE = """
-from toolsimlib.proxy.addon import ToolSim
+from toolsim.proxy.addon import ToolSim
 addons = [ToolSim(keepalive=0.2)]
 """
 
@@ -330,7 +330,7 @@ def test_slow_backend_is_not_silent(backend: RawBackend, line: Line, ask: Any) -
 
 HOLDS_BACK = """
 import asyncio
-from toolsimlib.proxy.addon import ToolSim
+from toolsim.proxy.addon import ToolSim
 
 class HoldsBack:
     async def request(self, flow):

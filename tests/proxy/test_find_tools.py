@@ -50,7 +50,7 @@ def test_a_lookup_is_a_round_of_its_own(tmp_path: Path) -> None:
             assert whole.count('"city": <string>') == 2
             assert "find_tools" not in whole
     replayed = subprocess.run(
-        [sys.executable, "-m", "toolsimrec.replay", str(captured)],
+        [sys.executable, "-m", "toolsim.recordings.replay", str(captured)],
         capture_output=True,
         text=True,
         check=False,

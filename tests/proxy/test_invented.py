@@ -33,8 +33,8 @@ from support.wire import DONE, chat_frame
 
 GREETING = '{"name": "greet", "arguments": {"message": "Hello!"}}'
 GREETS = f"""
-from toolsimbackends.scripted import backend
-from toolsimlib.proxy.addon import ToolSim
+from toolsim.backends.scripted import backend
+from toolsim.proxy.addon import ToolSim
 
 def say(messages):
     return {GREETING!r} if "CLIENT TOOL CATALOG" in str(messages) else {WORDS!r}
@@ -163,7 +163,7 @@ def test_a_client_that_does_not_read(backend: TextBackend, proxy: Mitmdump) -> N
 def test_keep_alives_and_the_end_of_the_proxy(seconds: int, backend: TextBackend, tmp_path: Path) -> None:
     """A stream that waits for words gets keep-alives; neither a proxy that ends meanwhile hangs, nor its client."""
     script = tmp_path / "short.py"
-    script.write_text("from toolsimlib.proxy.addon import ToolSim\n\naddons = [ToolSim(keepalive=0.2)]\n")
+    script.write_text("from toolsim.proxy.addon import ToolSim\n\naddons = [ToolSim(keepalive=0.2)]\n")
     with Mitmdump(backend.url, script=script, toolsim_drain_timeout=seconds) as proxy:
         with Line(proxy.url) as line:
             backend.play(model(GREETING, says(WORDS, pause=2.5)))
@@ -253,7 +253,7 @@ def test_what_is_recorded(stream: bool, backend: TextBackend, tmp_path: Path) ->
     assert (further.metadata["toolsim"]["part_of"], further.metadata["toolsim"]["round"]) == (whole.id, 2)
     assert whole.metadata["toolsim"]["finish"] == "stop"
     assert not whole.metadata["toolsim"]["error"]
-    replay = [sys.executable, "-m", "toolsimrec.replay", str(folder)]
+    replay = [sys.executable, "-m", "toolsim.recordings.replay", str(folder)]
     replayed = subprocess.run(replay, capture_output=True, text=True, check=False)
     assert replayed.stdout.endswith("2 recorded exchanges, none differ\n"), replayed.stdout + replayed.stderr
 
@@ -266,7 +266,7 @@ def test_what_is_recorded_of_rounds(backend: TextBackend, tmp_path: Path) -> Non
             backend.play(model(GREETING), chunk_size=5)
             line.post("/v1/chat/completions", body("chat/completions", stream=stream))
         proxy.wait_for(r'"rounds": 2', count=2)
-    replay = [sys.executable, "-m", "toolsimrec.replay", str(tmp_path)]
+    replay = [sys.executable, "-m", "toolsim.recordings.replay", str(tmp_path)]
     replayed = subprocess.run(replay, capture_output=True, text=True, check=False)
     assert replayed.stdout.endswith("4 recorded exchanges, none differ\n"), replayed.stdout + replayed.stderr
     assert "only the request" not in replayed.stdout

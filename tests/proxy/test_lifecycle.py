@@ -23,7 +23,7 @@ def script(tmp_path: Path) -> Path:
     """A copy of the entry script that may be touched, beside links to the packages."""
     copy = tmp_path / "toolsim.py"
     shutil.copy(ADDON, copy)
-    for package in ("toolsimlib", "toolsimotel", "toolsimrec"):
+    for package in ("toolsim", "toolsim.otel", "toolsim.recordings"):
         (tmp_path / package).symlink_to(ADDON.parent / package)
     return copy
 
@@ -133,7 +133,7 @@ def test_absolute_path_from_another_folder(backend: RawBackend, tmp_path: Path, 
     code = f"import sys; sys.path.append({packages!r}); from mitmproxy.tools.main import mitmdump; mitmdump()"
     command = (sys.executable, "-u", "-I", "-S", "-c", code)
     probe = subprocess.run(
-        [*command[:-1], f"import sys; sys.path.append({packages!r}); import toolsimlib"], capture_output=True
+        [*command[:-1], f"import sys; sys.path.append({packages!r}); import toolsim"], capture_output=True
     )
     assert b"ModuleNotFoundError" in probe.stderr
     with Mitmdump(backend.url, command=command, cwd=tmp_path) as proxy, Line(proxy.url) as line:

@@ -19,7 +19,7 @@ from support.raw_backend import Answer, RawBackend
 from support.recording import context
 from support.text_backend import TextBackend, refuses, says
 from support.wire import MessagesAnswer, chat_frame, chat_whole, event_frame, usage
-from toolsimrec.replay import replay_file
+from toolsim.recordings.replay import replay_file
 
 TOOL = {"name": "get_weather", "input_schema": WEATHER["function"]["parameters"]}  # type: ignore[index]
 BONN = {"type": "tool_use", "name": "get_weather", "input": {"city": "Bonn"}}

@@ -18,8 +18,8 @@ from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, RawBackend, stream_of
 from support.recording import context
 from support.wire import DONE, chat_frame
-from toolsimrec.capture import dump
-from toolsimrec.replay import recorded, replay_file
+from toolsim.recordings.capture import dump
+from toolsim.recordings.replay import recorded, replay_file
 
 CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Bonn\\"}"}</tool_call>'
 MEBIBYTE = 1024 * 1024

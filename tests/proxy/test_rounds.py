@@ -276,7 +276,7 @@ def test_each_round_is_a_flow(backend: TextBackend, tmp_path: Path) -> None:
         assert b"CLIENT TOOL CATALOG" in (flow.request.content or b"")
         assert flow.request.path == "/v1/responses"
     assert len(re.findall(r'"part_of": "', log)) == 2
-    replay = [sys.executable, "-m", "toolsimrec.replay", str(tmp_path / "captured")]
+    replay = [sys.executable, "-m", "toolsim.recordings.replay", str(tmp_path / "captured")]
     replayed = subprocess.run(replay, capture_output=True, text=True, check=False)
     assert replayed.stdout.endswith("2 recorded exchanges, none differ\n"), replayed.stdout + replayed.stderr
 

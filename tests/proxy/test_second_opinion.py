@@ -250,7 +250,7 @@ def test_what_is_recorded(backend: TextBackend, tmp_path: Path) -> None:
     assert ["#1 turn 1" in flow.comment for flow in rounds] == [True, False, False, True]
     assert whole.response is not None
     assert WORDS.encode() in b"".join(re.findall(rb'"content":"([^"]*)"', whole.response.content or b""))
-    replay = [sys.executable, "-m", "toolsimrec.replay", str(folder)]
+    replay = [sys.executable, "-m", "toolsim.recordings.replay", str(folder)]
     replayed = subprocess.run(replay, capture_output=True, text=True, check=False)
     assert replayed.stdout.endswith("4 recorded exchanges, none differ\n"), replayed.stdout + replayed.stderr
 

@@ -15,7 +15,7 @@ from support.line import Line
 from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, RawBackend, stream_of
 from support.wire import chat_whole
-from toolsimlib.version import __version__
+from toolsim.version import __version__
 
 
 async def whole(answer: Answer) -> None:

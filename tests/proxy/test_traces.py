@@ -369,7 +369,7 @@ def test_nothing_is_loaded_unasked(environment: dict[str, str], tmp_path: Path) 
         toolsim_backend="scripted", arguments=["-s", str(script)], command=MITMDUMP, environment=asked
     ) as proxy:
         found = proxy.wait_for(r"loaded: (\[.*\])")[1]
-    assert json.loads(found.replace("'", '"')) == ["toolsimotel", "toolsimotel.start"]
+    assert json.loads(found.replace("'", '"')) == ["toolsim.otel", "toolsim.otel.start"]
 
 
 def test_a_trace_in_the_console() -> None:

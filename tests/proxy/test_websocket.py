@@ -27,8 +27,8 @@ from support.recording import context
 from support.text_backend import TextBackend, Turn, refuses, says
 from support.wire import DONE, chat_frame
 from test_open_responses import REQUESTS
-from toolsimlib.proxy.upgrades import MAX_CONNECTIONS
-from toolsimrec.replay import replay_file
+from toolsim.proxy.upgrades import MAX_CONNECTIONS
+from toolsim.recordings.replay import replay_file
 
 websockets = pytest.importorskip("websockets.sync.client", reason="needs the extra [clients]: run `make setup`")
 from websockets.exceptions import ConnectionClosed, InvalidStatus  # noqa: E402

@@ -12,10 +12,10 @@ import anthropic
 import httpx
 import httpx2
 import openai
-from toolsimlib.plan import AnswerForm, ApiName, Plan, Policy, Tool
-from toolsimlib.report import Report
-from toolsimlib.response.rewrite import ResponseRewriter
-from toolsimlib.wire.dialect import APIS
+from toolsim.core.plan import AnswerForm, ApiName, Plan, Policy, Tool
+from toolsim.core.report import Report
+from toolsim.response.rewrite import ResponseRewriter
+from toolsim.wire.dialect import APIS
 
 
 def rewrite(plan: Plan, content_type: str, body: bytes, cut: int = 0) -> tuple[ResponseRewriter, list[bytes]]:

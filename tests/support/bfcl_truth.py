@@ -6,8 +6,8 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolsimeval import bfcl_package
-from toolsimeval.bfcl_package import Decoded
+from toolsim.eval import bfcl_package
+from toolsim.eval.bfcl_package import Decoded
 
 
 def right_calls(entry: Mapping[str, Any], answers: Sequence[Any]) -> list[Decoded]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from toolsimbackends import local, loopback
-from toolsimbackends.codex import backend as codex
-from toolsimbackends.scripted import backend as scripted
-from toolsimbackground import edge
-from toolsimlib.hosted.engine import Engine
-from toolsimlib.proxy import background, builtin, upgrades
-from toolsimlib.proxy.jobs import Done, Job
-from toolsimlib.proxy.options.settings import Settings
-from toolsimlib.store.record import Bounds, Store
-from toolsimmcp import engine
-from toolsimsockets import server
-from toolsimstores import redis_server, sqlite
+from toolsim.backends import local, loopback
+from toolsim.backends.codex import backend as codex
+from toolsim.backends.scripted import backend as scripted
+from toolsim.background import edge
+from toolsim.mcp import engine
+from toolsim.mcp.runtime import Engine
+from toolsim.proxy import background, builtin, upgrades
+from toolsim.proxy.jobs import Done, Job
+from toolsim.proxy.options.settings import Settings
+from toolsim.sockets import server
+from toolsim.stores import redis_server, sqlite
+from toolsim.stores.record import Bounds, Store
 
 BACKENDS: list[Callable[[Settings], loopback.TextBackend]] = [
     codex.backend_of,

@@ -20,12 +20,12 @@ _IMPORTED = (
     "mitmproxy.tools.dump",
     "mitmproxy.tools.main",
     "regex",
-    "toolsimlib.proxy.addon",
-    "toolsimotel.tracing",
-    "toolsimpages.commands",
-    "toolsimrec.capture",
-    "toolsimrec.commands",
-    "toolsimrec.server_replay",
+    "toolsim.proxy.addon",
+    "toolsim.otel.tracing",
+    "toolsim.pages.commands",
+    "toolsim.recordings.capture",
+    "toolsim.recordings.commands",
+    "toolsim.recordings.server_replay",
 )
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(list(_IMPORTED))

@@ -11,8 +11,8 @@ from typing import Any
 from mitmproxy.http import Headers, HTTPFlow, Request, Response
 from mitmproxy.test import taddons, tflow
 from support import wire
-from toolsimlib.proxy.addon import ToolSim
-from toolsimrec.capture import Capture, write
+from toolsim.proxy.addon import ToolSim
+from toolsim.recordings.capture import Capture, write
 
 TOOL = {
     "type": "function",

@@ -10,17 +10,17 @@ from typing import Any
 
 from support.answers import Seen, read
 from support.wire import backend_answer
-from toolsimlib.events import ClientEvent, Failed
-from toolsimlib.loop.course import Bounds, Round
-from toolsimlib.loop.runner import Job, Refused, RoundEvent, RoundReport, answer
-from toolsimlib.plan import FIND_TOOLS, ApiName, Policy
-from toolsimlib.report import Report
-from toolsimlib.request.rewrite import rewrite_request
-from toolsimlib.response.retry import SECOND_OPINION, Retry
-from toolsimlib.response.rewrite import ResponseRewriter
-from toolsimlib.wire.dialect import APIS
-from toolsimlib.wire.errors import error_body
-from toolsimlib.wire.json_codec import dump
+from toolsim.core.events import ClientEvent, Failed
+from toolsim.core.plan import FIND_TOOLS, ApiName, Policy
+from toolsim.core.report import Report
+from toolsim.request.rewrite import rewrite_request
+from toolsim.response.retry import SECOND_OPINION, Retry
+from toolsim.response.rewrite import ResponseRewriter
+from toolsim.rounds.course import Bounds, Round
+from toolsim.rounds.runner import Job, Refused, RoundEvent, RoundReport, answer
+from toolsim.wire.dialect import APIS
+from toolsim.wire.errors import error_body
+from toolsim.wire.json_codec import dump
 
 
 @dataclass

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self, override
 
-from toolsimeval.learn.bank import Question, questions
-from toolsimlib.loop.opinion import CALL_RULE, RULE
+from toolsim.eval.learn.bank import Question, questions
+from toolsim.rounds.opinion import CALL_RULE, RULE
 
 NAME = "scripted/model:1b"
 WORDS = "I would rather talk about something else."

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from support.answers import plan, tool
-from toolsimlib.events import BackendEvent, CallDelta, CallEnded, CallStarted, ClientEvent
-from toolsimlib.plan import Plan
-from toolsimlib.report import Report
-from toolsimlib.response.answer import Answer
-from toolsimlib.response.rewrite import answer_for
+from toolsim.core.events import BackendEvent, CallDelta, CallEnded, CallStarted, ClientEvent
+from toolsim.core.plan import Plan
+from toolsim.core.report import Report
+from toolsim.response.answer import Answer
+from toolsim.response.rewrite import answer_for
 
 ADD = tool("add", a="number")
 STRICT = tool("add", True, a="number")

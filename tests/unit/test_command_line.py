@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 from support.mitmdump import ROOT
-from toolsimlib.command_line import EXTRAS, REQUIREMENTS, Parser, missing, nearest
+from toolsim.command_line import EXTRAS, REQUIREMENTS, Parser, missing, nearest
 
 
 def parser() -> Parser:

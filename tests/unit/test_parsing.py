@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from support.answers import read, rewrite
 from support.each import each
 from support.wire import backend_answer
-from toolsimlib.parsing import BadRequest, Call, InvalidCall, Parsed, Part, Prose, StreamParser, parse
-from toolsimlib.plan import Policy
-from toolsimlib.report import Report
-from toolsimlib.request.rewrite import rewrite_request
+from toolsim.core.plan import Policy
+from toolsim.core.report import Report
+from toolsim.parsing import BadRequest, Call, InvalidCall, Parsed, Part, Prose, StreamParser, parse
+from toolsim.request.rewrite import rewrite_request
 
 FOLDER = Path(__file__).parents[1] / "cases"
 ADDON = Path(__file__).parents[2] / "addon"
@@ -236,12 +236,12 @@ class Missing:
             raise ImportError(name)
 sys.meta_path.insert(0, Missing())
 sys.path.insert(0, {str(ADDON)!r})
-from toolsimlib.parsing import parse
+from toolsim.parsing import parse
 tools = {STRICT!r}
 assert parse({CALL!r}, tools).calls
 assert parse({CALL.replace("city", "town")!r}, tools).error
 assert parse("```json\\n" + {CALL[11:-12]!r} + "\\n```", tools).calls
-print(*(name for name in sys.modules if name.startswith(('mitmproxy', 'toolsimlib.proxy', 'toolsimlib.cli'))))
+print(*(name for name in sys.modules if name.startswith(('mitmproxy', 'toolsim.proxy', 'toolsim.cli'))))
 """
     run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout.strip(), run.stderr) == (0, "", "")

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 from support.each import each
-from toolsimlib.proxy.access import Incoming, check_forward, check_server, is_bearer, is_proxy_key, own_names
-from toolsimlib.proxy.address import Upstream
-from toolsimlib.proxy.cors import Origins
-from toolsimlib.proxy.options.settings import Settings
+from toolsim.proxy.access import Incoming, check_forward, check_server, is_bearer, is_proxy_key, own_names
+from toolsim.proxy.address import Upstream
+from toolsim.proxy.cors import Origins
+from toolsim.proxy.options.settings import Settings
 
 ORIGINS = Origins(("app://obsidian.md", "http://localhost:*", "https://Chat.example"))
 SETTINGS = Settings(origins=ORIGINS, names=own_names("Box.local", ["0.0.0.0", "llm.lan", ""], ORIGINS))

@@ -12,18 +12,18 @@ import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons, tflow
-from toolsimbackends.loopback import Loopback
-from toolsimbackends.scripted.backend import ScriptedBackend
-from toolsimlib.plan import AnswerForm, Plan
-from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.attempt import Attempt
-from toolsimlib.proxy.clocks import Clocks
-from toolsimlib.proxy.memory import Remembered
-from toolsimlib.proxy.mitmproxy12.feeding import ToolsimPauseHook, ToolsimStoreHook
-from toolsimlib.proxy.options.settings import Limits
-from toolsimlib.proxy.recorder import BodyRecorder
-from toolsimlib.proxy.streamed import StreamedAnswer
-from toolsimlib.report import Report
+from toolsim.backends.loopback import Loopback
+from toolsim.backends.scripted.backend import ScriptedBackend
+from toolsim.core.plan import AnswerForm, Plan
+from toolsim.core.report import Report
+from toolsim.proxy.addon import ToolSim
+from toolsim.proxy.attempt import Attempt
+from toolsim.proxy.clocks import Clocks
+from toolsim.proxy.memory import Remembered
+from toolsim.proxy.mitmproxy12.feeding import ToolsimPauseHook, ToolsimStoreHook
+from toolsim.proxy.options.settings import Limits
+from toolsim.proxy.recorder import BodyRecorder
+from toolsim.proxy.streamed import StreamedAnswer
 
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
 ANSWER = {
@@ -145,7 +145,7 @@ def test_bug_of_ours_is_an_error(addon: ToolSim, monkeypatch: pytest.MonkeyPatch
     def bug(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("toolsimlib.proxy.jobs.rewrite_request", bug)
+    monkeypatch.setattr("toolsim.proxy.jobs.rewrite_request", bug)
     flow = run(addon, asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}))
     assert flow.response is not None
     assert (flow.response.status_code, flow.response.json()["error"]["code"]) == (500, "internal_error")

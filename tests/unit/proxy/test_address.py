@@ -6,7 +6,7 @@ import socket
 
 import pytest
 from support.each import each
-from toolsimlib.proxy.address import Upstream, is_listener, is_loopback, parse_url, url_host
+from toolsim.proxy.address import Upstream, is_listener, is_loopback, parse_url, url_host
 
 HERE = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost", "a.localhost"]
 HERE += ["LOCALHOST", "localhost.", "127.1", "0x7f.1", "2130706433", "0177.0.0.1"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from mitmproxy.test import taddons, tflow
-from toolsimlib.hosted.approvals import Question
-from toolsimlib.proxy.approve import WAITS, Approve
+from toolsim.mcp.approvals import Question
+from toolsim.proxy.approve import WAITS, Approve
 
 
 async def test_an_answer_waits_and_its_flow_shows_it() -> None:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from mitmproxy.http import Response
 from mitmproxy.test import tflow
-from toolsimlib.plan import Plan, Policy
-from toolsimlib.proxy.attempt import Attempt
-from toolsimlib.proxy.exchange import Exchange
-from toolsimlib.proxy.jobs import run
-from toolsimlib.proxy.known import Backend, Root
-from toolsimlib.proxy.metadata import policy_as_dict
-from toolsimlib.proxy.options.settings import Limits
-from toolsimlib.report import Report
+from toolsim.core.plan import Plan, Policy
+from toolsim.core.report import Report
+from toolsim.proxy.attempt import Attempt
+from toolsim.proxy.exchange import Exchange
+from toolsim.proxy.jobs import run
+from toolsim.proxy.known import Backend, Root
+from toolsim.proxy.metadata import policy_as_dict
+from toolsim.proxy.options.settings import Limits
 
 BODY = {
     "model": "m",

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow
-from toolsimbackends.loopback import FLOW, Loopback
-from toolsimlib.proxy.builtin import BuiltinBackend
-from toolsimlib.proxy.options.settings import Settings
+from toolsim.backends.loopback import FLOW, Loopback
+from toolsim.proxy.builtin import BuiltinBackend
+from toolsim.proxy.options.settings import Settings
 
 
 @pytest.fixture

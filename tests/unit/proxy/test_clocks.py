@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.proxy.clocks import MAX_TICK_SECONDS, Clocks
-from toolsimlib.proxy.options.settings import Limits
+from toolsim.proxy.clocks import MAX_TICK_SECONDS, Clocks
+from toolsim.proxy.options.settings import Limits
 
 
 def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:

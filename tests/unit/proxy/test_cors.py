@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.each import each
-from toolsimlib.proxy.cors import Origins, add_cors, cors_headers, preflight_headers
+from toolsim.proxy.cors import Origins, add_cors, cors_headers, preflight_headers
 
 ORIGINS: list[tuple[tuple[str, ...], str, bool]] = [
     (("http://localhost:*",), "http://localhost", True),

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
-from toolsimlib.plan import Policy
-from toolsimlib.proxy.counting import OtherAction
-from toolsimlib.proxy.exchange import Exchange
-from toolsimlib.proxy.jobs import Done, run
-from toolsimlib.proxy.options.settings import Limits
-from toolsimlib.report import Report
-from toolsimlib.wire.responses.actions import Action
+from toolsim.core.plan import Policy
+from toolsim.core.report import Report
+from toolsim.proxy.counting import OtherAction
+from toolsim.proxy.exchange import Exchange
+from toolsim.proxy.jobs import Done, run
+from toolsim.proxy.options.settings import Limits
+from toolsim.wire.responses.actions import Action
 
 
 def asked(action: Action, backend: Any = "auto", **body: Any) -> tuple[Exchange, OtherAction, HTTPFlow]:

@@ -11,7 +11,7 @@ import brotli
 import pytest
 import zstandard
 from support.each import each
-from toolsimlib.proxy.decoding import TooLarge, decoded
+from toolsim.proxy.decoding import TooLarge, decoded
 
 
 def raw_deflate(data: bytes) -> bytes:

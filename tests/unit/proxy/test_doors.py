@@ -11,8 +11,8 @@ from mitmproxy.http import Headers, HTTPFlow
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons, tflow
-from toolsimlib.proxy.doors import Doors
-from toolsimlib.proxy.options.settings import Settings
+from toolsim.proxy.doors import Doors
+from toolsim.proxy.options.settings import Settings
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import pytest
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
 from support.each import each
-from toolsimlib.plan import AnswerForm, Plan, Policy
-from toolsimlib.proxy.clocks import MAX_TICK_SECONDS
-from toolsimlib.proxy.exchange import Exchange
-from toolsimlib.proxy.jobs import run
-from toolsimlib.proxy.options.settings import Limits
-from toolsimlib.report import Report
-from toolsimlib.response.rewrite import ResponseRewriter
+from toolsim.core.plan import AnswerForm, Plan, Policy
+from toolsim.core.report import Report
+from toolsim.proxy.clocks import MAX_TICK_SECONDS
+from toolsim.proxy.exchange import Exchange
+from toolsim.proxy.jobs import run
+from toolsim.proxy.options.settings import Limits
+from toolsim.response.rewrite import ResponseRewriter
 
 SSE = "text/event-stream"
 

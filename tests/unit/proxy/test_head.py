@@ -5,8 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 from mitmproxy.http import Headers, Response
-from toolsimlib.errors import ApiError
-from toolsimlib.proxy.head import by_name, error_message, error_response, set_head
+from toolsim.core.errors import ApiError
+from toolsim.proxy.head import by_name, error_message, error_response, set_head
 
 
 def test_error_response() -> None:

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 import pytest
-from toolsimbackground.request import read_request
-from toolsimlib.plan import AnswerForm, Plan, Policy, StoredAs
-from toolsimlib.proxy import jobs
-from toolsimlib.proxy.jobs import LOOP_BYTES, AnswerJob, Done, GuestJob, Job, PageJob, RequestJob, is_heavy, run
-from toolsimlib.report import Report
-from toolsimlib.wire.responses.resources import Call, Resource
+from toolsim.background.request import read_request
+from toolsim.core.plan import AnswerForm, Plan, Policy, StoredAs
+from toolsim.core.report import Report
+from toolsim.proxy import jobs
+from toolsim.proxy.jobs import LOOP_BYTES, AnswerJob, Done, GuestJob, Job, PageJob, RequestJob, is_heavy, run
+from toolsim.wire.responses.resources import Call, Resource
 
 BODY = {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}]}
 

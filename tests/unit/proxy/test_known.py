@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 from mitmproxy.test import taddons
-from toolsimlib.proxy import known
-from toolsimlib.proxy.known import Backend, KnownBackends, Root
+from toolsim.proxy import known
+from toolsim.proxy.known import Backend, KnownBackends, Root
 
 
 def test_a_backend_is_known_by_its_address_and_path() -> None:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
-from toolsimlib.hosted.servers import Server
-from toolsimlib.proxy.cors import Origins
-from toolsimlib.proxy.mcp_servers import Servers
-from toolsimlib.proxy.options.settings import Mcp
+from toolsim.mcp.servers import Server
+from toolsim.proxy.cors import Origins
+from toolsim.proxy.mcp_servers import Servers
+from toolsim.proxy.options.settings import Mcp
 
 MCP = Mcp((Server("files", ("x",)),))
 ORIGINS = Origins(("app://obsidian.md",))

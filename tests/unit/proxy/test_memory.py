@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toolsimlib.errors import ApiError
-from toolsimlib.plan import StoredAs
-from toolsimlib.proxy.jobs import Done
-from toolsimlib.proxy.memory import LOST, UNAVAILABLE, Memory, Remembered, partition_of
-from toolsimlib.report import Report
-from toolsimlib.store.opening import Address
-from toolsimlib.store.record import Bounds, Conflict, Record, Size, StoreError
-from toolsimlib.wire.responses.stored import Recalled, References, items_of
+from toolsim.core.errors import ApiError
+from toolsim.core.plan import StoredAs
+from toolsim.core.report import Report
+from toolsim.proxy.jobs import Done
+from toolsim.proxy.memory import LOST, UNAVAILABLE, Memory, Remembered, partition_of
+from toolsim.stores.opening import Address
+from toolsim.stores.record import Bounds, Conflict, Record, Size, StoreError
+from toolsim.wire.responses.stored import Recalled, References, items_of
 
 MANY = 1 << 20
 ANSWER = json.dumps({"id": "resp_1", "status": "completed", "output": [{"id": "o1"}]}).encode()

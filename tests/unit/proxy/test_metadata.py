@@ -3,8 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mitmproxy.test import tflow
-from toolsimlib.plan import Policy
-from toolsimlib.proxy.metadata import NOTE, REPORT, is_recorded, is_stored, policy_as_dict, recorded_policy
+from toolsim.core.plan import Policy
+from toolsim.proxy.metadata import NOTE, REPORT, is_recorded, is_stored, policy_as_dict, recorded_policy
 
 POLICY = replace(Policy(), tool_allowlist=frozenset({"b", "a"}), tool_block_max=2, output_mode="obsidian-xml")
 

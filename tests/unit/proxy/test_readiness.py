@@ -10,19 +10,19 @@ import pytest
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow
 from support.ports import free_port
-from toolsimlib.proxy import readiness
-from toolsimlib.proxy.background import Background, Parts
-from toolsimlib.proxy.builtin import BuiltinBackend
-from toolsimlib.proxy.drain import Drain
-from toolsimlib.proxy.exchange import Exchanges
-from toolsimlib.proxy.jobs import Done, Job, run
-from toolsimlib.proxy.mcp_servers import Servers
-from toolsimlib.proxy.memory import Memory
-from toolsimlib.proxy.options.settings import Settings
-from toolsimlib.proxy.readiness import Readiness
-from toolsimlib.proxy.rounds import Rounds
-from toolsimlib.store.opening import Address
-from toolsimlib.store.record import StoreError
+from toolsim.proxy import readiness
+from toolsim.proxy.background import Background, Parts
+from toolsim.proxy.builtin import BuiltinBackend
+from toolsim.proxy.drain import Drain
+from toolsim.proxy.exchange import Exchanges
+from toolsim.proxy.jobs import Done, Job, run
+from toolsim.proxy.mcp_servers import Servers
+from toolsim.proxy.memory import Memory
+from toolsim.proxy.options.settings import Settings
+from toolsim.proxy.readiness import Readiness
+from toolsim.proxy.rounds import Rounds
+from toolsim.stores.opening import Address
+from toolsim.stores.record import StoreError
 
 
 async def do(job: Job) -> Done:

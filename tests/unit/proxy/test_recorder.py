@@ -4,7 +4,7 @@ from typing import Any
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.io import FlowReader, FlowWriter
 from mitmproxy.test import tflow
-from toolsimlib.proxy.recorder import BodyRecorder, BoundedBuffer
+from toolsim.proxy.recorder import BodyRecorder, BoundedBuffer
 
 
 def exchanged(*, content: bytes | None) -> HTTPFlow:

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
-from toolsimlib.errors import ApiError
-from toolsimlib.plan import Policy
-from toolsimlib.proxy.background import Background, Parts
-from toolsimlib.proxy.counting import OtherAction
-from toolsimlib.proxy.exchange import Exchange
-from toolsimlib.proxy.jobs import Done, Job, run
-from toolsimlib.proxy.mcp_servers import Servers
-from toolsimlib.proxy.memory import UNAVAILABLE, Memory, Remembered
-from toolsimlib.proxy.options.settings import Limits
-from toolsimlib.proxy.remembering import Remembering
-from toolsimlib.proxy.rounds import Rounds
-from toolsimlib.report import Report
-from toolsimlib.store.opening import Address
-from toolsimlib.wire.responses.resources import resource_of
-from toolsimlib.wire.responses.stored import Recalled
+from toolsim.core.errors import ApiError
+from toolsim.core.plan import Policy
+from toolsim.core.report import Report
+from toolsim.proxy.background import Background, Parts
+from toolsim.proxy.counting import OtherAction
+from toolsim.proxy.exchange import Exchange
+from toolsim.proxy.jobs import Done, Job, run
+from toolsim.proxy.mcp_servers import Servers
+from toolsim.proxy.memory import UNAVAILABLE, Memory, Remembered
+from toolsim.proxy.options.settings import Limits
+from toolsim.proxy.remembering import Remembering
+from toolsim.proxy.rounds import Rounds
+from toolsim.stores.opening import Address
+from toolsim.wire.responses.resources import resource_of
+from toolsim.wire.responses.stored import Recalled
 
 
 async def do(job: Job) -> Done:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
-from toolsimlib.proxy import metadata
-from toolsimlib.proxy.jobs import digest
-from toolsimlib.proxy.mitmproxy12 import backup
-from toolsimlib.proxy.resend import Resent, forget
+from toolsim.proxy import metadata
+from toolsim.proxy.jobs import digest
+from toolsim.proxy.mitmproxy12 import backup
+from toolsim.proxy.resend import Resent, forget
 
 OWN, SENT = b"the client's own", b"rewritten"
 

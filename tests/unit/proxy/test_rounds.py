@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
-from toolsimlib.hosted.approvals import Approvals
-from toolsimlib.hosted.servers import Server
-from toolsimlib.loop.course import Bounds, Round
-from toolsimlib.loop.hosted_calls import Hosting
-from toolsimlib.plan import Policy, Profile
-from toolsimlib.proxy.exchange import Exchange
-from toolsimlib.proxy.jobs import ROUNDS_OFF, RequestJob, run
-from toolsimlib.proxy.metadata import NOTE
-from toolsimlib.proxy.options.settings import Limits
-from toolsimlib.proxy.rounds import _ASKED, MAX_BODY_BYTES, OneRound, Origin, RoundFlow, Rounds, round_of
-from toolsimlib.report import Report
-from toolsimlib.wire.dialect import CHAT
+from toolsim.core.plan import Policy, Profile
+from toolsim.core.report import Report
+from toolsim.mcp.approvals import Approvals
+from toolsim.mcp.servers import Server
+from toolsim.proxy.exchange import Exchange
+from toolsim.proxy.jobs import ROUNDS_OFF, RequestJob, run
+from toolsim.proxy.metadata import NOTE
+from toolsim.proxy.options.settings import Limits
+from toolsim.proxy.rounds import _ASKED, MAX_BODY_BYTES, OneRound, Origin, RoundFlow, Rounds, round_of
+from toolsim.rounds.course import Bounds, Round
+from toolsim.rounds.hosted_calls import Hosting
+from toolsim.wire.dialect import CHAT
 
 BODY: dict[str, Any] = {
     "model": "m",

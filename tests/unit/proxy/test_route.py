@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from support.each import each
-from toolsimlib.proxy.access import Incoming
-from toolsimlib.proxy.address import Upstream
-from toolsimlib.proxy.cors import Origins
-from toolsimlib.proxy.options.settings import Settings
-from toolsimlib.proxy.route import (
+from toolsim.proxy.access import Incoming
+from toolsim.proxy.address import Upstream
+from toolsim.proxy.cors import Origins
+from toolsim.proxy.options.settings import Settings
+from toolsim.proxy.route import (
     Answer,
     Forward,
     Pass,
@@ -23,9 +23,9 @@ from toolsimlib.proxy.route import (
     endpoint,
     join,
 )
-from toolsimlib.store.opening import Address
-from toolsimlib.wire.dialect import CHAT as CHAT_API
-from toolsimlib.wire.dialect import RESPONSES
+from toolsim.stores.opening import Address
+from toolsim.wire.dialect import CHAT as CHAT_API
+from toolsim.wire.dialect import RESPONSES
 
 PORT = 4711
 UPSTREAM = Upstream("https", "up.example", 443, "/v2")

@@ -12,9 +12,9 @@ from mitmproxy import optmanager
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.test import taddons
 from support.each import each
-from toolsimlib.proxy import startup
-from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.options import table
+from toolsim.proxy import startup
+from toolsim.proxy.addon import ToolSim
+from toolsim.proxy.options import table
 
 
 class Loader:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from support.wire import chat_frame
-from toolsimlib.plan import AnswerForm, Plan, Tool
-from toolsimlib.proxy.clocks import MAX_TICK_SECONDS, Clocks
-from toolsimlib.proxy.options.settings import Limits
-from toolsimlib.proxy.recorder import BodyRecorder
-from toolsimlib.proxy.streamed import StreamedAnswer
-from toolsimlib.report import Report
-from toolsimlib.response.rewrite import ResponseRewriter
+from toolsim.core.plan import AnswerForm, Plan, Tool
+from toolsim.core.report import Report
+from toolsim.proxy.clocks import MAX_TICK_SECONDS, Clocks
+from toolsim.proxy.options.settings import Limits
+from toolsim.proxy.recorder import BodyRecorder
+from toolsim.proxy.streamed import StreamedAnswer
+from toolsim.response.rewrite import ResponseRewriter
 
 
 class Clock:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
-from toolsimlib.pace import PAUSE_SECONDS, Pace
-from toolsimlib.proxy.streamed import in_slices
+from toolsim.core.pace import PAUSE_SECONDS, Pace
+from toolsim.proxy.streamed import in_slices
 
 
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toolsimlib.plan import Policy
-from toolsimlib.proxy import work
-from toolsimlib.proxy.jobs import Done, Job, RequestJob, run
-from toolsimlib.proxy.work import HUGE_BYTES, Work, Worker, serve
+from toolsim.core.plan import Policy
+from toolsim.proxy import work
+from toolsim.proxy.jobs import Done, Job, RequestJob, run
+from toolsim.proxy.work import HUGE_BYTES, Work, Worker, serve
 
 BODY = b'{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}]%s}'
 SMALL = BODY % b""
@@ -148,5 +148,5 @@ def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_the_process_ends_with_its_input() -> None:
     """A killed proxy leaves no worker behind."""
-    command = [sys.executable, "-P", "-m", "toolsimlib.proxy.work"]
+    command = [sys.executable, "-P", "-m", "toolsim.proxy.work"]
     assert subprocess.run(command, input=b"", timeout=30, check=False).returncode == 0

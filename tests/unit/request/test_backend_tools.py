@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from support.each import each
-from toolsimlib.errors import BadRequest
-from toolsimlib.plan import ApiName, Policy, StoredAs
-from toolsimlib.report import Report
-from toolsimlib.request.rewrite import Rewritten, rewrite_request
+from toolsim.core.errors import BadRequest
+from toolsim.core.plan import ApiName, Policy, StoredAs
+from toolsim.core.report import Report
+from toolsim.request.rewrite import Rewritten, rewrite_request
 
 # Every type of the Responses API that is not the client's own, by OpenAI's types, and one that nobody knows.
 HOSTED: list[dict[str, Any]] = [

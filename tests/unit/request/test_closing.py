@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Text
-from toolsimlib.plan import ApiName, Plan, Policy, Tool, ToolChoice
-from toolsimlib.report import Report
-from toolsimlib.request.closing import closed
-from toolsimlib.request.forms import FORMS
-from toolsimlib.request.rewrite import rewrite_request
-from toolsimlib.request.transforms import NAMES
-from toolsimpages.read_prompt import read_choice, wanted
+from toolsim.core.conversation import Call, CallOutput, HostedItem, Item, Message, Text
+from toolsim.core.plan import ApiName, Plan, Policy, Tool, ToolChoice
+from toolsim.core.report import Report
+from toolsim.pages.read_prompt import read_choice, wanted
+from toolsim.request.closing import closed
+from toolsim.request.forms import FORMS
+from toolsim.request.rewrite import rewrite_request
+from toolsim.request.transforms import NAMES
 
 PATHS: dict[ApiName, str] = {"chat": "/v1/chat/completions", "responses": "/v1/responses"}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "description": "Where"}}, "required": ["city"]}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from toolsimlib.conversation import HostedItem, Image, Message, Text
-from toolsimlib.request.transcript import Draft
+from toolsim.core.conversation import HostedItem, Image, Message, Text
+from toolsim.request.transcript import Draft
 
 HOSTED = HostedItem({"type": "web_search_call"})
 

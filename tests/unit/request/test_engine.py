@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from support.each import each
-from toolsimlib.conversation import ClientRequest
-from toolsimlib.plan import AnswerForm, Policy, Tool, ToolChoice
-from toolsimlib.request.engine import PRIVATE_TAG, PROBES, TAG, engine_fields, engine_of, is_refusal, settle
-from toolsimlib.wire.dialect import CHAT, RESPONSES
+from toolsim.core.conversation import ClientRequest
+from toolsim.core.plan import AnswerForm, Policy, Tool, ToolChoice
+from toolsim.request.engine import PRIVATE_TAG, PROBES, TAG, engine_fields, engine_of, is_refusal, settle
+from toolsim.wire.dialect import CHAT, RESPONSES
 
 AUTO = Policy(engine="unknown", sentinel="auto", constrain="auto", mode="auto")
 TOOL = Tool("f", "f")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.request.estimate import estimated_tokens
+from toolsim.request.estimate import estimated_tokens
 
 # The number of tokens that Qwen2.5's tokenizer produces for each text.
 COUNTED: dict[str, tuple[int, str]] = {

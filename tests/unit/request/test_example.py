@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.request.example import example_arguments
+from toolsim.request.example import example_arguments
 
 SCHEMAS = [
     {"type": "object", "properties": {}},

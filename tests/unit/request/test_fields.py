@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from toolsimlib.request.fields import RESERVED, read_fields, with_fields
+from toolsim.request.fields import RESERVED, read_fields, with_fields
 
 
 def test_defaults_come_before_and_overrides_after() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from toolsimlib.plan import Tool
-from toolsimlib.request.forms import DEFAULT, FORMS, compact_schema, form_named, schema_line, typescript
-from toolsimlib.request.manifest import manifest
-from toolsimlib.wire.json_codec import value_line
-from toolsimpages.read_prompt import find_catalog
+from toolsim.core.plan import Tool
+from toolsim.pages.read_prompt import find_catalog
+from toolsim.request.forms import DEFAULT, FORMS, compact_schema, form_named, schema_line, typescript
+from toolsim.request.manifest import manifest
+from toolsim.wire.json_codec import value_line
 
 WEATHER = Tool(
     "get_weather",

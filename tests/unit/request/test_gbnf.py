@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import engine_grammar
 from support.each import each
-from toolsimlib.plan import Tool
-from toolsimlib.request import gbnf
-from toolsimlib.request.gbnf import TooLarge, call_grammar
+from toolsim.core.plan import Tool
+from toolsim.request import gbnf
+from toolsim.request.gbnf import TooLarge, call_grammar
 
 NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/a~1b"}, "v": {}}, "additionalProperties": False}
 CITY = {

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import engine_grammar
-from toolsimlib.request import gbnf
-from toolsimlib.request.gbnf import Rules, TooLarge, literal, none_of
+from toolsim.request import gbnf
+from toolsim.request.gbnf import Rules, TooLarge, literal, none_of
 
 CHARS = st.sampled_from("ab\\\"'-]^[{}<>\t\n\r /é😀")
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.plan import Tool
-from toolsimlib.request.forms import CLOSING, FORMS
-from toolsimlib.request.manifest import HEADING, further_entries, manifest
-from toolsimpages.read_prompt import find_catalog, find_further
+from toolsim.core.plan import Tool
+from toolsim.pages.read_prompt import find_catalog, find_further
+from toolsim.request.forms import CLOSING, FORMS
+from toolsim.request.manifest import HEADING, further_entries, manifest
 
 WEATHER = Tool(
     "get_weather",

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from toolsimlib.plan import Policy, Tool
-from toolsimlib.report import Report
-from toolsimlib.request.forms import FORMS
-from toolsimlib.request.manifest import manifest
-from toolsimlib.request.names_first import FINDER, looked_up, only_named
-from toolsimlib.request.rewrite import rewrite_request
-from toolsimpages.read_prompt import find_catalog
+from toolsim.core.plan import Policy, Tool
+from toolsim.core.report import Report
+from toolsim.pages.read_prompt import find_catalog
+from toolsim.request.forms import FORMS
+from toolsim.request.manifest import manifest
+from toolsim.request.names_first import FINDER, looked_up, only_named
+from toolsim.request.rewrite import rewrite_request
 
 
 def tool(name: str, description: str = "Does it.") -> Tool:

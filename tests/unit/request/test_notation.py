@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.request.notation import Shown, slot_type
-from toolsimpages.read_prompt import read_template
+from toolsim.pages.read_prompt import read_template
+from toolsim.request.notation import Shown, slot_type
 
 
 def an_object(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:

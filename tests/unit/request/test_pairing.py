@@ -6,10 +6,10 @@ import re
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from toolsimlib.plan import Policy
-from toolsimlib.report import Report
-from toolsimlib.request.forms import FORMS
-from toolsimlib.request.rewrite import rewrite_request
+from toolsim.core.plan import Policy
+from toolsim.core.report import Report
+from toolsim.request.forms import FORMS
+from toolsim.request.rewrite import rewrite_request
 
 PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions"}
 FUNCTIONS = [{"name": name, "parameters": {"type": "object", "properties": {}}} for name in "fg"]

@@ -21,9 +21,9 @@ from typing import Any
 import pydantic
 import pytest
 from support import engine_grammar
-from toolsimlib.plan import Policy
-from toolsimlib.report import Report
-from toolsimlib.request.rewrite import rewrite_request
+from toolsim.core.plan import Policy
+from toolsim.core.report import Report
+from toolsim.request.rewrite import rewrite_request
 
 # By package: the file of its models, by version, and the possible types of its chat request's ``response_format``.
 PUBLISHED = {

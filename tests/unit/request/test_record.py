@@ -6,8 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.conversation import Call
-from toolsimlib.request.record import (
+from toolsim.core.conversation import Call
+from toolsim.pages.read_prompt import read_call_record, read_output_record
+from toolsim.request.record import (
     as_text,
     call_label,
     call_record,
@@ -16,8 +17,7 @@ from toolsimlib.request.record import (
     output_record,
     sentinel_record,
 )
-from toolsimlib.wire.json_codec import value_line
-from toolsimpages.read_prompt import read_call_record, read_output_record
+from toolsim.wire.json_codec import value_line
 
 # Everything that some reader treats as the end of a line.
 LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Policy, StoredAs, ToolChoice
-from toolsimlib.report import Report
-from toolsimlib.request.rewrite import rewrite_request
+from toolsim.core.errors import BadRequest
+from toolsim.core.plan import Policy, StoredAs, ToolChoice
+from toolsim.core.report import Report
+from toolsim.request.rewrite import rewrite_request
 
 PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions"}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

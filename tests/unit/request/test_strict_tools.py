@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from toolsimlib.conversation import ClientRequest
-from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Tool
-from toolsimlib.request.forms import entries
-from toolsimlib.request.strict_tools import check_strict
-from toolsimlib.schema import MAX_SCHEMA_BYTES
+from toolsim.core.conversation import ClientRequest
+from toolsim.core.errors import BadRequest
+from toolsim.core.plan import Tool
+from toolsim.request.forms import entries
+from toolsim.request.strict_tools import check_strict
+from toolsim.schema import MAX_SCHEMA_BYTES
 
 
 def tools(count: int = 3, **schema: object) -> list[Tool]:

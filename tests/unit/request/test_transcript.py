@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Message, Raw, Text, Thought
-from toolsimlib.plan import Policy
-from toolsimlib.report import Report
-from toolsimlib.request.record import error_record
-from toolsimlib.request.transcript import flatten, place
+from toolsim.core.conversation import Call, CallOutput, HostedItem, Image, Message, Raw, Text, Thought
+from toolsim.core.plan import Policy
+from toolsim.core.report import Report
+from toolsim.request.record import error_record
+from toolsim.request.transcript import flatten, place
 
 
 def say(role, *texts, name=None):

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from support.answers import plan as make_plan
-from toolsimlib.plan import ApiName, Policy, Tool
-from toolsimlib.report import Report
-from toolsimlib.request.rewrite import rewrite_request
-from toolsimlib.request.transforms import BUILT_IN, NAMES, PRESETS, compact, expand
-from toolsimlib.response.rewrite import ResponseRewriter
+from toolsim.core.plan import ApiName, Policy, Tool
+from toolsim.core.report import Report
+from toolsim.request.rewrite import rewrite_request
+from toolsim.request.transforms import BUILT_IN, NAMES, PRESETS, compact, expand
+from toolsim.response.rewrite import ResponseRewriter
 
 CALL: dict[str, Any] = {"id": "call_001", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 ENVELOPE = '{"ok": true, "data": {"a": 1}, "warnings": [], "errors": []}'

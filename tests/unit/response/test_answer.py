@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from support.answers import plan
 from support.turns import CALL, STRICT, chat, responses, run_events, whole_call
-from toolsimlib.errors import ApiError
-from toolsimlib.events import (
+from toolsim.core.errors import ApiError
+from toolsim.core.events import (
     Closed,
     Counted,
     Ended,
@@ -16,9 +16,9 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import ToolChoice
-from toolsimlib.report import Report
-from toolsimlib.response.answer import Answer
+from toolsim.core.plan import ToolChoice
+from toolsim.core.report import Report
+from toolsim.response.answer import Answer
 
 
 def test_numbers_go_on_from_the_history() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan
 from support.each import each
-from toolsimlib.events import (
+from toolsim.core.events import (
     CallDelta,
     CallStarted,
     ClientEvent,
@@ -18,14 +18,14 @@ from toolsimlib.events import (
     ReasoningDelta,
     TextDelta,
 )
-from toolsimlib.plan import Plan, Tool
-from toolsimlib.report import Report
-from toolsimlib.response.answer_format import HeldAnswer
-from toolsimlib.response.choice import parser_for
-from toolsimlib.response.judge import Judge
-from toolsimlib.response.retry import CALL_FAULTS, Retry
-from toolsimlib.response.rewrite import answer_for
-from toolsimlib.response.verdict import ANSWER_MISMATCH
+from toolsim.core.plan import Plan, Tool
+from toolsim.core.report import Report
+from toolsim.response.answer_format import HeldAnswer
+from toolsim.response.choice import parser_for
+from toolsim.response.judge import Judge
+from toolsim.response.retry import CALL_FAULTS, Retry
+from toolsim.response.rewrite import answer_for
+from toolsim.response.verdict import ANSWER_MISMATCH
 
 FOLDER = Path(__file__).parents[2] / "cases"
 TABLE = json.loads((FOLDER / "answer_format.json").read_text(encoding="utf-8"))

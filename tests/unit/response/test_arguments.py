@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from support.each import each
-from toolsimlib.plan import Tool
-from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
-from toolsimlib.response.checker import SchemaChecker
-from toolsimlib.response.written import Json, Written
+from toolsim.core.plan import Tool
+from toolsim.response.arguments import Arguments, custom_input, function_arguments
+from toolsim.response.checker import SchemaChecker
+from toolsim.response.written import Json, Written
 
 TYPED = Tool(
     "f",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.answers import plan, tool
 from support.each import each
 from support.turns import ADD, CALL
-from toolsimlib.events import (
+from toolsim.core.events import (
     CallStarted,
     ClientEvent,
     Closed,
@@ -29,13 +29,13 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import Plan, Tool
-from toolsimlib.report import Report
-from toolsimlib.response.broken_call import BrokenCalls
-from toolsimlib.response.choice import parser_for
-from toolsimlib.response.judge import Judge
-from toolsimlib.response.retry import CALL_FAULTS, Retry
-from toolsimlib.response.rewrite import answer_for
+from toolsim.core.plan import Plan, Tool
+from toolsim.core.report import Report
+from toolsim.response.broken_call import BrokenCalls
+from toolsim.response.choice import parser_for
+from toolsim.response.judge import Judge
+from toolsim.response.retry import CALL_FAULTS, Retry
+from toolsim.response.rewrite import answer_for
 
 TALK = json.loads((Path(__file__).parents[2] / "cases" / "talk.json").read_text(encoding="utf-8"))
 

@@ -19,11 +19,11 @@ from support.answers import plan, read, rewrite
 from support.each import each
 from support.growth import LINEAR, growth
 from support.wire import backend_answer
-from toolsimlib.plan import Tool
-from toolsimlib.response import call_forms
-from toolsimlib.response.call_forms import CALL_FORMS, FOREIGN, read_form, row_at
-from toolsimlib.response.pieces import Piece
-from toolsimlib.response.sentinel import Sentinel
+from toolsim.core.plan import Tool
+from toolsim.response import call_forms
+from toolsim.response.call_forms import CALL_FORMS, FOREIGN, read_form, row_at
+from toolsim.response.pieces import Piece
+from toolsim.response.sentinel import Sentinel
 
 WRITE = Tool(
     "write",

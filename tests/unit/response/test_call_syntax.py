@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.response.call_syntax import read_call, read_calls, read_record
+from toolsim.response.call_syntax import read_call, read_calls, read_record
 
 
 @each(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.answers import plan, read, rewrite, tool
 from support.each import each
 from support.emitted import BODIES, WHOLE, Emitted, Step, Thought
-from toolsimlib.events import (
+from toolsim.core.events import (
     CallDelta,
     CallEnded,
     CallStarted,
@@ -23,10 +23,10 @@ from toolsimlib.events import (
     ReasoningDelta,
     TextDelta,
 )
-from toolsimlib.plan import ApiName, Plan, Tool
-from toolsimlib.report import Report
-from toolsimlib.response.rewrite import ResponseRewriter
-from toolsimlib.wire import repeats
+from toolsim.core.plan import ApiName, Plan, Tool
+from toolsim.core.report import Report
+from toolsim.response.rewrite import ResponseRewriter
+from toolsim.wire import repeats
 
 TOOLS = [
     tool("add", a="number"),

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from support.answers import tool
 from support.pauses import pause
-from toolsimlib.plan import Tool
-from toolsimlib.response import checker as room
-from toolsimlib.response.checker import BUDGET_SECONDS, UNSETTLED, SchemaChecker
-from toolsimlib.schema import MAX_SCHEMA_BYTES, Validator, compile_schema
+from toolsim.core.plan import Tool
+from toolsim.response import checker as room
+from toolsim.response.checker import BUDGET_SECONDS, UNSETTLED, SchemaChecker
+from toolsim.schema import MAX_SCHEMA_BYTES, Validator, compile_schema
 
 ENDLESS = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*$"}}}
 
@@ -85,7 +85,7 @@ def test_checks_for_strict_tools_may_overdraw_the_budget() -> None:
 def test_the_budget_fills_up_with_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """An overdrawn budget regains a quarter of the time that passes, and never exceeds its initial value."""
     now = 100.0
-    monkeypatch.setattr("toolsimlib.response.checker.monotonic", lambda: now)
+    monkeypatch.setattr("toolsim.response.checker.monotonic", lambda: now)
     checks, _ = checker(0.03)
     fits = tool("f", city="string")
     assert checks.fits(fits, {"city": "Bonn"})

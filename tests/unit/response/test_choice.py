@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 from support.answers import plan
 from support.turns import ARGS, CALL, STRICT, chat, responses, run_events, whole_call
-from toolsimlib.errors import ApiError
-from toolsimlib.events import (
+from toolsim.core.errors import ApiError
+from toolsim.core.events import (
     BackendEvent,
     CallDelta,
     CallEnded,
@@ -26,11 +26,11 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import ApiName, ToolChoice
-from toolsimlib.report import Report
-from toolsimlib.response import client_calls
-from toolsimlib.response.answer import Answer
-from toolsimlib.response.retry import NO_CALL
+from toolsim.core.plan import ApiName, ToolChoice
+from toolsim.core.report import Report
+from toolsim.response import client_calls
+from toolsim.response.answer import Answer
+from toolsim.response.retry import NO_CALL
 
 
 def test_a_refusal_after_a_call_ends_the_turn_too() -> None:

@@ -4,11 +4,11 @@ from itertools import count
 
 from support.answers import plan
 from support.turns import ADD, ARGS, STRICT, chat, responses, whole_call
-from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, StructuredDelta, TextDelta
-from toolsimlib.plan import Plan, Tool
-from toolsimlib.report import Report
-from toolsimlib.response.client_calls import ClientCalls, Outcome
-from toolsimlib.response.verdict import Call
+from toolsim.core.events import CallDelta, CallEnded, CallStarted, ClientEvent, StructuredDelta, TextDelta
+from toolsim.core.plan import Plan, Tool
+from toolsim.core.report import Report
+from toolsim.response.client_calls import ClientCalls, Outcome
+from toolsim.response.verdict import Call
 
 HEADER = '{"name":"add","arguments":'
 

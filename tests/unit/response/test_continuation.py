@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.response.continuation import Continuation
-from toolsimlib.response.sentinel import Sentinel
+from toolsim.response.continuation import Continuation
+from toolsim.response.sentinel import Sentinel
 
 CUT = '<tool_call>{"name":"f","arguments":{"a":"Bo'
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from toolsimlib.response.prose import Cursor
+from toolsim.response.prose import Cursor
 
 DIGITS = re.compile(r"\d*+")
 

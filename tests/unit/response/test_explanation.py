@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.each import each
 from support.growth import LINEAR, growth
-from toolsimlib.response.explanation import introduces_example
+from toolsim.response.explanation import introduces_example
 
 
 @each(

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan
 from support.each import each
-from toolsimlib.plan import Tool
-from toolsimlib.response.form import Form, Kind
-from toolsimlib.response.toolbox import Toolbox
+from toolsim.core.plan import Tool
+from toolsim.response.form import Form, Kind
+from toolsim.response.toolbox import Toolbox
 
 TOOLBOX = Toolbox(
     plan(

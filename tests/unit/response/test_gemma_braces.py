@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
 from support.growth import LINEAR, growth
-from toolsimlib.response.gemma_braces import QUOTE, read_gemma
+from toolsim.response.gemma_braces import QUOTE, read_gemma
 
 
 def as_template(value: Any, quote: str = QUOTE) -> str:

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from toolsimlib.plan import Tool
-from toolsimlib.response.pieces import Calls
-from toolsimlib.response.untagged import HeldUnits
-from toolsimlib.response.verdict import Accepted, Call
+from toolsim.core.plan import Tool
+from toolsim.response.pieces import Calls
+from toolsim.response.untagged import HeldUnits
+from toolsim.response.verdict import Accepted, Call
 
 ONE = Accepted(Call(Tool("f", "f"), "{}"), "CODE")
 

@@ -14,12 +14,22 @@ from hypothesis import strategies as st
 from support.answers import plan, read, tool
 from support.each import each
 from support.wire import ApiName, backend_answer
-from toolsimlib.events import ClientEvent, Ended, EndReason, Failed, KeepAlive, Opened, ReasoningDelta, TextDelta, Usage
-from toolsimlib.plan import Plan
-from toolsimlib.report import Report
-from toolsimlib.response.invented import _BEGINNING, _HEAD, Invented
-from toolsimlib.response.retry import SECOND_OPINION, Retry
-from toolsimlib.response.rewrite import ResponseRewriter
+from toolsim.core.events import (
+    ClientEvent,
+    Ended,
+    EndReason,
+    Failed,
+    KeepAlive,
+    Opened,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+from toolsim.core.plan import Plan
+from toolsim.core.report import Report
+from toolsim.response.invented import _BEGINNING, _HEAD, Invented
+from toolsim.response.retry import SECOND_OPINION, Retry
+from toolsim.response.rewrite import ResponseRewriter
 
 GREETING = '{"name": "greet", "arguments": {"message": "Hello!"}}'
 PLAN = replace(plan("chat", "chat", True, [tool("add", a="number")]), may_invent=True)

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from support.answers import plan as make_plan
 from support.each import each
 from support.turns import run_events
-from toolsimlib.events import Closed, Finished, StructuredCall, StructuredDelta, TextDelta
-from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Plan, Tool, ToolChoice
-from toolsimlib.report import Report
-from toolsimlib.request.names_first import FINDER
-from toolsimlib.response.judge import Judge
-from toolsimlib.response.pieces import Block, Oversize
-from toolsimlib.response.structured import StructuredCalls
-from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
-from toolsimlib.response.written import Json, Written, read_json
-from toolsimlib.schema import MAX_SCHEMA_BYTES
+from toolsim.core.events import Closed, Finished, StructuredCall, StructuredDelta, TextDelta
+from toolsim.core.plan import FIND_TOOLS, GUESSED_CALL, Plan, Tool, ToolChoice
+from toolsim.core.report import Report
+from toolsim.request.names_first import FINDER
+from toolsim.response.judge import Judge
+from toolsim.response.pieces import Block, Oversize
+from toolsim.response.structured import StructuredCalls
+from toolsim.response.verdict import Call, Rejected, Verdict, Violation
+from toolsim.response.written import Json, Written, read_json
+from toolsim.schema import MAX_SCHEMA_BYTES
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "judge.json").read_text(encoding="utf-8"))
 AUTO = ToolChoice()

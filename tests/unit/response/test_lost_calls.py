@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from support.answers import plan
 from support.turns import STRICT, chat, run_events
-from toolsimlib.events import Closed, Finished, TextDelta
-from toolsimlib.response.sentinel import LostCalls
+from toolsim.core.events import Closed, Finished, TextDelta
+from toolsim.response.sentinel import LostCalls
 
 END = "</tool_call>"
 

@@ -14,9 +14,9 @@ from support.answers import Seen, read, rewrite
 from support.each import each
 from support.emitted import BODIES, WHOLE, Emitted, Step
 from support.wire import DONE, frame
-from toolsimlib.plan import ApiName, Policy
-from toolsimlib.report import Report
-from toolsimlib.request.rewrite import rewrite_request
+from toolsim.core.plan import ApiName, Policy
+from toolsim.core.report import Report
+from toolsim.request.rewrite import rewrite_request
 
 DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
 ARGUMENTS = '{"path": "/"}'

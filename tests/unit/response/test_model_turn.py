@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan, tool
 from support.wire import ANSWERS, ChatAnswer, ResponsesAnswer, backend_answer, usage
-from toolsimlib.errors import ApiError
-from toolsimlib.events import CallStarted, ClientEvent, Ended, Failed, Opened, TextDelta
-from toolsimlib.plan import ApiName, Plan
-from toolsimlib.report import Report
-from toolsimlib.response.rewrite import ResponseRewriter
-from toolsimlib.wire import repeats
-from toolsimlib.wire.repeats import RepeatDecoder
-from toolsimlib.wire.sse import SSEDecoder
+from toolsim.core.errors import ApiError
+from toolsim.core.events import CallStarted, ClientEvent, Ended, Failed, Opened, TextDelta
+from toolsim.core.plan import ApiName, Plan
+from toolsim.core.report import Report
+from toolsim.response.rewrite import ResponseRewriter
+from toolsim.wire import repeats
+from toolsim.wire.repeats import RepeatDecoder
+from toolsim.wire.sse import SSEDecoder
 
 CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.response.named_json import named_json_reader, read_mistral
+from toolsim.response.named_json import named_json_reader, read_mistral
 
 read = named_json_reader(r"(?:<c>)?([\w.:]+)<s>", r"</c>|\Z")
 

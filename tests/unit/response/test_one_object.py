@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.response.one_object import split_arguments, split_repeated
-from toolsimlib.schema import compile_schema
+from toolsim.response.one_object import split_arguments, split_repeated
+from toolsim.schema import compile_schema
 
 
 @pytest.mark.parametrize(

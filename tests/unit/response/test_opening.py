@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from support.each import each
-from toolsimlib.response.opening import opening_at
+from toolsim.response.opening import opening_at
 
 NAMES = ["add", "add_all", "get.x", "get_x"]
 

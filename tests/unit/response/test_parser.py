@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from support.answers import plan
 from support.turns import ADD
-from toolsimlib.report import Report
-from toolsimlib.response.choice import parser_for
-from toolsimlib.response.judge import Judge
-from toolsimlib.response.quotation import Quotation
-from toolsimlib.response.untagged import Untagged
+from toolsim.core.report import Report
+from toolsim.response.choice import parser_for
+from toolsim.response.judge import Judge
+from toolsim.response.quotation import Quotation
+from toolsim.response.untagged import Untagged
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import tool
 from support.each import each
-from toolsimlib.response.preview import Preview
+from toolsim.response.preview import Preview
 
 TOOLS = [tool("f", a="string"), tool("s", True, a="string")]
 VALUES = st.recursive(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.response.prose import CodeFence, Cursor, Place, Prose
+from toolsim.response.prose import CodeFence, Cursor, Place, Prose
 
 
 def places(text: str, *, bytewise: bool) -> tuple[str, Prose]:

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from support.each import each
 from support.growth import LINEAR, growth
 from support.turns import CALL, chat, run_events
-from toolsimlib.events import CallStarted, Closed, Finished, ReasoningDelta
-from toolsimlib.response.pieces import Block, Fragment, Piece, joined
-from toolsimlib.response.quotation import Quotation
-from toolsimlib.response.sentinel import Sentinel
+from toolsim.core.events import CallStarted, Closed, Finished, ReasoningDelta
+from toolsim.response.pieces import Block, Fragment, Piece, joined
+from toolsim.response.quotation import Quotation
+from toolsim.response.sentinel import Sentinel
 
 A, B = '<tool_call>{"name":"a"}</tool_call>', '<tool_call>{"name":"b`"}</tool_call>'
 TEXT = [

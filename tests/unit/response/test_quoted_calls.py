@@ -12,11 +12,11 @@ from support.answers import Seen, read
 from support.each import each
 from support.growth import LINEAR, growth
 from support.wire import backend_answer
-from toolsimlib.outputs import Outputs, normal
-from toolsimlib.plan import ApiName, Plan, Policy
-from toolsimlib.report import Report
-from toolsimlib.request.rewrite import rewrite_request
-from toolsimlib.response.rewrite import ResponseRewriter
+from toolsim.core.outputs import Outputs, normal
+from toolsim.core.plan import ApiName, Plan, Policy
+from toolsim.core.report import Report
+from toolsim.request.rewrite import rewrite_request
+from toolsim.response.rewrite import ResponseRewriter
 
 PATH = "notes/a b.txt"
 ARGUMENTS = {"path": PATH, "force": True}

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.answers import plan, read, rewrite, tool
 from support.each import each
 from support.emitted import BODIES, WHOLE, Emitted, Step, Thought
-from toolsimlib.errors import ApiError
-from toolsimlib.events import (
+from toolsim.core.errors import ApiError
+from toolsim.core.events import (
     BackendEvent,
     Closed,
     Counted,
@@ -23,11 +23,11 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import ApiName
-from toolsimlib.report import Report
-from toolsimlib.response.answer import Answer
-from toolsimlib.response.reasoned_calls import IN_REASONING, ReasonedCalls
-from toolsimlib.response.sentinel import Sentinel
+from toolsim.core.plan import ApiName
+from toolsim.core.report import Report
+from toolsim.response.answer import Answer
+from toolsim.response.reasoned_calls import IN_REASONING, ReasonedCalls
+from toolsim.response.sentinel import Sentinel
 
 DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
 WEATHER = tool("get_weather", city="string")

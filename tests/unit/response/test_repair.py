@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.response.repair import Mended, fit_name, mend
+from toolsim.response.repair import Mended, fit_name, mend
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from support.turns import whole_call
-from toolsimlib.events import CallEnded, CallStarted, ClientEvent, Ended, Usage
-from toolsimlib.plan import AnswerForm
-from toolsimlib.report import Report
-from toolsimlib.response.rewrite import ClientRecord
-from toolsimlib.wire.api import Api
-from toolsimlib.wire.dialect import CHAT, RESPONSES
+from toolsim.core.events import CallEnded, CallStarted, ClientEvent, Ended, Usage
+from toolsim.core.plan import AnswerForm
+from toolsim.core.report import Report
+from toolsim.response.rewrite import ClientRecord
+from toolsim.wire.api import Api
+from toolsim.wire.dialect import CHAT, RESPONSES
 
 
 def noted(api: Api, form: AnswerForm, *events: ClientEvent) -> Report:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan, tool
 from support.turns import ADD, CALL, STRICT, whole_call
-from toolsimlib.events import (
+from toolsim.core.events import (
     CallStarted,
     ClientEvent,
     Closed,
@@ -25,12 +25,12 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import Plan, ToolChoice
-from toolsimlib.report import Report
-from toolsimlib.response.answer import Answer
-from toolsimlib.response.retry import CALL_FAULTS, EMPTY_ANSWER, Retry
-from toolsimlib.response.retrying import RetryingAnswer
-from toolsimlib.response.rewrite import answer_for
+from toolsim.core.plan import Plan, ToolChoice
+from toolsim.core.report import Report
+from toolsim.response.answer import Answer
+from toolsim.response.retry import CALL_FAULTS, EMPTY_ANSWER, Retry
+from toolsim.response.retrying import RetryingAnswer
+from toolsim.response.rewrite import answer_for
 
 BROKEN = '<tool_call>{"name":"add","arguments":{"a":"x"}}</tool_call>'
 UNKNOWN = '<tool_call>{"name":"sub","arguments":{"a":1}}</tool_call>'

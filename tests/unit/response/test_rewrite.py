@@ -13,12 +13,12 @@ from support.answers import Seen, completion, deltas, plan, read, rewrite, tool
 from support.each import each
 from support.emitted import BODIES, WHOLE, Emitted, Step, Thought
 from support.wire import backend_answer, event_frame
-from toolsimlib.errors import ApiError
-from toolsimlib.plan import ApiName, Plan, Tool
-from toolsimlib.report import Report
-from toolsimlib.response.pieces import Block
-from toolsimlib.response.rewrite import ResponseRewriter
-from toolsimlib.response.sentinel import Sentinel
+from toolsim.core.errors import ApiError
+from toolsim.core.plan import ApiName, Plan, Tool
+from toolsim.core.report import Report
+from toolsim.response.pieces import Block
+from toolsim.response.rewrite import ResponseRewriter
+from toolsim.response.sentinel import Sentinel
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "answers.json").read_text())
 CASES: dict[str, dict[str, Any]] = {case["name"]: case for case in TABLE["cases"]}

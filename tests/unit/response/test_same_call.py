@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from support.answers import plan
 from support.each import each
 from support.growth import LINEAR, growth
-from toolsimlib.events import CallDelta, CallStarted, ClientEvent, Closed, Ended, Finished, FinishReason, TextDelta
-from toolsimlib.plan import ApiName, Tool
-from toolsimlib.report import Report
-from toolsimlib.response.answer import Answer
-from toolsimlib.response.judge import Judge
-from toolsimlib.response.same_call import CUT, ENDLESS
-from toolsimlib.response.sentinel import Sentinel
-from toolsimlib.response.untagged import Untagged
+from toolsim.core.events import CallDelta, CallStarted, ClientEvent, Closed, Ended, Finished, FinishReason, TextDelta
+from toolsim.core.plan import ApiName, Tool
+from toolsim.core.report import Report
+from toolsim.response.answer import Answer
+from toolsim.response.judge import Judge
+from toolsim.response.same_call import CUT, ENDLESS
+from toolsim.response.sentinel import Sentinel
+from toolsim.response.untagged import Untagged
 
 SCHEMA = {"type": "object", "properties": {"sides": {"type": "integer"}}, "required": ["sides"]}
 A, B = '{"sides": 6}', '{"sides": 20}'

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan, tool
-from toolsimlib.events import CallStarted, Closed, Finished, StructuredCall, TextDelta
-from toolsimlib.plan import AnswerForm, ApiName, Plan, Policy
-from toolsimlib.report import Report
-from toolsimlib.response.answer import Answer
-from toolsimlib.response.client_calls import ClientCalls, SeenCalls
-from toolsimlib.response.verdict import Call
+from toolsim.core.events import CallStarted, Closed, Finished, StructuredCall, TextDelta
+from toolsim.core.plan import AnswerForm, ApiName, Plan, Policy
+from toolsim.core.report import Report
+from toolsim.response.answer import Answer
+from toolsim.response.client_calls import ClientCalls, SeenCalls
+from toolsim.response.verdict import Call
 
 
 @pytest.mark.parametrize(

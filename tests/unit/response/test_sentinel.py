@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece
-from toolsimlib.response.sentinel import Sentinel
+from toolsim.response.pieces import Block, Fragment, Oversize, Piece
+from toolsim.response.sentinel import Sentinel
 
 T = "<tool_call>"
 E = "</tool_call>"

@@ -6,13 +6,13 @@ from itertools import count
 import pytest
 from support.each import each
 from support.turns import CALL, chat, responses
-from toolsimlib.events import ReasoningDelta, TextDelta
-from toolsimlib.plan import Plan
-from toolsimlib.report import Report
-from toolsimlib.response import speech
-from toolsimlib.response.choice import Choice
-from toolsimlib.response.judge import Judge
-from toolsimlib.response.speech import Gap
+from toolsim.core.events import ReasoningDelta, TextDelta
+from toolsim.core.plan import Plan
+from toolsim.core.report import Report
+from toolsim.response import speech
+from toolsim.response.choice import Choice
+from toolsim.response.judge import Judge
+from toolsim.response.speech import Gap
 
 
 def new_choice(the_plan: Plan) -> Choice:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.each import each
-from toolsimlib.response.opening import Statement
+from toolsim.response.opening import Statement
 
 
 @each(

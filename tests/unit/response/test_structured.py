@@ -7,7 +7,7 @@ from typing import Any
 from support.answers import plan, tool
 from support.each import each
 from support.turns import run_events
-from toolsimlib.events import (
+from toolsim.core.events import (
     BackendEvent,
     Closed,
     Ended,
@@ -19,8 +19,8 @@ from toolsimlib.events import (
     PassThrough,
     TextDelta,
 )
-from toolsimlib.plan import Tool
-from toolsimlib.wire.local_tools import local_tool
+from toolsim.core.plan import Tool
+from toolsim.wire.local_tools import local_tool
 
 SHELL = {"type": "shell_call", "action": {"commands": ["rm x"]}, "environment": {"type": "local"}}
 COMPUTER = {"type": "computer_call", "action": {"type": "click"}}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from support.each import each
 from support.growth import LINEAR, growth
-from toolsimlib.response.tagged_pairs import NAME, pairs_reader
+from toolsim.response.tagged_pairs import NAME, pairs_reader
 
 read = pairs_reader(rf"<f=({NAME})>", "<p=", ">", "</p>", "</f>")
 

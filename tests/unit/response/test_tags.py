@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 from support.each import each
-from toolsimlib.response.call_forms import CALL_FORMS, FOREIGN
-from toolsimlib.response.tags import MORE, OpenValue, behind_fence, ends, foreign_end, held_from, open_tag, tags
+from toolsim.response.call_forms import CALL_FORMS, FOREIGN
+from toolsim.response.tags import MORE, OpenValue, behind_fence, ends, foreign_end, held_from, open_tag, tags
 
 
 def test_tags() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from support.answers import plan
 from support.each import each
-from toolsimlib.plan import Tool, ToolChoice
-from toolsimlib.response.toolbox import Lookup, Toolbox
-from toolsimlib.response.verdict import TOOL_NAME
+from toolsim.core.plan import Tool, ToolChoice
+from toolsim.response.toolbox import Lookup, Toolbox
+from toolsim.response.verdict import TOOL_NAME
 
 ADD = Tool("add", "add")
 READ = Tool("fs__read", "read", namespace="fs")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.plan import Tool
-from toolsimlib.response.checker import SchemaChecker
-from toolsimlib.response.typed_elements import ElementTypes
-from toolsimlib.response.written import Json
+from toolsim.core.plan import Tool
+from toolsim.response.checker import SchemaChecker
+from toolsim.response.typed_elements import ElementTypes
+from toolsim.response.written import Json
 
 TYPED = Tool(
     "f",

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from support.answers import plan
 from support.each import each
 from support.growth import LINEAR, growth
-from toolsimlib.events import CallDelta, CallStarted, ClientEvent, Closed, TextDelta
-from toolsimlib.plan import Plan, Tool
-from toolsimlib.report import Report
-from toolsimlib.response.answer import Answer
-from toolsimlib.response.judge import Judge
-from toolsimlib.response.pieces import Calls, Fragment, Piece
-from toolsimlib.response.sentinel import Sentinel
-from toolsimlib.response.untagged import Untagged
+from toolsim.core.events import CallDelta, CallStarted, ClientEvent, Closed, TextDelta
+from toolsim.core.plan import Plan, Tool
+from toolsim.core.report import Report
+from toolsim.response.answer import Answer
+from toolsim.response.judge import Judge
+from toolsim.response.pieces import Calls, Fragment, Piece
+from toolsim.response.sentinel import Sentinel
+from toolsim.response.untagged import Untagged
 
 FOLDER = Path(__file__).parents[2] / "cases"
 ROOT = Path(__file__).parents[3]

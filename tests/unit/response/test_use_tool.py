@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import tool
-from toolsimlib.plan import Tool
-from toolsimlib.response.written import use_tool_text
+from toolsim.core.plan import Tool
+from toolsim.response.written import use_tool_text
 
 
 def test_canonical_text() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.response.written import (
+from toolsim.response.written import (
     Json,
     decode,
     escape,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.each import each
 from support.pauses import pause
-from toolsimlib.schema import compile_schema
-from toolsimlib.schema.validator import CHECK_SECONDS, STEP_SECONDS, running
+from toolsim.schema import compile_schema
+from toolsim.schema.validator import CHECK_SECONDS, STEP_SECONDS, running
 
 
 def test_a_check_leaves_no_budget_behind() -> None:

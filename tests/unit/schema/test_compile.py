@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.schema import MAX_SCHEMA_BYTES, SchemaError, compile_schema
-from toolsimlib.schema.errors import MAX_MESSAGE
+from toolsim.schema import MAX_SCHEMA_BYTES, SchemaError, compile_schema
+from toolsim.schema.errors import MAX_MESSAGE
 
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
 DRAFT4 = "http://json-schema.org/draft-04/schema#"
@@ -189,7 +189,7 @@ def test_no_spelling_makes_a_schema_fit(char: str) -> None:
 def test_a_plain_schema_is_compiled_without_jsonschema() -> None:
     """Most tools of a catalogue are never called: what checks their calls is imported with the first call."""
     code = (
-        "import sys; from toolsimlib.schema import compile_schema; "
+        "import sys; from toolsim.schema import compile_schema; "
         "schema = compile_schema({'properties': {'a': {'type': 'integer'}}}); "
         "assert 'jsonschema' not in sys.modules; assert schema.check({'a': 'x'}); assert 'jsonschema' in sys.modules"
     )

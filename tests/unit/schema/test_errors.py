@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from toolsimlib.schema import compile_schema
-from toolsimlib.schema.errors import MAX_MESSAGE, MAX_OUTLINE
+from toolsim.schema import compile_schema
+from toolsim.schema.errors import MAX_MESSAGE, MAX_OUTLINE
 
 
 def test_a_mismatch_names_place_and_reason() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from toolsimlib.schema import compile_schema
+from toolsim.schema import compile_schema
 
 
 @pytest.mark.parametrize(

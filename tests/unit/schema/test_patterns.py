@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
 from support.pauses import pause
-from toolsimlib.schema import SchemaError, compile_schema, patterns
-from toolsimlib.schema.patterns import MAX_ATOMS, atoms, check_pattern
+from toolsim.schema import SchemaError, compile_schema, patterns
+from toolsim.schema.patterns import MAX_ATOMS, atoms, check_pattern
 
 
 @each(

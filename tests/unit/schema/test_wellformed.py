@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema.validators import validator_for
 from support.each import each
-from toolsimlib.schema import SchemaError, compile_schema
-from toolsimlib.schema.wellformed import _SHAPES, are_plainly_wellformed
+from toolsim.schema import SchemaError, compile_schema
+from toolsim.schema.wellformed import _SHAPES, are_plainly_wellformed
 
 DIALECTS = (
     "http://json-schema.org/draft-06/schema#",

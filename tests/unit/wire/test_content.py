@@ -1,8 +1,8 @@
 import pytest
 from support.each import each
-from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text
-from toolsimlib.errors import BadRequest
-from toolsimlib.wire.content import chat_content, read_parts, responses_content, translate_item, translate_parts
+from toolsim.core.conversation import Call, CallOutput, Image, Message, Raw, Text
+from toolsim.core.errors import BadRequest
+from toolsim.wire.content import chat_content, read_parts, responses_content, translate_item, translate_parts
 
 FILE = {"type": "input_file", "file_data": "data:x", "filename": "a.pdf"}
 CHAT_FILE = {"type": "file", "file": {"file_data": "data:x", "filename": "a.pdf"}}

@@ -1,5 +1,5 @@
 import pytest
-from toolsimlib.wire.dialect import (
+from toolsim.wire.dialect import (
     APIS,
     CHAT,
     MESSAGES,

@@ -5,8 +5,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.errors import ApiError
-from toolsimlib.wire.errors import error_body, no_answer, read_error
+from toolsim.core.errors import ApiError
+from toolsim.wire.errors import error_body, no_answer, read_error
 
 WHOLE = {"message": "out", "type": "tokens", "code": "rate_limit_exceeded", "param": "input"}
 

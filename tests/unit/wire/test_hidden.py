@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from toolsimlib.conversation import Call, Called, CallOutput, Text
-from toolsimlib.wire import hidden
-from toolsimlib.wire.chat.request import called, calls_of
-from toolsimlib.wire.hidden import answer_key, conversations, whole_key
+from toolsim.core.conversation import Call, Called, CallOutput, Text
+from toolsim.wire import hidden
+from toolsim.wire.chat.request import called, calls_of
+from toolsim.wire.hidden import answer_key, conversations, whole_key
 
 with_hidden = partial(hidden.with_hidden, called=called, calls_of=calls_of)
 USER, ANSWER = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well."}

@@ -1,6 +1,6 @@
 import pytest
 from support.each import each
-from toolsimlib.wire.ids import chat_call_id, highest_number, responses_call_id
+from toolsim.wire.ids import chat_call_id, highest_number, responses_call_id
 
 
 @each("call_id", [chat_call_id, responses_call_id])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.wire.json_codec import (
+from toolsim.wire.json_codec import (
     Joiner,
     as_read,
     dump,

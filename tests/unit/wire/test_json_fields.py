@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.errors import BadRequest
-from toolsimlib.wire.json_fields import (
+from toolsim.core.errors import BadRequest
+from toolsim.wire.json_fields import (
     count,
     expect,
     json_text,

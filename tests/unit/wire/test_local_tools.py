@@ -10,7 +10,7 @@ import pydantic
 import pytest
 from openai.types.responses import ResponseInputItemParam, ResponseOutputItem
 from support.each import each
-from toolsimlib.wire.local_tools import CALLS, LOCAL_TOOLS, OUTPUTS, is_local, local_item, local_tool
+from toolsim.wire.local_tools import CALLS, LOCAL_TOOLS, OUTPUTS, is_local, local_item, local_tool
 
 # By kind: arguments as a model writes them.
 ARGUMENTS: dict[str, list[dict[str, Any]]] = {

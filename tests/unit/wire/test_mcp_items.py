@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
-from toolsimlib.conversation import Call, CallOutput, Text
-from toolsimlib.errors import BadRequest
-from toolsimlib.events import ClientEvent, Ended
-from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.mcp_items import (
+from toolsim.core.conversation import Call, CallOutput, Text
+from toolsim.core.errors import BadRequest
+from toolsim.core.events import ClientEvent, Ended
+from toolsim.core.plan import AnswerForm
+from toolsim.wire.mcp_items import (
     McpCall,
     after_calls,
     approval_request,
@@ -25,8 +25,8 @@ from toolsimlib.wire.mcp_items import (
     listed,
     new_call_id,
 )
-from toolsimlib.wire.responses.request import read_request
-from toolsimlib.wire.responses.writer import ResponsesWriter
+from toolsim.wire.responses.request import read_request
+from toolsim.wire.responses.writer import ResponsesWriter
 
 CALL = McpCall("mcp_1", "files", "read", '{"path":"a"}', "mcpr_1")
 TOOL = {"name": "read", "description": "Read.", "input_schema": {"type": "object"}, "annotations": None}

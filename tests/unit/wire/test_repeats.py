@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from openai.types.responses import ResponseTextDeltaEvent
 from support.each import each
 from support.wire import ANSWERS, ApiName, ChatAnswer, backend_answer, chat_frame
-from toolsimlib.events import BackendEvent, ReasoningDelta, StructuredDelta, TextDelta
-from toolsimlib.wire.api import Reader
-from toolsimlib.wire.dialect import APIS
-from toolsimlib.wire.repeats import RepeatDecoder, RepeatReader, learned
-from toolsimlib.wire.sse import ServerSentEvent, SSEDecoder
+from toolsim.core.events import BackendEvent, ReasoningDelta, StructuredDelta, TextDelta
+from toolsim.wire.api import Reader
+from toolsim.wire.dialect import APIS
+from toolsim.wire.repeats import RepeatDecoder, RepeatReader, learned
+from toolsim.wire.sse import ServerSentEvent, SSEDecoder
 
 TEXTS = ("Hel", "lo ", 'a "quote"\n', "Grüße", "🐢🏔️", "\\", "\t\x01", "</tool_call>", "x" * 40, "\u2028", "1")
 APIS_NAMES: tuple[ApiName, ...] = ("chat", "responses", "messages")

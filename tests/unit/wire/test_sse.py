@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.wire.json_codec import parse_object
-from toolsimlib.wire.sse import ServerSentEvent, SSEDecoder, comment, encode
+from toolsim.wire.json_codec import parse_object
+from toolsim.wire.sse import ServerSentEvent, SSEDecoder, comment, encode
 
 # The WHATWG specification's own examples, and the line ends and oddities that real servers add.
 CASES = {

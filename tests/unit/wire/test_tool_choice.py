@@ -1,8 +1,8 @@
 import pytest
 from support.each import each
-from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Tool, ToolChoice
-from toolsimlib.wire.tool_choice import hosted_choice, read_choice
+from toolsim.core.errors import BadRequest
+from toolsim.core.plan import Tool, ToolChoice
+from toolsim.wire.tool_choice import hosted_choice, read_choice
 
 F = Tool("f", "f")
 G = Tool("g", "g", kind="custom")

@@ -2,10 +2,10 @@ import copy
 
 import pytest
 from support.each import each
-from toolsimlib.conversation import ClientRequest
-from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Tool
-from toolsimlib.wire.tools import (
+from toolsim.core.conversation import ClientRequest
+from toolsim.core.errors import BadRequest
+from toolsim.core.plan import Tool
+from toolsim.wire.tools import (
     declares_tools,
     echo_tools,
     offered_natively,

@@ -8,7 +8,7 @@ import pytest
 from mitmproxy.flow import Error
 from mitmproxy.http import Headers, HTTPFlow, Response
 from mitmproxy.test import tflow
-from toolsimlib.proxy.mitmproxy12 import backup, installing
+from toolsim.proxy.mitmproxy12 import backup, installing
 
 
 def rewritten() -> HTTPFlow:

@@ -13,8 +13,8 @@ from h11._util import LocalProtocolError
 from hypothesis import given
 from hypothesis import strategies as st
 from mitmproxy.proxy.layers.http import _http1
-from toolsimlib.proxy.exchange import Exchanges
-from toolsimlib.proxy.mitmproxy12 import chunks, installing
+from toolsim.proxy.exchange import Exchanges
+from toolsim.proxy.mitmproxy12 import chunks, installing
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from mitmproxy.connection import Server
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons, tflow
 from mitmproxy.tls import TlsData
-from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.mitmproxy12.connect import ConnectTimeout
+from toolsim.proxy.addon import ToolSim
+from toolsim.proxy.mitmproxy12.connect import ConnectTimeout
 
 
 def server(*, tls: bool = False) -> Server:

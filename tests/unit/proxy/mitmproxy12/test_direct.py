@@ -22,14 +22,14 @@ from mitmproxy.proxy.layers.http import HTTPMode
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons
 from support.wire import ApiName, ChatAnswer, ResponsesAnswer, usage
-from toolsimlib import pace
-from toolsimlib.plan import Policy
-from toolsimlib.proxy.exchange import Exchange, Exchanges
-from toolsimlib.proxy.jobs import run
-from toolsimlib.proxy.mitmproxy12 import chunks, direct, feeding, installing
-from toolsimlib.proxy.options.settings import Limits
-from toolsimlib.report import Report
-from toolsimlib.response.rewrite import ResponseRewriter
+from toolsim.core import pace
+from toolsim.core.plan import Policy
+from toolsim.core.report import Report
+from toolsim.proxy.exchange import Exchange, Exchanges
+from toolsim.proxy.jobs import run
+from toolsim.proxy.mitmproxy12 import chunks, direct, feeding, installing
+from toolsim.proxy.options.settings import Limits
+from toolsim.response.rewrite import ResponseRewriter
 
 Cut = Callable[[bytes], list[bytes]]
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from toolsimlib.proxy.mitmproxy12 import feeding
+from toolsim.proxy.mitmproxy12 import feeding
 
 
 @pytest.mark.parametrize("is_reading", [True, False], ids=["reads", "paused by its reader"])

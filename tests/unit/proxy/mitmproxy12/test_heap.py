@@ -6,7 +6,7 @@ import gc
 from itertools import pairwise
 
 import pytest
-from toolsimlib.proxy.mitmproxy12 import heap
+from toolsim.proxy.mitmproxy12 import heap
 
 
 def test_what_is_there_is_frozen_until_the_addon_goes() -> None:

@@ -9,10 +9,10 @@ import pytest
 from h11._readers import ChunkedReader
 from mitmproxy.proxy.layers import http
 from mitmproxy.proxy.layers.http import HttpStream, _http1
-from toolsimlib.proxy.exchange import Exchanges
-from toolsimlib.proxy.mitmproxy12 import installing
-from toolsimlib.proxy.mitmproxy12.chunks import JoiningReader
-from toolsimlib.proxy.mitmproxy12.endable import EndableStream
+from toolsim.proxy.exchange import Exchanges
+from toolsim.proxy.mitmproxy12 import installing
+from toolsim.proxy.mitmproxy12.chunks import JoiningReader
+from toolsim.proxy.mitmproxy12.endable import EndableStream
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def test_an_unsupported_mitmproxy(monkeypatch: pytest.MonkeyPatch, caplog: pytes
 
 def test_all_that_is_overridden_exists() -> None:
     """Each method that a room overrides is one of mitmproxy's: a renamed one would never be called."""
-    rooms = [room for room in EndableStream.__mro__ if room.__module__.startswith("toolsimlib.")]
+    rooms = [room for room in EndableStream.__mro__ if room.__module__.startswith("toolsim.")]
     own = {"exchange", "layer", "stop_backend", "answer", "wake", "forget_failed_connections"}
     own |= {"receive", "feed", "pause", "store", "sending", "stop_feeding", "end"}
     own |= {"ask", "look", "go_on", "over"}

@@ -11,7 +11,7 @@ from mitmproxy.test import taddons, tflow
 from mitmproxy.tools.web import webaddons
 from mitmproxy.tools.web.app import Application
 from mitmproxy.tools.web.web_columns import AVAILABLE_WEB_COLUMNS
-from toolsimlib.proxy.mitmproxy12 import web
+from toolsim.proxy.mitmproxy12 import web
 from tornado.web import Application as TornadoApplication
 
 STATIC = Path(webaddons.__file__).parent / "static"

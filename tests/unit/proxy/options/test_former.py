@@ -6,9 +6,9 @@ import re
 
 import pytest
 from support.each import each
-from toolsimlib.plan import Policy
-from toolsimlib.proxy.options.former import GONE, VARIABLES, from_environment
-from toolsimlib.proxy.options.table import OPTIONS
+from toolsim.core.plan import Policy
+from toolsim.proxy.options.former import GONE, VARIABLES, from_environment
+from toolsim.proxy.options.table import OPTIONS
 from unit.proxy.options.test_table import load
 from unit.proxy.test_startup import problems
 

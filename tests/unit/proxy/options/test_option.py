@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from toolsimlib.proxy.options.option import Option
+from toolsim.proxy.options.option import Option
 
 LIST, FLAG, NUMBER = Option("x", ("d",), ""), Option("x", False, ""), Option("x", 3, "", minimum=1)
 CHOICE, TEXT = Option("x", "a", "", ("a", "bee")), Option("x", "", "")

@@ -11,13 +11,13 @@ import pytest
 from mitmproxy.addonmanager import Loader
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.options import Options
-from toolsimlib.plan import Policy, Profile, nearest_profile
-from toolsimlib.proxy.metadata import policy_as_dict
-from toolsimlib.proxy.mitmproxy12.deferred import set_by_hand
-from toolsimlib.proxy.options.profiles import doubts, read_profiles, with_profiles
-from toolsimlib.proxy.options.settings import Settings, parse
-from toolsimlib.proxy.options.table import OPTIONS, register
-from toolsimlib.version import __version__
+from toolsim.core.plan import Policy, Profile, nearest_profile
+from toolsim.proxy.metadata import policy_as_dict
+from toolsim.proxy.mitmproxy12.deferred import set_by_hand
+from toolsim.proxy.options.profiles import doubts, read_profiles, with_profiles
+from toolsim.proxy.options.settings import Settings, parse
+from toolsim.proxy.options.table import OPTIONS, register
+from toolsim.version import __version__
 
 HERMES = 'models = ["qwen*"]\n\n[options]\ntoolsim_manifest = "hermes"\ntoolsim_second_opinion = "on"\n'
 
@@ -140,7 +140,7 @@ def test_those_that_come_with_toolsim() -> None:
     for name, models in SHIPPED.items():
         fits = [nearest_profile(found, model) for model in models]
         assert {profile.name if profile else "" for profile in fits} == {name}
-        text = files("toolsimlib").joinpath("profiles", f"{name}.toml").read_text("utf-8")
+        text = files("toolsim").joinpath("profiles", f"{name}.toml").read_text("utf-8")
         learned = tomllib.loads(text)["learned"]
         assert learned["complete"] is True
         assert {choice["outcome"] for choice in learned["choices"]} <= {"preferred", "dropped", "unavailable"}

@@ -12,14 +12,14 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.options import Options
 from support.each import each
-from toolsimlib.plan import Policy
-from toolsimlib.proxy.address import Upstream
-from toolsimlib.proxy.cors import Origins
-from toolsimlib.proxy.options.settings import Limits, Mcp, Settings, parse
-from toolsimlib.proxy.options.table import OPTIONS, register
-from toolsimlib.store.opening import Address
-from toolsimlib.store.record import Bounds
-from toolsimmcp import engine
+from toolsim.core.plan import Policy
+from toolsim.mcp import engine
+from toolsim.proxy.address import Upstream
+from toolsim.proxy.cors import Origins
+from toolsim.proxy.options.settings import Limits, Mcp, Settings, parse
+from toolsim.proxy.options.table import OPTIONS, register
+from toolsim.stores.opening import Address
+from toolsim.stores.record import Bounds
 
 
 def load(*specs: str) -> Settings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from support.each import each
-from toolsimlib.plan import Policy
+from toolsim.core.plan import Policy
 from unit.proxy.options.test_table import load
 
 # Options decide the others.
@@ -46,8 +46,8 @@ def test_one_option_for_several_fields(given: str, changed: dict[str, object]) -
 
 def test_every_field_has_its_option() -> None:
     """The defaults are the policy's, except where the backend's engine decides."""
-    from toolsimlib.proxy.options.settings import policy_fields
-    from toolsimlib.proxy.options.table import OPTIONS
+    from toolsim.proxy.options.settings import policy_fields
+    from toolsim.proxy.options.table import OPTIONS
 
     decided = policy_fields({option.name: option.default for option in OPTIONS})
     assert set(decided) == {field.name for field in fields(Policy)} - NOT_OPTIONS

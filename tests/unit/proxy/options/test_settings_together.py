@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from mitmproxy.exceptions import OptionsError
-from toolsimlib.proxy.options.settings import USELESS, Settings, check_together, parse
-from toolsimlib.proxy.options.table import OPTIONS
+from toolsim.proxy.options.settings import USELESS, Settings, check_together, parse
+from toolsim.proxy.options.table import OPTIONS
 
 NAMED: tuple[dict[str, Any], ...] = (
     {"tool_allowlist": ("a", "b", "!a", "!b")},

@@ -8,8 +8,8 @@ from typing import Any
 from mitmproxy.addonmanager import Loader
 from mitmproxy.options import Options
 from support.each import each
-from toolsimlib.proxy.options.settings import Settings, parse
-from toolsimlib.proxy.options.table import OPTIONS, register
+from toolsim.proxy.options.settings import Settings, parse
+from toolsim.proxy.options.table import OPTIONS, register
 
 
 def load(environment: dict[str, str] | None = None, *specs: str) -> tuple[Settings, list[str]]:

@@ -12,13 +12,13 @@ import pytest
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons
 from support.raw_backend import Answer, RawBackend
-from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.address import Upstream
-from toolsimlib.proxy.builtin import BuiltinBackend
-from toolsimlib.proxy.options.settings import Settings
-from toolsimlib.proxy.reporting.greeting import Greeting, ask_models, backend_url
-from toolsimlib.proxy.reporting.log import FIELDS
-from toolsimlib.version import __version__
+from toolsim.proxy.addon import ToolSim
+from toolsim.proxy.address import Upstream
+from toolsim.proxy.builtin import BuiltinBackend
+from toolsim.proxy.options.settings import Settings
+from toolsim.proxy.reporting.greeting import Greeting, ask_models, backend_url
+from toolsim.proxy.reporting.log import FIELDS
+from toolsim.version import __version__
 
 UPSTREAM = Settings(upstream=Upstream("http", "::1", 8000, "/base/v1"))
 
@@ -113,7 +113,7 @@ async def greeted(models: Any, caplog: pytest.LogCaptureFixture, **options: str)
         greeting.start(Settings(builtin="scripted"), asyncio.create_task(nothing()))
         if greeting._task is not None:
             await greeting._task
-    ours = [record for record in caplog.records if record.name.startswith("toolsimlib")]
+    ours = [record for record in caplog.records if record.name.startswith("toolsim")]
     return [(record.levelname, record.getMessage()) for record in ours]
 
 
@@ -132,7 +132,7 @@ async def test_a_slow_backend_is_not_waited_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is logged as a warning, after a while."""
-    monkeypatch.setattr("toolsimlib.proxy.reporting.greeting.ASK_SECONDS", 0.01)
+    monkeypatch.setattr("toolsim.proxy.reporting.greeting.ASK_SECONDS", 0.01)
 
     async def models() -> None:
         await asyncio.sleep(60)

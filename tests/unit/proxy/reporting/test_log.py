@@ -13,9 +13,9 @@ import pytest
 from mitmproxy import flowfilter
 from mitmproxy.addons.termlog import TermLog
 from mitmproxy.test import taddons, tflow
-from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.reporting.log import _NOT_OURS, Log
-from toolsimlib.report import Report
+from toolsim.core.report import Report
+from toolsim.proxy.addon import ToolSim
+from toolsim.proxy.reporting.log import _NOT_OURS, Log
 
 TURN = Report(client="chat", backend="chat", model="m", tools=["f"], calls=["f"])
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from toolsimlib.proxy.reporting import metrics
-from toolsimlib.proxy.reporting.metrics import MAX_VALUE, Metrics
-from toolsimlib.report import Report
-from toolsimlib.version import __version__
+from toolsim.core.report import Report
+from toolsim.proxy.reporting import metrics
+from toolsim.proxy.reporting.metrics import MAX_VALUE, Metrics
+from toolsim.version import __version__
 
 
 def value(text: str, series: str) -> float | None:

@@ -8,13 +8,13 @@ import weakref
 
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
-from toolsimlib.plan import AnswerForm, Plan, Policy
-from toolsimlib.proxy.exchange import Exchange
-from toolsimlib.proxy.jobs import run
-from toolsimlib.proxy.metadata import REPORT
-from toolsimlib.proxy.options.settings import Limits
-from toolsimlib.proxy.reporting.outcome import Outcome, Reports
-from toolsimlib.report import Report
+from toolsim.core.plan import AnswerForm, Plan, Policy
+from toolsim.core.report import Report
+from toolsim.proxy.exchange import Exchange
+from toolsim.proxy.jobs import run
+from toolsim.proxy.metadata import REPORT
+from toolsim.proxy.options.settings import Limits
+from toolsim.proxy.reporting.outcome import Outcome, Reports
 
 
 def reported(plan: Plan | None, reports: Reports) -> Exchange:

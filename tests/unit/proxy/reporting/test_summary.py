@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from mitmproxy.utils import emoji
-from toolsimlib.proxy.reporting.summary import comment, fields, headers, marker
-from toolsimlib.report import MAX_NAMES, Report
+from toolsim.core.report import MAX_NAMES, Report
+from toolsim.proxy.reporting.summary import comment, fields, headers, marker
 
 
 def full() -> Report:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from support.each import each
-from toolsimlib.proxy.reporting.summary import log_line, printable
-from toolsimlib.report import Report
+from toolsim.core.report import Report
+from toolsim.proxy.reporting.summary import log_line, printable
 
 CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 from support.each import each
-from toolsimlib.proxy.reporting.unreachable import reason
+from toolsim.proxy.reporting.unreachable import reason
 
 
 @each(

@@ -1,5 +1,5 @@
 from support.each import each
-from toolsimlib.wire.chat.request import flat_format, nested_format
+from toolsim.wire.chat.request import flat_format, nested_format
 
 FLAT = {"type": "json_schema", "name": "x", "schema": {"type": "object"}, "strict": True}
 NESTED = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}, "strict": True}}

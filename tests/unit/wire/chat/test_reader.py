@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.each import each
-from toolsimlib.events import (
+from toolsim.core.events import (
     BackendEvent,
     Closed,
     Counted,
@@ -19,10 +19,10 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.wire.chat import reader
-from toolsimlib.wire.chat.reader import ChatReader
-from toolsimlib.wire.json_fields import loaded
-from toolsimlib.wire.sse import ServerSentEvent
+from toolsim.wire.chat import reader
+from toolsim.wire.chat.reader import ChatReader
+from toolsim.wire.json_fields import loaded
+from toolsim.wire.sse import ServerSentEvent
 
 
 def stream(*chunks: dict[str, Any] | str) -> list[BackendEvent]:

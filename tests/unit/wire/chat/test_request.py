@@ -1,10 +1,10 @@
 import pytest
 from support.each import each
-from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text, Thought
-from toolsimlib.errors import BadRequest
-from toolsimlib.plan import ToolChoice
-from toolsimlib.wire.chat.request import adopt, aside, call_ids, compose, read_request, uses_tools
-from toolsimlib.wire.responses.request import read_request as read_responses
+from toolsim.core.conversation import Call, CallOutput, Image, Message, Raw, Text, Thought
+from toolsim.core.errors import BadRequest
+from toolsim.core.plan import ToolChoice
+from toolsim.wire.chat.request import adopt, aside, call_ids, compose, read_request, uses_tools
+from toolsim.wire.responses.request import read_request as read_responses
 
 F = {"type": "function", "function": {"name": "f"}}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from support.answers import read
-from toolsimlib.errors import ApiError
-from toolsimlib.events import (
+from toolsim.core.errors import ApiError
+from toolsim.core.events import (
     CallDelta,
     CallEnded,
     CallStarted,
@@ -26,8 +26,8 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.chat.writer import ChatWriter
+from toolsim.core.plan import AnswerForm
+from toolsim.wire.chat.writer import ChatWriter
 
 FORM = AnswerForm(stream=True, model="text-model")
 

@@ -11,7 +11,7 @@ from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 from support.each import each
 from support.wire import MessagesAnswer
-from toolsimlib.events import (
+from toolsim.core.events import (
     BackendEvent,
     Closed,
     Counted,
@@ -24,8 +24,8 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.wire.messages.reader import MessagesReader
-from toolsimlib.wire.sse import ServerSentEvent, SSEDecoder
+from toolsim.wire.messages.reader import MessagesReader
+from toolsim.wire.sse import ServerSentEvent, SSEDecoder
 
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 COUNTS = {"input_tokens": 6, "output_tokens": 5, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 2}

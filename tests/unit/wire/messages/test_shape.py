@@ -6,9 +6,9 @@ import json
 
 import pytest
 from mitmproxy.http import Headers
-from toolsimlib.proxy.in_shape import for_backend
-from toolsimlib.wire.dialect import CHAT, MESSAGES
-from toolsimlib.wire.messages.shape import error_answer
+from toolsim.proxy.in_shape import for_backend
+from toolsim.wire.dialect import CHAT, MESSAGES
+from toolsim.wire.messages.shape import error_answer
 
 VERSION = {"anthropic-version": "2023-06-01"}
 

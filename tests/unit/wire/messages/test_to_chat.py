@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from support.each import each
-from toolsimlib.conversation import Call, CallOutput, Image, Message, Text, Thought
-from toolsimlib.errors import BadRequest
-from toolsimlib.wire.dialect import CHAT
-from toolsimlib.wire.messages.request import adopt, compose, read_request
-from toolsimlib.wire.messages.to_chat import chat_request
+from toolsim.core.conversation import Call, CallOutput, Image, Message, Text, Thought
+from toolsim.core.errors import BadRequest
+from toolsim.wire.dialect import CHAT
+from toolsim.wire.messages.request import adopt, compose, read_request
+from toolsim.wire.messages.to_chat import chat_request
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 TOOL = {

@@ -9,8 +9,8 @@ import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 from support.each import each
-from toolsimlib.errors import ApiError
-from toolsimlib.events import (
+from toolsim.core.errors import ApiError
+from toolsim.core.events import (
     CallDelta,
     CallEnded,
     CallStarted,
@@ -24,8 +24,8 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.messages.writer import MessagesWriter
+from toolsim.core.plan import AnswerForm
+from toolsim.wire.messages.writer import MessagesWriter
 
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 CALL = (CallStarted(4, "get_weather"), CallDelta('{"city":'), CallDelta(' "Rome", "n": 1.0}'), CallEnded())

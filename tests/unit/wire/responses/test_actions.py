@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from openai.types.responses import CompactedResponse
 from openai.types.responses.input_token_count_response import InputTokenCountResponse
-from toolsimlib.errors import BadRequest
-from toolsimlib.wire.dialect import RESPONSES, api_of_path
-from toolsimlib.wire.responses.actions import (
+from toolsim.core.errors import BadRequest
+from toolsim.wire.dialect import RESPONSES, api_of_path
+from toolsim.wire.responses.actions import (
     action_of,
     action_path,
     compaction,
@@ -21,7 +21,7 @@ from toolsimlib.wire.responses.actions import (
     summary_request,
     turn_path,
 )
-from toolsimlib.wire.responses.compaction import NO_SUMMARY
+from toolsim.wire.responses.compaction import NO_SUMMARY
 
 HELLO = {"role": "user", "content": "Hello"}
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from support.each import each
-from toolsimlib.wire.json_codec import parse_object
-from toolsimlib.wire.responses.background import (
+from toolsim.wire.json_codec import parse_object
+from toolsim.wire.responses.background import (
     LEFT_ALONE,
     is_in_background,
     is_streamed,
@@ -16,8 +16,8 @@ from toolsimlib.wire.responses.background import (
     value_of,
     with_response,
 )
-from toolsimlib.wire.responses.resources import Call, Resource, respond
-from toolsimlib.wire.responses.stored import items_of
+from toolsim.wire.responses.resources import Call, Resource, respond
+from toolsim.wire.responses.stored import items_of
 
 
 @each(

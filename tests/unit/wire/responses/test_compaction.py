@@ -13,12 +13,12 @@ from pydantic import TypeAdapter
 from support.answers import rewrite
 from support.each import each
 from support.wire import backend_answer
-from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Policy
-from toolsimlib.report import Report
-from toolsimlib.request.rewrite import Rewritten, rewrite_request
-from toolsimlib.wire.responses.compaction import NO_SUMMARY, SUMMARY_PROMPT, since_summary, with_summaries
-from toolsimlib.wire.responses.stored import Recalled, References, resolve
+from toolsim.core.errors import BadRequest
+from toolsim.core.plan import Policy
+from toolsim.core.report import Report
+from toolsim.request.rewrite import Rewritten, rewrite_request
+from toolsim.wire.responses.compaction import NO_SUMMARY, SUMMARY_PROMPT, since_summary, with_summaries
+from toolsim.wire.responses.stored import Recalled, References, resolve
 
 HELLO = {"role": "user", "content": "Hello"}
 TRIGGER = {"type": "compaction_trigger"}

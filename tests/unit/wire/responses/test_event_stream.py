@@ -5,8 +5,8 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.wire.responses.event_stream import EventStream
-from toolsimlib.wire.sse import SSEDecoder
+from toolsim.wire.responses.event_stream import EventStream
+from toolsim.wire.sse import SSEDecoder
 
 TEXTS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
 

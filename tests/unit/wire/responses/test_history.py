@@ -2,9 +2,9 @@
 
 import pytest
 from support.each import each
-from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Message, Raw, Text, Thought
-from toolsimlib.wire.responses.history import call_ids
-from toolsimlib.wire.responses.request import read_request
+from toolsim.core.conversation import Call, CallOutput, HostedItem, Image, Message, Raw, Text, Thought
+from toolsim.wire.responses.history import call_ids
+from toolsim.wire.responses.request import read_request
 
 F = {"type": "function", "name": "f"}
 TEXT = {"type": "input_text", "text": "x"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.each import each
-from toolsimlib.events import (
+from toolsim.core.events import (
     BackendEvent,
     Closed,
     Counted,
@@ -24,8 +24,8 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.wire.responses.reader import ResponsesReader
-from toolsimlib.wire.sse import ServerSentEvent
+from toolsim.wire.responses.reader import ResponsesReader
+from toolsim.wire.sse import ServerSentEvent
 
 MESSAGE = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi"}]}
 DONE = {"type": "response.completed", "response": {"status": "completed", "output": []}}

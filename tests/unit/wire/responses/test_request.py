@@ -1,10 +1,10 @@
 import pytest
 from support.each import each
-from toolsimlib.conversation import CallOutput, HostedItem, Message, Raw, Text
-from toolsimlib.errors import BadRequest
-from toolsimlib.plan import ToolChoice
-from toolsimlib.wire.chat.request import read_request as read_chat
-from toolsimlib.wire.responses.request import adopt, aside, compose, echo, read_request, uses_tools
+from toolsim.core.conversation import CallOutput, HostedItem, Message, Raw, Text
+from toolsim.core.errors import BadRequest
+from toolsim.core.plan import ToolChoice
+from toolsim.wire.chat.request import read_request as read_chat
+from toolsim.wire.responses.request import adopt, aside, compose, echo, read_request, uses_tools
 
 F = {"type": "function", "name": "f"}
 TEXT = {"type": "input_text", "text": "x"}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.errors import BadRequest
-from toolsimlib.wire.responses.resources import Call, Resource, page, resource_of, respond, wrong_method
+from toolsim.core.errors import BadRequest
+from toolsim.wire.responses.resources import Call, Resource, page, resource_of, respond, wrong_method
 
 ANSWER = json.dumps({"response": {"id": "r"}, "input": [{"id": "i1"}, {"id": "i2"}]}).encode()
 TALK = json.dumps({"conversation": {"id": "c", "metadata": {}}, "items": [{"id": "i1"}, {"id": "i2"}]}).encode()

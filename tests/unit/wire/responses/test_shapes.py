@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from openai.types.responses import ResponseUsage
-from toolsimlib.errors import ApiError
-from toolsimlib.events import Usage
-from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.responses.shapes import failed, failure, part_of, response_json, usage_of
+from toolsim.core.errors import ApiError
+from toolsim.core.events import Usage
+from toolsim.wire.json_codec import dump
+from toolsim.wire.responses.shapes import failed, failure, part_of, response_json, usage_of
 
 
 @pytest.mark.parametrize(

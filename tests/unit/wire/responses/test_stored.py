@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsimlib.errors import ApiError, BadRequest
-from toolsimlib.events import Ended, Opened, TextDelta
-from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.responses import stored
-from toolsimlib.wire.responses.request import echo
-from toolsimlib.wire.responses.stored import (
+from toolsim.core.errors import ApiError, BadRequest
+from toolsim.core.events import Ended, Opened, TextDelta
+from toolsim.core.plan import AnswerForm
+from toolsim.wire.responses import stored
+from toolsim.wire.responses.request import echo
+from toolsim.wire.responses.stored import (
     Recalled,
     References,
     appended,
@@ -25,7 +25,7 @@ from toolsimlib.wire.responses.stored import (
     resolve,
     with_outcome,
 )
-from toolsimlib.wire.responses.writer import ResponsesWriter
+from toolsim.wire.responses.writer import ResponsesWriter
 
 LOST = ApiError("The store is down.", code="store_unavailable", status=503)
 

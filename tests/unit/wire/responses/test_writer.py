@@ -14,8 +14,8 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 from support.answers import read
 from support.each import each
-from toolsimlib.errors import ApiError
-from toolsimlib.events import (
+from toolsim.core.errors import ApiError
+from toolsim.core.events import (
     CallDelta,
     CallEnded,
     CallStarted,
@@ -33,8 +33,8 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.responses.writer import ResponsesWriter
+from toolsim.core.plan import AnswerForm
+from toolsim.wire.responses.writer import ResponsesWriter
 
 ECHO = {
     "tools": [],

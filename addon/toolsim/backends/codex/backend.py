@@ -1,0 +1,204 @@
+"""The Codex app-server as a text-only model: a request in, one turn of one short-lived thread, events out.
+
+    request ─▶ thread/start ─▶ thread/inject_items ─▶ turn/start ─▶ notifications ─▶ events
+                                                          client leaves, turn is cut ─▶ turn/interrupt
+                                                          in any case, at the end    ─▶ thread/unsubscribe
+
+Each request gets its own thread. It holds the client's whole conversation, so nothing has to be stored between two
+requests, and concurrent ones are independent. ``ephemeral`` keeps the thread off the user's disk, and
+``thread/unsubscribe`` removes it from the child's memory.
+
+``thread/inject_items`` passes the history, and the turn itself gets no input: ``turn/start`` accepts only one text from
+the user, whereas injected items keep their roles, their order and their images, and Codex adds nothing to them.
+
+Codex is a coding agent. It is stripped down to a text model in three places, since none of them covers everything (all
+is passed to the child, never written to the user's files):
+- ``thread/start``: empty base and developer instructions (absent ones would be Codex's own), no approvals, a
+  read-only sandbox in an empty folder;
+- its ``config``: no shell, web search, plugins, skills, memories, MCP servers and so on (``text_only.settings``);
+- the model catalogue: what each model decides by itself, whatever the settings (``text_only.text_catalog``).
+
+A global ``AGENTS.md`` still reaches the model; no setting keeps it out, so it is logged once.
+
+Two timeouts: Codex never answers a line that it cannot read (a schema nested too deep), so a request that is not
+accepted within ``_ACCEPT_TIMEOUT`` is a 504. And the response headers are held back until the model's first word, since
+until then a failure can be an HTTP status, but for no more than ``_HEADERS_TIMEOUT``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from toolsim.backends.codex.child import Child
+from toolsim.backends.codex.errors import RpcError, Unavailable, child_died, request_rejected
+from toolsim.backends.codex.jsonrpc import Notification
+from toolsim.backends.codex.request import CodexRequest, codex_request
+from toolsim.backends.codex.server import AppServer
+from toolsim.backends.codex.text_only import settings
+from toolsim.backends.codex.turn import CodexTurn
+from toolsim.core.conversation import ClientRequest
+from toolsim.core.errors import ApiError
+from toolsim.core.events import BackendEvent, Failed
+from toolsim.core.tasks import spawn
+from toolsim.wire.dialect import RESPONSES
+from toolsim.wire.json_fields import mapping, mappings, string
+
+if TYPE_CHECKING:
+    from toolsim.proxy.options.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+# Seconds; see above.
+_HEADERS_TIMEOUT = 10.0
+_ACCEPT_TIMEOUT = 60.0
+# Seconds that cleaning up after a request may take in the background, and that ``stop`` waits for it.
+_CLEANUP_TIMEOUT = 30.0
+_STOP_PATIENCE = 1.0
+
+# More than Codex lists, on one page.
+_MODELS_PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A turn that was started; ``model`` is the one that Codex chose."""
+
+    thread: str
+    turn: str
+    model: str | None
+    notifications: asyncio.Queue[Notification | None]
+
+
+class CodexBackend:
+    """The app-server as a backend for the loopback. ``command`` is its command line, as words."""
+
+    apis = (RESPONSES,)
+
+    def __init__(self, command: Sequence[str] = ("codex", "app-server")) -> None:
+        self._server = AppServer(command)
+        self._cleanups: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Start the app-server; if it cannot start, the log says why and requests are answered with 503."""
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """End the app-server."""
+        if self._cleanups:
+            await asyncio.wait(self._cleanups, timeout=_STOP_PATIENCE)
+        await self._server.stop()
+        for task in list(self._cleanups):
+            task.cancel()
+        await asyncio.gather(*self._cleanups, return_exceptions=True)
+
+    async def models(self) -> Sequence[str] | ApiError:
+        """Return the user's own default model, then those that Codex lists."""
+        try:
+            child = await self._server.child()
+            listed = await child.request("model/list", {"limit": _MODELS_PAGE})
+        except Unavailable as unavailable:
+            return unavailable.error
+        except RpcError as error:
+            return request_rejected(error)
+        models = [string(model.get("id")) for model in mappings(listed.get("data"))]
+        return list(dict.fromkeys(model for model in (child.default_model, *models) if model))
+
+    async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
+        """Answer one Responses request. Raises BadRequest."""
+        asked = codex_request(request)
+        try:
+            child = await self._server.child()
+        except Unavailable as unavailable:
+            yield Failed(unavailable.error)
+            return
+        # In its own task: if the client leaves now, it continues, to get the ids of what has to be cleaned up.
+        starting = asyncio.create_task(_start(child, asked))
+        has_ended = False
+        try:
+            try:
+                running = await asyncio.wait_for(asyncio.shield(starting), _ACCEPT_TIMEOUT)
+            except TimeoutError:
+                starting.cancel()
+                message = f"Codex did not accept the request within {_ACCEPT_TIMEOUT:.0f} s."
+                yield Failed(ApiError(message, code="not_accepted", status=504))
+                return
+            except Unavailable as unavailable:
+                yield Failed(unavailable.error)
+                return
+            except RpcError as error:
+                yield Failed(request_rejected(error))
+                return
+            turn = CodexTurn(running.model)
+            while not turn.is_done:
+                try:
+                    async with asyncio.timeout(None if turn.is_opened else _HEADERS_TIMEOUT):
+                        notification = await running.notifications.get()
+                except TimeoutError:
+                    events = turn.open()
+                else:
+                    if notification is None:
+                        events = turn.fail(child.death or child_died("died."))
+                    else:
+                        events = turn.feed(notification)
+                    has_ended = notification is None or notification.method == "turn/completed"
+                for event in events:
+                    yield event
+        finally:
+            spawn(_clean_up(child, starting, has_ended=has_ended), self._cleanups)
+
+
+async def _start(child: Child, request: CodexRequest) -> _Running:
+    """Start a thread that holds the conversation, and its turn. Raises RpcError or Unavailable, without the thread."""
+    started = await child.request(
+        "thread/start",
+        {
+            **request.thread,
+            "ephemeral": True,
+            "cwd": str(child.workdir),
+            "baseInstructions": "",
+            "developerInstructions": "",
+            "approvalPolicy": "never",
+            "sandbox": "read-only",
+            "config": {**settings(child.mcp_servers), **request.config},
+        },
+    )
+    thread = string(mapping(started.get("thread")).get("id"))
+    for source in child.unreported_sources(started.get("instructionSources")):
+        logger.warning("Codex shows the model your %s in every request; no setting keeps it out", source)
+    notifications = child.subscribe(thread)
+    try:
+        await child.request("thread/inject_items", {"threadId": thread, "items": request.items})
+        turn = await child.request("turn/start", {"threadId": thread, "input": [], **request.turn})
+    except BaseException:
+        child.unsubscribe(thread)
+        await _unload(child, thread)
+        raise
+    turn_id = string(mapping(turn.get("turn")).get("id"))
+    return _Running(thread, turn_id, string(started.get("model")) or None, notifications)
+
+
+async def _clean_up(child: Child, starting: asyncio.Task[_Running], *, has_ended: bool) -> None:
+    """Interrupt the turn unless it has ended, and unload its thread."""
+    with contextlib.suppress(RpcError, Unavailable, TimeoutError):
+        async with asyncio.timeout(_CLEANUP_TIMEOUT):
+            running = await starting
+            child.unsubscribe(running.thread)
+            if not has_ended:
+                await child.request("turn/interrupt", {"threadId": running.thread, "turnId": running.turn})
+            await _unload(child, running.thread)
+
+
+async def _unload(child: Child, thread: str) -> None:
+    """Let Codex forget a thread."""
+    with contextlib.suppress(RpcError, Unavailable):
+        await child.request("thread/unsubscribe", {"threadId": thread})
+
+
+def backend_of(settings: Settings) -> CodexBackend:
+    """Return the backend that the settings ask for."""
+    return CodexBackend(settings.codex_command)

@@ -1,0 +1,232 @@
+"""One `codex app-server` process, and the JSON-RPC connection over its pipes.
+
+A child is used once: from ``connection_made``, when the event loop has spawned it, to the end of ``run``. After that,
+every request, pending or new, raises ``Unavailable``, and every subscribed queue has received its None.
+
+It counts as dead as soon as it exits *or* closes its output, since without output it is useless. It is ended in three
+steps of ``_STOP_TIMEOUT`` each: end of input, SIGTERM, SIGKILL. The last one goes to its whole process group, because
+npm's ``codex`` is a wrapper, and the real binary that it starts survives when the wrapper is killed.
+
+This is an asyncio protocol and not ``asyncio.subprocess.Process``, whose ``wait`` also waits for the pipes to close:
+they stay open while the real binary lives, even when the wrapper has been killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import signal
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from toolsim.backends.codex.errors import RpcError, Unavailable, child_died
+from toolsim.backends.codex.jsonrpc import Notification, Peer
+from toolsim.core.errors import ApiError
+from toolsim.wire.json_codec import parse_object
+from toolsim.wire.json_fields import mapping
+
+logger = logging.getLogger(__name__)
+
+# Seconds for each of the three steps of ending a child.
+_STOP_TIMEOUT = 2.0
+# Seconds that the last output of a dead child may take to come through its pipes.
+_LAST_OUTPUT_TIMEOUT = 0.3
+
+# Of its standard error: how much of an unfinished line is buffered, how much of a line is logged, and how many lines
+# are stored for the exit reason.
+MAX_STDERR_TAIL_BYTES = 64 * 1024
+MAX_STDERR_LINE_CHARS = 500
+MAX_STDERR_LINES = 20
+
+# Exit statuses of a child that somebody else ended (SIGINT, SIGKILL, SIGTERM): what it wrote before is not the cause.
+_EXTERNAL_SIGNALS = (-2, -9, -15)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Child(asyncio.SubprocessProtocol):
+    """One child process; ``workdir`` is the empty folder in which its threads work.
+
+    Known after the handshake: ``version``, ``default_model`` and the names of the user's ``mcp_servers``.
+    """
+
+    def __init__(self, workdir: Path) -> None:
+        self.workdir = workdir
+        self.version = ""
+        self.default_model: str | None = None
+        self.mcp_servers: tuple[str, ...] = ()
+        self.death: ApiError | None = None
+        self._peer = Peer()
+        self._pending: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
+        self._threads: dict[str, asyncio.Queue[Notification | None]] = {}
+        self._stderr_lines: deque[str] = deque(maxlen=MAX_STDERR_LINES)
+        self._stderr_tail = b""
+        self._reported_sources: set[str] = set()
+        # Set when the child exits or closes its output; then, when all of its pipes are closed as well.
+        self._ended = asyncio.Event()
+        self._closed = asyncio.Event()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the child is not known to have ended."""
+        return not self._ended.is_set()
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is also that of its process group."""
+        return self._transport.get_pid()
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the result. Raises RpcError for an error, Unavailable when the child is dead or dies meanwhile."""
+        if self.death is not None:
+            raise Unavailable(self.death)
+        number, line = self._peer.request(method, params)
+        future: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+        self._pending[number] = future
+        try:
+            self._stdin.write(line)
+            return await future
+        finally:
+            self._pending.pop(number, None)
+
+    def notify(self, method: str) -> None:
+        """Send a notification without parameters."""
+        self._stdin.write(self._peer.notify(method))
+
+    def subscribe(self, thread: str) -> asyncio.Queue[Notification | None]:
+        """Return the queue of a thread's notifications; None in it means that the child died (see ``death``)."""
+        queue: asyncio.Queue[Notification | None] = asyncio.Queue()
+        self._threads[thread] = queue
+        if self.death is not None:
+            queue.put_nowait(None)
+        return queue
+
+    def unsubscribe(self, thread: str) -> None:
+        """Drop a thread's notifications from now on."""
+        self._threads.pop(thread, None)
+
+    def unreported_sources(self, sources: object) -> list[str]:
+        """Return the instruction files of a thread that no earlier call has returned."""
+        paths = [path for path in sources if isinstance(path, str)] if isinstance(sources, list) else []
+        new = [path for path in paths if path not in self._reported_sources]
+        self._reported_sources.update(new)
+        return new
+
+    async def run(self) -> None:
+        """Wait for the child to end, or end it when cancelled; then fail all pending requests and subscriptions."""
+        try:
+            await self._ended.wait()
+            await _wait(self._closed, _LAST_OUTPUT_TIMEOUT)
+        finally:
+            await self._end()
+            self._fail_pending()
+
+    def exit_reason(self) -> str:
+        """Describe how the child ended ("ended with status 2: …"), with the last line it wrote to standard error."""
+        code = self._transport.get_returncode()
+        how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
+        lines = [line for line in self._stderr_lines if line.strip()]
+        return f"{how}: {lines[-1]}" if lines and code not in _EXTERNAL_SIGNALS else how
+
+    # -- called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Store the process and its input."""
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._transport = transport
+        stdin = transport.get_pipe_transport(0)
+        assert isinstance(stdin, asyncio.WriteTransport)
+        self._stdin = stdin
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Receive messages (1) or log lines (2)."""
+        if fd == 1:
+            for line in self._peer.feed(data):
+                self._dispatch(line)
+            return
+        *lines, self._stderr_tail = (self._stderr_tail + data)[-MAX_STDERR_TAIL_BYTES:].split(b"\n")
+        for line in lines:
+            text = _COLOUR.sub("", line.decode(errors="replace"))[:MAX_STDERR_LINE_CHARS]
+            self._stderr_lines.append(text)
+            logger.debug("codex: %s", text)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        """Count a child without output as dead."""
+        if fd == 1:
+            self._ended.set()
+
+    def process_exited(self) -> None:
+        """Note that the process has exited."""
+        self._ended.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that the process has exited and all pipes are closed."""
+        self._ended.set()
+        self._closed.set()
+
+    # -- inside
+
+    def _dispatch(self, line: bytes) -> None:
+        """Take a line of the child's; any bytes."""
+        message = parse_object(line) or {}
+        params = mapping(message.get("params"))
+        match message:
+            case {"method": str(method), "id": int() | str() as number}:
+                # Approvals, elicitations, tool calls: a text model has no use for them.
+                logger.debug("codex asked for %s; refused", method)
+                self._stdin.write(self._peer.refuse(number, "toolsim runs Codex as a text model only"))
+            case {"method": str(method)}:
+                if (queue := self._threads.get(str(params.get("threadId")))) is not None:
+                    queue.put_nowait(Notification(method, params))
+            case {"id": int(number), "error": {"code": int(code), "message": str(text)}}:
+                if (future := self._take_pending(number)) is not None:
+                    future.set_exception(RpcError(code, text))
+            case {"id": int(number), "result": result}:
+                if (future := self._take_pending(number)) is not None:
+                    future.set_result(mapping(result))
+            case _:
+                # Some versions and wrappers print log lines among the messages.
+                logger.debug("codex wrote a line that is not a message: %.200r", line)
+
+    def _take_pending(self, number: int) -> asyncio.Future[Mapping[str, Any]] | None:
+        """Return the future that waits for a response; None if its caller was cancelled."""
+        future = self._pending.pop(number, None)
+        return None if future is None or future.done() else future
+
+    async def _end(self) -> None:
+        self._stdin.close()
+        if self._transport.get_returncode() is None and not await _wait(self._closed, _STOP_TIMEOUT):
+            with contextlib.suppress(ProcessLookupError):
+                self._transport.terminate()
+            await _wait(self._closed, _STOP_TIMEOUT)
+        kill_group(self.pid)
+        await _wait(self._closed, _STOP_TIMEOUT)
+        self._transport.close()
+
+    def _fail_pending(self) -> None:
+        self.death = child_died(self.exit_reason())
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(Unavailable(self.death))
+        for queue in self._threads.values():
+            queue.put_nowait(None)
+
+
+def kill_group(leader: int) -> None:
+    """Kill the leader of a process group and the group with it: npm's wrapper and what it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(leader, signal.SIGKILL)
+        else:
+            os.kill(leader, signal.SIGTERM)
+
+
+async def _wait(event: asyncio.Event, timeout: float) -> bool:
+    """Wait for ``event``; return whether it came within ``timeout`` seconds."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), timeout)
+    return event.is_set()

@@ -1,0 +1,122 @@
+"""What can go wrong between toolsim and Codex, in OpenAI's error shape.
+
+Codex reports a failed turn as ``{"message": …, "codexErrorInfo": …}``. The info is a word (``"usageLimitExceeded"``),
+or an object that names what Codex was doing and the HTTP status it got (``{"httpConnectionFailed": {"httpStatusCode":
+401}}``), or ``"other"``; then the message may be the whole error body of the model's server, as JSON text.
+
+The status decides whether clients retry, so it matters more than the words: 4xx for what would fail again, 429 and 5xx
+for what may succeed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolsim.core.errors import ApiError
+from toolsim.wire.json_codec import parse_object
+from toolsim.wire.json_fields import count, mapping, string
+
+
+class RpcError(Exception):
+    """The app-server answered one of our requests with an error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Unavailable(Exception):
+    """No app-server is running; ``error`` says why, and when to retry."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def child_died(how: str) -> ApiError:
+    """Return the error of an answer whose child died; ``how`` continues "The Codex app-server …"."""
+    return ApiError(f"The Codex app-server {how}", code="backend_died", status=502, retry_after=1)
+
+
+def request_rejected(error: RpcError) -> ApiError:
+    """Return the error for a request that Codex itself refuses; it would refuse it again."""
+    return ApiError(f"Codex refused the request: {error.message}", type="invalid_request_error", status=400)
+
+
+CONTEXT_EXCEEDED = ApiError(
+    "The conversation is longer than the model's context window.",
+    type="invalid_request_error",
+    code="context_length_exceeded",
+    param="input",
+    status=400,
+)
+
+# By `codexErrorInfo`: HTTP status, type, code.
+_KINDS: Mapping[str, tuple[int, str, str | None]] = {
+    "usageLimitExceeded": (429, "insufficient_quota", "insufficient_quota"),
+    "sessionBudgetExceeded": (429, "insufficient_quota", "insufficient_quota"),
+    "rateLimitExceeded": (429, "rate_limit_error", "rate_limit_exceeded"),
+    "unauthorized": (401, "authentication_error", "invalid_api_key"),
+    "modelNotFound": (404, "invalid_request_error", "model_not_found"),
+    "badRequest": (400, "invalid_request_error", None),
+    "cyberPolicy": (400, "invalid_request_error", "invalid_prompt"),
+    "misalignmentPolicyViolation": (400, "invalid_request_error", "invalid_prompt"),
+    "inferenceHookDenied": (403, "invalid_request_error", "access_denied"),
+    "serverOverloaded": (503, "server_error", "server_is_overloaded"),
+    "flexUnavailable": (503, "server_error", "server_is_overloaded"),
+    "policyCapacityUnavailable": (503, "server_error", "server_is_overloaded"),
+    "internalServerError": (502, "server_error", "server_error"),
+}
+# By the HTTP status of the model's own server, if Codex names it.
+_KIND_BY_STATUS: Mapping[int, str] = {
+    401: "unauthorized",
+    403: "unauthorized",
+    404: "modelNotFound",
+    429: "rateLimitExceeded",
+    400: "badRequest",
+    413: "badRequest",
+    422: "badRequest",
+    503: "serverOverloaded",
+}
+
+
+def turn_error(error: Mapping[str, Any]) -> ApiError:
+    """Return the ``error`` of a failed turn in OpenAI's shape; 502 if its kind is unknown."""
+    message = string(error.get("message")) or "The turn failed, and Codex did not say why."
+    info = error.get("codexErrorInfo")
+    if info == "contextWindowExceeded":
+        return CONTEXT_EXCEEDED
+    if isinstance(info, dict):
+        statuses = [count(mapping(detail), "httpStatusCode") for detail in info.values()]
+        info = next((_KIND_BY_STATUS[status] for status in statuses if status in _KIND_BY_STATUS), None)
+    if isinstance(info, str) and info in _KINDS:
+        status, kind, code = _KINDS[info]
+        if status == 401:
+            message = f"Codex's login was refused, run `codex login`: {message}"
+        return ApiError(
+            message,
+            type=kind,
+            code=code,
+            param="model" if code == "model_not_found" else None,
+            status=status,
+            retry_after=5 if status >= 500 else None,
+        )
+    return _quoted_error(message) or ApiError(message, code="server_error", status=502, retry_after=1)
+
+
+def _quoted_error(message: str) -> ApiError | None:
+    """Return the error that ``message`` quotes: of a 400 from the model's server, Codex passes on the whole body."""
+    body = parse_object(message.encode())
+    if not body:
+        return None
+    quoted = mapping(body.get("error"))
+    return ApiError(
+        # ChatGPT's own server sends "detail" alone, as for a model that the account may not use.
+        string(quoted.get("message")) or string(body.get("detail")) or message,
+        type="invalid_request_error",
+        code=string(quoted.get("code")) or None,
+        param=string(quoted.get("param")) or None,
+        status=400,
+    )

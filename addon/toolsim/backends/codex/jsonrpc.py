@@ -1,0 +1,72 @@
+"""The lines of JSON-RPC, without I/O.
+
+This is the variant of the Codex app-server: one message per line, without the ``jsonrpc`` member. Either
+side may send requests and notifications.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toolsim.wire.json_codec import dump
+
+# Far above any message that holds text; a line that never ends must not use up all memory.
+MAX_LINE_BYTES = 64 * 1024 * 1024
+
+METHOD_NOT_FOUND = -32601
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """A notification from the other side."""
+
+    method: str
+    params: Mapping[str, Any]
+
+
+class Peer:
+    """One side of one connection."""
+
+    def __init__(self) -> None:
+        self._last_id = 0
+        self._chunks: list[bytes] = []
+        self._size = 0
+
+    def request(self, method: str, params: Mapping[str, Any]) -> tuple[int, bytes]:
+        """Return the id of a new request, and its line."""
+        self._last_id += 1
+        return self._last_id, _line({"id": self._last_id, "method": method, "params": params})
+
+    def notify(self, method: str) -> bytes:
+        """Return the line of a notification without parameters."""
+        return _line({"method": method})
+
+    def refuse(self, number: int | str, message: str) -> bytes:
+        """Return the line that refuses a request from the other side."""
+        return _line({"id": number, "error": {"code": METHOD_NOT_FOUND, "message": message}})
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that ``data`` completes, except those that are blank or too long."""
+        lines = []
+        *complete, rest = data.split(b"\n")
+        for part in complete:
+            self._buffer(part)
+            line = b"".join(self._chunks)
+            self._chunks, self._size = [], 0
+            if line.strip():
+                lines.append(line)
+        self._buffer(rest)
+        return lines
+
+    def _buffer(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > MAX_LINE_BYTES:
+            self._chunks = []
+        elif part:
+            self._chunks.append(part)
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    return dump(message).encode() + b"\n"

@@ -1,0 +1,80 @@
+"""A client's request in the form that Codex accepts, without I/O.
+
+The conversation becomes message items, each with its role, for ``thread/inject_items``. Settings that Codex has no
+parameter for are left out (``temperature``, ``top_p``, ``max_output_tokens``, …), except for an answer format of type
+``json_object``, which is requested in words. Without its files, or images by URL, a request would get a wrong answer:
+these are a 400.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolsim.core.conversation import ClientRequest, Image, Message, Part, Role, Text
+from toolsim.core.errors import BadRequest
+from toolsim.wire.json_fields import string
+from toolsim.wire.responses.request import model_settings
+
+_JSON_RULE = "Answer with one JSON object and nothing else, without a code fence."
+
+
+@dataclass(frozen=True, slots=True)
+class CodexRequest:
+    """A conversation as message items; parameters for ``thread/start``, for its ``config`` and for ``turn/start``."""
+
+    items: tuple[Mapping[str, Any], ...]
+    thread: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    turn: Mapping[str, Any] = field(default_factory=dict)
+
+
+def codex_request(request: ClientRequest) -> CodexRequest:
+    """Translate a Responses request; items other than messages are left out. Raises BadRequest."""
+    items = [_item("developer", [Text(request.instructions)])]
+    items += [_item(item.role, item.parts) for item in request.items if isinstance(item, Message)]
+    turn: dict[str, Any] = {}
+    match request.answer_format:
+        case {"type": "json_schema", **answer_format}:
+            turn["outputSchema"] = answer_format.get("schema")
+        case {"type": "json_object"}:
+            items.append(_item("developer", [Text(_JSON_RULE)]))
+    items = [item for item in items if item["content"]]
+    if not items:
+        raise BadRequest("There is nothing to answer: 'input' holds no message.", "input", "missing_required_parameter")
+    effort, summary, verbosity = model_settings(request)
+    if effort:
+        turn["effort"] = effort
+    if summary:
+        turn["summary"] = summary
+    return CodexRequest(
+        tuple(items),
+        thread={"model": request.form.model} if request.form.model else {},
+        config={"model_verbosity": verbosity} if verbosity else {},
+        turn=turn,
+    )
+
+
+def _item(role: Role, parts: Iterable[Part]) -> dict[str, Any]:
+    # Codex silently drops system messages.
+    role = "developer" if role == "system" else role
+    content = [_content(role, part) for part in parts if part != Text("")]
+    return {"type": "message", "role": role, "content": content}
+
+
+def _content(role: Role, part: Part) -> dict[str, Any]:
+    kind = "output_text" if role == "assistant" else "input_text"
+    match part:
+        case Text(text):
+            return {"type": kind, "text": text}
+        case Image(url, detail):
+            if not url.startswith("data:"):
+                raise BadRequest("The codex backend takes images as data URLs only.", "input", "invalid_value")
+            return {"type": "input_image", "image_url": url, **({"detail": detail} if detail else {})}
+        case _:
+            # A part that only OpenAI knows: use its text, if it has one.
+            if text := string(part.part.get("text")):
+                return {"type": kind, "text": text}
+            got = part.part.get("type")
+            raise BadRequest(f"The codex backend takes text and images, but got '{got}'.", "input", "invalid_value")

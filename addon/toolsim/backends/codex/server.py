@@ -1,0 +1,256 @@
+"""Supervision of the `codex app-server` child: start it, shake hands, and restart it when it dies.
+
+    start() ──▶ starting ── handshake done ──▶ serving
+                 ▲    │                           │ the child dies
+                 │    │ cannot start              ▼
+                 └────┴──── delay over ◀───── backing off          stop(), from any state: the child is ended
+
+What a request gets from ``child()``:
+- serving: the child, at once.
+- starting: the child, or a 503 after ``_START_PATIENCE``. A child that served and died is replaced within a second,
+  so the next request waits too instead of failing.
+- backing off after a failed start, or after several deaths in a row: a 503 with the reason and, as Retry-After, the
+  time until the next attempt.
+
+The delay doubles from ``_MIN_DELAY`` to ``_MAX_DELAY`` and is reset once a child has served for ``_STEADY_SECONDS``:
+such a child did not die of its start. Each reason is logged once, however many attempts fail by it; a missing program
+or login can be fixed while mitmproxy runs, and the next attempt succeeds.
+
+The handshake is ``initialize``, ``initialized`` and two questions: is there a login, and which MCP servers and
+default model does the user's configuration name? It refuses versions that cannot serve. Fourteen were tried, from
+0.110 to 0.169:
+
+    up to 0.120   no ``thread/inject_items``
+    up to 0.121   no ``codex debug models``: some models would keep tools of their own
+    up to 0.132   a turn without input of its own fails, with an ``error`` that no ``turn/completed`` follows
+    from 0.133    all of this works
+
+Each child gets a temporary folder with the model catalogue, stripped of tools, and an empty working directory, so that
+Codex finds no project around it. It leads its own session: Ctrl-C is for mitmproxy, which then ends its child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import math
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from toolsim.backends.codex.child import Child, kill_group
+from toolsim.backends.codex.errors import RpcError, Unavailable
+from toolsim.backends.codex.text_only import text_catalog
+from toolsim.core.errors import ApiError
+from toolsim.version import __version__
+from toolsim.wire.json_fields import mapping, string
+
+logger = logging.getLogger(__name__)
+
+# Seconds. A cold start takes 0.3; a login that must be refreshed over the network takes longer.
+_START_TIMEOUT = 30.0
+_CATALOG_TIMEOUT = 10.0
+_START_PATIENCE = 15.0
+_MIN_DELAY = 0.25
+_MAX_DELAY = 30.0
+_STEADY_SECONDS = 10.0
+
+# Up to this delay, requests wait for a dead child's successor.
+_SHORT_DELAY = 1.0
+_MAX_QUOTED_CHARS = 200
+
+# Major, minor; see above.
+_MIN_VERSION = (0, 133)
+
+
+class _StartFailure(Exception):
+    """The child cannot serve; the message is for the operator."""
+
+
+class AppServer:
+    """Keeps one child running from ``start`` to ``stop``. ``command`` is its command line, as words."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = list(command)
+        self._supervisor: asyncio.Task[None] | None = None
+        self._child: Child | None = None
+        self._failure: str | None = None
+        self._retry_at = 0.0
+        self._changed = asyncio.Event()
+        self._last_logged: str | None = None
+
+    async def start(self) -> None:
+        """Start supervising a child; does not wait for it, and never fails."""
+        self._supervisor = asyncio.create_task(self._supervise())
+
+    async def stop(self) -> None:
+        """End the child and wait for its end."""
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.gather(self._supervisor, return_exceptions=True)
+            self._supervisor = None
+        self._child, self._failure = None, "The Codex app-server is stopped."
+        self._changed.set()
+
+    async def child(self) -> Child:
+        """Return the running child, waiting for its start if necessary. Raises Unavailable (503)."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_START_PATIENCE):
+                while not (self._child and self._child.is_alive) and self._failure is None:
+                    self._changed.clear()
+                    await self._changed.wait()
+        if self._child is not None and self._child.is_alive:
+            return self._child
+        message = self._failure or "The Codex app-server is still starting."
+        wait = max(1, math.ceil(self._retry_at - asyncio.get_running_loop().time()))
+        raise Unavailable(ApiError(message, code="backend_unavailable", status=503, retry_after=wait))
+
+    async def _supervise(self) -> None:
+        loop = asyncio.get_running_loop()
+        delay = _MIN_DELAY
+        while True:
+            with tempfile.TemporaryDirectory(prefix="toolsim-codex-", ignore_cleanup_errors=True) as folder:
+                try:
+                    child, running = await self._spawn(Path(folder))
+                except _StartFailure as failure:
+                    self._set_failure(str(failure))
+                else:
+                    began = loop.time()
+                    try:
+                        self._set_serving(child)
+                        await asyncio.shield(running)
+                    finally:
+                        await _cancel_and_wait(running)
+                    self._child = None
+                    if loop.time() - began > _STEADY_SECONDS:
+                        delay = _MIN_DELAY
+                    died = f"The Codex app-server {child.exit_reason()}"
+                    logger.warning("%s; starting it again", died)
+                    if delay > _SHORT_DELAY:
+                        self._set_failure(died)
+            self._retry_at = loop.time() + delay
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _MAX_DELAY)
+
+    def _set_serving(self, child: Child) -> None:
+        self._child, self._failure, self._last_logged = child, None, None
+        self._changed.set()
+        logger.info("codex %s answers", child.version)
+
+    def _set_failure(self, message: str) -> None:
+        self._failure = message
+        self._changed.set()
+        if self._last_logged != message:
+            logger.error("%s", message)
+            self._last_logged = message
+
+    async def _spawn(self, folder: Path) -> tuple[Child, asyncio.Task[None]]:
+        """Start a child in ``folder`` and shake hands with it; the task is its ``run``."""
+        workdir = folder / "empty"
+        workdir.mkdir()
+        options = ["-c", "thread_unload_delay_secs=0"]
+        if (catalog := await self._catalog()) is not None:
+            (folder / "models.json").write_bytes(catalog)
+            options += ["-c", f"model_catalog_json={json.dumps(str(folder / 'models.json'))}"]
+        with self._spawn_errors():
+            _, child = await asyncio.get_running_loop().subprocess_exec(
+                lambda: Child(workdir), *self._command, *options, start_new_session=True
+            )
+        running = asyncio.create_task(child.run())
+        try:
+            async with asyncio.timeout(_START_TIMEOUT):
+                await _handshake(child)
+        except BaseException as problem:
+            await _cancel_and_wait(running)
+            command = " ".join(self._command)
+            match problem:
+                case Unavailable():
+                    raise _StartFailure(f"`{command}` {child.exit_reason()}") from problem
+                case RpcError():
+                    raise _StartFailure(
+                        f"This Codex ({child.version or 'of unknown version'}) cannot serve, update it"
+                        f" (npm install -g @openai/codex@latest): {problem.message[:_MAX_QUOTED_CHARS]}"
+                    ) from problem
+                case TimeoutError():
+                    raise _StartFailure(f"`{command}` did not answer within {_START_TIMEOUT:.0f} s.") from problem
+            raise
+        if catalog is None:
+            logger.warning("Codex printed no model catalogue (`debug models`): it may offer the model tools of its own")
+        return child, running
+
+    async def _catalog(self) -> bytes | None:
+        """Return the model catalogue stripped of tools, or None if Codex cannot print its own."""
+        if "app-server" not in self._command:
+            return None
+        printer = [*self._command[: self._command.index("app-server")], "debug", "models"]
+        pipe, devnull = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        with self._spawn_errors():
+            process = await asyncio.create_subprocess_exec(
+                *printer, stdin=devnull, stdout=pipe, stderr=devnull, start_new_session=True
+            )
+        try:
+            printed, _ = await asyncio.wait_for(process.communicate(), _CATALOG_TIMEOUT)
+        except TimeoutError:
+            return None
+        finally:
+            if process.returncode is None:
+                kill_group(process.pid)
+                await process.wait()
+        return text_catalog(printed)
+
+    @contextlib.contextmanager
+    def _spawn_errors(self) -> Iterator[None]:
+        """Turn the operating system's errors into one line that says what to do."""
+        try:
+            yield
+        except OSError as problem:
+            raise _StartFailure(
+                f"Cannot run `{self._command[0]}` ({problem.strerror or problem}): install Codex"
+                " (npm install -g @openai/codex), or set toolsim_codex_command."
+            ) from problem
+
+
+async def _handshake(child: Child) -> None:
+    """Shake hands with the child. Raises RpcError if it is too old, _StartFailure without a login."""
+    greeting = {
+        "clientInfo": {"name": "toolsim", "title": "toolsim", "version": __version__},
+        "capabilities": {"experimentalApi": True},
+    }
+    greeted = await child.request("initialize", greeting)
+    version = re.search(r"/(\d[\w.\-]*)", string(greeted.get("userAgent")))
+    child.version = version[1] if version else ""
+    _check_version(child.version)
+    child.notify("initialized")
+    account = await child.request("account/read", {})
+    if account.get("requiresOpenaiAuth") is True and account.get("account") is None:
+        raise _StartFailure("Codex is not logged in: run `codex login`.")
+    with contextlib.suppress(RpcError):
+        config = mapping((await child.request("config/read", {})).get("config"))
+        child.mcp_servers = tuple(mapping(config.get("mcp_servers")))
+        child.default_model = string(config.get("model")) or None
+
+
+def _check_version(version: str) -> None:
+    """Raise _StartFailure if Codex is too old; without a version, or with 0.0.0 (a private build), it may try."""
+    parts = re.match(r"(\d+)\.(\d+)", version)
+    if parts and (0, 0) < (int(parts[1]), int(parts[2])) < _MIN_VERSION:
+        raise _StartFailure(
+            f"Codex {version} is too old, expected {'.'.join(map(str, _MIN_VERSION))} or newer:"
+            " update it (npm install -g @openai/codex@latest)."
+        )
+
+
+async def _cancel_and_wait(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait for its end, even if cancelled meanwhile: a child must not be left half stopped."""
+    task.cancel()
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as problem:
+            cancelled = problem
+    if cancelled is not None:
+        raise cancelled

@@ -1,0 +1,82 @@
+"""The settings that turn the Codex app-server into a text model: no tools, no prompts of its own, nothing is run.
+
+All of them are passed to the child, never written to the user's files. tests/codex checks them by the prompt that a
+real Codex sends to its model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from toolsim.wire.json_codec import dump, parse_object
+from toolsim.wire.json_fields import mappings
+
+# Tokens, far above any model's window: otherwise Codex would replace a long history by its own summary.
+_NO_LIMIT = 1_000_000_000
+
+# Codex ignores unknown settings, with a warning, so older and newer versions accept these too.
+_SETTINGS: Mapping[str, Any] = {
+    "web_search": "disabled",
+    "project_doc_max_bytes": 0,
+    "include_environment_context": False,
+    "include_permissions_instructions": False,
+    "include_apps_instructions": False,
+    "include_collaboration_mode_instructions": False,
+    "skills.include_instructions": False,
+    "tools.experimental_request_user_input.enabled": False,
+    # The user's own program, run after each turn.
+    "notify": [],
+    **{
+        f"features.{name}": False
+        for name in (
+            "apps",
+            "browser_use",
+            "collaboration_modes",
+            "computer_use",
+            "goals",
+            "hooks",
+            "image_generation",
+            "memories",
+            "multi_agent",
+            "plugins",
+            "shell_snapshot",
+            "shell_tool",
+            "sleep_tool",
+            "tool_suggest",
+            "unified_exec",
+            "view_image",
+        )
+    },
+}
+
+
+def settings(mcp_servers: Iterable[str]) -> dict[str, Any]:
+    """Return a thread's ``config``, with the user's own MCP servers switched off by name."""
+    return {**_SETTINGS, "mcp_servers": {name: {"enabled": False} for name in mcp_servers}}
+
+
+def text_catalog(printed: bytes) -> bytes | None:
+    """Return the model catalogue that ``codex debug models`` printed, without the models' tools; None if it is not one.
+
+    The catalogue overrides the settings for code mode, patches, agents and their instructions.
+    """
+    catalog = parse_object(printed) or {}
+    models = [_without_tools(model) for model in mappings(catalog.get("models"))]
+    # Codex refuses an empty catalogue when it starts.
+    return dump({**catalog, "models": models}).encode() if models else None
+
+
+def _without_tools(model: Mapping[str, Any]) -> dict[str, Any]:
+    dropped = ("tool_mode", "multi_agent_version", "default_verbosity")
+    return {key: value for key, value in model.items() if key not in dropped} | {
+        "shell_type": "disabled",
+        "apply_patch_tool_type": None,
+        "experimental_supported_tools": [],
+        "supports_search_tool": False,
+        "model_messages": None,
+        "base_instructions": "",
+        "context_window": _NO_LIMIT,
+        "max_context_window": _NO_LIMIT,
+        "auto_compact_token_limit": _NO_LIMIT,
+    }

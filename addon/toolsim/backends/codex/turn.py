@@ -1,0 +1,167 @@
+"""The notifications of one Codex turn as backend events, without I/O.
+
+A turn in Codex's sense may sample the model several times: whenever the model has called a tool, Codex answers the call
+and samples again. toolsim wants one sampling. Every tool is switched off; if the model calls one nevertheless, Codex
+answers with an error, and would keep sampling a model that keeps calling. Hence:
+
+- ``thread/tokenUsage/updated`` ends a sampling. Text before it was the answer: the turn is closed at the first sign
+  of a second sampling. Without text the model is sampled up to ``MAX_SAMPLINGS`` times.
+- ``item/agentMessage/delta`` is the text; ``item/completed`` repeats it whole and supplies what the deltas left out.
+- ``error`` with ``willRetry`` is a lost connection to the model's server. Codex restarts the answer. Before the first
+  text nobody notices; after it this is a failure, since the same text would come twice. Without ``willRetry`` the turn
+  has failed; some versions send nothing after it.
+- A ``contextCompaction`` item means that Codex is replacing the history, tool catalogue included, by its own summary:
+  a failure, like exceeding the model's own limit.
+- ``turn/completed`` ends it. A token limit or a content filter has no status of its own: Codex reports a failed turn
+  whose message quotes the reason of the model's server. For a client it is a regular end of an answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from toolsim.backends.codex.errors import CONTEXT_EXCEEDED, turn_error
+from toolsim.backends.codex.jsonrpc import Notification
+from toolsim.core.errors import ApiError
+from toolsim.core.events import (
+    BackendEvent,
+    Closed,
+    Counted,
+    Failed,
+    Finished,
+    FinishReason,
+    Opened,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+from toolsim.wire.json_fields import count, mapping, string
+
+MAX_SAMPLINGS = 3
+
+_CUT_REASONS: Mapping[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_INCOMPLETE = re.compile(rf"Incomplete response\b.*\breason: ({'|'.join(_CUT_REASONS)})\b")
+
+
+class CodexTurn:
+    """Turns the notifications of one turn into events; ``is_done`` once ``Closed`` or ``Failed`` was returned."""
+
+    def __init__(self, model: str | None) -> None:
+        self.is_done = False
+        self.is_opened = False
+        self._model = model
+        # Characters emitted so far, by message item.
+        self._emitted: dict[str, int] = {}
+        self._samplings = 0
+        self._usage: Usage | None = None
+
+    def open(self) -> list[BackendEvent]:
+        """Announce the answer, once."""
+        if self.is_opened:
+            return []
+        self.is_opened = True
+        return [Opened(model=self._model)]
+
+    def feed(self, notification: Notification) -> list[BackendEvent]:
+        """Return the events of one of the thread's notifications; most have none."""
+        if self.is_done:
+            return []
+        params = notification.params
+        match notification.method:
+            case "item/started":
+                return self._item_started(mapping(params.get("item")))
+            case "item/agentMessage/delta":
+                return self._text(string(params.get("itemId")), string(params.get("delta")))
+            case "item/completed":
+                return self._item_completed(mapping(params.get("item")))
+            case "item/reasoning/summaryTextDelta" if delta := string(params.get("delta")):
+                return [*self.open(), ReasoningDelta(delta)]
+            case "item/reasoning/textDelta" if delta := string(params.get("delta")):
+                return [*self.open(), ReasoningDelta(delta, "text")]
+            case "item/reasoning/summaryPartAdded" if params.get("summaryIndex"):
+                return [*self.open(), ReasoningDelta("\n\n")]
+            case "thread/tokenUsage/updated":
+                self._usage = _usage(mapping(mapping(params.get("tokenUsage")).get("total")))
+                self._samplings += 1
+                return self._check_samplings() if self._samplings > 1 else []
+            case "error":
+                return self._error_notification(params)
+            case "turn/completed":
+                return self._completed(mapping(params.get("turn")))
+        return []
+
+    def fail(self, error: ApiError) -> list[BackendEvent]:
+        """End the answer with an error."""
+        self.is_done = True
+        return [Failed(error)]
+
+    def _item_started(self, item: Mapping[str, Any]) -> list[BackendEvent]:
+        match item.get("type"):
+            case "contextCompaction":
+                return self.fail(CONTEXT_EXCEEDED)
+            case "userMessage":
+                return []
+        return (self._check_samplings() if self._samplings else []) or self.open()
+
+    def _item_completed(self, item: Mapping[str, Any]) -> list[BackendEvent]:
+        if item.get("type") != "agentMessage":
+            return []
+        item_id = string(item.get("id"))
+        return self._text(item_id, string(item.get("text"))[self._emitted.get(item_id, 0) :])
+
+    def _check_samplings(self) -> list[BackendEvent]:
+        if self._emitted:
+            return self._close("stop")
+        if self._samplings >= MAX_SAMPLINGS:
+            message = "The model only called tools that it was not offered."
+            return self.fail(ApiError(message, code="no_text", status=502))
+        return []
+
+    def _text(self, item_id: str, text: str) -> list[BackendEvent]:
+        if not text:
+            return []
+        gap = [TextDelta("\n\n")] if self._emitted and item_id not in self._emitted else []
+        self._emitted[item_id] = self._emitted.get(item_id, 0) + len(text)
+        return [*self.open(), *gap, TextDelta(text)]
+
+    def _error_notification(self, params: Mapping[str, Any]) -> list[BackendEvent]:
+        error = mapping(params.get("error"))
+        if params.get("willRetry") is True and not self._emitted and not _cut_reason(error):
+            return []
+        return self._failed(error)
+
+    def _completed(self, turn: Mapping[str, Any]) -> list[BackendEvent]:
+        match turn.get("status"):
+            case "completed":
+                return self._close("stop")
+            case "interrupted":
+                return self.fail(ApiError("The turn was interrupted.", code="interrupted", status=502, retry_after=1))
+        return self._failed(mapping(turn.get("error")))
+
+    def _failed(self, error: Mapping[str, Any]) -> list[BackendEvent]:
+        reason = _cut_reason(error)
+        return self._close(reason) if reason else self.fail(turn_error(error))
+
+    def _close(self, reason: FinishReason) -> list[BackendEvent]:
+        self.is_done = True
+        counted = [Counted(self._usage)] if self._usage else []
+        return [*self.open(), Finished(reason), *counted, Closed()]
+
+
+def _cut_reason(error: Mapping[str, Any]) -> FinishReason | None:
+    """Return why the model's server cut the answer off, or None if the error is another one."""
+    found = _INCOMPLETE.search(string(error.get("message")))
+    return _CUT_REASONS[found[1]] if found else None
+
+
+def _usage(total: Mapping[str, Any]) -> Usage | None:
+    usage = Usage(
+        input_tokens=count(total, "inputTokens"),
+        output_tokens=count(total, "outputTokens"),
+        total_tokens=count(total, "totalTokens"),
+        cached_tokens=count(total, "cachedInputTokens"),
+        reasoning_tokens=count(total, "reasoningOutputTokens"),
+    )
+    return usage if usage.input_tokens or usage.output_tokens else None

@@ -1,0 +1,138 @@
+"""A model file as a backend: llama.cpp in this process, through the package xllamacpp (the extra ``[local]``).
+
+Its library answers a request of chat completions in a thread of its own, and calls back with each chunk; here the
+request is written, and the chunks are read, as for any other chat server. A client that leaves stops the model at its
+next token. One request is answered at a time: others wait.
+
+llama.cpp opens a port too, which nobody needs: it is on 127.0.0.1 and wants a key that nobody has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import os
+import secrets
+import sys
+import threading
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolsim.command_line import missing
+from toolsim.core.conversation import ClientRequest, Message
+from toolsim.core.errors import ApiError, BadRequest
+from toolsim.core.events import BackendEvent, Failed
+from toolsim.wire.dialect import CHAT, RESPONSES
+from toolsim.wire.json_codec import dump
+from toolsim.wire.sse import ServerSentEvent
+
+if TYPE_CHECKING:
+    from toolsim.proxy.options.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+CONTEXT_TOKENS = 16_384
+"""Room for conversation and answer: enough for the catalogue of an agent's tools, little enough for a laptop."""
+
+_NOT_LOADED = ApiError("The model is not loaded.", code="backend_unavailable", status=503, retry_after=5)
+
+
+class LocalBackend:
+    """A GGUF file as a backend for the loopback."""
+
+    apis = (RESPONSES, CHAT)
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._server: Any = None
+
+    async def start(self) -> None:
+        """Load the model; if that fails, the log says why and requests are answered with 503."""
+        try:
+            library = importlib.import_module("xllamacpp")
+        except ModuleNotFoundError as problem:
+            logger.error("%s", missing(problem, sys.executable))
+            return
+        logger.info("loading %s", self._file.name)
+        try:
+            self._server = await asyncio.to_thread(_load, library, self._file)
+        except Exception as problem:
+            logger.error("llama.cpp cannot load %s: %s", self._file, " ".join(str(problem).split()))
+
+    async def stop(self) -> None:
+        """Release the model."""
+        # Its destructor waits for its threads: it runs in one, with the last reference.
+        holder, self._server = [self._server], None
+        await asyncio.to_thread(holder.clear)
+
+    async def models(self) -> Sequence[str] | ApiError:
+        """Return its name, the file's."""
+        return [self._file.stem] if self._server is not None else _NOT_LOADED
+
+    async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
+        """Answer one request. Raises BadRequest for what chat completions have no form for."""
+        server = self._server
+        if server is None:
+            yield Failed(_NOT_LOADED)
+            return
+        body = dump(chat_body(request))
+        loop = asyncio.get_running_loop()
+        chunks: asyncio.Queue[str | Exception | None] = asyncio.Queue()
+        has_left = threading.Event()
+
+        def enqueue(chunk: str | Exception | None) -> bool:
+            with contextlib.suppress(RuntimeError):  # The event loop is closed.
+                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+            return has_left.is_set()
+
+        def ask() -> None:
+            try:
+                server.handle_chat_completions(body, enqueue)
+            except Exception as problem:
+                enqueue(problem)
+            enqueue(None)
+
+        work = loop.run_in_executor(None, ask)
+        reader = CHAT.reader()
+        try:
+            while (chunk := await chunks.get()) is not None:
+                if isinstance(chunk, Exception):
+                    yield Failed(ApiError(f"llama.cpp: {chunk}", "invalid_request_error", "model_refused", status=400))
+                    return
+                for event in reader.event(ServerSentEvent("", chunk)):
+                    yield event
+            for event in (*reader.event(ServerSentEvent("", "[DONE]")), *reader.end()):
+                yield event
+        finally:
+            has_left.set()
+            await asyncio.shield(asyncio.gather(work, return_exceptions=True))
+
+
+def chat_body(request: ClientRequest) -> dict[str, Any]:
+    """Return a request as llama.cpp takes it: streamed, with the counts of tokens. Raises BadRequest."""
+    items, _ = CHAT.adopt(request)
+    messages = [item for item in items if isinstance(item, Message)]
+    if not messages:
+        raise BadRequest("There is nothing to answer: the request holds no message.")
+    body = CHAT.compose(request, messages, "as sent", False)
+    return {**body, "stream": True, "stream_options": {"include_usage": True}}
+
+
+def _load(library: Any, file: Path) -> Any:
+    params = library.CommonParams()
+    params.model.path = str(file)
+    params.n_ctx, params.n_parallel = CONTEXT_TOKENS, 1
+    # Its threads spin: one core is left to everybody else.
+    params.cpuparams.n_threads = max(1, (os.cpu_count() or 2) - 1)
+    params.hostnames, params.port, params.api_keys = ["127.0.0.1"], 0, [secrets.token_hex(16)]
+    params.ui, params.verbosity = False, 0
+    return library.Server(params)
+
+
+def backend_of(settings: Settings) -> LocalBackend:
+    """Return the backend that the settings ask for."""
+    assert settings.model is not None
+    return LocalBackend(settings.model)

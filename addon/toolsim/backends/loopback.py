@@ -1,0 +1,269 @@
+"""An HTTP server on 127.0.0.1 that presents a built-in backend as a text-only OpenAI upstream.
+
+mitmproxy hooks cannot stream an answer that they make themselves. So a built-in backend answers over HTTP, in the
+event loop that already runs, and toolsim treats it as it treats any other upstream.
+
+    POST …/responses, …/chat/completions ─▶ ClientRequest ─▶ backend.answer ─▶ events ─▶ frames, or one body
+    GET …/models, …/models/NAME          ─▶ backend.models
+
+Each answer is a task that ends with its connection: closing the connection closes the backend's generator, which stops
+the model. A failure before ``Opened`` is an HTTP error. After it, a stream ends with the API's error event, and a whole
+answer is still an HTTP error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from dataclasses import replace
+from typing import ClassVar, Protocol
+
+from tornado.iostream import StreamClosedError
+
+from toolsim.core.conversation import ClientRequest
+from toolsim.core.errors import ApiError, BadRequest
+from toolsim.core.events import (
+    BackendEvent,
+    ClientEvent,
+    Closed,
+    Counted,
+    Ended,
+    Failed,
+    Finished,
+    FinishReason,
+    Opened,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+from toolsim.rounds.answering import AnsweringHandler, Listener
+from toolsim.wire.api import Api, Writer
+from toolsim.wire.dialect import api_of_path
+from toolsim.wire.json_codec import dump, parse_object
+from toolsim.wire.responses.request import wants_background
+from toolsim.wire.sse import UNBUFFERED
+
+FLOW = "toolsim-flow"
+"""The header that names the flow that a request belongs to; the addon has checked who sent it."""
+
+
+class TextBackend(Protocol):
+    """What the loopback can present: an object that answers a conversation with text."""
+
+    @property
+    def apis(self) -> Collection[Api]:
+        """The APIs whose requests ``answer`` understands."""
+
+    async def start(self) -> None:
+        """Get ready. A backend that cannot serve yet does not raise here: it answers with ``Failed`` (503)."""
+
+    async def stop(self) -> None:
+        """Release everything that the backend holds."""
+
+    def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
+        """Answer one request, as events that end in ``Closed`` or ``Failed``.
+
+        ``Opened`` comes first, when the model has started; a ``Failed`` in its place becomes an HTTP error.
+        Closing the generator early stops the model. Raises errors.BadRequest for a request that cannot be served.
+        """
+
+    async def models(self) -> Sequence[str] | ApiError:
+        """Return the ids of the models on offer."""
+
+
+class Loopback:
+    """Serve ``backend`` on 127.0.0.1:``port`` until ``stop``; 0 binds any free port, and ``port`` is then its number.
+
+    Any program and any web page on this machine can reach the port and could run up costs at the backend: only requests
+    of flows that are ``expected``, and that name this machine as their host, are answered. Each is expected once, so
+    that nothing that a page or a file shows of a flow opens the door. ``is_open`` admits everybody, for a backend that
+    costs nothing.
+    """
+
+    def __init__(self, backend: TextBackend, port: int = 0, *, is_open: bool = False) -> None:
+        self.backend = backend
+        self.expected: set[str] = set()
+        """The ids of flows whose request is on its way."""
+        self.is_open = is_open
+        self._listener = Listener(port)
+
+    @property
+    def port(self) -> int:
+        """The bound port, or the one to bind."""
+        return self._listener.port
+
+    async def start(self) -> None:
+        """Bind the port and start the backend. Raises OSError when the port is taken."""
+        running, expected = self._listener.running, None if self.is_open else self.expected
+        context = {"backend": self.backend, "running": running, "expected": expected}
+        rules = [(r"/(?:.*/)?models(?:/(.+))?", _Models, context), (r"/.*", _Answers, context)]
+        self._listener.start(rules)
+        await self.backend.start()
+
+    async def models(self) -> Sequence[str] | ApiError:
+        """Return the ids of the backend's models."""
+        return await self.backend.models()
+
+    def admit(self, flow: str) -> dict[str, str]:
+        """Expect the request of a flow; return the header that shows it."""
+        self.expected.add(flow)
+        return {FLOW: flow}
+
+    def forget(self, flow: str) -> None:
+        """Expect it no longer: it is over, and may never have been sent."""
+        self.expected.discard(flow)
+
+    async def stop(self) -> None:
+        """Refuse new requests, stop those that run, close their connections and stop the backend."""
+        if not await self._listener.stop():
+            return
+        await self.backend.stop()
+
+
+class _Handler(AnsweringHandler):
+    """Refuses what is not served here. ``METHODS`` are those that the resource allows."""
+
+    METHODS: ClassVar[Sequence[str]]
+
+    def initialize(self, backend: TextBackend, running: set[asyncio.Task[None]], expected: set[str] | None) -> None:
+        self.backend = backend
+        self.running = running
+        self.expected = expected
+
+    def prepare(self) -> None:
+        method = self.request.method
+        if self.expected is not None and not self._is_from_addon(self.expected):
+            message = "This port serves toolsim itself: send requests to its listener."
+            self.refuse(ApiError(message, "invalid_request_error", "forbidden", status=403))
+        elif not self.exists():
+            message = f"No such endpoint: {method} {self.request.path}"
+            self.refuse(ApiError(message, "invalid_request_error", "not_found", status=404))
+        elif method not in self.METHODS:
+            self.set_header("Allow", ", ".join(self.METHODS))
+            message = f"{method} is not allowed here: expected {' or '.join(self.METHODS)}."
+            self.refuse(ApiError(message, "invalid_request_error", "method_not_allowed", status=405))
+
+    def _is_from_addon(self, expected: set[str]) -> bool:
+        flow = self.request.headers.get(FLOW, "")
+        if flow not in expected or self.request.host_name not in ("127.0.0.1", "localhost"):
+            return False
+        expected.remove(flow)
+        return True
+
+    def exists(self) -> bool:
+        """Return whether the path names a resource."""
+        return True
+
+
+class _Models(_Handler):
+    """``…/models`` and ``…/models/NAME``."""
+
+    METHODS = ("GET", "HEAD")
+
+    async def get(self, name: str | None = None) -> None:
+        models = await self.backend.models()
+        if isinstance(models, ApiError):
+            self.refuse(models)
+            return
+        data = {model: {"id": model, "object": "model", "created": 0, "owned_by": "toolsim"} for model in models}
+        if name is None:
+            self.finish({"object": "list", "data": list(data.values())})
+        elif name in data:
+            self.finish(data[name])
+        else:
+            message = f"The model '{name[:200]}' does not exist: expected one of {', '.join(models)}."
+            self.refuse(ApiError(message, "invalid_request_error", "model_not_found", param="model", status=404))
+
+    async def head(self, name: str | None = None) -> None:
+        # Tornado leaves the body out of an answer to HEAD.
+        await self.get(name)
+
+
+class _Answers(_Handler):
+    """``…/responses`` and ``…/chat/completions``."""
+
+    METHODS = ("POST",)
+
+    def exists(self) -> bool:
+        return self._api() is not None
+
+    def _api(self) -> Api | None:
+        api = api_of_path(self.request.path)
+        return api if api in self.backend.apis else None
+
+    async def answer(self) -> None:
+        api = self._api()
+        assert api is not None
+        try:
+            request = _read(api, self.request.body)
+            async with contextlib.aclosing(self.backend.answer(request)) as events:
+                await self._write_all(api, request, events)
+        except BadRequest as bad:
+            self.refuse(bad.error)
+        except StreamClosedError:
+            return
+
+    async def _write_all(self, api: Api, request: ClientRequest, events: AsyncIterator[BackendEvent]) -> None:
+        stream = request.form.stream
+        writer: Writer | None = None
+        reason: FinishReason = "stop"
+        usage: Usage | None = None
+        async for event in events:
+            out: ClientEvent
+            match event:
+                case Opened():
+                    writer = api.writer(replace(request.form, model=event.model or request.form.model))
+                    out = event
+                case Failed(error=error) if writer is None or not stream:
+                    self.refuse(error)
+                    return
+                case TextDelta() | ReasoningDelta() | Failed():
+                    out = event
+                case Closed():
+                    out = Ended({0: reason}, usage)
+                case Finished():
+                    reason = event.reason
+                    continue
+                case Counted():
+                    usage = event.usage
+                    continue
+                case _:
+                    raise TypeError(f"a text-only backend must not emit {event!r}")
+            assert writer is not None
+            for frame in writer.write(out):
+                self.set_header("Content-Type", "text/event-stream")
+                for name, value in UNBUFFERED.items():
+                    self.set_header(name, value)
+                self.write(frame)
+                # One frame per chunk: some clients only read whole frames.
+                await self.flush()
+        if stream or writer is None or writer.body is None:
+            self.finish()
+        else:
+            self.set_header("Content-Type", "application/json")
+            self.finish(dump(writer.body))
+
+
+def _read(api: Api, data: bytes) -> ClientRequest:
+    """Read a request body. Raises BadRequest, also for requests that need a store or a background worker."""
+    body = parse_object(data)
+    if body is None:
+        raise BadRequest("The request body is not a JSON object.")
+    request = api.read(body)
+    if request.hosted and request.tool_choice.mode != "none":
+        kinds = ", ".join(dict.fromkeys(str(tool["type"])[:40] for tool in request.hosted))
+        message = (
+            f"This backend runs no tools itself, and got {kinds}: expected functions. With toolsim_mcp_hosts "
+            "toolsim runs mcp tools; what toolsim_tool_allowlist excludes is left out."
+        )
+        raise BadRequest(message, "tools", "unsupported_value")
+    if request.stored_history:
+        message = f"Previous response with id '{request.stored_history}' not found: this backend stores no responses."
+        raise BadRequest(message, "previous_response_id", "previous_response_not_found")
+    if request.stored_history is not None:
+        raise BadRequest("This backend stores no conversations.", "conversation", "unsupported_parameter")
+    if wants_background(request):
+        message = "This backend cannot answer in the background, and this proxy keeps no answers (toolsim_store)."
+        raise BadRequest(message, "background", "unsupported_parameter")
+    return request

@@ -1,0 +1,90 @@
+"""The scripted model as a backend: a deterministic stand-in, to try things without a model.
+
+``script.say`` writes the answer. This module streams it: in small pieces, at a human pace, or, by stage direction,
+slowly, not at all, or not to the end. Equal conversations get equal answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from toolsim.backends.scripted.script import direction, messages_of, say
+from toolsim.core.conversation import ClientRequest
+from toolsim.core.errors import ApiError
+from toolsim.core.events import BackendEvent, Closed, Counted, Failed, Finished, Opened, TextDelta, Usage
+from toolsim.wire.dialect import CHAT, RESPONSES
+
+if TYPE_CHECKING:
+    from toolsim.proxy.options.settings import Settings
+
+MODEL = "toolsim-scripted"
+DELAY_SECONDS = 0.015
+"""Between two pieces of text: a human pace."""
+
+# Short enough that tags, names and escapes are cut in the middle, as a model's tokens cut them.
+_PIECE_CHARS = 7
+# For "[slow]": seconds before the first word, and how much slower the others are.
+_SLOW_START = 3.0
+_SLOW_FACTOR = 10
+
+_TOO_MANY = ApiError(
+    "Rate limit reached, as the stage direction [429] asks for.",
+    type="rate_limit_error",
+    code="rate_limit_exceeded",
+    status=429,
+    retry_after=5,
+)
+
+
+class ScriptedBackend:
+    """The scripted model as a backend for the loopback. ``delay``: seconds between two pieces of text."""
+
+    apis = (RESPONSES, CHAT)
+
+    def __init__(self, delay: float = DELAY_SECONDS) -> None:
+        self._delay = delay
+
+    async def start(self) -> None:
+        """Nothing to start."""
+
+    async def stop(self) -> None:
+        """Nothing to release."""
+
+    async def models(self) -> Sequence[str]:
+        """Return the name of the only model."""
+        return [MODEL]
+
+    async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
+        """Answer one request; its usage counts words as tokens."""
+        messages = messages_of(request)
+        played = direction(messages)
+        if played == "429":
+            yield Failed(_TOO_MANY)
+            return
+        text, delay = say(messages), self._delay
+        if played == "slow":
+            delay *= _SLOW_FACTOR
+            await asyncio.sleep(_SLOW_START)
+        yield Opened(model=request.form.model or MODEL)
+        for piece in pieces(text[: len(text) // 2] if played == "cut" else text):
+            yield TextDelta(piece)
+            await asyncio.sleep(delay)
+        if played == "cut":
+            # Without ``Closed`` the loopback just ends the answer, like a server that dies.
+            return
+        read, written = sum(len(message.text.split()) for message in messages), len(text.split())
+        yield Finished("stop")
+        yield Counted(Usage(input_tokens=read, output_tokens=written, total_tokens=read + written))
+        yield Closed()
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Cut a text as a model streams it."""
+    return (text[start : start + _PIECE_CHARS] for start in range(0, len(text), _PIECE_CHARS))
+
+
+def backend_of(_settings: Settings) -> ScriptedBackend:
+    """Return the backend; there is nothing to set."""
+    return ScriptedBackend()

@@ -1,0 +1,82 @@
+"""Which tools a question is about, by its words alone.
+
+A question is cut into clauses ("… and …", "…, …", sentences), never inside quotation marks. Each clause scores each
+tool:
+
+    3 for each word of the tool's name, 1 for each of its description, its parameters' names and their enum values
+
+The best tool is called if it reaches ``_MIN_SCORE``. A clause without its own tool ("and in Paris") belongs to the
+previous tool, and words before the first tool belong to that one. Equal questions and tools give equal choices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from toolsim.backends.scripted.words import shared, words
+from toolsim.core.plan import Tool
+from toolsim.wire.json_fields import mapping
+
+_NAME_SCORE = 3
+# A word of the name, or two others.
+_MIN_SCORE = 2
+
+_QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|„[^“”]*[“”]|(?<!\w)'[^']*'(?!\w)|`[^`]*`")
+_CLAUSE_END = re.compile(r"[?!;\n]|\.(?=\s|$)|,(?=\s)|\b(?:and|then)\b")
+
+
+def choose(question: str, tools: Sequence[Tool], *, forced: bool = False) -> list[tuple[Tool, str]]:
+    """Return each tool that the question asks for, with the part of the question that is about it.
+
+    ``forced``: return at least one, whatever the question is.
+    """
+    chosen: list[tuple[Tool, int]] = []
+    for start, end in _clauses(question):
+        tool = _best(question[start:end], tools)
+        if tool is not None and not (chosen and chosen[-1][0] is tool):
+            chosen.append((tool, start))
+    if not chosen:
+        tool = _best(question, tools, 0 if forced else _MIN_SCORE)
+        chosen = [(tool, 0)] if tool else []
+    starts = [0, *(start for _, start in chosen[1:]), len(question)]
+    return [(tool, question[starts[i] : starts[i + 1]]) for i, (tool, _) in enumerate(chosen)]
+
+
+def mask_quotes(text: str) -> str:
+    """Return the text with everything in quotation marks blotted out, character for character."""
+    return _QUOTED.sub(lambda found: "\0" * len(found[0]), text)
+
+
+def quotes(text: str) -> Iterable[re.Match[str]]:
+    """Yield each quotation, with its marks."""
+    return _QUOTED.finditer(text)
+
+
+def _clauses(text: str) -> list[tuple[int, int]]:
+    ends = [found.span() for found in _CLAUSE_END.finditer(mask_quotes(text))]
+    starts = [0, *(end for _, end in ends)]
+    return list(zip(starts, [*(start for start, _ in ends), len(text)], strict=True))
+
+
+def _best(text: str, tools: Sequence[Tool], least: int = _MIN_SCORE) -> Tool | None:
+    """Return the tool with the highest score, if it has the ``least``; of equals the one with the shorter name."""
+    sentence = words(mask_quotes(text))
+    ranked = [(_score(tool, sentence), -len(words(tool.name)), -index) for index, tool in enumerate(tools)]
+    best = max(ranked, default=(-1, 0, 0))
+    return tools[-best[2]] if best[0] >= least else None
+
+
+def _score(tool: Tool, sentence: Sequence[str]) -> int:
+    name = shared(words(tool.name), sentence)
+    other = shared([*words(tool.description or ""), *_parameter_words(tool.parameters)], sentence) - name
+    return _NAME_SCORE * len(name) + len(other)
+
+
+def _parameter_words(schema: Mapping[str, Any] | None) -> Iterable[str]:
+    for name, parameter in mapping(mapping(schema).get("properties")).items():
+        yield from words(name)
+        values = mapping(parameter).get("enum")
+        for value in values if isinstance(values, list) else ():
+            yield from words(str(value))

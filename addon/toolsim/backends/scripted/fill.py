@@ -1,0 +1,229 @@
+"""Extraction of a tool's arguments from a sentence.
+
+Each parameter is a slot. Each slot takes the first of these that the sentence has, in this order, and no two slots
+take the same words.
+
+    1. enum: values whose words are in the sentence
+    2. numbers, in order of appearance
+    3. quotations, for free text first (``_FREE_TEXT``: query, message, …) unless there is one for each slot
+    4. names: addresses, URLs, dates, and runs of capitalised words that do not begin a sentence; for required slots
+       first, not for free text
+    5. phrases after a preposition: everything to the end for free text, otherwise cut at "and" and at commas
+    6. for required free text, the sentence itself, if nothing else was taken from it
+
+The only slot of its kind takes all values of that kind, and each of them makes a call: "in Bonn and in Paris". An
+array takes them all in one call. A required slot that finds nothing gets the example of the schema, or null if that is
+allowed; an optional one is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from toolsim.backends.scripted.choose import mask_quotes, quotes
+from toolsim.backends.scripted.words import STOP_WORDS, is_alike, words
+from toolsim.core.plan import Tool
+from toolsim.request.example import example_arguments
+from toolsim.wire.json_fields import mapping, mappings
+
+_FREE_TEXT = frozenset(
+    {"body", "content", "description", "expression", "input", "keywords", "message", "name", "note", "prompt"}
+    | {"q", "query", "question", "search", "subject", "term", "text", "title", "topic"}
+)
+_NUMBER = re.compile(r"(?<![\w.,:/-])[-+]?\d+(?:\.\d+)?(?![\w:/-]|[.,]\d)")
+_CAPITALISED = r"[^\W\d_a-z][\w'’-]*"
+_NAME = re.compile(
+    r"\bhttps?://[^\s<>]*[^\s<>.,;:!?)]|[\w.+-]+@[\w-]+\.[\w.-]*\w|\b\d{4}-\d\d-\d\d\b"
+    rf"|{_CAPITALISED}(?: (?:(?:am|an|de|del|der|la|of|the) )?{_CAPITALISED})*"
+)
+_PREPOSITION = re.compile(
+    r"\b(?:about|at|called|for|from|in|named|near|of|on|saying|that|to|with)\s+|:\s+", re.IGNORECASE
+)
+_EDGES = " \t\r\n.,;:!?\0"
+# Keywords that supply a value without the sentence.
+_KNOWN_VALUES = frozenset({"const", "default", "enum", "examples"})
+# Longer phrases name nothing.
+_MAX_PHRASE_WORDS = 4
+
+
+def fill(tool: Tool, text: str) -> list[dict[str, Any]]:
+    """Return the arguments of each call of ``tool`` that ``text`` asks for; one call at least."""
+    schema = tool.parameters or {}
+    found = _find(tool, text)
+    example = example_arguments(schema)
+    missing = {name: _default(schema, name, example) for name in _required(schema) if name not in found}
+    count = max((len(values) for values in found.values()), default=1)
+    names = [name for name in mapping(schema.get("properties")) if name in found or name in missing]
+    names += [name for name in missing if name not in names]
+    return [
+        {name: found[name][min(call, len(found[name]) - 1)] if name in found else missing[name] for name in names}
+        for call in range(count)
+    ]
+
+
+def unanswered(tool: Tool, text: str) -> str | None:
+    """Return a required parameter that ``text`` would have to give, if it gives no argument of ``tool`` at all."""
+    schema = tool.parameters or {}
+    if _find(tool, text):
+        return None
+    properties = mapping(schema.get("properties"))
+    slots = [(name, mapping(properties.get(name))) for name in _required(schema)]
+    made_up = [name for name, slot in slots if _type(slot) == "string" and not _KNOWN_VALUES.intersection(slot)]
+    return next(iter(made_up), None)
+
+
+def _find(tool: Tool, text: str) -> dict[str, list[Any]]:
+    """Return the values of each parameter that found any."""
+    schema = tool.parameters or {}
+    required = _required(schema)
+    properties = mapping(schema.get("properties"))
+    slots = [_Slot(name, mapping(given), is_required=name in required) for name, given in properties.items()]
+    _Sentence(text, tool.name).fill(slots)
+    return {slot.name: slot.values for slot in slots if slot.values is not None}
+
+
+class _Slot:
+    """One parameter; ``values`` are those that it has taken, None before that."""
+
+    def __init__(self, name: str, schema: Mapping[str, Any], *, is_required: bool) -> None:
+        self.name = name
+        self.is_required = is_required
+        self.values: list[Any] | None = None
+        schema = _simple(schema)
+        self.is_array = _type(schema) == "array"
+        self.item = _simple(mapping(schema.get("items"))) if self.is_array else schema
+        self.type = _type(self.item)
+        self.is_free_text = bool(_FREE_TEXT.intersection(words(name)))
+
+    def take(self, values: Iterable[Any]) -> None:
+        """Take the values that fit, if there are any: one for each call, or all as one array."""
+        fitting = (value for value in values if self.type != "integer" or isinstance(value, int))
+        if taken := list(dict.fromkeys(fitting)):
+            self.values = [taken] if self.is_array else taken
+
+
+class _Sentence:
+    """The text; whatever a slot has taken is blotted out."""
+
+    def __init__(self, text: str, tool: str) -> None:
+        self._text = text
+        self._left = mask_quotes(text)
+        self._tool = words(tool)
+
+    def fill(self, slots: Sequence[_Slot]) -> None:
+        """Give each slot what the sentence has for it."""
+        for slot in slots:
+            if isinstance(values := slot.item.get("enum"), list):
+                slot.take([value for value in values if isinstance(value, str) and self._take_words(value)])
+        numbers = _open(slots, "integer", "number")
+        _allot(numbers, [_number(text) for text in self._take(_NUMBER)] if numbers else [])
+        strings = _open(slots, "string")
+        quoted = [found[0][1:-1] for found in quotes(self._text)]
+        if len(quoted) < len(strings):
+            # The last of equals: a body rather than a subject.
+            strings.reverse()
+            strings.sort(key=lambda slot: (not slot.is_free_text, not slot.is_required))
+        _allot(strings, quoted)
+        nameable = [slot for slot in _open(slots, "string") if not slot.is_free_text]
+        # An optional slot must not take the second of two values for the one that is required.
+        nameable = [slot for slot in nameable if slot.is_required] or nameable
+        _allot(nameable, self._take(_NAME, self._is_name) if nameable else [])
+        for slot in _open(slots, "string"):
+            slot.take(self._phrases(slot))
+
+    def _take(
+        self, pattern: re.Pattern[str], counts: Callable[[re.Match[str]], bool] = lambda found: True
+    ) -> list[str]:
+        """Return what the pattern finds and ``counts``, and blot it out."""
+        taken = [found for found in pattern.finditer(self._left) if counts(found)]
+        for found in taken:
+            start, end = found.span()
+            self._left = self._left[:start] + "\0" * (end - start) + self._left[end:]
+        return [found[0] for found in taken]
+
+    def _take_words(self, value: str) -> bool:
+        """Take an enum's value; return whether all of its words are left in the sentence."""
+        sentence, wanted = words(self._left), words(value)
+        is_there = bool(wanted) and all(any(is_alike(word, other) for other in sentence) for word in wanted)
+        if is_there:
+            self._take(re.compile(rf"\b{re.escape(value)}\b", re.IGNORECASE))
+        return is_there
+
+    def _is_name(self, found: re.Match[str]) -> bool:
+        """Return whether it is neither a word of the tool's name nor one that begins a sentence."""
+        before = self._left[: found.start()].rstrip()
+        begins = not before or before[-1] in ".?!:"
+        is_own = any(is_alike(word, other) for word in words(found[0]) for other in self._tool)
+        return found[0] != "I" and not is_own and (not begins or " " in found[0])
+
+    def _phrases(self, slot: _Slot) -> list[str]:
+        """Take the phrases after prepositions."""
+        found = _PREPOSITION.search(self._left)
+        rest = self._left[found.end() :] if found else ""
+        if slot.is_free_text:
+            phrases = [rest.partition("\0")[0].strip(_EDGES)]
+            if not phrases[0] and slot.is_required and "\0" not in self._left:
+                phrases = [self._text.strip()]
+        else:
+            parts = re.split(r"\b(?:and|or)\b|[,;.?!\0]+", rest)
+            phrases = [_without_stop_words(_PREPOSITION.split(part)[-1]) for part in parts]
+            phrases = [phrase for phrase in phrases if len(phrase.split()) <= _MAX_PHRASE_WORDS]
+        if any(phrases):
+            self._left = "\0" * len(self._left)
+        return [phrase for phrase in phrases if phrase]
+
+
+def _without_stop_words(phrase: str) -> str:
+    """Return a phrase without the stop words at its ends: an article, "please"."""
+    left = phrase.split()
+    while left and left[0].lower() in STOP_WORDS:
+        del left[0]
+    while left and left[-1].lower() in STOP_WORDS:
+        del left[-1]
+    return " ".join(left)
+
+
+def _open(slots: Sequence[_Slot], *types: str) -> list[_Slot]:
+    """Return the slots of these types that have found nothing; never an enum."""
+    return [slot for slot in slots if slot.values is None and slot.type in types and "enum" not in slot.item]
+
+
+def _allot(slots: Sequence[_Slot], values: Sequence[Any]) -> None:
+    """Give all values to the only slot, or to a first one that is an array; otherwise one to each slot."""
+    if len(slots) == 1 or (slots and slots[0].is_array):
+        slots[0].take(values)
+        return
+    for slot, value in zip(slots, values, strict=False):
+        slot.take([value])
+
+
+def _number(text: str) -> int | float:
+    return float(text) if "." in text else int(text)
+
+
+def _required(schema: Mapping[str, Any]) -> list[str]:
+    names = schema.get("required")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def _default(schema: Mapping[str, Any], name: str, example: Mapping[str, Any]) -> Any:
+    """Return the value of a required slot that found nothing."""
+    kinds = mapping(mapping(schema.get("properties")).get(name)).get("type")
+    return None if isinstance(kinds, list) and "null" in kinds else example.get(name, name)
+
+
+def _simple(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the first alternative that is not null, if there are alternatives."""
+    for keyword in ("anyOf", "oneOf"):
+        for option in mappings(schema.get(keyword)):
+            if option.get("type") != "null":
+                return option
+    return schema
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    kind = schema.get("type")
+    kinds = kind if isinstance(kind, list) else [kind]
+    return next((name for name in kinds if isinstance(name, str) and name != "null"), "")

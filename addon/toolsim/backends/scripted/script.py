@@ -1,0 +1,184 @@
+"""The answers of the scripted model: text in, text out.
+
+It sees what any text-only model sees, and nothing else: messages, with the tools in a manifest and past calls and
+outputs in records. If there are outputs since its last answer, it answers in words and quotes them. Otherwise it calls
+what the question asks for (``choose``, ``fill``), after a sentence to the user; if nothing fits, it explains how to
+ask.
+
+A stage direction in the question, a word in square brackets, makes it play a model or a server that misbehaves: "What
+is the weather in Bonn? [malformed]". ``DIRECTIONS`` lists them; this module plays the broken calls, the backend the
+rest. A model that is asked again because of such a call (``rounds/``) writes it correctly.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from toolsim.backends.scripted.choose import choose
+from toolsim.backends.scripted.fill import fill, unanswered
+from toolsim.core.conversation import ClientRequest, Message, Text
+from toolsim.core.plan import Tool, ToolChoice
+from toolsim.pages.read_prompt import (
+    Catalog,
+    find_catalog,
+    find_further,
+    is_error_record,
+    read_call_record,
+    read_choice,
+    read_output_record,
+    wanted,
+)
+from toolsim.request.record import sentinel_block
+from toolsim.wire.json_codec import value_line
+from toolsim.wire.json_fields import mapping
+
+DIRECTIONS = {
+    "string": "arguments as a string of JSON instead of an object",
+    "empty": "no arguments",
+    "badly": "arguments that do not fit the schema",
+    "malformed": "arguments whose JSON lacks its end",
+    "unknown": "a tool that is not on offer",
+    "slow": "a model that thinks for long and speaks slowly",
+    "429": "a server that has had too many requests",
+    "cut": "a server that breaks off in the middle",
+}
+"""Stage directions: what each of them plays."""
+
+MAX_QUOTE_CHARS = 300
+# Every word is compared with every word of every tool, on the event loop.
+MAX_QUESTION_CHARS = 500
+
+_DIRECTION = re.compile(rf"\[({'|'.join(DIRECTIONS)})\]", re.IGNORECASE)
+_OPENING = re.compile(r"<([A-Za-z][\w-]*)>\s*")
+_CLOSING = re.compile(r"\s*</([A-Za-z][\w-]*)>\s*")
+_SIGNATURE = "(This is toolsim's scripted model, not a real one.)"
+
+
+def messages_of(request: ClientRequest) -> list[Message]:
+    """Return the instructions and the messages: all that a text-only model sees."""
+    instructions = [Message("system", (Text(request.instructions),))] if request.instructions else []
+    return instructions + [item for item in request.items if isinstance(item, Message)]
+
+
+def direction(messages: Sequence[Message]) -> str | None:
+    """Return the stage direction in the question, if there is one."""
+    if len(_asked_first(messages)) < len(messages):
+        return None
+    found = _DIRECTION.search(_question(messages))
+    return found[1].lower() if found else None
+
+
+def say(messages: Sequence[Message]) -> str:
+    """Return the whole answer, call blocks included."""
+    if outputs := _outputs(messages):
+        return f"The tool answered: {'; '.join(outputs)[:MAX_QUOTE_CHARS]} {_SIGNATURE}"
+    played = direction(messages)
+    messages = _asked_first(messages)
+    question = _question(messages)
+    question = _DIRECTION.sub("", question).strip()[:MAX_QUESTION_CHARS]
+    catalog = next(filter(None, (find_catalog(message.text) for message in messages)), None)
+    choice = read_choice(wanted(messages)) or ToolChoice()
+    tools = _tools(messages, catalog, choice) if catalog is not None else ()
+    if catalog is None or not tools:
+        return f"Hello! I was offered no tool, so all I can do is to say so. {_SIGNATURE}"
+    is_forced = choice.mode == "required"
+    parts = choose(question, tools, forced=is_forced)
+    if not parts:
+        names = ", ".join(tool.name for tool in tools)
+        return f"Hello! I call a tool when you ask for it by the words of its name ({names}). {_SIGNATURE}"
+    for tool, part in parts:
+        if not is_forced and (name := unanswered(tool, part)):
+            return f"I would call {tool.name}, but what is the {name}? {_SIGNATURE}"
+    calls = [(tool, arguments) for tool, part in parts for arguments in fill(tool, part)]
+    names = " and ".join(dict.fromkeys(tool.name for tool, _ in calls))
+    blocks = [_block(tool, arguments, catalog, played) for tool, arguments in calls]
+    return f"Let me ask {names}.\n" + "\n".join(blocks)
+
+
+def _tools(messages: Sequence[Message], catalog: Catalog, choice: ToolChoice) -> tuple[Tool, ...]:
+    """Return the tools that may be called: those of the catalogue, and of the entries after it."""
+    if choice.mode == "none":
+        return ()
+    further = filter(None, (find_further(message.text) for message in messages if message.role == "user"))
+    tools = {tool.name: tool for found in (catalog, *further) for tool in found.tools}
+    return tuple(tool for name, tool in tools.items() if choice.names is None or name in choice.names)
+
+
+def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the conversation before toolsim asked again because of a call: the second answer is always correct."""
+    while len(messages) > 1 and is_error_record(messages[-1].text.partition("\n")[0]):
+        messages = messages[:-2]
+    return messages
+
+
+def _question(messages: Sequence[Message]) -> str:
+    """Return what the user wrote since the last answer, without manifest, records, context and our own lines."""
+    spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    since = messages[spoken[-1] + 1 :] if spoken else messages
+    return "\n".join(_words_of(message.text) for message in since if message.role == "user").strip()
+
+
+def _without_context(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines outside elements whose tags are on their own lines: agents describe themselves in those."""
+    ends = {found[1]: place for place, line in enumerate(lines) if (found := _CLOSING.fullmatch(line))}
+    end = -1
+    for place, line in enumerate(lines):
+        if place > end and (found := _OPENING.fullmatch(line)):
+            end = max(end, ends.get(found[1], -1))
+        if place > end:
+            yield line
+
+
+def _words_of(text: str) -> str:
+    for find in (find_catalog, find_further):
+        if found := find(text):
+            text = text[: found.start] + text[found.end :]
+    return "\n".join(line for line in _without_context(text.splitlines()) if not _is_ours(line))
+
+
+def _is_ours(line: str) -> bool:
+    """Return whether toolsim wrote a line: a record, or one that closes a prompt."""
+    return bool(read_call_record(line) or read_output_record(line)) or read_choice(line) is not None
+
+
+def _outputs(messages: Sequence[Message]) -> list[str]:
+    """Return the outputs since the last answer."""
+    outputs: list[str] = []
+    for message in reversed(messages):
+        if message.role == "assistant":
+            break
+        if message.role == "user":
+            records = (read_output_record(line) for line in message.text.splitlines())
+            outputs[:0] = [_readable(record[1]) for record in records if record]
+    return outputs
+
+
+def _readable(output: str) -> str:
+    """Return an output (JSON) in readable form; nothing that is quoted may become a call."""
+    value = json.loads(output)
+    return (value if isinstance(value, str) else output).replace("<", "‹")
+
+
+def _block(tool: Tool, arguments: dict[str, Any], catalog: Catalog, played: str | None) -> str:
+    text = value_line(arguments)
+    match played:
+        case "string":
+            text = value_line(text)
+        case "empty":
+            text = '""'
+        case "badly":
+            text = value_line(_misfit(tool, arguments))
+        case "malformed":
+            text = text.removesuffix("}")
+        case "unknown":
+            return sentinel_block(f"{tool.name}_of_another_client", text, catalog.tag)
+    return sentinel_block(tool.name, text, catalog.tag)
+
+
+def _misfit(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments, each value of a wrong type."""
+    names = list(arguments or mapping(mapping(tool.parameters).get("properties")))
+    return {name: "badly" if isinstance(arguments.get(name), int | float | bool) else 0 for name in names}

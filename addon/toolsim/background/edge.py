@@ -1,0 +1,204 @@
+"""Background answers at the edge: the requests that start one, and those that ask about one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from mitmproxy.http import HTTPFlow, Response
+
+from toolsim.background.elsewhere import follow_stored
+from toolsim.background.event_log import EventLog
+from toolsim.background.frames import (
+    DELETED,
+    DONE,
+    NO_END,
+    NO_EVENTS,
+    NOT_STREAMED,
+    cursor,
+    error_frame,
+    frames_after,
+    has_end,
+    wants_stream,
+)
+from toolsim.background.ledger import Ledger
+from toolsim.background.places import Places
+from toolsim.background.request import Asked, job_of, read_request
+from toolsim.background.runs import Run, Runs
+from toolsim.core.errors import ApiError, BadRequest
+from toolsim.core.plan import Policy
+from toolsim.core.report import Report
+from toolsim.proxy.background import Parts
+from toolsim.proxy.exchange import MODE_HEADER, Exchange
+from toolsim.proxy.jobs import GuestJob, PageJob, RequestJob
+from toolsim.proxy.memory import UNAVAILABLE, Remembered
+from toolsim.proxy.metadata import COMMENT
+from toolsim.proxy.options.settings import Settings
+from toolsim.proxy.reporting.metrics import Family
+from toolsim.stores.opening import BACKGROUND
+from toolsim.stores.record import MAX_TRIES, StoreError, TooLarge
+from toolsim.wire.api import Api
+from toolsim.wire.json_codec import dump
+from toolsim.wire.responses.background import CANCELLED, is_streamed, value_of
+from toolsim.wire.responses.resources import Call
+from toolsim.wire.responses.writer import ResponsesWriter
+
+_JSON = {"content-type": "application/json"}
+
+
+class BackgroundAnswers:
+    """Starts background answers, and serves them."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._memory = parts.memory
+        self._servers = parts.servers
+        self._ledger = Ledger(parts.memory)
+        self._rounds = parts.rounds
+        self._do = parts.do
+        self._runs = Runs(self._ledger, parts.rounds.keepalive, parts.finished)
+        self._places = Places(self._runs.partitions)
+
+    def families(self) -> list[Family]:
+        """Return the metrics."""
+        return self._runs.families()
+
+    def count(self) -> int:
+        """Return how many answers are in progress."""
+        return len(self._runs)
+
+    async def stop(self) -> None:
+        """End all answers that are in progress."""
+        await self._runs.stop()
+
+    async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
+        """Start an answer, and send its client the queued Response; or answer the flow with an error."""
+        remembered, store = exchange.find(Remembered), settings.store
+        assert remembered is not None
+        partition, most = remembered.partition, store.background if store is not None else BACKGROUND
+        if (refusal := self._places.refusal(partition, most)) is not None:
+            flow.response = exchange.refuse(refusal)
+            return
+        with self._places.starting(partition):
+            try:
+                prepared = await self._prepare(flow, exchange, api, policy, settings)
+            except TooLarge as problem:
+                prepared = ApiError(f"The request cannot be stored: {problem}.", "invalid_request_error", status=413)
+            except StoreError:
+                prepared = UNAVAILABLE
+        if isinstance(prepared, ApiError):
+            flow.response = exchange.refuse(prepared)
+            return
+        run, shown = prepared
+        self._runs.start(run)
+        # The answer is logged and counted when it is over, not with this flow.
+        exchange.report = Report()
+        if not flow.comment and run.job.hosted is None:  # The comment shows calls that wait for approval.
+            flow.comment = flow.metadata[COMMENT] = f"in the background: {run.lease.id}"
+        if run.log is not None:
+            self._rounds.show(flow, exchange, partial(run.log.follow, -1))
+        else:
+            flow.response = Response.make(200, shown, _JSON)
+
+    async def _prepare(
+        self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings
+    ) -> tuple[Run, bytes] | ApiError:
+        """Store an answer as queued; return it and what its client gets, or the error."""
+        remembered, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
+        request = flow.request
+        assert remembered is not None
+        data, encoding = remembered.received, remembered.encoding
+        if remembered.body is not None:
+            data, encoding = remembered.body, ""
+        owner = remembered.partition
+        reading = partial(read_request, api.name, remembered.stored_as)
+        done = await self._do(GuestJob(data, limit, reading, encoding=encoding, owner=owner))
+        if done.error is not None:
+            return done.error
+        assert isinstance(done.read, Asked)
+        made = done.read
+        # Report an error in the request now, not as a failed answer.
+        mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
+        job = RequestJob(api.name, request.path, made.body, limit, once, mode, owner=owner, is_round=True)
+        if (error := (await self._do(job)).error) is not None:
+            return error
+        own, names = (remembered.own, remembered.names) if remembered.own is not None else (made.own, made.names)
+        writer, references = ResponsesWriter(made.form), remembered.references
+        response, frames = writer.queue()
+        shown = dump(response).encode()
+        value = value_of(shown, own, stream=made.form.stream)
+        lease = await self._ledger.open(
+            remembered.partition, remembered.stored_as.id, value, references.previous, names
+        )
+        log = EventLog() if made.form.stream else None
+        hosting = exchange.hosting(self._servers.hosting(settings.origins, flow, exchange.owner))
+        answer = job_of(made, flow, api, policy, settings.bounds, hosting, self._rounds)
+        run = Run(answer, lease, writer, log, own, names, references.previous, references.conversation)
+        run.publish(frames)
+        return run, shown
+
+    async def serve(self, flow: HTTPFlow, exchange: Exchange, call: Call) -> bool:
+        """Answer a request about a background answer; return whether there is one."""
+        remembered = exchange.find(Remembered)
+        assert remembered is not None
+        if call.resource.kind not in ("response", "cancel"):
+            return False
+        reply: bytes | ApiError | bool
+        try:
+            if call.method == "GET" and wants_stream(call.query):
+                reply = await self._streamed(flow, exchange, remembered.partition, call)
+            else:
+                reply = await self._current(remembered.partition, call)
+        except BadRequest as bad:
+            reply = bad.error
+        except StoreError:
+            reply = UNAVAILABLE
+        if isinstance(reply, ApiError):
+            flow.response = exchange.refuse(reply)
+        elif isinstance(reply, bytes):
+            flow.response = Response.make(200, reply, _JSON)
+        return reply is not False
+
+    async def _current(self, partition: str, call: Call) -> bytes | ApiError | Literal[False]:
+        """Return the current state of an answer, False if there is none; store what the call changes."""
+        id = call.resource.id
+        for _ in range(MAX_TRIES):
+            entry = await self._ledger.read(partition, id)
+            if entry is None:
+                return False
+            job = PageJob(replace(call, state=entry.state), entry.value, owner=partition)
+            done = await self._do(job)
+            if done.error is not None or done.change is None:
+                return done.error or done.body
+            _, value = done.change
+            if not value:
+                await self._ledger.delete(partition, id)
+            elif not await self._ledger.settle(entry, value):
+                continue
+            if (run := self._runs.find(partition, id)) is not None:
+                await self._runs.end(run, CANCELLED if value else DELETED)
+            return done.body
+        raise StoreError(f"{id} changes too often")
+
+    async def _streamed(self, flow: HTTPFlow, exchange: Exchange, partition: str, call: Call) -> ApiError | bool:
+        """Answer a flow with the events of an answer; return why that is impossible, or False if there is none."""
+        id, run = call.resource.id, self._runs.find(partition, call.resource.id)
+        entry = await self._ledger.read(partition, id)
+        if entry is None:
+            return False
+        after = cursor(call.query)
+        if not is_streamed(entry.value):
+            return NOT_STREAMED
+        if run is not None and run.log is not None and run.log.has(after):
+            self._rounds.show(flow, exchange, partial(run.log.follow, after))
+            return True
+        if run is None and entry.state:
+            self._rounds.show(flow, exchange, lambda: follow_stored(self._ledger, partition, id, after))
+            return True
+        stored = await self._ledger.events(partition, id)
+        frames = frames_after(stored, after) if stored is not None else None
+        if stored is None or frames is None:
+            return NO_EVENTS
+        end = DONE if has_end(stored) else error_frame(NO_END, after + len(frames) + 1)
+        flow.response = Response.make(200, b"".join(frames) + end, {"content-type": "text/event-stream; charset=utf-8"})
+        return True

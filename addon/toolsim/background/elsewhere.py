@@ -1,0 +1,58 @@
+"""Follows an answer that another proxy makes, by its events in the store.
+
+That proxy does not store the events until the answer is over. A proxy that follows the answer asks for them through the
+store; from then on the store gets new events about every second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from toolsim.background.frames import BEHIND, DELETED, DONE, NO_END, error_frame, frames_after, has_end
+from toolsim.background.ledger import FOLLOW_SECONDS, PATIENCE, RENEW_SECONDS, RETRY_SECONDS, Ledger
+from toolsim.proxy.memory import UNAVAILABLE
+from toolsim.stores.record import StoreError
+from toolsim.wire.sse import comment
+
+# A proxy whose answer was cancelled stores the last events once it has noticed.
+_LAST_SECONDS = RENEW_SECONDS + 2 * FOLLOW_SECONDS
+_KEEPALIVE_SECONDS = 10.0
+
+
+async def follow_stored(ledger: Ledger, partition: str, id: str, after: int) -> AsyncGenerator[bytes]:
+    """Yield the frames after the number ``after``, as they are stored, to the end of the answer."""
+    has_asked, failures, quiet = False, 0, 0.0
+    while True:
+        try:
+            entry = await ledger.read(partition, id)
+            if entry is not None and entry.state and not has_asked:
+                await ledger.want(partition, id)
+                has_asked = True
+            stored = await ledger.events(partition, id)
+        except StoreError:
+            failures += 1
+            if failures > PATIENCE:
+                yield error_frame(UNAVAILABLE, after + 1)
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+            continue
+        failures = 0
+        frames = frames_after(stored, after) if stored is not None else []
+        if entry is None or frames is None:
+            yield error_frame(DELETED if entry is None else BEHIND, after + 1)
+            return
+        if frames:
+            after, quiet = after + len(frames), 0.0
+            yield b"".join(frames)
+        if stored is not None and has_end(stored):
+            yield DONE
+            return
+        if not entry.state and quiet >= _LAST_SECONDS:
+            yield error_frame(NO_END, after + 1)
+            return
+        await asyncio.sleep(FOLLOW_SECONDS)
+        quiet += FOLLOW_SECONDS
+        if entry.state and quiet % _KEEPALIVE_SECONDS < FOLLOW_SECONDS:
+            # An event would need a number, and the other proxy assigns those.
+            yield comment("keepalive")

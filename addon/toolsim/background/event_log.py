@@ -1,0 +1,86 @@
+"""The events of an answer that is produced without its client: followers may start after any of them.
+
+All followers read the same frames. The newest are kept, in bounded memory; a follower that starts too late, or reads
+too slowly, gets an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+from toolsim.background.frames import BEHIND, DONE, error_frame, events_value, frames_of
+
+_FRAMES_AT_ONCE = 256
+_MAX_BYTES = 4 * 1024 * 1024
+
+
+class EventLog:
+    """Keeps the newest ``max_bytes`` of the events that are added, until ``end``."""
+
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._first = 0
+        self._frames: list[bytes] = []
+        self._bytes = 0
+        self._is_over = False
+        self._grown = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"EventLog({self._first} to {self.last}{', over' if self._is_over else ''})"
+
+    @property
+    def last(self) -> int:
+        """The number of the last event, -1 before the first one."""
+        return self._first + len(self._frames) - 1
+
+    def add(self, written: Sequence[bytes]) -> None:
+        """Add what a writer has written."""
+        frames = frames_of(written)
+        self._frames += frames
+        self._bytes += sum(map(len, frames))
+        if self._bytes > self._max_bytes:
+            self._forget()
+        self._wake()
+
+    def end(self) -> None:
+        """Let every follower reach the end."""
+        self._is_over = True
+        self._wake()
+
+    def has(self, after: int) -> bool:
+        """Return whether all events after the number ``after`` are still there."""
+        return after + 1 >= self._first
+
+    def value(self, end: Sequence[bytes] = ()) -> bytes:
+        """Return the events for storage, followed by the last ones, ``end``, which nobody has received yet."""
+        return events_value(self._first, [*self._frames, *frames_of(end)])
+
+    async def follow(self, after: int) -> AsyncGenerator[bytes]:
+        """Yield the frames after the number ``after``, as they come, to the end of the answer."""
+        place = after + 1
+        while True:
+            if place < self._first:
+                yield error_frame(BEHIND, place)
+                return
+            if frames := self._frames[place - self._first :][:_FRAMES_AT_ONCE]:
+                place += len(frames)
+                yield b"".join(frames)
+            elif self._is_over:
+                yield DONE
+                return
+            else:
+                await self._grown.wait()
+
+    def _forget(self) -> None:
+        """Forget the first events, more than necessary, so that not every further event takes time."""
+        count = 0
+        while count < len(self._frames) and self._bytes > self._max_bytes * 3 // 4:
+            self._bytes -= len(self._frames[count])
+            count += 1
+        del self._frames[:count]
+        self._first += count
+
+    def _wake(self) -> None:
+        self._grown.set()
+        self._grown = asyncio.Event()

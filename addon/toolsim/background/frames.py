@@ -1,0 +1,72 @@
+"""The events of an answer that is made in the background, and what a client that asks for them may be told.
+
+They are stored as their very frames, so that every reader gets the same bytes. Their position is their
+``sequence_number``; the oldest are dropped when there are too many bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from urllib.parse import parse_qs
+
+from toolsim.core.errors import ApiError, BadRequest
+from toolsim.wire.errors import error_fields
+from toolsim.wire.json_codec import dump
+from toolsim.wire.sse import encode
+
+DONE = b"data: [DONE]\n\n"
+"""Ends a stream; not an event, so it has no number."""
+
+DELETED = ApiError("The response was deleted.", code="response_deleted")
+ENDED = ApiError("The response was cancelled or deleted.", code="response_cancelled")
+BEHIND = ApiError("The events from here on are no longer stored: retrieve the response without 'stream'.")
+
+NOT_STREAMED = BadRequest("The response was not created with 'stream': it cannot be streamed.", "stream").error
+NO_END = ApiError("The last events of the response are not stored: retrieve it without 'stream'.")
+NO_EVENTS = BadRequest("The events of this response are not stored: retrieve it without 'stream'.", "stream").error
+
+_ENDS = tuple(b"event: response.%s\n" % end for end in (b"completed", b"incomplete", b"failed"))
+
+
+def wants_stream(query: str) -> bool:
+    """Return whether a URL's query asks for the events."""
+    return parse_qs(query).get("stream", [""])[-1].lower() == "true"
+
+
+def cursor(query: str) -> int:
+    """Return the number of the event after which a client resumes, -1 for the beginning. Raises BadRequest."""
+    after = parse_qs(query).get("starting_after", ["-1"])[-1]
+    if not re.fullmatch(r"-1|[0-9]{1,15}", after):
+        message = f"Invalid 'starting_after': expected the sequence_number of an event, but got {after[:20]!r}."
+        raise BadRequest(message, "starting_after", "invalid_value")
+    return int(after)
+
+
+def frames_of(written: Sequence[bytes]) -> list[bytes]:
+    """Return a writer's output as one frame per event."""
+    return [frame + b"\n\n" for frame in b"".join(written).replace(DONE, b"").split(b"\n\n")[:-1]]
+
+
+def events_value(first: int, frames: Sequence[bytes]) -> bytes:
+    """Return the stored form of events; ``first``: the number of the first one."""
+    return b"%d\n" % first + b"".join(frames)
+
+
+def frames_after(value: bytes, after: int) -> list[bytes] | None:
+    """Return the stored frames after an event, None if the first of them has been dropped."""
+    head, _, rest = value.partition(b"\n")
+    if not head.isdigit() or after + 1 < (first := int(head)):
+        return None
+    return frames_of([rest])[after + 1 - first :]
+
+
+def has_end(value: bytes) -> bool:
+    """Return whether the last stored event is the last one of the answer."""
+    frames = value.partition(b"\n")[2].removesuffix(b"\n\n")
+    return frames.rpartition(b"\n\n")[2].startswith(_ENDS)
+
+
+def error_frame(error: ApiError, number: int) -> bytes:
+    """Return the event that ends a stream which cannot continue; ``number``: the event's own."""
+    return encode(dump({"type": "error", **error_fields(error), "sequence_number": number}), "error")

@@ -1,0 +1,214 @@
+"""Background answers in the store: the record of each, its lease while it is made, its events."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Literal
+
+from toolsim.core.errors import ApiError
+from toolsim.proxy.memory import EVENTS, LEASE, LOST, WANTED, Memory
+from toolsim.stores.record import MAX_TRIES, Conflict, Record, StoreError
+from toolsim.wire.responses.background import is_one
+from toolsim.wire.responses.stored import appended
+
+RENEW_SECONDS = 2.0
+"""How often a lease is renewed, and so how long a model continues after its answer was cancelled at another proxy."""
+LEASE_SECONDS = 10.0
+"""How long a lease is valid, by the store's clock: several renewals may fail, as while the store restarts."""
+FOLLOW_SECONDS = 1.0
+"""How often the events of an answer that is followed at another proxy are stored, and read there."""
+RETRY_SECONDS = 1.0
+"""The pause before a retry after the store has failed."""
+PATIENCE = 20
+"""How often in a row the store may fail before we give up: a server may be restarting."""
+_OVER = "over"
+
+
+@dataclass(slots=True)
+class Lease:
+    """The right to end an answer. ``version``: of the lease's record; ``token``: by which the holder recognises it."""
+
+    partition: str
+    id: str
+    version: int = 1
+    state: str = "queued"
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def name(self) -> str:
+        """The id of the lease's record."""
+        return LEASE + self.id
+
+    def record(self) -> Record:
+        """Return the lease as it is written now."""
+        return _named(self.name, f"{self.state} {self.token}".encode())
+
+    def over(self) -> Record:
+        """Return the record that replaces the lease at the end of the answer."""
+        return _named(self.name, f"{_OVER} {self.token}".encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The state of an answer at one moment.
+
+    ``state``: from its lease, "" if no proxy makes it; ``version``: of its lease, ``record``: version of its record.
+    """
+
+    partition: str
+    id: str
+    value: bytes
+    state: str
+    version: int
+    record: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an answer ends: the ``value`` of its record and the names in it, and its stored events (b"" = none).
+
+    Added to ``conversation``, if it has one: the request's ``own`` items (a JSON array), and the ``output``.
+    """
+
+    value: bytes
+    parent: str = ""
+    names: tuple[str, ...] = ()
+    events: bytes = b""
+    conversation: str = ""
+    own: bytes = b"[]"
+    output: object = ()
+
+
+class Ledger:
+    """Reads and writes these records. Every method raises StoreError while the store is down."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    async def open(self, partition: str, id: str, value: bytes, parent: str, names: Sequence[str]) -> Lease:
+        """Write the record of an answer that starts now; return its lease."""
+        lease = Lease(partition, id)
+        record = Record(id, value, parent, (id, *names))
+        await self._memory.write(partition, [record, lease.record()], {id: 0})
+        return lease
+
+    async def read(self, partition: str, id: str) -> Entry | None:
+        """Return the current state of an answer; None if there is none, or it is not a background answer."""
+        found = await self._memory.find(partition, [id, LEASE + id])
+        record, lease = found.get(id), found.get(LEASE + id)
+        if record is None or record.id != id or not is_one(record.value):
+            return None
+        state, _ = _read(lease)
+        if lease is None or lease.age > LEASE_SECONDS or state == _OVER:
+            state = ""
+        return Entry(partition, id, record.value, state, lease.version if lease is not None else 0, record.version)
+
+    async def renew(self, lease: Lease, events: bytes = b"") -> bool:
+        """Renew the lease of an answer that is still being made, with its events; return whether it is still held."""
+        return await self._replace(lease, [lease.record(), *_events(lease.id, events)])
+
+    async def want(self, partition: str, id: str) -> None:
+        """Ask the proxy that makes an answer to store its events as they come."""
+        await self._memory.write(partition, [_named(WANTED + id)], {})
+
+    async def is_wanted(self, lease: Lease) -> bool:
+        """Return whether another proxy has asked for the events."""
+        return bool(await self._memory.find(lease.partition, [WANTED + lease.id]))
+
+    async def store_events(self, lease: Lease, events: bytes) -> None:
+        """Store the events of an answer that another proxy has ended; none if it was deleted."""
+        entry = await self.read(lease.partition, lease.id)
+        if entry is not None:
+            with suppress(Conflict):
+                await self._memory.write(lease.partition, _events(lease.id, events), {lease.id: entry.record})
+
+    async def end(self, lease: Lease, ending: Ending) -> ApiError | bool:
+        """Write how an answer has ended, as the proxy that made it.
+
+        Return whether it has; False if somebody else has ended it, an error if its conversation is gone.
+        """
+        records = [Record(lease.id, ending.value, ending.parent, (lease.id, *ending.names))]
+        records += _events(lease.id, ending.events)
+        if not ending.conversation:
+            return await self._replace(lease, [*records, lease.over()])
+        for _ in range(MAX_TRIES):
+            found = await self._memory.last(lease.partition, ending.conversation)
+            if found is None:
+                return LOST
+            value = appended(found.value, ending.own, ending.output)
+            with suppress(Conflict):
+                added = Record(found.id, value)
+                expected = {found.id: found.version, lease.name: lease.version}
+                await self._memory.write(lease.partition, [*records, added, lease.over()], expected)
+                return True
+            if (standing := await self._standing(lease)) != "held":
+                return standing == "over"
+        raise StoreError(f"the conversation {ending.conversation} changes too often")
+
+    async def settle(self, entry: Entry, value: bytes) -> bool:
+        """Write how an answer has ended, as any proxy may; return whether it was still unchanged."""
+        lease = Lease(entry.partition, entry.id)
+        records = [_named(entry.id, value), lease.over()]
+        try:
+            await self._memory.write(entry.partition, records, {lease.name: entry.version})
+        except Conflict:
+            return False
+        await self.tidy(lease)
+        return True
+
+    async def tidy(self, lease: Lease) -> None:
+        """Delete a lease that is no longer needed."""
+        with suppress(StoreError):
+            await self._memory.forget(lease.partition, [lease.name, WANTED + lease.id])
+
+    async def events(self, partition: str, id: str) -> bytes | None:
+        """Return the events of an answer, None if they are not stored: all of one that is over, or those so far."""
+        name = EVENTS + id
+        found = await self._memory.find(partition, [name])
+        return found[name].value if name in found else None
+
+    async def delete(self, partition: str, id: str) -> None:
+        """Delete an answer. The lease goes first: without it, the proxy that makes the answer cannot write any more."""
+        await self._memory.forget(partition, [LEASE + id, id, EVENTS + id, WANTED + id])
+
+    async def _replace(self, lease: Lease, records: Sequence[Record]) -> bool:
+        """Write records, the lease's among them; return whether it was still held."""
+        while True:
+            try:
+                await self._memory.write(lease.partition, records, {lease.name: lease.version})
+            except Conflict:
+                if (standing := await self._standing(lease)) != "held":
+                    return standing == "over"
+                continue
+            lease.version += 1
+            return True
+
+    async def _standing(self, lease: Lease) -> Literal["held", "over", "lost"]:
+        """Return the state of a lease, and note its version.
+
+        Our own writes change that too: one that came too late was done without our knowing.
+        """
+        found = (await self._memory.find(lease.partition, [lease.name])).get(lease.name)
+        state, token = _read(found)
+        if found is None or token != lease.token:
+            return "lost"
+        lease.version = found.version
+        return "over" if state == _OVER else "held"
+
+
+def _named(name: str, value: bytes = b"") -> Record:
+    """Return a record that is found by its id as well."""
+    return Record(name, value, names=(name,))
+
+
+def _events(id: str, events: bytes) -> list[Record]:
+    return [_named(EVENTS + id, events)] if events else []
+
+
+def _read(lease: Record | None) -> tuple[str, str]:
+    """Return the state of the answer of a lease, and whose it is."""
+    words = lease.value.decode("utf-8", "replace").split() if lease is not None else []
+    return (words[0], words[1]) if len(words) == 2 else ("", "")

@@ -1,0 +1,65 @@
+"""Who may start another answer in the background: places are limited, and there is no queue for them.
+
+1. A single key may take all of them.
+2. While another key has places, or has asked for one within the last minute, no key gets more than half. It keeps those
+   that it has beyond that: the next places that become free are for other keys.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from toolsim.core.errors import ApiError
+
+LATELY_SECONDS = 60.0
+"""How long a key counts as a contender after it has asked: many times what clients wait after a 429."""
+_RETRY_SECONDS = 5
+
+
+class Places:
+    """The places of one proxy. ``taken``: returns the partition of each answer that is being made."""
+
+    def __init__(self, taken: Callable[[], Iterable[str]], clock: Callable[[], float] = time.monotonic) -> None:
+        self._taken = taken
+        self._starting: list[str] = []
+        self._clock = clock
+        # The last two keys that asked, and when: whichever asks next, one of the two is another one.
+        self._asked: dict[str, float] = {}
+
+    def refusal(self, partition: str, most: int) -> ApiError | None:
+        """Return why a partition gets none of ``most`` places, None if it gets one."""
+        taken = Counter([*self._starting, *self._taken()])
+        has_others = self._have_others_asked(partition) or bool(taken.keys() - {partition})
+        share = (most + 1) // 2 if has_others else most
+        if taken.total() >= most:
+            return _too_many(f"at most {most} at one time here")
+        if taken[partition] >= share:
+            return _too_many(f"at most {share} for one key here, while others ask for some too")
+        return None
+
+    @contextmanager
+    def starting(self, partition: str) -> Iterator[None]:
+        """Hold a place for an answer until it is being made, or cannot be."""
+        self._starting.append(partition)
+        try:
+            yield
+        finally:
+            self._starting.remove(partition)
+
+    def _have_others_asked(self, partition: str) -> bool:
+        """Note that a partition asks, and return whether another one did recently."""
+        now = self._clock()
+        self._asked.pop(partition, None)
+        lately = any(at > now - LATELY_SECONDS for at in self._asked.values())
+        self._asked[partition] = now
+        if len(self._asked) > 2:
+            del self._asked[next(iter(self._asked))]
+        return lately
+
+
+def _too_many(limit: str) -> ApiError:
+    message = f"Too many answers are being made in the background: {limit}."
+    return ApiError(message, "rate_limit_error", "rate_limit_exceeded", status=429, retry_after=_RETRY_SECONDS)

@@ -1,0 +1,84 @@
+"""A request whose answer is made in the background: the question to the model, the form of the answer, its job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from mitmproxy.http import HTTPFlow
+
+from toolsim.core.errors import BadRequest
+from toolsim.core.plan import AnswerForm, ApiName, Policy, StoredAs
+from toolsim.core.report import Report
+from toolsim.proxy.jobs import ROUNDS_OFF
+from toolsim.proxy.rounds import MAX_BODY_BYTES, Rounds
+from toolsim.request.rewrite import as_stored, read
+from toolsim.rounds.course import Bounds, may_be_hosted, may_take_rounds
+from toolsim.rounds.hosted_calls import HostedCalls, Hosting
+from toolsim.rounds.runner import Job
+from toolsim.wire.api import Api
+from toolsim.wire.dialect import APIS
+from toolsim.wire.json_codec import dump, read_body
+from toolsim.wire.responses.stored import Recalled, resolve
+
+
+class Asked(NamedTuple):
+    """A request for such an answer. ``body``: that of the request to the model."""
+
+    form: AnswerForm
+    body: bytes
+    own: bytes
+    """Its own items, in the form in which they are stored: a JSON array."""
+    names: tuple[str, ...]
+    """The ids that they got."""
+
+
+def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> Asked:
+    """Read a request. Raises BadRequest."""
+    document = read_body(data)
+    if document is None:
+        raise BadRequest("The request body is not a JSON object.")
+    form, asked = in_background(APIS[client], document, stored_as)
+    own = resolve(document, Recalled())
+    return Asked(form, dump(asked).encode(), dump(own.own).encode(), own.names)
+
+
+def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs) -> tuple[AnswerForm, dict[str, Any]]:
+    """Return the form of an answer that is made in the background, and the request to the model.
+
+    The request is always for a stream, which shows that the backend is alive and can be stopped at any moment. Raises
+    BadRequest.
+    """
+    asked = {key: value for key, value in document.items() if key != "background"}
+    request = as_stored(read(client, asked, Report()), stored_as)
+    if not request.form.id:
+        message = "'background' needs 'store' to be true: an answer that is not stored cannot be fetched later."
+        raise BadRequest(message, "background", "invalid_value")
+    form = replace(request.form, echo={**request.form.echo, "background": True})
+    return form, {**request.body, "stream": True}
+
+
+def job_of(
+    asked: Asked, flow: HTTPFlow, api: Api, policy: Policy, bounds: Bounds, hosting: Hosting | None, rounds: Rounds
+) -> Job:
+    """Return the job of the answer to a request.
+
+    It takes at least one round, since no other code sends the request.
+    """
+    form, body = asked.form, asked.body
+    policy = policy.for_model(form.model)
+    report = Report(client=api.name, stream=form.stream, model=form.model)
+    document: Mapping[str, Any] = {}
+    may_take_more = False
+    if len(body) > MAX_BODY_BYTES:
+        hosting = None
+        report.warnings += [ROUNDS_OFF] if policy.asks_again else []
+    elif (found := read_body(body)) is not None:
+        document, request = found, api.read(found)
+        is_hosted = hosting is not None and hosting.is_asked(body) and may_be_hosted(request, policy, bounds)
+        hosting = hosting if is_hosted else None
+        may_take_more = is_hosted or may_take_rounds(request, policy)
+    bounds = bounds if may_take_more else replace(bounds, rounds=1)
+    calls = HostedCalls(hosting, api, document, policy, report, flow.id) if hosting is not None else None
+    return Job(api, document, form, policy, rounds.asking(flow, body, document), bounds, report, hosted=calls)

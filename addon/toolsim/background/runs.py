@@ -1,0 +1,245 @@
+"""The background answers that this proxy makes, one task each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from toolsim.background.event_log import EventLog
+from toolsim.background.frames import ENDED
+from toolsim.background.ledger import (
+    FOLLOW_SECONDS,
+    PATIENCE,
+    RENEW_SECONDS,
+    RETRY_SECONDS,
+    Ending,
+    Lease,
+    Ledger,
+)
+from toolsim.core.errors import ApiError
+from toolsim.core.events import Failed, Opened
+from toolsim.proxy.background import Finished
+from toolsim.proxy.memory import LOST
+from toolsim.proxy.reporting.metrics import Family
+from toolsim.rounds.runner import Job, Refused, answer, failure, with_keepalives
+from toolsim.stores.record import StoreError, TooLarge
+from toolsim.wire.json_codec import dump
+from toolsim.wire.responses.background import STOPPED, value_of
+from toolsim.wire.responses.shapes import failed
+from toolsim.wire.responses.stored import as_failed, output_names
+from toolsim.wire.responses.writer import ResponsesWriter
+
+logger = logging.getLogger(__name__)
+
+_UNFINISHED = ApiError("The backend's answer has no end.", code="backend_truncated", status=502)
+_TOO_LARGE = ApiError("The answer is too large to store.", code="server_error", status=502)
+_BUG = ApiError("toolsim failed to make the answer.", code="internal_error")
+STATUSES = ("completed", "incomplete", "failed", "cancelled")
+
+
+@dataclass(slots=True)
+class Run:
+    """One answer in progress.
+
+    ``own``: the request's own items, ``names``: their ids; ``conversation``: the one to add them and the output to.
+    ``why``: the reason for ending it early. ``end``: the last frames to publish; ``failed``: what went wrong then.
+    """
+
+    job: Job
+    lease: Lease
+    writer: ResponsesWriter
+    log: EventLog | None
+    own: bytes
+    names: tuple[str, ...]
+    parent: str = ""
+    conversation: str = ""
+    why: ApiError | None = None
+    end: list[bytes] = field(default_factory=list)
+    failed: ApiError | None = None
+    task: asyncio.Task[None] | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    started: float = field(default_factory=time.monotonic)
+
+    def publish(self, frames: Sequence[bytes]) -> None:
+        """Send frames to the followers."""
+        if self.log is not None:
+            self.log.add(frames)
+
+    def fail(self, error: ApiError) -> None:
+        """Replace the end with an error."""
+        self.end = [as_failed(b"".join(self.end), error)]
+        self.failed = error
+
+    def ending(self, response: Mapping[str, Any]) -> Ending:
+        """Return what to store at the end, given the final Response."""
+        names, stream = output_names(response), self.log is not None
+        value = value_of(dump(response).encode(), self.own, stream=stream)
+        events = self.log.value(self.end) if self.log is not None else b""
+        conversation = self.conversation if names is not None else ""
+        all_names = (*self.names, *(names or ()))
+        return Ending(value, self.parent, all_names, events, conversation, self.own, response.get("output"))
+
+
+class Runs:
+    """Starts, finds and ends these answers. ``keepalive``: as the addon's."""
+
+    def __init__(self, ledger: Ledger, keepalive: float, finished: Finished) -> None:
+        self._ledger = ledger
+        self._keepalive = keepalive
+        self._finished = finished
+        self._runs: dict[str, Run] = {}
+        self._ended: Counter[str] = Counter()
+
+    def partitions(self) -> list[str]:
+        """Return the partitions of all answers in progress."""
+        return [run.lease.partition for run in self._runs.values()]
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def families(self) -> list[Family]:
+        """Return the metrics."""
+        running = Family("background_answers", "Answers that are being made in the background.", "gauge")
+        running.add({}, len(self._runs))
+        ended = Family("background_answers_total", "Answers that were made in the background, by how they ended.")
+        for status in STATUSES:
+            ended.add({"status": status}, self._ended[status])
+        return [running, ended]
+
+    def find(self, partition: str, id: str) -> Run | None:
+        """Return the answer with this id, if it is made here."""
+        run = self._runs.get(id)
+        return run if run is not None and run.lease.partition == partition else None
+
+    def start(self, run: Run) -> None:
+        """Start making an answer whose record is already stored."""
+        self._runs[run.lease.id] = run
+        run.task = asyncio.create_task(self._run(run))
+
+    async def end(self, run: Run, why: ApiError) -> None:
+        """End an answer early, and wait until its model has been stopped."""
+        if run.task is not None and not run.task.done():
+            run.why = run.why or why
+            run.task.cancel()
+            await asyncio.wait([run.task])
+        # If the task never ran, neither did its cleanup.
+        self._runs.pop(run.lease.id, None)
+
+    async def stop(self) -> None:
+        """End all answers as failed."""
+        await asyncio.gather(*(self.end(run, STOPPED) for run in list(self._runs.values())))
+
+    async def _run(self, run: Run) -> None:
+        renewing = asyncio.create_task(self._renew(run))
+        try:
+            await self._answer(run)
+            renewing.cancel()
+            await asyncio.wait([renewing])
+            await self._store(run)
+        except asyncio.CancelledError:
+            renewing.cancel()
+            await self._cut(run, run.why or STOPPED)
+        finally:
+            run.publish(run.end)
+            if run.log is not None:
+                run.log.end()
+            self._runs.pop(run.lease.id, None)
+            self._note(run)
+
+    async def _answer(self, run: Run) -> None:
+        """Run the model and publish its frames, except the end: the answer must be stored first."""
+        error = _UNFINISHED
+        try:
+            async with aclosing(with_keepalives(answer(run.job), self._keepalive)) as events:
+                async for event in events:
+                    if isinstance(event, Opened):
+                        run.lease.state = "in_progress"
+                        run.changed.set()
+                    frames = run.writer.write(failure(event) if isinstance(event, Refused) else event)
+                    if run.writer.body is not None:
+                        run.end = frames
+                        return
+                    run.publish(frames)
+        except Exception:
+            logger.exception("toolsim failed to make an answer; please report this.")
+            error = _BUG
+        run.end = run.writer.write(Failed(error))
+
+    async def _store(self, run: Run) -> None:
+        """Store a finished answer, before its end is published."""
+        assert run.writer.body is not None
+        ending = run.ending(run.writer.body)
+        for _ in range(PATIENCE):
+            try:
+                match await self._ledger.end(run.lease, ending):
+                    case True:
+                        await self._ledger.tidy(run.lease)
+                    case False:
+                        run.fail(ENDED)
+                        await self._store_events(run)
+                    case ApiError() as lost:
+                        run.fail(lost)
+                        ending = run.ending(failed(run.writer.body, lost))
+                        continue
+                return
+            except TooLarge:
+                run.fail(_TOO_LARGE)
+                ending = replace(run.ending(failed(run.writer.body, _TOO_LARGE) | {"output": []}), events=b"")
+                await asyncio.sleep(RETRY_SECONDS)
+            except StoreError:
+                await asyncio.sleep(RETRY_SECONDS)
+        run.fail(run.failed or LOST)
+
+    async def _cut(self, run: Run, why: ApiError) -> None:
+        """End an answer early; one that was only waiting to be stored when the proxy stops is stored."""
+        if run.writer.body is None:
+            run.end = run.writer.write(Failed(why))
+            run.failed = why
+        elif why is not STOPPED:
+            run.fail(why)
+        with suppress(StoreError):
+            if why is STOPPED and run.writer.body is not None:
+                await self._ledger.end(run.lease, run.ending(run.writer.body))
+            elif why is not STOPPED:
+                await self._store_events(run)
+
+    async def _store_events(self, run: Run) -> None:
+        if run.log is not None:
+            await self._ledger.store_events(run.lease, run.log.value(run.end))
+
+    async def _renew(self, run: Run) -> None:
+        """Keep renewing the lease, and store the events as they come once another proxy wants them."""
+        stored, is_wanted = -1, False
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(run.changed.wait(), FOLLOW_SECONDS if is_wanted else RENEW_SECONDS)
+            run.changed.clear()
+            try:
+                events, log = b"", run.log
+                if log is not None and (is_wanted := is_wanted or await self._ledger.is_wanted(run.lease)):
+                    stored, events = log.last, log.value() if log.last > stored else b""
+                is_held = await self._ledger.renew(run.lease, events)
+            except StoreError:
+                stored = -1
+                continue
+            if not is_held and run.task is not None:
+                run.why = run.why or ENDED
+                run.task.cancel()
+                return
+
+    def _note(self, run: Run) -> None:
+        """Count and log a finished answer."""
+        report, body = run.job.report, run.writer.body or {}
+        error = run.failed or run.writer.error
+        was_ended = error is not None and (error.code or "").startswith("response_")
+        self._ended["cancelled" if was_ended else "failed" if error else str(body.get("status"))] += 1
+        if error is not None:
+            report.error = error.code or error.type
+        status = None if was_ended else error.status if error else 200
+        self._finished(report, status, time.monotonic() - run.started)

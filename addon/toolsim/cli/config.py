@@ -1,0 +1,89 @@
+"""A settings file for people: ``toolsim serve --config toolsim.toml``.
+
+    backend = "http://127.0.0.1:11434/v1"
+    port = 8080
+    toolsim_retry = 1
+    toolsim_cors_origins = ["app://obsidian.md"]
+
+The names are those of the command's own arguments (``backend``, ``host``, ``port``, ``web``) and of options, toolsim's
+and mitmproxy's alike. The command line overrides the file. An error names the place:
+``toolsim.toml:3: …``. mitmproxy's own config.yaml is read by mitmproxy as ever, and both override it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from toolsim.command_line import UsageError
+from toolsim.proxy.options import profiles, table
+
+_ARGUMENTS = {"backend": str, "host": str, "port": int, "web": bool}
+_TYPES = {str: "a text", int: "a whole number", bool: "true or false"}
+
+
+def completed(words: Sequence[str], args: Namespace) -> list[str]:
+    """Return the words of a command line, with what its file says put before what it says itself.
+
+    ``args``: the same words, parsed. A later word overrides an earlier one, but options add up, so
+    those that the command line names are left out. Raises UsageError, in one line with the place.
+    """
+    values, text = _read(args.config)
+    given = {pair.partition("=")[0] for pair in args.set}
+    command, *own = words
+    of_file: list[str] = []
+    for name, value in values.items():
+        try:
+            if name not in _ARGUMENTS:
+                of_file += [f"--set={name}={word}" for word in _option(name, value) if name not in given]
+            elif name == "backend":
+                # The built-in backends have commands of their own, which take none.
+                if getattr(args, name, "") is None:
+                    own.append(_argument(name, value))
+            elif name == "web":
+                of_file += ["--web"] if _argument(name, value) else []
+            else:
+                of_file.append(f"--{name}={_argument(name, value)}")
+        except ValueError as problem:
+            raise UsageError(f"{args.config}:{profiles.line_of(text, name)}: {name}: {problem}") from problem
+    return [command, *of_file, *own]
+
+
+def _read(file: Path) -> tuple[dict[str, Any], str]:
+    try:
+        text = file.read_text("utf-8")
+        return tomllib.loads(text), text
+    except OSError as problem:
+        raise UsageError(f"--config: {file}: {problem.strerror}") from problem
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        raise UsageError(f"--config: {file} is not TOML: {problem}") from problem
+
+
+def _argument(name: str, value: Any) -> Any:
+    expected = _ARGUMENTS[name]
+    # To Python true is an int too, but it is not a port.
+    if type(value) is not expected:
+        raise ValueError(f"got {value!r}, expected {_TYPES[expected]}")
+    return value
+
+
+def _option(name: str, value: Any) -> list[str]:
+    """Return an option's value as the command line would have it: a list is given word by word."""
+    if isinstance(value, dict):
+        raise ValueError("got a table, expected an option: names are not grouped")
+    for option in table.OPTIONS:
+        if option.name == name:
+            raise ValueError(f"no such option; did you mean {option.full_name}?")
+        if option.full_name == name:
+            value = option.from_yaml(value)
+    match value:
+        case bool():
+            return ["true" if value else "false"]
+        case list() | tuple():
+            return [str(each) for each in value]
+        case str() | int():
+            return [str(value)]
+    raise ValueError(f"got {value!r}, expected a text, a whole number, true or false, or a list of texts")

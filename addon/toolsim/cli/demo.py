@@ -1,0 +1,170 @@
+"""``toolsim demo``: plays one turn of each kind through the proxy, so that the log and mitmweb have content at once.
+
+The turns are data. They go to the proxy's own listener over HTTP, like a client's. Only the status of each answer is
+checked; the log shows the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mitmproxy import ctx
+
+from toolsim.backends.scripted.backend import MODEL
+from toolsim.cli import serve
+from toolsim.cli.probe import Unreachable, ask
+from toolsim.proxy.address import url_host
+from toolsim.wire.api import Api
+from toolsim.wire.dialect import CHAT, RESPONSES
+
+logger = logging.getLogger(__name__)
+
+# The proxy may be up before the built-in backend is.
+_START_SECONDS = 20.0
+_TURN_SECONDS = 60.0
+_PAUSE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One question. ``items``: the history before it, in the API's shape; ``status``: the expected one."""
+
+    text: str
+    api: Api = CHAT
+    stream: bool = True
+    strict: bool = False
+    tools: bool = True
+    items: tuple[dict[str, Any], ...] = ()
+    status: int = 200
+
+    def body(self) -> dict[str, Any]:
+        """Return the request."""
+        asked = [*([{"role": "user", "content": self.text}] if self.text else []), *self.items]
+        body: dict[str, Any] = {"model": MODEL, "stream": self.stream}
+        body["messages" if self.api is CHAT else "input"] = asked
+        if self.tools:
+            body["tools"] = [self._tool(tool) for tool in _TOOLS]
+        return body
+
+    def _tool(self, tool: _Tool) -> dict[str, Any]:
+        schema = {"type": "object", "properties": tool.properties, "required": list(tool.properties)}
+        function = {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": schema | {"additionalProperties": False},
+            "strict": self.strict,
+        }
+        return {"type": "function", "function": function} if self.api is CHAT else {"type": "function", **function}
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    name: str
+    description: str
+    properties: dict[str, Any]
+
+
+_TOOLS = (
+    _Tool("get_weather", "The weather in a city.", {"city": {"type": "string"}}),
+    _Tool("search_notes", "Search the user's notes.", {"query": {"type": "string"}}),
+)
+_WEATHER = "What is the weather in Bonn?"
+
+_TWO_CITIES = "What is the weather in Bonn and in Paris?"
+
+
+def _history(**outputs: str) -> tuple[dict[str, Any], ...]:
+    """Return what a chat client sends back: the assistant's calls, one per city, and their outputs."""
+    calls, answers = [], []
+    for number, (city, output) in enumerate(outputs.items(), 1):
+        call = {"name": "get_weather", "arguments": json.dumps({"city": city})}
+        calls.append({"id": f"fc_{number:03}", "type": "function", "function": call})
+        answers.append({"role": "tool", "tool_call_id": f"fc_{number:03}", "content": output})
+    return {"role": "assistant", "content": None, "tool_calls": calls}, *answers
+
+
+TURNS = (
+    Turn(_TWO_CITIES),
+    Turn(_TWO_CITIES, items=_history(Bonn="18 degrees, light rain", Paris="24 degrees, sunny")),
+    Turn("Hello", RESPONSES, stream=False),
+    Turn("Tell me a story", tools=False),
+    Turn('Search my notes for "mitmproxy addons"', RESPONSES),
+    Turn(f"{_WEATHER} [string]", RESPONSES),
+    Turn(f"{_WEATHER} [empty]", stream=False),
+    Turn(f"{_WEATHER} [malformed]"),
+    Turn(f"{_WEATHER} [badly]"),
+    Turn(f"{_WEATHER} [badly]", RESPONSES, stream=False, strict=True, status=422),
+    Turn(f"{_WEATHER} [unknown]"),
+    Turn(f"{_WEATHER} [429]", stream=False, status=429),
+    Turn(f"{_WEATHER} [cut]", RESPONSES),
+    Turn(f"{_WEATHER} [slow]", RESPONSES),
+)
+
+
+class Player:
+    """An addon that plays ``turns`` when the proxy is up; with ``once`` it then shuts the proxy down.
+
+    ``failed``: how many turns were not answered as expected; None until all have been played.
+    """
+
+    def __init__(self, turns: Sequence[Turn] = TURNS, *, once: bool = False) -> None:
+        self._turns = turns
+        self._once = once
+        self._task: asyncio.Task[None] | None = None
+        self.failed: int | None = None
+
+    def running(self) -> None:
+        """Start."""
+        self._task = asyncio.get_running_loop().create_task(self._play())
+
+    def done(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _play(self) -> None:
+        # After the greeting.
+        await asyncio.sleep(_PAUSE)
+        host, port, *_ = ctx.master.addons.get("proxyserver").listen_addrs()[0]  # type: ignore[no-untyped-call]
+        url = f"http://{url_host(host)}:{port}/v1"
+        failed = 0 if await self._is_up(url) else len(self._turns)
+        if not failed:
+            for turn in self._turns:
+                status = await _status(url + turn.api.ending, turn.body())
+                failed += status != turn.status
+        self.failed = failed
+        remark = f"; {failed} not as it should have been" if failed else ""
+        logger.info("played %d turns%s. Your turn: base URL %s, model %s", len(self._turns), remark, url, MODEL)
+        if self._once:
+            ctx.master.shutdown()  # type: ignore[no-untyped-call]
+
+    async def _is_up(self, url: str) -> bool:
+        end = asyncio.get_running_loop().time() + _START_SECONDS
+        while asyncio.get_running_loop().time() < end:
+            if await _status(f"{url}/models") == 200:
+                return True
+            await asyncio.sleep(0.1)
+        logger.error("the demo got no answer from its own listener, %s", url)
+        return False
+
+
+async def _status(url: str, body: object = None) -> int:
+    """Return the status of an answer, which is read to its end; 0 if there is none."""
+    key = ctx.options.toolsim_api_key
+    try:
+        answer = await asyncio.to_thread(ask, url, key=key, json_body=body, seconds=_TURN_SECONDS)
+    except Unreachable:
+        return 0
+    return answer.status
+
+
+def run(start: serve.Start, *, once: bool) -> int:
+    """Serve the scripted model and play; return the exit code."""
+    player = Player(once=once)
+    code = serve.run(replace(start, backend="scripted"), player)
+    return code or int(once and player.failed != 0)

@@ -1,0 +1,203 @@
+"""``toolsim doctor URL``: what a server supports, and the command that serves it.
+
+Four questions, each of which may end the examination: does anything answer (``/models``), which APIs are there (an
+empty body costs nothing: an existing API refuses it with a status other than 404), which models, and does one of them
+call tools by itself (one short question with one tool)?
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toolsim.cli.probe import Answer, Unreachable, ask
+from toolsim.cli.usage import DEFAULT_PORT
+from toolsim.command_line import UsageError
+from toolsim.core.plan import nearest_profile
+from toolsim.proxy.address import is_loopback, parse_url
+from toolsim.proxy.options.profiles import read_profiles
+from toolsim.proxy.reporting.summary import listed, printable
+from toolsim.wire.api import Api
+from toolsim.wire.dialect import CHAT, RESPONSES
+from toolsim.wire.json_fields import mapping, mappings, string
+
+_MAX_SHOWN = 6
+_MAX_CHARS = 120
+# A model may have to be loaded before it answers.
+_TURN_SECONDS = 120.0
+_MAX_TOKENS = 200
+
+TOOL = "get_weather"
+_SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+_QUESTION = "What is the weather in Bonn? Call the tool."
+
+
+class Sick(Exception):
+    """What is wrong with the server, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found: the base URL that answered, the APIs there, and the names of the models."""
+
+    url: str
+    apis: tuple[Api, ...]
+    models: tuple[str, ...]
+
+
+def main(args: Namespace) -> int:
+    """Ask and print; return the exit code."""
+    key = ""
+    if args.key_env and not (key := os.environ.get(args.key_env, "")):
+        raise UsageError(f"--key-env: the environment variable {args.key_env} is not set")
+    if not (key := key.strip()).isascii() or not key.isprintable():
+        raise UsageError(f"--key-env: {args.key_env} holds characters that no key has")
+    try:
+        found = examine(args.url.rstrip("/"), key)
+        model = args.model or (found.models[0] if found.models else "")
+        if args.model and found.models and args.model not in found.models:
+            raise Sick(
+                f"{found.url} has no model {args.model}; there are {listed(found.models, _MAX_SHOWN, _MAX_CHARS)}"
+            )
+        calls = calls_by_itself(found, model, key) if model else "not asked: it names no model; try --model NAME"
+    except Sick as sick:
+        print(f"toolsim doctor: {sick}", file=sys.stderr)
+        return 1
+    native = calls.startswith("yes")
+    print(f"{found.url} is up")
+    print(f"  APIs         {', '.join(api.name for api in found.apis)}")
+    print(f"  models       {listed(found.models, _MAX_SHOWN, _MAX_CHARS) or 'it names none'}")
+    print(f"  key          {f'that of {args.key_env}; clients send it' if key else 'none is wanted'}")
+    print(f"  calls tools  {f'{model}: ' if model else ''}{calls}")
+    if model:
+        print(f"  profile      {_profile(model)}")
+    if native:
+        print("It may do without toolsim. In front of it, toolsim reads the calls that its own parser misses:")
+    else:
+        print("Serve it with:")
+    print(f"  {serve_line(found, native=native)}")
+    return 0
+
+
+def _profile(model: str) -> str:
+    """Return which profile a model has by default, and what it decides."""
+    try:
+        found = nearest_profile(read_profiles("auto", os.environ), model)
+    except ValueError as problem:
+        return f"cannot be read: {problem}"
+    if found is None:
+        return f"{model}: none; toolsim learn finds out which settings suit it"
+    values = ", ".join(f"{name}={value}" for name, value in found.fields) or "all at their defaults"
+    return f"{model}: {found.name} ({values})"
+
+
+def examine(url: str, key: str) -> Finding:
+    """Return what is at a base URL, or below its ``/v1`` if it has no path. Raises Sick."""
+    path = url.partition("://")[2].partition("/")[2]
+    # Some servers have the list of models in two places, and the API only under /v1.
+    places = [url] if path.endswith("v1") else [f"{url}/v1", url] if not path else [url, f"{url}/v1"]
+    answers: list[tuple[str, Answer]] = []
+    for place in places:
+        answer = _ask(f"{place}/models", key)
+        if answer.status == 200 and answer.body is not None:
+            names = [string(model.get("id")) for model in mappings(answer.body.get("data"))]
+            return Finding(place, _apis(place, key), tuple(name for name in names if name))
+        answers.append((place, answer))
+    for place, answer in answers:
+        if answer.status in (401, 403):
+            raise Sick(_about_key(place, answer, key))
+    place, answer = answers[0]
+    has_page = any(other.is_page for _, other in answers)
+    if not has_page and answer.status in (404, 405) and (found := _apis(place, key)):
+        return Finding(place, found, ())
+    if has_page:
+        raise Sick(f"{url} answers with a web page, not with an API: is this the right port and path?")
+    raise Sick(f"{place}/models answers with HTTP {answer.status}{_reason(answer)}")
+
+
+def calls_by_itself(found: Finding, model: str, key: str) -> str:
+    """Return whether a model calls a tool that it is offered, in words that start with yes or no. Raises Sick."""
+    api = found.apis[0]
+    answer = _ask(found.url + api.ending, key, _question(api, model), _TURN_SECONDS)
+    if answer.status in (401, 403):
+        raise Sick(_about_key(found.url, answer, key))
+    if answer.status != 200 or answer.body is None:
+        problem = printable(answer.problem, _MAX_CHARS)
+        if "tool" in problem.lower():
+            return f"no, it refuses tools ({problem})"
+        return f"it cannot say (HTTP {answer.status}{_reason(answer)})"
+    calls, text = _contents(answer.body)
+    if TOOL in calls:
+        return "yes"
+    if TOOL in text:
+        return "no, it writes the call as text, which toolsim reads"
+    return "no, it answers in words"
+
+
+def serve_line(found: Finding, *, native: bool) -> str:
+    """Return the command that serves it."""
+    only = "" if native or len(found.apis) > 1 else f" --set toolsim_backend={found.apis[0].name}"
+    # A server on this machine may have the port on which toolsim would listen.
+    backend = parse_url(found.url)
+    is_taken = backend.port == DEFAULT_PORT and is_loopback(backend.host)
+    port = " --port 9000" if is_taken else ""
+    return f"toolsim serve {found.url}{port}{only}{' --set toolsim_mode=native' if native else ''}"
+
+
+def _ask(url: str, key: str, body: object = None, seconds: float = 10.0) -> Answer:
+    try:
+        return ask(url, key=key, json_body=body, seconds=seconds)
+    except Unreachable as problem:
+        raise Sick(f"{url}: {problem}") from problem
+
+
+def _apis(url: str, key: str) -> tuple[Api, ...]:
+    """Return the APIs at a base URL, chat first. Raises Sick if there is none, or if a key is required."""
+    found = []
+    for api in (CHAT, RESPONSES):
+        answer = _ask(url + api.ending, key, {})
+        if answer.status in (401, 403):
+            raise Sick(_about_key(url, answer, key))
+        if answer.status not in (404, 405, 501) and not answer.is_page:
+            found.append(api)
+    if not found:
+        raise Sick(f"{url} has neither /chat/completions nor /responses: is this the right path?")
+    return tuple(found)
+
+
+def _about_key(url: str, answer: Answer, key: str) -> str:
+    if key:
+        return f"{url} refuses the key (HTTP {answer.status}{_reason(answer)})"
+    return f"{url} wants a key (HTTP {answer.status}): name the variable that holds it, --key-env NAME"
+
+
+def _reason(answer: Answer) -> str:
+    return f": {printable(answer.problem, _MAX_CHARS)}" if answer.problem else ""
+
+
+def _question(api: Api, model: str) -> dict[str, Any]:
+    function = {"name": TOOL, "description": "The weather in a city.", "parameters": _SCHEMA}
+    message = {"role": "user", "content": _QUESTION}
+    if api is CHAT:
+        tools = [{"type": "function", "function": function}]
+        return {"model": model, "messages": [message], "tools": tools, "max_tokens": _MAX_TOKENS}
+    tools = [{"type": "function", **function}]
+    return {"model": model, "input": [message], "tools": tools, "max_output_tokens": _MAX_TOKENS, "store": False}
+
+
+def _contents(body: Mapping[str, Any]) -> tuple[list[str], str]:
+    """Return the names of the calls and the text of an answer of either API."""
+    calls, texts = [], []
+    for choice in mappings(body.get("choices")):
+        message = mapping(choice.get("message"))
+        texts.append(string(message.get("content")))
+        calls += [string(mapping(call.get("function")).get("name")) for call in mappings(message.get("tool_calls"))]
+    for item in mappings(body.get("output")):
+        if item.get("type") == "function_call":
+            calls.append(string(item.get("name")))
+        texts += [string(part.get("text")) for part in mappings(item.get("content"))]
+    return calls, "".join(texts)

@@ -1,0 +1,182 @@
+"""``toolsim``: one command for those who do not want to learn mitmproxy's.
+
+What needs mitmproxy is imported where it is used, so that a missing package is reported in one line. Each command is a
+function of parsed arguments; those of ``GUESTS`` have their own parsers. Exit codes: 0 if all is well, 1 if a
+server or a recording is not as it should be, 2 for a wrong command line, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from toolsim.command_line import EXIT_USAGE, Parser, UsageError, missing
+from toolsim.version import __version__
+
+EXIT_INTERRUPTED = 130
+
+GUESTS = {"eval": "toolsim.eval.command", "learn": "toolsim.eval.learn.command", "replay": "toolsim.recordings.replay"}
+"""The commands of other packages: the module whose ``main(words)`` is called with the words after it, on demand."""
+
+_DESCRIPTION = "OpenAI function calling for any text-only model backend."
+_EPILOG = "toolsim COMMAND --help says more. Options of --set: see README, or mitmdump --options."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(words)
+    except UsageError as problem:
+        print(f"toolsim: {problem}", file=sys.stderr)
+        return EXIT_USAGE
+    except ModuleNotFoundError as problem:
+        print(missing(problem, sys.executable), file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _run(words: list[str]) -> int:
+    if words and words[0] in GUESTS:
+        return int(importlib.import_module(GUESTS[words[0]]).main(words[1:]))
+    made = parser()
+    # Only claude runs a program that has words of its own.
+    words, of_program = _split(words) if words[:1] == ["claude"] else (words, [])
+    args = made.parse_args(words)
+    if args.command is None:
+        made.print_help(sys.stderr)
+        return EXIT_USAGE
+    if args.command == "doctor":
+        from toolsim.cli import doctor
+
+        return doctor.main(args)
+    from toolsim.cli import config, demo, serve
+
+    if args.command == "addon-path":
+        print(serve.script())
+        return 0
+    if args.config is not None:
+        args = made.parse_args(config.completed(words, args))
+    if args.command == "claude":
+        from toolsim.cli import claude
+
+        start = serve.Start(args.backend, args.host, args.port, args.web, tuple(args.set)) if args.backend else None
+        return claude.run(start, args.host, args.port, ("claude", *of_program) if args.run else ())
+    if getattr(args, "backend", "") is None:
+        made.commands[args.command].error("the following arguments are required: URL")
+    start = serve.Start(_backend(args), args.host, args.port, args.web, tuple(args.set))
+    if args.command == "demo":
+        return demo.run(start, once=args.once)
+    if args.command == "record":
+        settings = (*start.settings, f"toolsim_capture={args.folder}")
+        # A replay would not have the stored answers that a recording refers to.
+        start = serve.Start(start.backend, start.host, start.port, start.web, settings, remembers=False)
+    return serve.run(start)
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words before and after ``--``."""
+    end = words.index("--") if "--" in words else len(words)
+    return words[:end], words[end + 1 :]
+
+
+def _backend(args: argparse.Namespace) -> str:
+    match args.command:
+        case "codex":
+            return "codex"
+        case "demo":
+            return "scripted"
+    return str(args.backend)
+
+
+def parser() -> Parser:
+    """Return the parser of all commands; those of ``GUESTS`` are only named in it."""
+    from toolsim.cli import usage
+
+    made = Parser(prog="toolsim", description=_DESCRIPTION, epilog=_EPILOG)
+    made.add_argument("--version", action="version", version=f"toolsim {__version__}")
+    commands = made.add_subparsers(dest="command", metavar="command", parser_class=Parser)
+
+    def command(name: str, words: str, description: str = "", **more: Any) -> Parser:
+        """Add a command; its description is what the list of commands says of it, as a sentence."""
+        sentence = description or f"{words[0].upper()}{words[1:]}."
+        added: Parser = commands.add_parser(name, help=words, description=sentence, **more)
+        return added
+
+    serve = command("serve", "serve a backend")
+    serve.add_argument(
+        "backend",
+        nargs="?",
+        metavar="URL",
+        type=usage.served_backend,
+        help="its base URL, http://127.0.0.1:11434/v1, or a model file, model.gguf",
+    )
+    codex = command("codex", "serve your Codex login")
+    claude = command(
+        "claude",
+        "run Claude Code over a backend, or print what it needs to know",
+        epilog="With --run, what follows -- are arguments of Claude Code: toolsim claude URL --run -- --model NAME",
+    )
+    claude.add_argument(
+        "backend",
+        nargs="?",
+        metavar="URL",
+        type=usage.recorded_backend,
+        help="what to serve: a base URL, a model file or codex (default: nothing, for a toolsim that is running)",
+    )
+    claude.add_argument("--run", action="store_true", help="start Claude Code, and end when it does")
+    demo = command("demo", "play one turn of each kind with a scripted model, and go on serving it")
+    demo.add_argument("--once", action="store_true", help="end after the turns; the exit code says if all went well")
+    record = command("record", "serve a backend and record each exchange in a folder")
+    record.add_argument("folder", metavar="DIR", help="folder for one .flow file an exchange, without secrets")
+    record.add_argument(
+        "backend",
+        metavar="URL",
+        type=usage.recorded_backend,
+        help="the backend's base URL, a model file, codex or scripted",
+    )
+    for server in (serve, codex, claude, demo, record):
+        _add_listener(server)
+
+    commands.add_parser("replay", help="replay recorded exchanges and compare", add_help=False)
+    doctor = command(
+        "doctor",
+        "say what a server can do, and how to serve it",
+        "Ask a server what it can do, with one short question to a model, and say how to serve it.",
+    )
+    doctor.add_argument("url", metavar="URL", type=usage.backend_url, help="its base URL: http://127.0.0.1:11434/v1")
+    doctor.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
+    doctor.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
+    command("addon-path", "print the path of the addon, for mitmdump -s and mitmweb -s")
+    commands.add_parser("learn", help="find out which settings suit a model, by asking it", add_help=False)
+    commands.add_parser("eval", help="measure how well models call, and compare reports", add_help=False)
+    return made
+
+
+def _add_listener(parser: argparse.ArgumentParser) -> None:
+    from toolsim.cli import usage
+
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine)")
+    parser.add_argument(
+        "--port", type=usage.port, default=usage.DEFAULT_PORT, help="port to listen on (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="a TOML file with the names of these arguments and of options; the command line counts more",
+    )
+    parser.add_argument("--web", action="store_true", help="show turns in a browser, with mitmweb")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=usage.setting,
+        metavar="NAME=VALUE",
+        help="any option of toolsim's or mitmproxy's; may be given again",
+    )

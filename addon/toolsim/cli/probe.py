@@ -1,0 +1,89 @@
+"""One HTTP request to a server that may be anything: up, down, a web page, or an API that requires a key."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import (
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
+
+from toolsim.proxy.address import is_loopback, parse_url
+from toolsim.proxy.reporting.unreachable import reason
+from toolsim.wire.errors import NO_WORDS, read_error
+from toolsim.wire.json_fields import loaded
+
+_MAX_BYTES = 4 * 1024 * 1024
+
+
+class Unreachable(Exception):
+    """Nothing answers, or not over HTTP; the message says why, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back; ``body`` is None if it is not a JSON object."""
+
+    status: int
+    content_type: str
+    body: Mapping[str, Any] | None
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is a web page, which no API answers with."""
+        return self.content_type.partition(";")[0].strip().lower() in ("text/html", "application/xhtml+xml")
+
+    @property
+    def problem(self) -> str:
+        """The message of an error, "" if there is none."""
+        if self.body is None:
+            return ""
+        message = read_error(self.body).message
+        return "" if message == NO_WORDS.message else " ".join(message.split())
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A redirect is an answer: a POST would not survive it."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow none."""
+
+
+def ask(url: str, *, key: str = "", json_body: object = None, seconds: float = 10.0) -> Answer:
+    """Return the answer to a GET, or to a POST of ``json_body``. Raises Unreachable."""
+    headers = {"accept": "application/json", "user-agent": "toolsim"}
+    if key:
+        headers["authorization"] = f"Bearer {key}"
+    data = None
+    if json_body is not None:
+        headers["content-type"] = "application/json"
+        data = json.dumps(json_body).encode()
+    # A proxy that the environment names is for the world outside.
+    proxies = [ProxyHandler({})] if is_loopback(parse_url(url).host) else []
+    opener = build_opener(_NoRedirect, HTTPHandler, HTTPSHandler, *proxies)
+    try:
+        with _opened(opener, Request(url, data=data, headers=headers), seconds) as response:
+            text = response.read(_MAX_BYTES).decode("utf-8", "replace")
+            return Answer(response.status, response.headers.get("content-type", ""), loaded(text))
+    except URLError as error:
+        raise Unreachable(reason(error.reason, seconds)) from error
+    except (OSError, http.client.HTTPException, UnicodeError) as error:
+        raise Unreachable(reason(error, seconds)) from error
+
+
+def _opened(opener: OpenerDirector, request: Request, seconds: float) -> Any:
+    """Return the response; an error's is one too, and its body may break off like any other."""
+    try:
+        return opener.open(request, timeout=seconds)
+    except HTTPError as error:
+        return error

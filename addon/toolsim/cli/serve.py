@@ -1,0 +1,131 @@
+"""Starts mitmdump or mitmweb with the addon, in this process.
+
+The command line that is built here is one that anybody could type: ``mitmdump -s …/toolsim.py --mode reverse:…``. In
+addition, mistakes are found beforehand and reported in one line, and mitmproxy's own lines at startup are silenced: the
+greeting has the same information.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mitmproxy.master import Master
+from mitmproxy.options import Options
+from mitmproxy.tools import cmdline, main
+from mitmproxy.tools.dump import DumpMaster
+from mitmproxy.tools.web.master import WebMaster
+
+from toolsim.cli.usage import MODEL_SUFFIX, check_known, check_settings
+from toolsim.command_line import UsageError
+from toolsim.proxy.address import parse_url, url_host
+
+# What they log below a warning is in the greeting, or of no interest to people who did not type the command themselves.
+_TALKERS = ("mitmproxy.addons.script", "mitmproxy.proxy.mode_servers", "toolsim.proxy.builtin")
+WEB_PORT = 8081
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What to start: ``backend`` is codex, scripted, a URL or a model file; ``settings`` are ``NAME=VALUE``.
+
+    ``remembers``: answers are stored in the user's state folder, unless the settings name a store.
+    """
+
+    backend: str
+    host: str = "127.0.0.1"
+    port: int = 8080
+    web: bool = False
+    settings: tuple[str, ...] = ()
+    remembers: bool = True
+
+
+def script() -> str:
+    """Return the path of the addon, for ``-s``."""
+    spec = importlib.util.find_spec("toolsim")
+    if spec is None or spec.origin is None:
+        raise UsageError("toolsim's script is not installed beside its package: reinstall it")
+    return spec.origin
+
+
+def arguments(start: Start) -> list[str]:
+    """Return the arguments for mitmdump or mitmweb."""
+    words = ["-s", script(), "--listen-host", start.host, "--listen-port", str(start.port)]
+    settings = list(start.settings)
+    if start.backend in ("codex", "scripted"):
+        settings.insert(0, f"toolsim_backend={start.backend}")
+    elif start.backend.endswith(MODEL_SUFFIX):
+        settings[:0] = ["toolsim_backend=local", f"toolsim_model={start.backend}"]
+    else:
+        target = parse_url(start.backend)
+        words += ["--mode", f"reverse:{target.scheme}://{url_host(target.host)}:{target.port}"]
+        if target.path and not any(given.startswith("toolsim_upstream=") for given in settings):
+            settings.insert(0, f"toolsim_upstream={start.backend}")
+    if start.remembers and not any(given.startswith("toolsim_store=") for given in settings):
+        settings.append(f"toolsim_store=sqlite:{state_folder() / 'answers.sqlite'}")
+    for given in settings:
+        words += ["--set", given]
+    return words
+
+
+def state_folder() -> Path:
+    """Return toolsim's folder among those where programs keep the state of this user."""
+    local = os.environ.get("LOCALAPPDATA", "") if os.name == "nt" else ""
+    return Path(os.environ.get("XDG_STATE_HOME") or local or Path.home() / ".local" / "state") / "toolsim"
+
+
+def run(start: Start, *addons: object) -> int:
+    """Serve until a signal comes; ``addons`` are loaded beside toolsim. Raises UsageError; returns the exit code."""
+    words = arguments(start)
+    check_settings([*words[words.index("--set") + 1 :: 2]] if "--set" in words else [], host=start.host)
+    check_free(start.host, start.port, "--port ")
+    if start.web:
+        check_free("127.0.0.1", _web_port(start.settings), "--set web_port=")
+    if not {"toolsim_log=off", "termlog_verbosity=debug"} & set(start.settings):
+        for name in _TALKERS:
+            logging.getLogger(name).setLevel(logging.WARNING)
+    base = WebMaster if start.web else DumpMaster
+
+    class Started(base):  # type: ignore[misc, valid-type]
+        """mitmproxy's own class, which also checks the names of all options as soon as they are known."""
+
+        def __init__(self, options: Options) -> None:
+            super().__init__(options)
+            check_known(options, start.settings)
+            self.addons.add(*addons)
+
+    make_parser = cmdline.mitmweb if start.web else cmdline.mitmdump
+    master: type[Master] = Started
+    try:
+        main.run(master, make_parser, words)
+    except OSError as problem:
+        raise UsageError(str(problem.strerror or problem).splitlines()[0]) from problem
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return 0
+
+
+def check_free(host: str, port: int, remedy: str) -> None:
+    """Raise UsageError if that address is taken; ``remedy``: how to set another port, whose number is appended.
+
+    A port may still be taken a moment later; mitmproxy reports that.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).partition(" (")[0]
+        is_port = problem.errno in (errno.EADDRINUSE, errno.EACCES) and port < 65535
+        other = f"; another one: {remedy}{max(port + 1, 8080)}" if is_port else ""
+        raise UsageError(f"cannot listen on {host}:{port} ({reason}){other}") from problem
+
+
+def _web_port(settings: Sequence[str]) -> int:
+    given = [setting.partition("=")[2] for setting in settings if setting.startswith("web_port=")]
+    return int(given[-1]) if given and given[-1].isdigit() else WEB_PORT

@@ -1,0 +1,123 @@
+"""Checks the command's arguments, and the options among them, before mitmproxy sees them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from mitmproxy.options import Options
+
+from toolsim.command_line import UsageError, nearest
+from toolsim.proxy import startup
+from toolsim.proxy.address import parse_url
+from toolsim.proxy.options import table
+from toolsim.proxy.options.option import PREFIX
+
+_ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|models)/?$")
+MODEL_SUFFIX = ".gguf"
+"""The ending that identifies a model file."""
+DEFAULT_PORT = 8080
+"""Where toolsim listens by default."""
+_OLLAMA_PORT = 11434
+# The servers that people call by their names, and where they listen by default.
+_PORTS = {"ollama": _OLLAMA_PORT, "lmstudio": 1234, "vllm": 8000}
+_COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
+
+
+# -- types of arguments; argparse prints their errors as "argument NAME: …"
+
+
+def backend_url(text: str) -> str:
+    """Return the base URL of a backend, as given. Raises ArgumentTypeError."""
+    if text.lower() in _COMMANDS_OF_OTHERS:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a URL; did you mean toolsim {command_for(text)}?")
+    if port := _PORTS.get(text.lower()):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a URL; did you mean http://127.0.0.1:{port}/v1?")
+    try:
+        backend = parse_url(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+    # Ollama answers on both paths, but only one is the API that we speak. Elsewhere /api may be just that.
+    if (backend.port, backend.path) == (_OLLAMA_PORT, "/api"):
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, which is Ollama's own API, expected its OpenAI-compatible one; did you mean "
+            f"{text.rstrip('/').removesuffix('/api')}/v1?"
+        )
+    if found := _ENDPOINT.search(text):
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, expected a base URL, without {found[0]}; did you mean {text[: found.start()]}?"
+        )
+    return text
+
+
+def served_backend(text: str) -> str:
+    """Return what to serve: the base URL of a backend, or a model file. Raises ArgumentTypeError."""
+    if not text.endswith(MODEL_SUFFIX):
+        return backend_url(text)
+    if not Path(text).expanduser().is_file():
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a model file: there is none of that name")
+    return text
+
+
+def command_for(backend: str) -> str:
+    """Return the command that serves a built-in backend."""
+    return "codex" if backend.lower() == "codex" else "demo"
+
+
+def recorded_backend(text: str) -> str:
+    """Return what to record: codex, scripted, or what can be served. Raises ArgumentTypeError."""
+    return text if text in ("codex", "scripted") else served_backend(text)
+
+
+def port(text: str) -> int:
+    """Return a port number; 0 = any free one. Raises ArgumentTypeError."""
+    if not re.fullmatch(r"\d{1,5}", text) or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a port number from 0 to 65535")
+    return int(text)
+
+
+def setting(text: str) -> str:
+    """Return a ``NAME=VALUE`` for mitmproxy or toolsim. Raises ArgumentTypeError."""
+    name, sign, _ = text.partition("=")
+    if not sign or not name:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=VALUE")
+    ours = [option.name for option in table.OPTIONS]
+    if name in ours:
+        raise argparse.ArgumentTypeError(f"{name}: no such option; did you mean {PREFIX}{name}?")
+    return text
+
+
+# -- options, before mitmproxy sees them
+
+
+def check_settings(given: Iterable[str], *, host: str) -> None:
+    """Raise UsageError for the first of our options that is wrong; ``host``: where the proxy will listen."""
+    manager = Options()
+    manager.update(listen_host=host)  # type: ignore[no-untyped-call]
+    try:
+        manager.set(*given, defer=True)
+    except Exception as problem:
+        raise UsageError(str(problem)) from problem
+    table.register(manager, {})
+    if problems := startup.take_problems(manager):
+        raise UsageError(problems[0])
+
+
+def check_known(manager: Options, given: Iterable[str]) -> None:
+    """Raise UsageError for the first name that is not an option of any addon, or for a value that its option refuses.
+
+    ``manager``: mitmproxy's options, with those of its own addons. Ours are not among them yet.
+    """
+    for pair in given:
+        name = pair.partition("=")[0]
+        if name.startswith(PREFIX):
+            continue
+        if name not in manager:
+            known = [*manager.keys(), *(option.full_name for option in table.OPTIONS)]  # type: ignore[no-untyped-call]
+            raise UsageError(f"{name}: no such option{nearest(name, known)}")
+        try:
+            manager.set(pair)
+        except Exception as problem:
+            raise UsageError(str(problem)) from problem

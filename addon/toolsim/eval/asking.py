@@ -1,0 +1,115 @@
+"""What happens around each question of a run: sampling options, clocks, rate limits, and the record of it.
+
+A case sees an ordinary Send. Around it, in this order: the sampling profile's options are added, and a ``tool_choice``
+among them replaces the case's own in a question with tools; a question may take at most ``seconds`` (None: no limit),
+however slowly its answer trickles in; a rate limit (429, or 503 with Retry-After) is waited out and does not count as
+the model's time; the question and its answer are recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from time import monotonic
+from typing import Any
+
+from toolsim.eval.runtime.turn import Answer, Message, ProviderError, Request, Send
+
+MAX_WAITS = 5
+MAX_WAIT_SECONDS = 90.0
+"""If a provider wants a longer wait, it is not asked again: hosted APIs count by the minute."""
+FIRST_WAIT_SECONDS = 1.0
+
+
+class Asking:
+    """A Send for one run, with its record."""
+
+    def __init__(self, send: Send, options: Mapping[str, Any], seconds: float | None) -> None:
+        self._send = send
+        self._options = {name: value for name, value in options.items() if name != "tool_choice"}
+        self._tool_choice = options.get("tool_choice", "")
+        self._seconds = seconds
+        self._last: tuple[Message, ...] = ()
+        self.steps: list[dict[str, Any]] = []
+        self.waited = 0.0
+        self.answered = 0
+        self.rewritten = 0
+        """Answered questions with tools or calls in them: those that the proxy records."""
+        self.input_tokens = 0
+        self.output_tokens = 0
+
+    async def __call__(self, request: Request) -> Answer:
+        """Ask. Raises ProviderError."""
+        request = replace(request, options={**self._options, **request.options})
+        if self._tool_choice and request.tools:
+            request = replace(request, tool_choice=self._tool_choice)
+        step = self._note(request)
+        started, waited = monotonic(), self.waited
+        try:
+            answer = await self._ask(request)
+        except ProviderError as error:
+            step["error"] = {"status": error.status, "code": error.code, "message": str(error)}
+            # If the backend cannot be reached, the proxy answers in its place and has nothing to record.
+            self.rewritten += error.status is not None and error.status < 500 and _has_tools(request)
+            raise
+        finally:
+            step["ms"] = round((monotonic() - started - (self.waited - waited)) * 1000, 1)
+        step["answer"] = asdict(answer)
+        self.answered += 1
+        self.rewritten += _has_tools(request)
+        self.input_tokens += answer.input_tokens or 0
+        self.output_tokens += answer.output_tokens or 0
+        return answer
+
+    async def _ask(self, request: Request) -> Answer:
+        for attempt in range(MAX_WAITS + 1):
+            try:
+                async with asyncio.timeout(self._seconds):
+                    return await self._send(request)
+            except TimeoutError:
+                raise ProviderError(f"no answer within {self._seconds:g} s", timed_out=True) from None
+            except ProviderError as error:
+                seconds = _wait(error, attempt)
+                if seconds is None or attempt == MAX_WAITS:
+                    raise
+            started = monotonic()
+            await asyncio.sleep(seconds)
+            self.waited += monotonic() - started
+        raise AssertionError("the last attempt returns or raises")
+
+    def _note(self, request: Request) -> dict[str, Any]:
+        before = common_prefix(self._last, request.messages)
+        self._last = request.messages
+        step: dict[str, Any] = {
+            "messages_before": before,
+            "messages": list(request.messages[before:]),
+            "tools": [tool.name for tool in request.tools],
+            "tool_choice": request.tool_choice,
+            "options": dict(request.options),
+        }
+        self.steps.append(step)
+        return step
+
+
+def common_prefix(before: Sequence[Any], now: Sequence[Any]) -> int:
+    """Return the length of the common prefix of two sequences: a trace stores only what is new."""
+    count = 0
+    while count < min(len(before), len(now)) and before[count] == now[count]:
+        count += 1
+    return count
+
+
+def _has_tools(request: Request) -> bool:
+    return bool(request.tools) or any(message["role"] == "tool" for message in request.messages)
+
+
+def _wait(error: ProviderError, attempt: int) -> float | None:
+    """Return how long to wait before asking again, None to give up."""
+    if error.status == 429:
+        seconds = FIRST_WAIT_SECONDS * 2**attempt if error.retry_after is None else error.retry_after
+    elif error.status == 503 and error.retry_after is not None:
+        seconds = error.retry_after
+    else:
+        return None
+    return seconds if seconds <= MAX_WAIT_SECONDS else None

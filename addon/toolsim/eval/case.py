@@ -1,0 +1,164 @@
+"""The terms of an evaluation: what is asked (case), by which way, the result (run), and which cases are asked.
+
+A suite is a list of cases. A case plays itself: it gets a ``Send`` and asks as often as it wants, so that one question
+with one answer and a conversation with tools and state are the same thing to the rest of the evaluation. A case ignores
+what happens around each question (the way to the model, clocks, tokens, traces, errors)::
+
+    async def play(send: Send) -> Verdict:
+        answer = await send(Request(({"role": "user", "content": "…"},), tools))
+        return Verdict.failed("no_call", "expected …") if not answer.calls else Verdict.passed()
+
+A case does not catch ProviderError: it becomes ``http_error`` or ``timeout`` of that run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol, get_args
+
+from toolsim.eval.runtime.turn import Call, Message, Send, Tool
+
+Label = Literal[
+    "no_call",
+    "wrong_tool",
+    "malformed_json",
+    "schema_violation",
+    "missing_required",
+    "hallucinated_parameter",
+    "type_coercion",
+    "escaping_error",
+    "truncation",
+    "parallel_collapse",
+    "needless_call",
+    "wrong_value",
+    "wrong_state",
+    "wrong_final_text",
+    "turn_limit",
+    "http_error",
+    "timeout",
+    "internal_error",
+]
+"""Why a run failed; the first that applies, in the order of a call's life.
+
+parallel_collapse: fewer calls than asked for; needless_call: a call that nobody asked for; wrong_value: a call that
+fits its schema but has an unexpected argument; wrong_state: the calls passed and did not do what was asked; turn_limit:
+the model never stopped calling; internal_error: the case itself raised, a bug of the evaluation.
+"""
+LABELS: tuple[Label, ...] = get_args(Label)
+
+WayName = Literal["toolsim", "native", "prompt"]
+"""How tools reach the model: through the addon, by the server's own ``tools``, or by a prompt and nothing else."""
+WAYS: tuple[WayName, ...] = get_args(WayName)
+
+Api = Literal["chat", "responses"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A case's verdict on its own run; ``detail`` is one line for people."""
+
+    ok: bool
+    label: Label | None = None
+    detail: str = ""
+
+    @classmethod
+    def passed(cls) -> Verdict:
+        """Return the verdict of a run that passed all checks of its case."""
+        return cls(True)
+
+    @classmethod
+    def failed(cls, label: Label, detail: str = "") -> Verdict:
+        """Return the verdict of a run that failed."""
+        return cls(False, label, detail)
+
+
+class PromptForm(Protocol):
+    """How the way ``prompt`` shows tools and parses calls, for suites with their own form."""
+
+    def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
+        """Return the messages with the tools described in them, calls and outputs of the history as text."""
+
+    def read(self, text: str) -> tuple[str, tuple[Call, ...]]:
+        """Return the prose of a model's text, and the calls in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case. ``suite`` and ``id`` name it; ``kind`` separates cases about tools from plain chat.
+
+    ``form``: how the way ``prompt`` asks it, None for the evaluation's own form. ``options``: addon options that the
+    case tests, as ``name=value``; such a case is asked only by the way ``toolsim``.
+    """
+
+    suite: str
+    id: str
+    play: Callable[[Send], Awaitable[Verdict]]
+    kind: Literal["tools", "chat"] = "tools"
+    form: PromptForm | None = None
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What is compared: one model with one sampling profile, asked by one way. ``setting``: addon options, as given."""
+
+    model: str
+    profile: str
+    way: WayName
+    api: Api
+    stream: bool = False
+    setting: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One case, asked once in one cell.
+
+    ``ms``: from the first question to the verdict, without waiting for rate limits; ``turns``: questions asked.
+    ``repaired``, ``untagged``: calls that toolsim repaired, and calls that it found without the tag. ``as_text``:
+    answers that hold a call as text (``call_as_text``), None in reports of older versions. ``steps``: one entry per
+    question: what was asked and answered, what the model was shown and wrote.
+    """
+
+    suite: str
+    case: str
+    kind: Literal["tools", "chat"]
+    trial: int
+    cell: Cell
+    ok: bool
+    label: Label | None
+    detail: str
+    ms: float
+    turns: int
+    input_tokens: int
+    output_tokens: int
+    repaired: int = 0
+    untagged: int = 0
+    as_text: int | None = None
+    steps: tuple[dict[str, Any], ...] = field(default=())
+
+    @property
+    def key(self) -> str:
+        """Identify the run within its evaluation; in a resumed or compared report the same key is the same question."""
+        cell = self.cell
+        api = f"{cell.api} stream" if cell.stream else cell.api
+        return "|".join((self.suite, self.case, cell.model, cell.profile, cell.way, api, cell.setting, str(self.trial)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, as ``runs.jsonl`` holds it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Run:
+        """Return the run that ``as_dict`` describes. Raises TypeError and KeyError for anything else."""
+        return cls(**{**data, "cell": Cell(**data["cell"]), "steps": tuple(data["steps"])})
+
+
+def sample(cases: Sequence[Case], size: int | None, seed: int) -> list[Case]:
+    """Return ``size`` of the cases in their own order; None: all. The same seed gives the same cases of each suite."""
+    if size is None or size >= len(cases):
+        return list(cases)
+    chance = random.Random(f"{seed}:{cases[0].suite if cases else ''}")
+    return [cases[place] for place in sorted(chance.sample(range(len(cases)), size))]

@@ -1,0 +1,171 @@
+"""A small catalogue of models as data, and the words that select models from it.
+
+``tags``: ``stable`` = in the default selection of hosted models; ``open`` = open weights; ``local`` = runs on a laptop;
+``tools`` = its makers train and document it for tool calls. ``tool_calling_reliable`` is narrower: whether its native
+calls reliably come as calls, not as text that looks like one; False was measured, None is unknown. The words
+``reliable`` and ``unreliable`` select by it.
+
+Hosted models come and go: what the server no longer lists is not asked, unless it was named by its exact id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from toolsim.eval.flags import words
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model. ``id``: its name at the server; ``base_id``: the model behind several ids.
+
+    ``options``: request options that it always needs; ``recommended``: sampling by its makers' card.
+    """
+
+    id: str
+    base_id: str
+    provider: str
+    tags: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    recommended: Mapping[str, Any] = field(default_factory=dict)
+    tool_calling_reliable: bool | None = None
+
+
+_QWEN3 = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0}
+_QWEN25 = {"temperature": 0.7, "top_p": 0.8, "top_k": 20}
+_LLAMA = {"temperature": 0.6, "top_p": 0.9}
+
+DEFAULT_SELECTION = "stable"
+_RELIABLE = {True: ("reliable",), False: ("unreliable",), None: ()}
+
+CATALOGUE = (
+    Model("openai/gpt-4o", "gpt-4o", "openai", ("tools",), tool_calling_reliable=True),
+    Model("openai/gpt-4.1", "gpt-4.1", "openai", ("tools",), tool_calling_reliable=True),
+    Model("openai/gpt-5-mini", "gpt-5-mini", "openai", ("tools",), tool_calling_reliable=True),
+    Model("openai/gpt-oss-20b", "gpt-oss-20b", "openai", ("open", "tools")),
+    Model("openai/gpt-oss-120b", "gpt-oss-120b", "openai", ("open", "tools")),
+    Model("anthropic/claude-sonnet-4", "claude-sonnet-4", "anthropic", ("tools",), tool_calling_reliable=True),
+    Model("google/gemini-2.5-flash", "gemini-2.5-flash", "google", ("tools",)),
+    Model("google/gemini-2.5-pro", "gemini-2.5-pro", "google", ("tools",)),
+    Model("google/gemma-3-27b-it", "gemma-3-27b", "google", ("open",)),
+    Model("google/gemma-3-27b-it:free", "gemma-3-27b", "google", ("open", "free")),
+    Model("meta-llama/llama-3.3-70b-instruct:free", "llama-3.3-70b", "meta-llama", ("open", "free", "tools")),
+    Model("qwen/qwen3-32b", "qwen3-32b", "qwen", ("open", "tools")),
+    Model("qwen/qwen3-235b-a22b", "qwen3-235b", "qwen", ("open", "tools")),
+    Model("deepseek/deepseek-r1", "deepseek-r1", "deepseek", ("open",)),
+    Model("moonshotai/kimi-k2", "kimi-k2", "moonshotai", ("open", "tools")),
+    Model("z-ai/glm-4.5-air", "glm-4.5-air", "z-ai", ("open", "tools")),
+    Model("openai/gpt-4o-mini", "gpt-4o-mini", "openai", ("stable", "tools"), tool_calling_reliable=True),
+    Model("openai/gpt-4.1-mini", "gpt-4.1-mini", "openai", ("stable", "tools"), tool_calling_reliable=True),
+    Model(
+        "anthropic/claude-3.5-haiku", "claude-3.5-haiku", "anthropic", ("stable", "tools"), tool_calling_reliable=True
+    ),
+    Model("google/gemini-2.0-flash-001", "gemini-2.0-flash", "google", ("stable", "tools")),
+    Model(
+        "mistralai/mistral-small-3.2-24b-instruct",
+        "mistral-small-3.2-24b",
+        "mistralai",
+        ("stable", "open", "tools"),
+        recommended={"temperature": 0.15},
+    ),
+    Model(
+        "meta-llama/llama-3.3-70b-instruct",
+        "llama-3.3-70b",
+        "meta-llama",
+        ("stable", "open", "tools"),
+        recommended=_LLAMA,
+    ),
+    Model("qwen/qwen-2.5-72b-instruct", "qwen2.5-72b", "qwen", ("stable", "open", "tools"), recommended=_QWEN25),
+    Model(
+        "deepseek/deepseek-chat-v3-0324",
+        "deepseek-v3",
+        "deepseek",
+        ("stable", "open", "tools"),
+        recommended={"temperature": 0.3},
+    ),
+    Model("qwen3:4b", "qwen3-4b", "qwen", ("open", "local", "tools"), recommended=_QWEN3),
+    Model("qwen3:8b", "qwen3-8b", "qwen", ("open", "local", "tools"), recommended=_QWEN3),
+    Model("llama3.2", "llama-3.2-3b", "meta-llama", ("open", "local", "tools"), recommended=_LLAMA),
+    Model(
+        "qwen-0.5b", "qwen2.5-coder-0.5b", "qwen", ("open", "local"), recommended=_QWEN25, tool_calling_reliable=False
+    ),
+    Model(
+        "qwen-1.5b", "qwen2.5-coder-1.5b", "qwen", ("open", "local"), recommended=_QWEN25, tool_calling_reliable=False
+    ),
+    Model(
+        "smollm2", "smollm2-135m", "huggingfacetb", ("open", "local"), recommended={"temperature": 0.2, "top_p": 0.9}
+    ),
+)
+
+
+def is_selected(model: Model, named: Sequence[str]) -> bool:
+    """Return whether one of the words matches the model.
+
+    A word is its id, its base id, its provider, a tag, ``reliable`` or ``unreliable``, ``all``, or a pattern of an id;
+    the pattern ``NAME:*`` is the model itself too, with all its variants.
+    """
+    names = {model.id, model.base_id, model.provider, *model.tags, *_RELIABLE[model.tool_calling_reliable], "all"}
+    return any(word in names or _matches(model.id, word) for word in named)
+
+
+def _matches(id: str, word: str) -> bool:
+    return "*" in word and (fnmatchcase(id, word) or id == word.removesuffix(":*"))
+
+
+def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
+    """Return the models of a list of words, in the list's order; ``!`` excludes models named before it.
+
+    ``served``: the ids that the server lists, empty if it was not asked. A word that matches nothing in the catalogue
+    is the name of a model at the server, and a pattern may match what the server lists. A list that only excludes
+    starts from the default selection.
+    """
+    chosen: dict[str, Model] = {}
+    given = words(selection)
+    if given and all(word.startswith("!") for word in given):
+        given = [DEFAULT_SELECTION, *given]
+    for word in given:
+        name = word.removeprefix("!")
+        if word.startswith("!"):
+            for model in list(chosen.values()):
+                if name == model.id or (not _is_id(name) and is_selected(model, (name,))):
+                    del chosen[model.id]
+            continue
+        for model in _named(name, served):
+            chosen[model.id] = model
+    return list(chosen.values())
+
+
+def missing(selection: str, served: Sequence[str]) -> list[str]:
+    """Return the ids that a selection names by a word for several, and that the server does not list."""
+    exact = set(words(selection))
+    return [model.id for model in select(selection, served) if model.id not in exact and model.id not in served]
+
+
+def are_ids(selection: str) -> bool:
+    """Return whether a selection holds only names of single models: then the server need not say which it has."""
+    given = words(selection)
+    return (
+        bool(given)
+        and all(
+            _is_id(word) or (not any(is_selected(model, (word,)) for model in CATALOGUE) and "*" not in word)
+            for word in given
+            if not word.startswith("!")
+        )
+        and not given[0].startswith("!")
+    )
+
+
+def _named(name: str, served: Sequence[str]) -> list[Model]:
+    if _is_id(name):
+        return [model for model in CATALOGUE if model.id == name]
+    found = [model for model in CATALOGUE if is_selected(model, (name,))]
+    known = {model.id for model in found}
+    found += [Model(id, id, id.partition("/")[0]) for id in served if _matches(id, name) and id not in known]
+    return found or ([] if "*" in name else [Model(name, name, "")])
+
+
+def _is_id(name: str) -> bool:
+    return any(model.id == name for model in CATALOGUE)

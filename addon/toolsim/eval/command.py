@@ -1,0 +1,154 @@
+"""``toolsim eval``: measure, and write the report whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+
+from toolsim.command_line import UsageError
+from toolsim.eval import catalogue, compare, flags, join, journal, measure, report, settings
+from toolsim.eval.case import Run
+from toolsim.eval.journal import Journal, NotAReport, Secrets
+from toolsim.eval.markdown import rate_text
+from toolsim.eval.measure import Job
+from toolsim.eval.progress import Progress
+from toolsim.eval.provider import MODEL, scripted_provider
+from toolsim.eval.proxy_process import proxies
+from toolsim.eval.summary import Rate
+from toolsim.eval.ways import Target, Ways
+
+SCRIPTED = "the scripted provider (offline)"
+
+EXIT_RIGHT, EXIT_WRONG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+# These say how the command runs, not what it measures: --resume does not restore them.
+_UNSAVED = frozenset({"resume", "out", "quiet", "verbose", "flows", "jobs"})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code: 1 when a run of the offline suites is wrong, 2 for bad usage.
+
+    A live evaluation that finishes is a success, whatever it found.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for name, command in (("compare", compare.main), ("join", join.main)):
+        if arguments[:1] == [name]:
+            return command(arguments[1:])
+    try:
+        parser = flags.parser(os.environ)
+        args, folder = _resumed(parser, arguments)
+        return asyncio.run(_evaluate(args, folder))
+    except (UsageError, NotAReport, ValueError) as error:
+        print(f"toolsim eval: {error}", file=sys.stderr)
+        return EXIT_USAGE
+
+
+def _resumed(parser: ArgumentParser, arguments: list[str]) -> tuple[Namespace, Path]:
+    """Parse the arguments; --resume restores the saved settings, except those that are given again."""
+    args = parser.parse_args(arguments)
+    if args.resume is None:
+        return args, journal.new_folder(Path(args.out), datetime.now(UTC))
+    folder = Path(args.resume) if args.resume else journal.latest(Path(args.out))
+    saved = dict(journal.read_settings(folder))
+    if args.options:
+        # argparse appends a list to its default.
+        saved.pop("options", None)
+    parser.set_defaults(**saved)
+    return parser.parse_args(arguments), folder
+
+
+async def _evaluate(args: Namespace, folder: Path) -> int:
+    # What asks a model is imported on demand, so that --help needs no package; here a missing one ends the command.
+    import_module("openai")
+    url = settings.base_url(args, os.environ)
+    key = settings.api_key(args, url, os.environ) if url else ""
+    async with AsyncExitStack() as stack:
+        offline = not url
+        if offline:
+            url = await stack.enter_async_context(scripted_provider())
+            args.models = MODEL
+        served = [] if offline or catalogue.are_ids(args.models) else await _served(url, key, args)
+        if not args.models:
+            args.models = settings.default_models(url, served)
+        setup = settings.setup(args, offline=offline, served=served)
+        jobs = measure.plan(setup.cells, setup.cases, args.trials)
+        if not args.quiet:
+            print(f"{SCRIPTED}: no model is asked" if offline else f"asking {url}: {_models(setup)}", flush=True)
+            if gone := catalogue.missing(args.models, served) if served else []:
+                print(f"not asked, since the server no longer lists them: {', '.join(gone)}", flush=True)
+        log = Journal(folder, Secrets([key]))
+        stack.callback(log.close)
+        saved = {name: value for name, value in vars(args).items() if name not in _UNSAVED}
+        log.write(journal.SETTINGS, report.as_text(saved))
+        read_timeout = args.client_timeout if args.read_timeout is None else args.read_timeout
+        # 0 is no limit.
+        seconds = [limit or None for limit in (args.client_timeout, args.open_timeout, read_timeout)]
+        target = Target(url, key or "none", *seconds)
+        started = await stack.enter_async_context(proxies(url, flows=folder / "flows" if args.flows else None))
+        ways = Ways(target, started)
+        stack.push_async_callback(ways.close)
+        interrupted = await _measure(jobs, ways, log, args)
+        runs = _in_order(jobs, log.runs)
+        report.write(log, runs, planned=len(jobs), target=SCRIPTED if offline else url, settings=saved)
+    broken_off = f"broken off, {len(runs)} of {len(jobs)} runs made: " if interrupted else ""
+    whose = f"{SCRIPTED}, no model: " if offline else ""
+    print(f"{whose}{broken_off}{rate_text(Rate.of(runs))} right; {folder / 'report.html'}")
+    if interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_WRONG if offline and not all(run.ok for run in runs) else EXIT_RIGHT
+
+
+async def _measure(jobs: Sequence[Job], ways: Ways, log: Journal, args: Namespace) -> bool:
+    """Make the runs that are still to be made; return whether that was interrupted."""
+    finished = {run.key for run in log.runs}
+    open_jobs = [job for job in jobs if job.key not in finished]
+    with Progress(len(open_jobs), args.verbose, quiet=args.quiet) as progress:
+
+        def done(job: Job, run: Run | None) -> None:
+            progress(job, None if run is None else log.add(run))
+
+        work = asyncio.create_task(
+            measure.measure(open_jobs, ways, args.client_timeout or None, done, parallel=args.jobs)
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, work.cancel)
+        try:
+            await work
+        except asyncio.CancelledError:
+            return True
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+    return False
+
+
+def _in_order(jobs: Sequence[Job], runs: Sequence[Run]) -> list[Run]:
+    """Return the runs in the order of the plan, so that a resumed report reads like one that was made in one go."""
+    place = {job.key: number for number, job in enumerate(jobs)}
+    return sorted((run for run in runs if run.key in place), key=lambda run: place[run.key])
+
+
+def _models(setup: settings.Setup) -> str:
+    return ", ".join(dict.fromkeys(cell.model for cell, _ in setup.cells))
+
+
+async def _served(url: str, key: str, args: Namespace) -> list[str]:
+    import openai
+
+    timeout = openai.Timeout(args.open_timeout or None)
+    async with openai.AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0, timeout=timeout) as client:
+        try:
+            return [model.id for model in (await client.models.list()).data]
+        except openai.APIError as error:
+            if args.models:
+                return []
+            raise UsageError(f"name the models with --models: {url} cannot say which it has ({error})") from error

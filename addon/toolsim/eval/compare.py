@@ -1,0 +1,152 @@
+"""``toolsim eval compare A B``: the same cases in two reports, which of them flipped, and whether it may be chance.
+
+Runs are paired by suite, case and trial, and by each field of their cells (model, profile, way, …) that varies within a
+report: so two reports that differ in one option are paired, whichever option that is. ``--a`` and ``--b`` choose a part
+of a report, so that two ways or two values of one report can be compared too::
+
+    toolsim eval compare REPORT REPORT --a way=toolsim --b way=native
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from toolsim.command_line import Parser
+from toolsim.eval.case import Cell, Run
+from toolsim.eval.figures import mcnemar
+from toolsim.eval.journal import NotAReport, read_runs
+from toolsim.eval.markdown import rate_text, table
+from toolsim.eval.summary import Rate, way_name
+
+_FIELDS = tuple(field.name for field in fields(Cell))
+
+Key = tuple[str, ...]
+
+
+class Incomparable(Exception):
+    """The two reports have no run in common."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Pairs of runs, (A's, B's), and how many runs on each side had no partner."""
+
+    pairs: Sequence[tuple[Run, Run]]
+    alone_a: int
+    alone_b: int
+
+    @property
+    def flipped(self) -> list[tuple[Run, Run]]:
+        """The pairs of which only one run is right, those that A got right first."""
+        return sorted((pair for pair in self.pairs if pair[0].ok != pair[1].ok), key=lambda pair: not pair[0].ok)
+
+    @property
+    def p(self) -> float:
+        """McNemar's exact two-sided p-value."""
+        only_a = sum(a.ok for a, _ in self.flipped)
+        return mcnemar(only_a, len(self.flipped) - only_a)
+
+
+def pair(a: Sequence[Run], b: Sequence[Run]) -> Comparison:
+    """Pair the runs of two reports. Raises Incomparable."""
+    varying = [
+        field for field in _FIELDS if any(len({getattr(run.cell, field) for run in side}) > 1 for side in (a, b))
+    ]
+    left, right = _by_key(a, varying), _by_key(b, varying)
+    pairs = [(run, right[key]) for key, run in left.items() if key in right]
+    if not pairs:
+        raise Incomparable("the two reports have no case in common")
+    return Comparison(pairs, len(a) - len(pairs), len(b) - len(pairs))
+
+
+def _by_key(runs: Sequence[Run], varying: Sequence[str]) -> dict[Key, Run]:
+    return {
+        (run.suite, run.case, str(run.trial), *(str(getattr(run.cell, field)) for field in varying)): run
+        for run in runs
+    }
+
+
+def chosen(runs: Sequence[Run], wanted: Mapping[str, str]) -> list[Run]:
+    """Return the runs whose cells (or suite) match the wanted values."""
+    return [
+        run
+        for run in runs
+        if all((run.suite if name == "suite" else str(getattr(run.cell, name))) == wanted[name] for name in wanted)
+    ]
+
+
+def render(comparison: Comparison) -> str:
+    """Return the comparison in Markdown."""
+    pairs, flipped = comparison.pairs, comparison.flipped
+    only_a = sum(a.ok for a, _ in flipped)
+    only_b = len(flipped) - only_a
+    both = sum(a.ok and b.ok for a, b in pairs)
+    parts = [
+        table(
+            ["", "right"],
+            [["A", rate_text(Rate.of(a for a, _ in pairs))], ["B", rate_text(Rate.of(b for _, b in pairs))]],
+        ),
+        f"{len(pairs)} cases in both: {both} right in both, {only_a} only in A, {only_b} only in B, "
+        f"{len(pairs) - both - only_a - only_b} in neither. McNemar's exact p = {_p_text(comparison.p)}.",
+    ]
+    if comparison.alone_a or comparison.alone_b:
+        parts.append(
+            f"Left out, since the other report has no such run: {comparison.alone_a} of A, {comparison.alone_b} of B."
+        )
+    if flipped:
+        parts.append(
+            table(
+                ["flipped", "case", "model", "A", "B"],
+                ([_direction(a), f"{a.suite} {a.case}", a.cell.model, _result(a), _result(b)] for a, b in flipped),
+            )
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def _direction(a: Run) -> str:
+    return "right → wrong" if a.ok else "wrong → right"
+
+
+def _result(run: Run) -> str:
+    return f"{way_name(run.cell)}: {'right' if run.ok else run.label}"
+
+
+def _p_text(p: float) -> str:
+    return f"{p:.4f}" if p >= 0.0001 else f"{p:.1e}"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    parser = Parser(prog="toolsim eval compare", description="Compare two reports, case by case.")
+    parser.add_argument("a", type=Path, metavar="A", help="a report folder")
+    parser.add_argument("b", type=Path, metavar="B", help="another one, or the same with --a and --b")
+    for side in "ab":
+        parser.add_argument(
+            f"--{side}",
+            action="append",
+            default=[],
+            type=_part,
+            metavar="FIELD=VALUE",
+            dest=f"only_{side}",
+            help=f"only these runs of {side.upper()}: {', '.join(('suite', *_FIELDS))}",
+        )
+    args = parser.parse_args(argv)
+    try:
+        a = chosen(read_runs(args.a), dict(args.only_a))
+        b = chosen(read_runs(args.b), dict(args.only_b))
+        print(render(pair(a, b)), end="")
+    except (NotAReport, Incomparable) as error:
+        print(f"toolsim eval compare: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _part(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or name not in ("suite", *_FIELDS):
+        raise argparse.ArgumentTypeError(f"expected FIELD=VALUE with a field of {', '.join(('suite', *_FIELDS))}")
+    return name, value

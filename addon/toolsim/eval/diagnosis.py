@@ -1,0 +1,70 @@
+"""Why a conversation with tools failed, as one label: the first that applies in the order of a call's life."""
+
+from __future__ import annotations
+
+import re
+
+from toolsim.eval.call_as_text import looks_like_call
+from toolsim.eval.case import Label, Verdict
+from toolsim.eval.runtime.loop import Execution, Outcome
+
+DONE = "Done."
+"""The final text that scenarios ask for, word for word."""
+
+_BY_CODE: dict[str, Label] = {
+    "UNKNOWN_TOOL": "wrong_tool",
+    "TYPE_ERROR": "type_coercion",
+    "PATH_NOT_FOUND": "wrong_value",
+    "UNKNOWN_WORKSPACE": "wrong_value",
+    "READ_ONLY": "wrong_value",
+    "LOCKED": "wrong_value",
+}
+# By the messages of the JSON schema validator.
+_BY_MISMATCH: tuple[tuple[str, Label], ...] = (
+    (r"is a required property", "missing_required"),
+    (r"[Aa]dditional properties", "hallucinated_parameter"),
+    (r": got \w+, expected ", "type_coercion"),
+)
+
+
+def diagnose(outcome: Outcome, goal: str | None, *, final: str = DONE) -> Verdict:
+    """Judge a conversation; ``goal``: what is missing from the wanted state, None if nothing is."""
+    if goal is None and outcome.text.strip() == final and outcome.stop == "answer":
+        return Verdict.passed()
+    if not outcome.executions:
+        return _without_calls(outcome)
+    if goal is not None:
+        failed = [execution for execution in outcome.executions if not execution.result.ok]
+        if failed and failed[-1] is outcome.executions[-1]:
+            return Verdict.failed(_label(failed[-1]), f"{goal}; {': '.join(failed[-1].result.errors)}")
+        if outcome.answers[-1].finish == "length":
+            return Verdict.failed("truncation", f"{goal}; cut off by the token limit")
+        if looks_like_call(outcome.text):
+            return Verdict.failed("malformed_json", f"{goal}; the next call stayed text: {_short(outcome.text)}")
+    if outcome.stop == "max_turns":
+        return Verdict.failed("turn_limit", f"still calling after {len(outcome.answers)} turns")
+    if goal is not None:
+        return Verdict.failed("wrong_state", goal)
+    return Verdict.failed("wrong_final_text", f"expected {final!r}, got {_short(outcome.text)}")
+
+
+def _without_calls(outcome: Outcome) -> Verdict:
+    if outcome.answers[-1].finish == "length":
+        return Verdict.failed("truncation", "cut off by the token limit before any call")
+    if "<tool_call" in outcome.text:
+        return Verdict.failed("malformed_json", f"the call stayed text: {_short(outcome.text)}")
+    written = "the call is there as text" if looks_like_call(outcome.text) else "no call"
+    return Verdict.failed("no_call", f"{written}: {_short(outcome.text)}")
+
+
+def _label(execution: Execution) -> Label:
+    code, detail = execution.result.code, " ".join(execution.result.errors[1:])
+    if code == "INVALID_JSON":
+        return "escaping_error" if re.search("escape|control character", detail) else "malformed_json"
+    if code == "INVALID_ARGUMENTS":
+        return next((label for words, label in _BY_MISMATCH if re.search(words, detail)), "schema_violation")
+    return _BY_CODE.get(code, "wrong_state")
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 160 else f"{text[:160]}…")

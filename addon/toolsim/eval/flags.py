@@ -1,0 +1,288 @@
+"""The command line of an evaluation, as one table; environment variables of the predecessor change its defaults."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toolsim.command_line import Parser
+
+ENV = "OPENROUTER_"
+DEFAULT_OUT = "build/eval"
+DEFAULT_MODELS = "stable"
+
+
+def boolean(text: str) -> bool:
+    """Return a flag's value as environment variables spell it. Raises ValueError."""
+    value = text.strip().lower()
+    if value in ("1", "true", "yes", "on"):
+        return True
+    if value in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError(f"expected true or false, got {text!r}")
+
+
+def positive(text: str) -> int:
+    """Return a whole number above zero. Raises ValueError."""
+    if (number := int(text)) < 1:
+        raise ValueError(f"expected a number above zero, got {text}")
+    return number
+
+
+def seconds(text: str) -> float:
+    """Return a time; 0 is none. Raises ValueError."""
+    if not 0 <= (number := float(text)) < 1e6:
+        raise ValueError(f"expected seconds, or 0 for no limit, got {text}")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag. ``env``: the variable that changes its default, without the prefix."""
+
+    name: str
+    help: str
+    default: Any = None
+    type: Callable[[str], Any] = str
+    choices: tuple[str, ...] = ()
+    env: str = ""
+    metavar: str = ""
+
+    @property
+    def field(self) -> str:
+        """Its attribute in the parsed arguments."""
+        return self.name.replace("-", "_")
+
+
+FLAGS = (
+    Flag(
+        "base-url",
+        "URL of an OpenAI-shaped server; without it OpenRouter if its key is set, else the scripted provider, offline",
+        "",
+        env="BASE_URL",
+        metavar="URL",
+    ),
+    Flag("key-env", "environment variable that holds the server's API key", "", metavar="NAME"),
+    Flag(
+        "models",
+        "models: names at the server, or ids, base ids, providers and tags of the catalogue; * matches anything, "
+        "! excludes, all is the whole catalogue",
+        "",
+        env="MODEL_FILTER",
+        metavar="LIST",
+    ),
+    Flag("way", "how tools reach the model: toolsim, native, prompt", "toolsim", metavar="LIST"),
+    Flag(
+        "suite", "what is asked: scenarios, questions, unseen, which_output, bfcl:CATEGORY", "scenarios", metavar="LIST"
+    ),
+    Flag(
+        "scenarios",
+        "scenarios by id or preset (default, all); all of them offline",
+        "",
+        env="SCENARIOS",
+        metavar="LIST",
+    ),
+    Flag(
+        "sample",
+        "how many cases of each suite, chosen by the seed; all of them by default",
+        None,
+        positive,
+        metavar="N",
+    ),
+    Flag("seed", "seed of the sample", 1, int, metavar="N"),
+    Flag("trials", "how often each case is asked", 1, positive, env="TRIALS", metavar="N"),
+    Flag("jobs", "how many models are asked at a time", 1, positive, env="JOBS", metavar="N"),
+    Flag("api", "APIs to ask by: chat, responses", "", metavar="LIST"),
+    Flag("profiles", "sampling profiles by id or tag", "default", env="SAMPLING_PROFILE_FILTER", metavar="LIST"),
+    Flag(
+        "enforce-applicability",
+        "skip profiles that are not meant for a model",
+        True,
+        boolean,
+        env="SAMPLING_PROFILE_ENFORCE_APPLICABILITY",
+        metavar="BOOL",
+    ),
+    Flag("temperature", "temperature, instead of the profile's", None, float, env="TEMPERATURE", metavar="X"),
+    Flag("top-p", "top_p, likewise", None, float, env="TOP_P", metavar="X"),
+    Flag("top-k", "top_k, likewise", None, int, env="TOP_K", metavar="N"),
+    Flag("min-p", "min_p, likewise", None, float, env="MIN_P", metavar="X"),
+    Flag(
+        "llm-options",
+        "further request fields as a JSON object, below those of profiles",
+        "{}",
+        env="LLM_OPTIONS_DEFAULTS_JSON",
+        metavar="JSON",
+    ),
+    Flag(
+        "request-overrides",
+        "further request fields as a JSON object, above all others",
+        "{}",
+        env="REQUEST_OVERRIDES_JSON",
+        metavar="JSON",
+    ),
+    Flag("route", "OpenRouter's field route", "", env="ROUTE", metavar="WORD"),
+    Flag("transforms", "OpenRouter's field transforms", "", env="TRANSFORMS", metavar="LIST"),
+    Flag("provider-only", "OpenRouter's field provider.only", "", env="PROVIDER_ONLY", metavar="LIST"),
+    Flag("provider-order", "OpenRouter's field provider.order", "", env="PROVIDER_ORDER", metavar="LIST"),
+    Flag("provider-ignore", "OpenRouter's field provider.ignore", "", env="PROVIDER_IGNORE", metavar="LIST"),
+    Flag(
+        "tool-use-mode",
+        "scenarios: whether tools must, may or cannot be used",
+        "relaxed",
+        choices=("enforced", "relaxed", "disabled"),
+        env="TOOL_USE_MODE",
+    ),
+    Flag(
+        "tool-choice",
+        "tool_choice of each question with tools: auto, required, none or a tool's name; the mode decides by default",
+        "",
+        metavar="CHOICE",
+    ),
+    Flag(
+        "tool-failure-policy",
+        "scenarios: whether a failed call ends the run, in any mode",
+        "tolerated",
+        choices=("fatal", "tolerated"),
+        env="TOOL_FAILURE_POLICY",
+    ),
+    Flag(
+        "fallback-retry-count",
+        "scenarios: tries without tools after a provider's error, in mode relaxed",
+        0,
+        int,
+        env="TOOL_CALLING_FALLBACK_RETRY_COUNT",
+        metavar="N",
+    ),
+    Flag(
+        "allowlist",
+        "scenarios: tools on offer, by name or profile (default, read, propose, all)",
+        "default",
+        env="TOOL_ALLOWLIST",
+        metavar="LIST",
+    ),
+    Flag(
+        "fix-empty-final",
+        "scenarios: ask once more when the last answer is empty",
+        True,
+        boolean,
+        env="FIX_EMPTY_FINAL",
+        metavar="BOOL",
+    ),
+    Flag(
+        "content-tag-fallback",
+        "native: count tagged calls in an answer's text",
+        False,
+        boolean,
+        env="ENABLE_CONTENT_TAG_TOOL_CALL_FALLBACK",
+        metavar="BOOL",
+    ),
+    Flag(
+        "fallback-matrix",
+        "native: with and without that fallback, side by side",
+        False,
+        boolean,
+        env="FALLBACK_MATRIX",
+        metavar="BOOL",
+    ),
+    Flag(
+        "client-timeout",
+        "seconds that one question may take, 0 = no limit",
+        120.0,
+        seconds,
+        env="CLIENT_TIMEOUT",
+        metavar="S",
+    ),
+    Flag(
+        "open-timeout",
+        "seconds that a connection may take, 0 = no limit",
+        10.0,
+        seconds,
+        env="OPEN_TIMEOUT",
+        metavar="S",
+    ),
+    Flag(
+        "read-timeout",
+        "seconds of silence before a question has failed, 0 = no limit; the client timeout by default",
+        None,
+        seconds,
+        env="READ_TIMEOUT",
+        metavar="S",
+    ),
+    Flag("out", "folder for report folders", DEFAULT_OUT, metavar="DIR"),
+)
+# Not stored in a report's settings.
+_VERBOSE = "VERBOSE"
+
+
+def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Return the parser, with defaults from the environment if it sets them.
+
+    Raises ValueError for a variable with a value that its flag does not accept.
+    """
+    made = Parser(
+        prog="toolsim eval",
+        description="How often does it work? Without a base URL: offline, against a scripted provider.",
+        epilog="toolsim eval compare A B compares two reports. Variables in brackets give other defaults.",
+    )
+    for flag in FLAGS:
+        named = f" [{ENV}{flag.env}]" if flag.env else ""
+        made.add_argument(
+            f"--{flag.name}",
+            help=f"{flag.help}{named}".replace("%", "%%"),
+            default=_default(flag, environment),
+            type=flag.type,
+            choices=flag.choices or None,
+            metavar=flag.metavar or None,
+        )
+    made.add_argument("--offline", action="store_true", help="no network, whatever the environment says")
+    made.add_argument("--stream", action="store_true", help="stream the answers")
+    made.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        dest="options",
+        help="an addon option; several values with commas make a matrix",
+    )
+    made.add_argument("--flows", action="store_true", help="keep the exchanges of the way toolsim as .flow files")
+    made.add_argument(
+        "--resume",
+        nargs="?",
+        const="",
+        metavar="FOLDER",
+        help="go on with a report that was broken off, the newest of --out by default",
+    )
+    made.add_argument("-q", "--quiet", action="store_true", help="say nothing but where the report is")
+    made.add_argument(
+        "-v",
+        "--verbose",
+        action="count",
+        default=_verbosity(environment),
+        help=f"say more: each run, what went wrong [{_VERBOSE}]",
+    )
+    return made
+
+
+def _default(flag: Flag, environment: Mapping[str, str]) -> Any:
+    text = environment.get(ENV + flag.env, "") if flag.env else ""
+    if not text:
+        return flag.default
+    try:
+        value = flag.type(text)
+    except ValueError as error:
+        raise ValueError(f"{ENV}{flag.env}: {error}") from error
+    if flag.choices and value not in flag.choices:
+        raise ValueError(f"{ENV}{flag.env}: expected one of {', '.join(flag.choices)}, got {text!r}")
+    return value
+
+
+def _verbosity(environment: Mapping[str, str]) -> int:
+    text = environment.get(_VERBOSE, "")
+    return int(text) if text in ("0", "1", "2") else 0
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a comma-separated list."""
+    return [word.strip() for word in text.split(",") if word.strip()]

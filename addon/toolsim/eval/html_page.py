@@ -1,0 +1,202 @@
+"""``report.html``: one file, no script, no network. Figures, plots, and each failed run to unfold.
+
+Everything that a model or a server wrote is escaped, whatever it looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from toolsim.eval import charts
+from toolsim.eval.case import Run
+from toolsim.eval.summary import (
+    CELL_HEAD,
+    CELL_WORDS,
+    Combinations,
+    Rate,
+    by_case,
+    cell_rows,
+    count_failures,
+    duration,
+    grouped,
+    way_name,
+)
+
+MAX_FAILURES = 200
+"""How many are shown; a page with thousands would not open."""
+MAX_TEXT = 12_000
+"""Characters of one text: more than a person reads, and still a page that opens."""
+_COLOURS = 6
+_NO_ANSWER = frozenset({"timeout", "http_error", "internal_error"})
+
+
+def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str) -> str:
+    """Return the page."""
+    ways = list(grouped(runs, lambda run: way_name(run.cell)))
+    colours = {way: number % _COLOURS for number, way in enumerate(ways)}
+    style = files("toolsim.eval").joinpath("report.css").read_text("utf-8")
+    body = [_head(runs, planned, stamp, target), _tiles(runs)]
+    if runs:
+        body += [_success(runs, colours), _latency(runs, colours), _cells(runs), *_failures(runs)]
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>toolsim evaluation {escape(stamp)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(body)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _head(runs: Sequence[Run], planned: int, stamp: str, target: str) -> str:
+    models = ", ".join(dict.fromkeys(run.cell.model for run in runs)) or "no model"
+    broken = (
+        f'<p class="warning">Broken off: {len(runs)} of {planned} runs were made.</p>' if len(runs) < planned else ""
+    )
+    return (
+        f"<header><h1>Evaluation</h1><p>{escape(stamp)} · {escape(models)} · {escape(target)} · {len(runs)} runs</p>"
+        f"{broken}</header>"
+    )
+
+
+def _tiles(runs: Sequence[Run]) -> str:
+    found = Combinations.of(runs)
+    tiles = [
+        _rate_tile("overall", Rate.of(runs)),
+        _rate_tile("with tools", Rate.of(run for run in runs if run.kind == "tools")),
+        _rate_tile("chat", Rate.of(run for run in runs if run.kind == "chat")),
+        _tile("combinations at 100 %", f"{found.at_100} of {found.all}", f"{found.at_96} at 96 % or more"),
+        _tile(
+            "calls mended by toolsim",
+            str(sum(run.repaired + run.untagged for run in runs)),
+            f"{sum(run.repaired for run in runs)} repaired, {sum(run.untagged for run in runs)} without the tag",
+        ),
+    ]
+    return f'<section class="tiles">{"".join(tiles)}</section>'
+
+
+def _rate_tile(name: str, rate: Rate) -> str:
+    if not rate.runs:
+        return ""
+    low, high = rate.interval
+    return _tile(name, f"{rate.percent:.1f} %", f"{rate.ok} of {rate.runs} · 95 %: {low:.0f} to {high:.0f}")
+
+
+def _tile(name: str, value: str, detail: str) -> str:
+    return f"<div><span>{escape(name)}</span><strong>{escape(value)}</strong><small>{escape(detail)}</small></div>"
+
+
+def _success(runs: Sequence[Run], colours: dict[str, int]) -> str:
+    groups = [
+        (case, {way: Rate.of(found) for way, found in grouped(own, lambda run: way_name(run.cell)).items()})
+        for case, own in by_case(runs).items()
+    ]
+    return _figure("Success by case and way", _legend(colours), charts.rates(groups, colours))
+
+
+def _latency(runs: Sequence[Run], colours: dict[str, int]) -> str:
+    strips = [
+        (f"{model} · {way}", colours[way], [run.ms for run in own if run.label not in _NO_ANSWER])
+        for (model, way), own in grouped(runs, lambda run: (run.cell.model, way_name(run.cell))).items()
+    ]
+    plot = charts.latencies(strips)
+    note = '<p class="note">A dot is a run, from its first question to its last answer; the scale is logarithmic.</p>'
+    return _figure("Latency", note, plot) if plot else ""
+
+
+def _figure(title: str, note: str, plot: str) -> str:
+    return f'<section><h2>{escape(title)}</h2>{note}<div class="plot">{plot}</div></section>'
+
+
+def _legend(colours: dict[str, int]) -> str:
+    entries = (f'<li><i class="way{colour}"></i>{escape(way)}</li>' for way, colour in colours.items())
+    return f'<ul class="legend">{"".join(entries)}<li class="note">whisker: 95 % interval</li></ul>'
+
+
+def _cells(runs: Sequence[Run]) -> str:
+    rows = _table(CELL_HEAD, cell_rows(runs), numbers=CELL_WORDS)
+    return f"<section><h2>By model, sampling profile and way</h2>{rows}</section>"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int) -> str:
+    """Return a table; the columns from ``numbers`` on hold numbers."""
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        return "".join(
+            f"<{tag}{' class=number' if place >= numbers else ''}>{escape(cell)}</{tag}>"
+            for place, cell in enumerate(cells)
+        )
+
+    body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{line("th", head)}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _failures(runs: Sequence[Run]) -> Iterator[str]:
+    failed = [run for run in runs if not run.ok]
+    if not failed:
+        yield "<section><h2>Failures</h2><p>None.</p></section>"
+        return
+    ways = list(grouped(failed, lambda run: way_name(run.cell)))
+    rows = (_label_row(label, count, failed, ways) for label, count in count_failures(failed).items())
+    yield f"<section><h2>Failures by label</h2>{_table(('label', *ways, 'all'), rows, numbers=1)}</section>"
+    shown = "".join(_failure(run) for run in failed[:MAX_FAILURES])
+    more = len(failed) - MAX_FAILURES
+    note = f'<p class="note">And {more} more: runs.jsonl has them all.</p>' if more > 0 else ""
+    yield f'<section class="failures"><h2>Failed runs</h2>{shown}{note}</section>'
+
+
+def _label_row(label: str, count: int, failed: Sequence[Run], ways: Sequence[str]) -> Sequence[str]:
+    by_way = (sum(run.label == label and way_name(run.cell) == way for run in failed) for way in ways)
+    return (label, *(str(number or "") for number in by_way), str(count))
+
+
+def _failure(run: Run) -> str:
+    api = f"{run.cell.api}{' stream' if run.cell.stream else ''}"
+    where = " · ".join((run.cell.model, run.cell.profile, way_name(run.cell), api, f"trial {run.trial + 1}"))
+    steps = "".join(_step(number, step) for number, step in enumerate(run.steps, 1))
+    return (
+        f"<details><summary><b>{escape(run.case)}</b><em>{escape(run.label or '')}</em>"
+        f"<span>{escape(where)}</span><small>{escape(_cut(run.detail, 300))}</small></summary>{steps}</details>"
+    )
+
+
+def _step(number: int, step: dict[str, Any]) -> str:
+    parts = [f"<h3>Question {number}<small>{duration(step.get('ms', 0))}</small></h3>"]
+    messages = step.get("shown")
+    if messages is None:
+        messages = [[message["role"], message.get("content") or ""] for message in step["messages"]]
+        if step.get("tools"):
+            parts.append(f'<p class="note">Tools on offer: {escape(", ".join(step["tools"]))}</p>')
+    parts += [_quoted(f"shown · {role}", text) for role, text in messages]
+    if step.get("wrote"):
+        parts.append(_quoted("the model wrote", step["wrote"], "wrote"))
+    answer = step.get("answer")
+    if answer is not None:
+        calls = "\n".join(f"{call['name']}({call['arguments']})" for call in answer["calls"])
+        if answer["text"] and answer["text"] != step.get("wrote"):
+            parts.append(_quoted("the client got, in words", answer["text"], "got"))
+        if calls:
+            parts.append(_quoted("the client got, as calls", calls, "got"))
+        if not calls and not answer["text"]:
+            parts.append(_quoted("the client got", "an empty answer", "got"))
+    if repairs := step.get("repairs"):
+        parts.append(f'<p class="note">Repairs: {escape(", ".join(repairs))}</p>')
+    if error := step.get("error"):
+        status = f"HTTP {error['status']}: " if error.get("status") else ""
+        parts.append(_quoted("error", f"{status}{error['message']}", "error"))
+    return "".join(parts)
+
+
+def _quoted(who: str, text: str, kind: str = "") -> str:
+    long = len(text) > 900 and not kind
+    body = f"<pre>{escape(_cut(text, MAX_TEXT))}</pre>"
+    if long:
+        summary = f"<summary>{escape(who)} <small>{len(text):,} characters</small></summary>"
+        return f'<details class="said">{summary}{body}</details>'
+    return f'<div class="said {kind}"><span>{escape(who)}</span>{body}</div>'
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"

@@ -1,0 +1,117 @@
+"""``toolsim eval join OUT REPORT …``: one report of several, over the same cases.
+
+A model on a laptop takes hours, so a comparison is made in parts: one way today, another tomorrow, an older version
+from its own checkout. Joined, they stand side by side, and only what all of them answered counts: within a suite and a
+model, a case is kept if every way has a run of it. A part can be renamed, which distinguishes an older version of
+toolsim, asked as if it were the server, from the current one::
+
+    toolsim eval join OUT today before --name "before=toolsim 0.1.0"
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from toolsim.command_line import Parser
+from toolsim.eval import report
+from toolsim.eval.case import WAYS, Run
+from toolsim.eval.journal import RUNS, SETTINGS, Journal, NotAReport, Secrets, read_runs, read_settings
+from toolsim.eval.summary import grouped, way_name
+
+# Settings in which parts may differ and still ask the same question.
+_FREE = frozenset(
+    {"base_url", "models", "way", "suite", "sample", "setting", "stream", "api", "trials", "offline", "options"}
+)
+
+
+class Unlike(ValueError):
+    """The parts were asked with different settings."""
+
+
+def common(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs of the cases that every way of a suite and model has answered, trial by trial."""
+    kept: list[Run] = []
+    for group in grouped(runs, lambda run: (run.suite, run.cell.model)).values():
+        ways = {replace(run.cell, model="") for run in group}
+        answered = grouped(group, lambda run: (run.case, run.trial))
+        whole = {key for key, found in answered.items() if {replace(run.cell, model="") for run in found} == ways}
+        kept += [run for run in group if (run.case, run.trial) in whole]
+    return kept
+
+
+def named(runs: Sequence[Run], name: str) -> list[Run]:
+    """Return the runs renamed to another way: a way, and whatever distinguishes it. Raises ValueError."""
+    way, _, rest = name.partition(" ")
+    for known in WAYS:
+        if way == known:
+            return [replace(run, cell=replace(run.cell, way=known, setting=rest)) for run in runs]
+    raise ValueError(f"expected a name that begins with {', '.join(WAYS)}, got {name}")
+
+
+def joined(parts: Sequence[Sequence[Run]]) -> list[Run]:
+    """Return the runs of all parts, way by way; of runs with the same key, the one of the last part."""
+    runs = {run.key: run for part in parts for run in part}.values()
+    return sorted(runs, key=lambda run: WAYS.index(run.cell.way))
+
+
+def alike(folders: Sequence[Path]) -> dict[str, object]:
+    """Return the settings that all parts have in common. Raises Unlike, NotAReport."""
+    first, *others = [
+        {name: value for name, value in read_settings(folder).items() if name not in _FREE} for folder in folders
+    ]
+    for folder, other in zip(folders[1:], others, strict=True):
+        unlike = sorted(name for name in {*first, *other} if first.get(name) != other.get(name))
+        if unlike:
+            name = unlike[0]
+            raise Unlike(f"{folders[0]} has {name} {first.get(name)!r}, {folder} has {other.get(name)!r}")
+    return first
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    parser = Parser(prog="toolsim eval join", description="Join reports over the same cases.")
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder for the joined report; must be new")
+    parser.add_argument("parts", type=Path, nargs="+", metavar="REPORT", help="a report folder")
+    parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="FOLDER=NAME",
+        help='show the runs of this REPORT as another way, such as "toolsim 0.1.0"',
+    )
+    parser.add_argument("--slim", action="store_true", help="leave out what models were shown and wrote")
+    parser.add_argument("--target", default="", help="what was asked, for people")
+    parser.add_argument("--note", default="", help="a paragraph for the report's head")
+    args = parser.parse_args(argv)
+    try:
+        names = dict(_name(text, args.parts) for text in args.name)
+        settings = alike(args.parts)
+        parts = [named(read_runs(part), names[part]) if part in names else read_runs(part) for part in args.parts]
+        if (args.out / RUNS).exists():
+            raise NotAReport(f"{args.out} holds a report already")
+    except (NotAReport, ValueError) as error:
+        print(f"toolsim eval join: {error}", file=sys.stderr)
+        return 2
+    all_runs = joined(parts)
+    kept = [replace(run, steps=()) if args.slim else run for run in common(all_runs)]
+    log = Journal(args.out, Secrets())
+    for run in kept:
+        log.add(run)
+    log.close()
+    log.write(SETTINGS, report.as_text(settings))
+    report.write(log, kept, planned=len(kept), target=args.target, settings=settings, note=args.note)
+    ways = ", ".join(grouped(kept, lambda run: way_name(run.cell)))
+    print(
+        f"{len(kept)} of {len(all_runs)} runs are of cases that all ways answered ({ways}); {args.out / 'report.html'}"
+    )
+    return 0
+
+
+def _name(text: str, parts: Sequence[Path]) -> tuple[Path, str]:
+    folder, equals, name = text.partition("=")
+    if not equals or Path(folder) not in parts:
+        raise ValueError(f"--name: expected REPORT=NAME with one of the reports, got {text}")
+    return Path(folder), name

@@ -1,0 +1,132 @@
+"""The report folder: its settings, and one line per finished run, so that no finished run is ever lost.
+
+A run is one line of ``runs.jsonl``, appended and flushed when it is over. A line that a crash cut short is dropped when
+the folder is opened again, and its run is repeated. Known secrets never reach a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from toolsim.eval.case import Run
+
+RUNS = "runs.jsonl"
+SETTINGS = "settings.json"
+MASK = "[key]"
+
+# A shorter secret would match innocent words; no real key is that short.
+_MIN_SECRET = 6
+
+
+class Secrets:
+    """Masks known secrets in text that is about to be written."""
+
+    def __init__(self, secrets: Collection[str] = ()) -> None:
+        forms = {form for secret in secrets for form in _forms(secret)}
+        self._secrets = sorted((form for form in forms if len(form) >= _MIN_SECRET), key=len, reverse=True)
+
+    def mask(self, text: str) -> str:
+        """Return the text without the secrets."""
+        for secret in self._secrets:
+            text = text.replace(secret, MASK)
+        return text
+
+
+def _forms(secret: str) -> tuple[str, ...]:
+    """Return a secret as it is, and as JSON strings escape it."""
+    return secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
+
+
+class NotAReport(Exception):
+    """The folder is not a report folder, or not one that can be resumed."""
+
+
+class Journal:
+    """A report folder that is being written."""
+
+    def __init__(self, folder: Path, secrets: Secrets) -> None:
+        self.folder = folder
+        self._secrets = secrets
+        self.runs: list[Run] = []
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / RUNS
+        if path.exists():
+            kept = list(_whole_lines(path))
+            self.runs = [Run.from_dict(json.loads(line)) for line in kept]
+            path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        self._file = path.open("a", encoding="utf-8")
+
+    def add(self, run: Run) -> Run:
+        """Record a finished run; return it as it was written, without secrets."""
+        line = self._secrets.mask(json.dumps(run.as_dict(), ensure_ascii=False, default=str))
+        self._file.write(f"{line}\n")
+        self._file.flush()
+        written = Run.from_dict(json.loads(line))
+        self.runs.append(written)
+        return written
+
+    def write(self, name: str, text: str) -> Path:
+        """Write another file of the report, atomically."""
+        path = self.folder / name
+        part = path.with_name(f".{name}.part")
+        part.write_text(self._secrets.mask(text), encoding="utf-8")
+        part.replace(path)
+        return path
+
+    def close(self) -> None:
+        """Close the file of runs."""
+        self._file.close()
+
+
+def stamp(now: datetime) -> str:
+    """Return a folder's name, such as ``20260207T123628Z``; ``now`` is in UTC."""
+    return now.strftime("%Y%m%dT%H%M%SZ")
+
+
+def new_folder(out: Path, now: datetime) -> Path:
+    """Return a new folder in ``out``; a second evaluation within the same second gets its own name."""
+    folder, number = out / stamp(now), 1
+    while folder.exists():
+        number += 1
+        folder = out / f"{stamp(now)}-{number}"
+    return folder
+
+
+def latest(out: Path) -> Path:
+    """Return the newest report folder in ``out``. Raises NotAReport when there is none."""
+    folders = [folder for folder in out.glob("*Z*") if (folder / SETTINGS).is_file()] if out.is_dir() else []
+    if not folders:
+        raise NotAReport(f"no report to resume in {out}")
+    return max(folders, key=lambda folder: folder.name)
+
+
+def read_settings(folder: Path) -> Mapping[str, Any]:
+    """Return the settings that a report was made with. Raises NotAReport."""
+    try:
+        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise NotAReport(f"{folder} is not a report folder: {problem}") from problem
+    if not isinstance(settings, dict):
+        raise NotAReport(f"{folder / SETTINGS} is not an object")
+    return settings
+
+
+def read_runs(folder: Path) -> list[Run]:
+    """Return the finished runs of a report. Raises NotAReport."""
+    path = folder / RUNS
+    if not path.is_file():
+        raise NotAReport(f"{folder} is not a report folder: there is no {RUNS}")
+    return [Run.from_dict(json.loads(line)) for line in _whole_lines(path)]
+
+
+def _whole_lines(path: Path) -> Iterator[str]:
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        try:
+            Run.from_dict(json.loads(line))
+        except (ValueError, TypeError, KeyError):
+            continue
+        yield line

@@ -1,0 +1,154 @@
+"""Asks a model through a real toolsim, one mitmdump for each setting that is being compared.
+
+What is no answer:
+
+1. A rate limit is waited out as long as ``Retry-After`` says and the time allows (``asking.py``); one that stays ends
+   the run, and so does a refused key.
+2. A backend that refuses what a setting asks of it (tools, an enforced form) has no such setting: ``Unavailable``.
+3. Any other error, and silence for ``SECONDS``, is no answer to this question. The course gives up after a few in a
+   row.
+
+None of them is a wrong answer: a server that breaks down must not decide anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from toolsim.core.plan import Feature
+from toolsim.eval.asking import Asking
+from toolsim.eval.case import Api
+from toolsim.eval.learn.bank import Question
+from toolsim.eval.learn.course import Ended, Unavailable
+from toolsim.eval.learn.decisions import Setting
+from toolsim.eval.learn.memory import Memory
+from toolsim.eval.proxy_process import Proxies, Proxy
+from toolsim.eval.runtime.turn import ProviderError, Send
+from toolsim.proxy.options.option import PREFIX
+from toolsim.request.engine import is_refusal
+
+if TYPE_CHECKING:
+    import openai
+
+SECONDS = 120.0
+"""How long a question may take; a model may have to be loaded."""
+MAX_TOKENS = 256
+"""Enough for two calls, and for any of the answers in words."""
+OPEN_SECONDS = 10.0
+TIME_OVER = "the time was over"
+
+
+class Answers:
+    """The model behind ``url``. ``deadline``: when to stop asking, by the monotonic clock."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        model: str,
+        memory: Memory,
+        deadline: float,
+        *,
+        api: Api = "chat",
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._url = url
+        self._key = key
+        self._model = model
+        self._memory = memory
+        self._deadline = deadline
+        self._api = api
+        self._clock = clock
+        self._open: dict[Setting, _Door] = {}
+
+    async def __call__(self, setting: Setting, question: Question) -> bool | None:
+        """Return whether the answer was right, None for an error. Raises Unavailable and Ended."""
+        if (known := self._memory.answer(setting, question.id)) is not None:
+            return known
+        started = self._clock()
+        if (left := self._deadline - started) <= 0:
+            raise Ended(TIME_OVER)
+        door = self._open.get(setting)
+        if door is None:
+            door = self._open[setting] = await _Door.at(self._url, self._key, self._model, setting, self._api)
+        limit = "max_tokens" if self._api == "chat" else "max_output_tokens"
+        asking = Asking(door.send, {"temperature": 0, limit: MAX_TOKENS}, SECONDS)
+        try:
+            async with asyncio.timeout(left):
+                answer = await asking(question.request())
+        except TimeoutError:
+            raise Ended(TIME_OVER) from None
+        except ProviderError as error:
+            _judge(error, setting)
+            return None
+        right = question.is_right(answer)
+        self._memory.add(
+            setting,
+            question.id,
+            right,
+            input_tokens=asking.input_tokens,
+            output_tokens=asking.output_tokens,
+            seconds=round(self._clock() - started - asking.waited, 3),
+        )
+        return right
+
+    async def close(self, setting: Setting) -> None:
+        """Stop the proxy of a setting."""
+        if (door := self._open.pop(setting, None)) is not None:
+            self._memory.add_requests(await door.close())
+
+    async def close_all(self) -> None:
+        """Stop all of them."""
+        for setting in list(self._open):
+            await self.close(setting)
+
+
+def _judge(error: ProviderError, setting: Setting) -> None:
+    """Raise what an error means for more than its question."""
+    if error.status in (401, 403):
+        raise Ended(f"the backend refuses the key (HTTP {error.status}: {error})")
+    if error.status in (429, 503):
+        raise Ended(f"the backend's rate limit stays (HTTP {error.status}: {error})")
+    asked: list[Feature] = ["tools"] if setting.mode == "native" else []
+    asked += ["constraint"] if "constrain" in setting.changed() else []
+    if error.status is not None and any(is_refusal(feature, error.status, str(error)) for feature in asked):
+        raise Unavailable(f"the backend refuses it (HTTP {error.status}: {error})")
+
+
+class _Door:
+    """A mitmdump with one setting, and a client in front of it."""
+
+    def __init__(self, proxies: Proxies, proxy: Proxy, client: openai.AsyncOpenAI, send: Send) -> None:
+        self._proxies = proxies
+        self._proxy = proxy
+        self._client = client
+        self.send = send
+
+    @classmethod
+    async def at(cls, url: str, key: str, model: str, setting: Setting, api: Api) -> _Door:
+        import openai
+
+        from toolsim.eval.runtime.openai_client import sender
+
+        async with AsyncExitStack() as stack:
+            proxies = Proxies(url)
+            stack.push_async_callback(proxies.stop)
+            # By hand, each of them: so no profile has a say.
+            values = [f"{PREFIX}{name}={value}" for name, value in setting.values().items()]
+            proxy = await proxies.get(model, (*values, f"{PREFIX}profiles=off"))
+            timeout = openai.Timeout(SECONDS, connect=OPEN_SECONDS)
+            client = openai.AsyncOpenAI(base_url=proxy.base_url, api_key=key or "none", max_retries=0, timeout=timeout)
+            stack.pop_all()
+        return cls(proxies, proxy, client, sender(client, model, api=api))
+
+    async def close(self) -> int:
+        """Stop it; return how many requests the backend got from it: the proxy has recorded each."""
+        await self._client.close()
+        await self._proxies.halt()
+        requests = len(list(self._proxy.captures.glob("*.flow")))
+        await self._proxies.stop()
+        return requests

@@ -1,0 +1,199 @@
+"""The questions of ``toolsim learn``, and whether an answer to one is right.
+
+They are in ``questions.json``, whose head says what its fields mean; none of them is in another suite. Three more kinds
+are made of those that take one call: *later* is asked after an earlier question with the same tools, its call and its
+output; *done* goes on from the right call and its output, and wants words; *must* demands a call. *which* is made of
+those that take two: it asks which output belongs to one of two calls, or of four whose outputs come in another order.
+
+An answer without a call where none is wanted is right only if it has words, and in them neither a call as text, which
+a client could not run and its user would have to read, nor the record of an output, which small models repeat.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from importlib.resources import files
+from itertools import cycle, pairwise
+from typing import Any
+
+from toolsim.eval.call_as_text import holds_call, looks_like_call
+from toolsim.eval.questions import mistake
+from toolsim.eval.runtime.turn import Answer, Message, Request, Tool
+from toolsim.request.record import OUTPUT
+from toolsim.wire.json_codec import dump
+
+BLOCK = 6
+"""How many questions are asked under one setting before the other one's turn: a server that caches one prompt reads the
+catalogue again when that changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """``calls``: the right calls, each with ``name`` and ``arguments``: lists of right values by argument.
+
+    ``says``: where an answer in words is wanted, what it must contain, any of it; none for any words. ``never``: what
+    it must not contain.
+    """
+
+    id: str
+    kind: str
+    catalogue: str
+    tools: tuple[Tool, ...]
+    messages: tuple[Message, ...]
+    calls: tuple[Mapping[str, Any], ...] = ()
+    says: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+
+    def request(self) -> Request:
+        """Return what is asked."""
+        return Request(self.messages, self.tools, tool_choice="required" if self.kind == "must" else "auto")
+
+    def is_right(self, answer: Answer) -> bool:
+        """Return whether an answer is as it should be."""
+        if self.calls:
+            return mistake(answer, self.calls) is None
+        if answer.calls or not answer.text.strip() or f"[{OUTPUT}" in answer.text:
+            return False
+        if looks_like_call(answer.text) or holds_call(answer.text, {tool.name for tool in self.tools}):
+            return False
+        if any(said in answer.text for said in self.never):
+            return False
+        return not self.says or any(said in answer.text for said in self.says)
+
+
+def text() -> str:
+    """Return the file of questions."""
+    return files("toolsim.eval.learn").joinpath("questions.json").read_text("utf-8")
+
+
+def fingerprint() -> str:
+    """Return what changes with any question."""
+    return sha256(repr(questions()).encode()).hexdigest()[:16]
+
+
+def questions() -> Sequence[Question]:
+    """Return all questions, those that are made of others last."""
+    document = json.loads(text())
+    tools = {tool["name"]: Tool(**tool) for tool in document["tools"]}
+    catalogues = {name: tuple(tools[tool] for tool in names) for name, names in document["catalogues"].items()}
+    asked = [_question(entry, catalogues) for entry in document["questions"]]
+    single = [question for question in asked if question.kind == "one"]
+    outputs: Mapping[str, Mapping[str, Any]] = document["outputs"]
+    done = (_done(question, outputs) for question in single)
+    made = [*_later(single, outputs), *done, *(_as(question, "must", question.messages) for question in single)]
+    return [*asked, *made, *_which([question for question in asked if question.kind == "two"])]
+
+
+def _question(entry: Mapping[str, Any], catalogues: Mapping[str, tuple[Tool, ...]]) -> Question:
+    messages: list[Message] = [{"role": "user", "content": entry["ask"]}]
+    if "made" in entry:
+        messages += _made([(entry["made"]["name"], entry["made"]["arguments"])], [entry["output"]])
+    calls, says = tuple(entry.get("calls", ())), tuple(entry.get("says", ()))
+    catalogue = entry["catalogue"]
+    return Question(entry["id"], entry["kind"], catalogue, catalogues[catalogue], tuple(messages), calls, says)
+
+
+def _later(single: Sequence[Question], outputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Question]:
+    """Yield each question after the one before it with the same tools, which was answered well."""
+    last: dict[str, Question] = {}
+    for question in single:
+        before, last[question.catalogue] = last.get(question.catalogue), question
+        if before is None:
+            continue
+        history = [*before.messages, *_right(before, outputs)]
+        yield _as(question, "later", (*history, {"role": "assistant", "content": "Done."}, *question.messages))
+
+
+def _done(question: Question, outputs: Mapping[str, Mapping[str, Any]]) -> Question:
+    return replace(_as(question, "done", (*question.messages, *_right(question, outputs))), calls=())
+
+
+def _right(question: Question, outputs: Mapping[str, Mapping[str, Any]]) -> list[Message]:
+    """Return the right call of a question, and its output."""
+    name = question.calls[0]["name"]
+    return _made([(name, _arguments(question.calls[0]))], [outputs.get(name, {"ok": True})])
+
+
+def _which(asked: Sequence[Question]) -> Iterator[Question]:
+    """Ask for the output of one of two calls, then for that of one of four whose outputs come in another order."""
+    for question in asked:
+        yield _whose([question], (0, 1))
+    for first, second in pairwise(sorted(asked, key=lambda question: question.catalogue)):
+        if first.catalogue == second.catalogue:
+            yield _whose([first, second], (2, 0, 3, 1))
+
+
+_CODES = ("K417", "R902", "T635", "M281")
+
+
+def _whose(asked: Sequence[Question], order: Sequence[int]) -> Question:
+    """Ask for the output of one of the calls of ``asked``; ``order``: that of the outputs, by the numbers of calls."""
+    question = asked[-1]
+    calls = [(call["name"], _arguments(call)) for one in asked for call in one.calls]
+    place = int(question.id[-2:]) % len(calls)
+    name, arguments = calls[place]
+    codes = _CODES[: len(calls)]
+    messages = (
+        *(message for one in asked for message in one.messages),
+        *_made(calls, [{"code": code} for code in codes], order),
+        {"role": "user", "content": f"Which code did {name} return for {', '.join(map(str, arguments.values()))}?"},
+    )
+    made = replace(_as(question, "which" if len(asked) == 1 else "which_of_four", messages), kind="which", calls=())
+    return replace(made, says=(codes[place],), never=tuple(code for code in codes if code != codes[place]))
+
+
+def _arguments(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: values[0] for name, values in call["arguments"].items()}
+
+
+def _as(question: Question, kind: str, messages: tuple[Message, ...]) -> Question:
+    name = question.id.replace(question.kind, kind)
+    return Question(name, kind, question.catalogue, question.tools, messages, question.calls)
+
+
+def _made(
+    calls: Sequence[tuple[str, Mapping[str, Any]]],
+    outputs: Sequence[Mapping[str, Any]],
+    order: Sequence[int] | None = None,
+) -> list[Message]:
+    """Return calls that have been made, and their outputs; ``order``: of these, if it is another one."""
+    named = [(f"call_{number}", *call) for number, call in enumerate(calls, 1)]
+    written: Message = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": id, "type": "function", "function": {"name": name, "arguments": dump(arguments)}}
+            for id, name, arguments in named
+        ],
+    }
+    results = [
+        {"role": "tool", "tool_call_id": id, "content": dump(output)}
+        for (id, *_), output in zip(named, outputs, strict=True)
+    ]
+    return [written, *(results if order is None else [results[number] for number in order])]
+
+
+def blocks(asked: Sequence[Question], kinds: Collection[str]) -> list[Sequence[Question]]:
+    """Return the questions of these kinds in blocks of one catalogue each, the kinds mixed, the catalogues in turn."""
+    by_catalogue: dict[str, list[Question]] = {}
+    for catalogue in dict.fromkeys(question.catalogue for question in asked):
+        own = [question for question in asked if question.catalogue == catalogue and question.kind in kinds]
+        # Spread evenly: each by its place among its own kind.
+        count = {kind: sum(question.kind == kind for question in own) for kind in kinds}
+        seen = dict.fromkeys(kinds, 0)
+        placed: list[tuple[float, int, Question]] = []
+        for number, question in enumerate(own):
+            placed.append(((seen[question.kind] + 0.5) / count[question.kind], number, question))
+            seen[question.kind] += 1
+        by_catalogue[catalogue] = [question for *_, question in sorted(placed, key=lambda place: place[:2])]
+    found: list[Sequence[Question]] = []
+    for catalogue in cycle(list(by_catalogue)):
+        if not any(by_catalogue.values()):
+            return found
+        if own := by_catalogue[catalogue]:
+            found.append(own[:BLOCK])
+            by_catalogue[catalogue] = own[BLOCK:]
+    return found

@@ -1,0 +1,266 @@
+"""``toolsim learn URL``: ask a model which settings suit it, and write its profile.
+
+Exit codes: 0 for a whole profile, 1 if the backend or the time ended it early, 2 for bad usage, 130 after Ctrl-C.
+What was asked before an early end is kept: the same command goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from time import monotonic
+
+from toolsim.cli import usage
+from toolsim.cli.doctor import Sick, examine
+from toolsim.cli.probe import Unreachable, ask
+from toolsim.cli.serve import state_folder
+from toolsim.command_line import Parser, UsageError
+from toolsim.core.plan import Engine
+from toolsim.eval.case import Api
+from toolsim.eval.learn import bank, profile_file
+from toolsim.eval.learn.answers import MAX_TOKENS, Answers
+from toolsim.eval.learn.bank import Question
+from toolsim.eval.learn.course import Choice, Course, learn
+from toolsim.eval.learn.decisions import Decision, Setting, count, decisions
+from toolsim.eval.learn.memory import Busy, Memory
+from toolsim.eval.learn.rule import PATIENCE, Comparison
+from toolsim.eval.proxy_process import ProxyFailed
+from toolsim.proxy.address import is_loopback, parse_url
+from toolsim.proxy.options.profiles import own_folder
+from toolsim.request.engine import PROBES, engine_of
+from toolsim.version import __version__
+
+EXIT_WHOLE, EXIT_ENDED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+_CHARACTERS_A_TOKEN = 3.5
+_RULE_TOKENS = 120
+"""What the manifest says beside the tools."""
+_ENDED = "interrupted"
+
+
+def parser() -> Parser:
+    """Return the parser of the command."""
+    made = Parser(prog="toolsim learn", description="Ask a model which settings suit it, and write its profile.")
+    made.add_argument("url", metavar="URL", type=usage.backend_url, help="its base URL: http://127.0.0.1:11434/v1")
+    made.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
+    made.add_argument("--minutes", type=_minutes, default=10.0, metavar="N", help="how long it may take (default: 10)")
+    made.add_argument(
+        "--only",
+        action="append",
+        choices=[decision.what for decision in decisions("unknown")],
+        metavar="WHAT",
+        help="decide this alone, such as 'second opinion'; may be given again",
+    )
+    made.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
+    made.add_argument("--out", type=Path, metavar="FILE", help="the profile (default: in your folder of profiles)")
+    made.add_argument("--fresh", action="store_true", help="do not go on from an earlier run that ended early")
+    made.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    return made
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    args = parser().parse_args(words)
+    try:
+        return asyncio.run(_learn(args))
+    except (UsageError, Sick, ProxyFailed) as error:
+        print(f"toolsim learn: {error}", file=sys.stderr)
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ENDED
+    except Busy as busy:
+        print(f"toolsim learn: another one is asking this model ({busy})", file=sys.stderr)
+        return EXIT_USAGE
+
+
+async def _learn(args: argparse.Namespace) -> int:
+    import_module("openai")
+    key = _key(args.key_env)
+    found = examine(args.url.rstrip("/"), key)
+    model = args.model or next(iter(found.models), "")
+    if not model:
+        raise UsageError("--model: the server names no model: name it")
+    engine = engine_at(found.url, key)
+    # llama.cpp has one model, whatever it is called.
+    if args.model and found.models and args.model not in found.models and engine != "llama.cpp":
+        raise UsageError(f"--model: {found.url} has no model {args.model}; there are {', '.join(found.models[:6])}")
+    decided = [decision for decision in decisions(engine) if not args.only or decision.what in args.only]
+    asked = bank.questions()
+    out = args.out or own_folder(os.environ) / profile_file.file_name(model)
+    about = {
+        "url": found.url,
+        "model": model,
+        "engine": engine,
+        "toolsim": __version__,
+        "questions": bank.fingerprint(),
+    }
+    memory = Memory(state_folder() / "learn", about)
+    try:
+        if args.fresh:
+            memory.forget()
+        print(f"asking {model} at {found.url} ({engine}), for {args.minutes:g} minutes at most", flush=True)
+        print(_most(decided, asked, is_hosted=not is_loopback(parse_url(found.url).host)), flush=True)
+        if memory.spent.answers:
+            print(f"going on from an earlier run: {memory.spent.answers} answers are known", flush=True)
+        api: Api = "chat" if any(api.name == "chat" for api in found.apis) else "responses"
+        answers = Answers(found.url, key, model, memory, monotonic() + args.minutes * 60, api=api)
+        course = await _course(decided, asked, answers, Progress(decided, memory, args.minutes, quiet=args.quiet))
+        return _report(course, model, engine, memory, out, args.only or ())
+    finally:
+        memory.close()
+
+
+async def _course(
+    decided: Sequence[Decision], asked: Sequence[Question], answers: Answers, progress: Progress
+) -> Course:
+    """Learn until all is decided, the time is over, or a signal comes."""
+    course = Course()
+    work = asyncio.create_task(learn(decided, asked, answers, progress, answers.close, course))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, work.cancel)
+    try:
+        await work
+    except asyncio.CancelledError:
+        course.ended = _ENDED
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+        progress.end()
+        await answers.close_all()
+    return course
+
+
+def _report(course: Course, model: str, engine: str, memory: Memory, out: Path, only: Sequence[str]) -> int:
+    spent = memory.spent
+    for choice in course.choices:
+        print(_line(choice))
+    print(
+        f"{spent.answers} answers, {spent.requests} requests, {spent.input_tokens} tokens read and "
+        f"{spent.output_tokens} written, {spent.seconds / 60:.1f} minutes"
+    )
+    if course.ended:
+        print(f"toolsim learn: ended early: {course.ended}; the same command goes on from here", file=sys.stderr)
+    if not course.choices:
+        print("toolsim learn: nothing was decided, so there is no profile", file=sys.stderr)
+    elif profile_file.write(out, profile_file.text(model, engine, course, spent, only=only)):
+        print(f"{'a part of the' if course.ended or only else 'the'} profile of {model}: {course.setting}; {out}")
+    else:
+        print(f"toolsim learn: {out} is whole, and stays as it is", file=sys.stderr)
+    if not course.ended:
+        memory.close(is_whole=not only)
+        return EXIT_WHOLE
+    return EXIT_INTERRUPTED if course.ended == _ENDED else EXIT_ENDED
+
+
+def _line(choice: Choice) -> str:
+    compared = choice.comparison
+    figures = f"{compared.wins} won, {compared.losses} lost of {compared.pairs}"
+    why = (
+        f": {choice.why}" if choice.why else f" ({figures}; evidence {compared.evidence:.3g} of {compared.boundary:g})"
+    )
+    return f"  {choice.what}: {choice.challenger} {choice.outcome} against {choice.incumbent}{why}"
+
+
+class Progress:
+    """Shows what is being decided, what came of it so far, and how much time is left."""
+
+    def __init__(self, decided: Sequence[Decision], memory: Memory, minutes: float, *, quiet: bool) -> None:
+        self._memory = memory
+        self._seconds = minutes * 60
+        self._started = monotonic()
+        self._before = memory.spent.answers
+        self._is_live = not quiet and sys.stderr.isatty()
+        self._is_quiet = quiet
+        self._open = count(decided)
+        self._current = ("", Setting())
+        self._shown = 0
+
+    def __call__(self, what: str, challenger: Setting, compared: Comparison, left: int) -> None:
+        """Show one more pair."""
+        if (what, challenger) != self._current:
+            self._current = (what, challenger)
+            self._open -= 1
+        passed = monotonic() - self._started
+        line = (
+            f"{_clock(passed)} {what}: {challenger}: {compared.pairs} asked, {compared.wins} won, {compared.losses} "
+            f"lost; about {_clock(self._left(passed, compared, left))} left"
+        )
+        if self._is_live:
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        elif not self._is_quiet and (compared.pairs % bank.BLOCK == 0 or compared.verdict(left)):
+            print(line, file=sys.stderr, flush=True)
+
+    def _left(self, passed: float, compared: Comparison, left: int) -> float:
+        """Return an estimate in seconds: what is not clear yet by the next look is asked until then."""
+        until = next((pairs for pairs, _ in PATIENCE if pairs > compared.pairs), compared.pairs + left)
+        questions = min(left, until - compared.pairs) + self._open * PATIENCE[0][0]
+        answered = self._memory.spent.answers - self._before
+        return min(questions * passed / answered if answered else self._seconds, max(self._seconds - passed, 0.0))
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._is_live:
+            print(file=sys.stderr)
+
+
+def engine_at(url: str, key: str) -> Engine:
+    """Return which server is at a base URL, as toolsim recognises it; unknown if none of its pages says so."""
+    root = url.removesuffix("/v1")
+    for probe in PROBES:
+        try:
+            answer = ask(root + probe.path, key=key, seconds=2.0)
+        except Unreachable:
+            continue
+        if (engine := engine_of(probe, answer.status, {}, answer.body or {})) is not None:
+            return engine
+    return "unknown"
+
+
+def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: bool) -> str:
+    """Return how much it may be at most, in words: every challenger asked everything, and what it is compared with."""
+    requests = read = 0
+    for decision in decided:
+        own = [question for question in asked if question.kind in decision.kinds]
+        # A second opinion takes up to two further turns. What a model that invents tools is asked again comes on top.
+        times = len(decision.values) * (3 if decision.what == "second opinion" else 1)
+        requests += len(own) * times
+        read += sum(map(_tokens, own)) * times
+    for question in asked:
+        requests, read = requests + 1, read + _tokens(question)
+    hosted = "; on a hosted model they are yours to pay, and Ctrl-C ends it at any time" if is_hosted else ""
+    return (
+        f"at most {requests} requests, about {round(read, -3):,} tokens to read and {requests * MAX_TOKENS:,} to "
+        f"write, and one more for each tool that it invents; most likely a third of that{hosted}"
+    )
+
+
+def _tokens(question: Question) -> int:
+    shown = json.dumps([question.messages, [[tool.name, tool.description, tool.parameters] for tool in question.tools]])
+    return round(len(shown) / _CHARACTERS_A_TOKEN) + _RULE_TOKENS
+
+
+def _key(variable: str) -> str:
+    key = os.environ.get(variable, "").strip() if variable else ""
+    if variable and not key:
+        raise UsageError(f"--key-env: the environment variable {variable} is not set")
+    return key
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < 100_000:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number of minutes above 0")
+    return minutes
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"

@@ -1,0 +1,141 @@
+"""Goes through the decisions: asks each challenger and the setting so far the same questions, until the rule decides.
+
+An answer is asked for once: a setting that was the default in one comparison may be the incumbent of the next, and
+the answers of an interrupted run count in the one that continues it. Errors are no wrong answers: they are no
+answers, and ``MAX_ERRORS`` in a row end everything. What was decided until then stays decided; nothing else is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from toolsim.eval.learn.bank import Question, blocks
+from toolsim.eval.learn.decisions import Decision, Setting, count
+from toolsim.eval.learn.rule import Comparison
+
+MAX_ERRORS = 3
+
+
+class Unavailable(Exception):
+    """The backend refuses a setting as such; the message says why."""
+
+
+class Ended(Exception):
+    """Nothing more can be asked; the message says why."""
+
+
+Ask = Callable[[Setting, Question], Awaitable[bool | None]]
+"""Returns whether the answer was right, None for an error. Raises Unavailable and Ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One comparison that is over. ``why``: why a challenger could not be asked."""
+
+    what: str
+    challenger: Setting
+    incumbent: Setting
+    outcome: Literal["preferred", "dropped", "unavailable"]
+    comparison: Comparison
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Course:
+    """What was found out. ``ended``: why it ended early, "" if all decisions were made."""
+
+    setting: Setting = field(default_factory=Setting)
+    choices: list[Choice] = field(default_factory=list)
+    ended: str = ""
+
+
+Watch = Callable[[str, Setting, Comparison, int], None]
+"""Called after each pair: what is decided, the challenger, what came of it, and how many questions it may still win."""
+
+
+async def learn(
+    decided: Sequence[Decision],
+    asked: Sequence[Question],
+    ask: Ask,
+    watch: Watch = lambda *_: None,
+    close: Callable[[Setting], Awaitable[None]] | None = None,
+    course: Course | None = None,
+) -> Course:
+    """Make all decisions, or as many as possible.
+
+    ``close``: called with a setting that is not asked again. ``course``: filled as it goes, for those who break it off.
+    """
+    course, asker = course or Course(), _Asker(ask)
+    try:
+        for decision in decided:
+            for challenger in decision.challengers(course.setting):
+                order = blocks(asked, decision.kinds)
+                choice = await _compare(decision.what, challenger, course.setting, count(decided), order, asker, watch)
+                course.choices.append(choice)
+                given_up = choice.challenger
+                if choice.outcome == "preferred":
+                    course.setting, given_up = challenger, course.setting
+                if close is not None:
+                    await close(given_up)
+    except Ended as end:
+        course.ended = str(end)
+    return course
+
+
+async def _compare(
+    what: str,
+    challenger: Setting,
+    incumbent: Setting,
+    challengers: int,
+    order: Sequence[Sequence[Question]],
+    asker: _Asker,
+    watch: Watch,
+) -> Choice:
+    comparison = Comparison(challengers)
+    remaining = [question for block in order for question in block]
+    for block in order:
+        before = [await asker.of_incumbent(incumbent, question) for question in block]
+        for question, was_right in zip(block, before, strict=True):
+            remaining = remaining[1:]
+            # What the incumbent is known to get right can be no win.
+            left = sum(asker.known(incumbent, question) is not True for question in remaining)
+            try:
+                is_right = await asker(challenger, question)
+            except Unavailable as why:
+                return Choice(what, challenger, incumbent, "unavailable", comparison, str(why))
+            if is_right is not None and was_right is not None:
+                comparison.add(is_right, was_right, question.kind)
+            watch(what, challenger, comparison, left)
+            if (verdict := comparison.verdict(left)) is not None:
+                return Choice(what, challenger, incumbent, verdict, comparison)
+    return Choice(what, challenger, incumbent, "dropped", comparison)
+
+
+class _Asker:
+    """Asks each question once under each setting."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._known: dict[tuple[Setting, str], bool | None] = {}
+        self._errors = 0
+
+    async def __call__(self, setting: Setting, question: Question) -> bool | None:
+        key = setting, question.id
+        if key not in self._known:
+            self._known[key] = await self._ask(setting, question)
+            self._errors = self._errors + 1 if self._known[key] is None else 0
+            if self._errors == MAX_ERRORS:
+                raise Ended(f"{MAX_ERRORS} questions in a row got no answer")
+        return self._known[key]
+
+    def known(self, setting: Setting, question: Question) -> bool | None:
+        """Return whether the answer was right, None if there is none yet."""
+        return self._known.get((setting, question.id))
+
+    async def of_incumbent(self, setting: Setting, question: Question) -> bool | None:
+        try:
+            return await self(setting, question)
+        except Unavailable as why:
+            raise Ended(str(why)) from why

@@ -1,0 +1,116 @@
+"""The answers so far, in a file: what an interrupted run has asked need not be asked again.
+
+One JSON line for each answer, appended and flushed. The first line says what they are answers to (the server, the
+model, its engine, the questions, toolsim's version); a file of something else is begun anew. Neither questions nor
+answers are in it, nor a key. It is locked while it is open, so that two learners of one model do not mix; with the
+last answer of a whole run it goes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TextIO
+
+from toolsim.eval.learn.decisions import Setting
+
+
+class Busy(Exception):
+    """Another process is learning the same."""
+
+
+@dataclass(slots=True)
+class Spent:
+    """What was spent, in this run and those before it: the backend's requests and tokens, and seconds of asking."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float = 0.0
+    answers: int = 0
+
+
+class Memory:
+    """The file, open and locked. Raises Busy, and OSError."""
+
+    def __init__(self, folder: Path, about: Mapping[str, str]) -> None:
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", about["model"])[:80]
+        which = sha256(f"{about['url']} {about['model']}".encode()).hexdigest()[:8]
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / f"{name}-{which}.jsonl"
+        self._file: TextIO = self._path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise Busy(str(self._path)) from None
+        self._known: dict[tuple[str, str], bool] = {}
+        self.spent = Spent()
+        self._read(dict(about))
+
+    def _read(self, about: Mapping[str, str]) -> None:
+        self._file.seek(0)
+        entries = []
+        for line in self._file:
+            try:
+                entries.append(json.loads(line))
+            except ValueError:  # The last one of a run that was killed.
+                break
+        if not entries or entries[0] != about:
+            entries = [about]
+        self._file.seek(0)
+        self._file.truncate()
+        for entry in entries:
+            self._write(entry)
+        for entry in entries[1:]:
+            self._take(entry)
+
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        if "right" in entry:
+            self._known[entry["setting"], entry["question"]] = entry["right"]
+            self.spent.answers += 1
+        for name in ("requests", "input_tokens", "output_tokens", "seconds"):
+            setattr(self.spent, name, getattr(self.spent, name) + entry.get(name, 0))
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._file.seek(0)
+        about = json.loads(self._file.readline())
+        self._known, self.spent = {}, Spent()
+        self._file.truncate(0)
+        self._write(about)
+
+    def answer(self, setting: Setting, question: str) -> bool | None:
+        """Return whether the answer to a question was right, None if it has not been answered."""
+        return self._known.get((str(setting), question))
+
+    def add(self, setting: Setting, question: str, right: bool, **spent: float) -> None:
+        """Note an answer."""
+        self._add({"setting": str(setting), "question": question, "right": right, **spent})
+
+    def add_requests(self, requests: int) -> None:
+        """Note how many requests the backend got."""
+        self._add({"requests": requests})
+
+    def _add(self, entry: Mapping[str, Any]) -> None:
+        self._take(entry)
+        self._write(entry)
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def close(self, *, is_whole: bool = False) -> None:
+        """Close the file; ``is_whole``: nobody needs it any more."""
+        if is_whole:
+            self._path.unlink(missing_ok=True)
+        self._file.close()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what was spent as plain data."""
+        return asdict(self.spent)

@@ -1,0 +1,111 @@
+"""Writes what was learned as a profile: the options that were preferred, and the figures that justify each choice."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from toolsim.eval.learn import bank
+from toolsim.eval.learn.course import Choice, Course
+from toolsim.eval.learn.memory import Spent
+from toolsim.eval.learn.rule import ALPHA
+from toolsim.proxy.options.option import PREFIX
+from toolsim.version import __version__
+
+SUFFIX = ".toml"
+
+
+def file_name(model: str) -> str:
+    """Return the name of a model's profile."""
+    return re.sub(r"[^a-z0-9._-]+", "-", model.lower()).strip("-.") + SUFFIX
+
+
+def text(
+    model: str, engine: str, course: Course, spent: Spent, now: datetime | None = None, only: Sequence[str] = ()
+) -> str:
+    """Return the profile; ``only``: what alone was to be decided, which is not a whole profile."""
+    lines = [
+        "# What suits this model, as `toolsim learn` found out by asking it. Edit it as you like: models may name",
+        "# more, with * and ?, and an option that is taken out goes back to its default.",
+        f"models = {_value([glob.escape(model)])}",
+        "",
+        "[options]",
+        *(f"{PREFIX}{name} = {_value(value)}" for name, value in course.setting.changed().items()),
+        "",
+        "[learned]",
+        *_entries(
+            {
+                "toolsim": __version__,
+                "engine": engine,
+                "date": (now or datetime.now(UTC)).strftime("%Y-%m-%d"),
+                "complete": not course.ended and not only,
+                **({"only": list(only)} if only else {}),
+                **({"ended": course.ended} if course.ended else {}),
+                "minutes": round(spent.seconds / 60, 1),
+                "answers": spent.answers,
+                "requests": spent.requests,
+                "input_tokens": spent.input_tokens,
+                "output_tokens": spent.output_tokens,
+                "questions": bank.fingerprint(),
+                "chance": ALPHA,
+            }
+        ),
+    ]
+    for choice in course.choices:
+        lines += ["", "[[learned.choices]]", *_entries(facts(choice))]
+    return "\n".join(lines) + "\n"
+
+
+def facts(choice: Choice) -> Mapping[str, Any]:
+    """Return a comparison as plain data: ``right_alone`` is what the challenger, ``lost_alone`` what the other won."""
+    compared = choice.comparison
+    return {
+        "what": choice.what,
+        "tried": str(choice.challenger),
+        "against": str(choice.incumbent),
+        "outcome": choice.outcome,
+        **({"why": choice.why} if choice.why else {}),
+        "questions": compared.pairs,
+        "won": compared.wins,
+        "lost": compared.losses,
+        "evidence": round(compared.evidence, 2),
+        "needed": round(compared.boundary, 2),
+    }
+
+
+def write(path: Path, profile: str) -> bool:
+    """Write a profile; return False, and leave the old one, if that is whole and this one is not.
+
+    Raises OSError. It is never half written.
+    """
+    if not tomllib.loads(profile)["learned"]["complete"] and _is_whole(path):
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_text(profile, encoding="utf-8")
+    part.replace(path)
+    return True
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        learned = tomllib.loads(path.read_text("utf-8")).get("learned", {})
+    except (OSError, ValueError):
+        return False
+    return isinstance(learned, dict) and learned.get("complete") is True
+
+
+def _entries(values: Mapping[str, Any]) -> Sequence[str]:
+    return [f"{name} = {_value(value)}" for name, value in values.items()]
+
+
+def _value(value: Any) -> str:
+    """Return a value in TOML, whose texts, numbers, truth values and lists of texts are JSON's; DEL apart."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

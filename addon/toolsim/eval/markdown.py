@@ -1,0 +1,96 @@
+"""``report.md``: the figures as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from toolsim.eval.case import Run
+from toolsim.eval.summary import (
+    CELL_HEAD,
+    Combinations,
+    Rate,
+    by_case,
+    cell_rows,
+    count_as_text,
+    count_failures,
+    grouped,
+    way_name,
+)
+
+_MAX_FAILURES = 50
+
+
+def rate_text(rate: Rate) -> str:
+    """Return a rate with its interval: ``12/14 (85.7 %, 60.1 to 96.0)``."""
+    if not rate.runs:
+        return "–"
+    low, high = rate.interval
+    return f"{rate.ok}/{rate.runs} ({rate.percent:.1f} %, {low:.1f} to {high:.1f})"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: str = "") -> str:
+    """Return the report. ``note``: a paragraph by its author below the head."""
+    parts = [f"# Evaluation {stamp}", _head(runs, planned, target), *([note] if note else [])]
+    ways = list(grouped(runs, lambda run: way_name(run.cell)))
+    parts += [
+        "## By case and way",
+        table(
+            ["case", *ways],
+            (
+                [case, *(rate_text(Rate.of(run for run in own if way_name(run.cell) == way)) for way in ways)]
+                for case, own in by_case(runs).items()
+            ),
+        ),
+        "## By model, sampling profile and way",
+        table(CELL_HEAD, cell_rows(runs)),
+    ]
+    if failures := count_failures(runs):
+        parts += ["## Failures", table(["label", "runs"], ([label, str(n)] for label, n in failures.items()))]
+        failed = [run for run in runs if not run.ok]
+        parts.append(
+            table(
+                ["case", "model", "way", "label", "what happened"],
+                (
+                    [f"{run.suite} {run.case}", run.cell.model, way_name(run.cell), run.label or "", run.detail]
+                    for run in failed[:_MAX_FAILURES]
+                ),
+            )
+        )
+        if len(failed) > _MAX_FAILURES:
+            parts.append(f"And {len(failed) - _MAX_FAILURES} more; `runs.jsonl` has them all.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _head(runs: Sequence[Run], planned: int, target: str) -> str:
+    found = Combinations.of(runs)
+    lines = [
+        f"- overall: {rate_text(Rate.of(runs))}",
+        f"- with tools: {rate_text(Rate.of(run for run in runs if run.kind == 'tools'))}",
+        f"- chat: {rate_text(Rate.of(run for run in runs if run.kind == 'chat'))}",
+        f"- combinations of model, profile, way and API: {found.all}, "
+        f"{found.at_100} of them at 100 %, {found.at_96} at 96 % or more",
+        f"- calls mended by toolsim: {sum(run.repaired for run in runs)} repaired, "
+        f"{sum(run.untagged for run in runs)} found without the tag",
+        *_as_text(runs),
+        f"- target: {target}",
+    ]
+    if len(runs) < planned:
+        lines.insert(0, f"- **broken off: {len(runs)} of {planned} runs were made**")
+    return "\n".join([*lines, "", "Rates are right/runs, with Wilson's 95 % interval."])
+
+
+def _as_text(runs: Sequence[Run]) -> Iterator[str]:
+    """Yield the answers in which a client finds a call as text, way by way."""
+    counts = {way: count_as_text(own) for way, own in grouped(runs, lambda run: way_name(run.cell)).items()}
+    if None not in counts.values():
+        yield f"- answers that hold a call as text: {', '.join(f'{way} {count}' for way, count in counts.items())}"

@@ -1,0 +1,150 @@
+"""Asks every case in every cell, model by model: each becomes a run, and whatever happens is data of that run."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from toolsim.eval.asking import Asking, common_prefix
+from toolsim.eval.call_as_text import holds_call
+from toolsim.eval.case import Case, Cell, Label, Run, Verdict
+from toolsim.eval.profiles import Sampling
+from toolsim.eval.proxy_process import ProxyFailed
+from toolsim.eval.recorded import Captures, Recorded
+from toolsim.eval.runtime.turn import ProviderError
+from toolsim.eval.ways import Ways
+
+_MAX_DETAIL = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run to be made; ``sampling``: the request options of its cell's profile."""
+
+    cell: Cell
+    case: Case
+    trial: int
+    sampling: Sampling
+
+    @property
+    def key(self) -> str:
+        """The key of the run that it becomes."""
+        return run_of(self, Verdict.passed()).key
+
+
+def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: int) -> list[Job]:
+    """Return all runs, model by model, case by case; the ways of one case come one after the other.
+
+    So an interrupted evaluation has asked the same cases by all ways, and a server with a prompt cache treats all ways
+    alike. A case about addon options is asked through toolsim only, once and not for each setting.
+    """
+    jobs, seen = [], set()
+    for model in dict.fromkeys(cell.model for cell, _ in cells):
+        for trial in range(trials):
+            for case in cases:
+                for cell, sampling in cells:
+                    if cell.model != model or (case.options and (cell.way != "toolsim" or cell.setting)):
+                        continue
+                    job = Job(cell, case, trial, sampling)
+                    if job.key not in seen:
+                        seen.add(job.key)
+                        jobs.append(job)
+    return jobs
+
+
+Progress = Callable[[Job, Run | None], None]
+"""Called when a run starts (None) and when it is over."""
+
+
+async def measure(jobs: Iterable[Job], ways: Ways, seconds: float | None, done: Progress, *, parallel: int = 1) -> None:
+    """Make all runs, ``parallel`` models at a time; a question may take ``seconds`` (None: no limit)."""
+    by_model: dict[str, list[Job]] = {}
+    for job in jobs:
+        by_model.setdefault(job.cell.model, []).append(job)
+    models = iter(by_model.items())
+
+    async def work() -> None:
+        for _, own in models:
+            for job in own:
+                done(job, None)
+                done(job, await run(job, ways, seconds))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(max(parallel, 1)):
+            group.create_task(work())
+
+
+async def run(job: Job, ways: Ways, seconds: float | None) -> Run:
+    """Make one run. Never raises, except when cancelled."""
+    captures: Captures | None = None
+    asking: Asking | None = None
+    started = monotonic()
+    try:
+        send, captures = await ways.open(job.cell, job.case, job.cell.model)
+        asking = Asking(send, job.sampling, seconds)
+        started = monotonic()
+        verdict = await job.case.play(asking)
+    except ProviderError as error:
+        verdict = Verdict.failed(_label(error), f"HTTP {error.status}: {error}" if error.status else str(error))
+    except ProxyFailed as error:
+        verdict = Verdict.failed("internal_error", str(error))
+    except Exception as error:  # a bug in a case is one failed run, not the end of an evaluation that takes hours
+        place = "".join(traceback.format_exception(error)[-2:])
+        verdict = Verdict.failed("internal_error", place)
+    ms = (monotonic() - started - (asking.waited if asking else 0)) * 1000
+    recorded = await captures.new(asking.rewritten) if captures is not None and asking is not None else []
+    return run_of(job, verdict, ms, asking, recorded)
+
+
+def _label(error: ProviderError) -> Label:
+    if error.timed_out:
+        return "timeout"
+    # The addon's own verdict on a strict tool's call.
+    return "schema_violation" if error.code == "invalid_tool_call" else "http_error"
+
+
+def run_of(
+    job: Job, verdict: Verdict, ms: float = 0, asking: Asking | None = None, recorded: Sequence[Recorded] = ()
+) -> Run:
+    """Return the run that a job resulted in."""
+    steps = asking.steps if asking else []
+    _join(steps, recorded)
+    return Run(
+        suite=job.case.suite,
+        case=job.case.id,
+        kind=job.case.kind,
+        trial=job.trial,
+        cell=job.cell,
+        ok=verdict.ok,
+        label=verdict.label,
+        detail=verdict.detail[:_MAX_DETAIL],
+        ms=round(ms, 1),
+        turns=len(steps),
+        input_tokens=asking.input_tokens if asking else 0,
+        output_tokens=asking.output_tokens if asking else 0,
+        repaired=sum(len(exchange.repairs) for exchange in recorded),
+        untagged=sum(exchange.untagged for exchange in recorded),
+        as_text=sum(holds_call(step["answer"]["text"], step["tools"]) for step in steps if "answer" in step),
+        steps=tuple(steps),
+    )
+
+
+def _join(steps: list[dict[str, Any]], recorded: Sequence[Recorded]) -> None:
+    """Match each recording with its question: the order is the same, and only questions with tools have one."""
+    left = list(recorded)
+    before: tuple[tuple[str, str], ...] = ()
+    for step in steps:
+        has_tools = step["tools"] or any(message["role"] == "tool" for message in step["messages"])
+        if not left or not (has_tools or step["messages_before"]):
+            continue
+        exchange = left.pop(0)
+        count = common_prefix(before, exchange.shown)
+        step["shown_before"], step["shown"] = count, [list(message) for message in exchange.shown[count:]]
+        step["wrote"] = exchange.wrote
+        if exchange.repairs:
+            step["repairs"] = list(exchange.repairs)
+        before = exchange.shown

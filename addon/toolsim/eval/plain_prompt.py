@@ -1,0 +1,62 @@
+"""The way ``prompt``: tools in a system message, calls parsed by one regular expression, as in any tutorial.
+
+This is what people write without toolsim: the Hermes form, one example of the syntax, no judging and no repair. The
+parser is deliberately simple; a call that it cannot parse is text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from toolsim.eval.runtime.prompt import calls_from_content_tags
+from toolsim.eval.runtime.turn import Answer, Call, Message, Tool
+
+_HEAD = """You can call these functions:
+<tools>
+{tools}
+</tools>
+To call a function, write a JSON object with its name and arguments inside <tool_call> tags, like this:
+<tool_call>
+{{"name": "function_name", "arguments": {{"argument": "value"}}}}
+</tool_call>"""
+
+
+class PlainPrompt:
+    """The evaluation's own PromptForm."""
+
+    def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
+        """Return the messages as text alone: tools in the first system message, calls and outputs as tagged JSON."""
+        written = [_as_text(message) for message in messages]
+        if not tools:
+            return written
+        head = _HEAD.format(tools="\n".join(_declared(tool) for tool in tools))
+        if written and written[0]["role"] == "system":
+            written[0] = {"role": "system", "content": f"{written[0]['content']}\n\n{head}"}
+        else:
+            written.insert(0, {"role": "system", "content": head})
+        return written
+
+    def read(self, text: str) -> tuple[str, tuple[Call, ...]]:
+        """Return the prose and the calls between the tags."""
+        answer = calls_from_content_tags(Answer(text))
+        return answer.text, answer.calls
+
+
+def _declared(tool: Tool) -> str:
+    declared = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return json.dumps({"type": "function", "function": declared}, ensure_ascii=False)
+
+
+def _as_text(message: Message) -> Message:
+    if message["role"] == "tool":
+        return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
+    if "tool_calls" not in message:
+        return message
+    calls = [
+        '<tool_call>\n{{"name": {}, "arguments": {}}}\n</tool_call>'.format(
+            json.dumps(call["function"]["name"]), call["function"]["arguments"] or "{}"
+        )
+        for call in message["tool_calls"]
+    ]
+    return {"role": "assistant", "content": "\n".join([*filter(None, [message.get("content")]), *calls])}

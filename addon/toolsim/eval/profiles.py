@@ -1,0 +1,72 @@
+"""Sampling profiles: how the model chooses its words, as data.
+
+A profile applies to a model when one of its ``models`` words selects the model (``*``: all). ``recommended`` is the
+model's own profile from the catalogue, by its model card or generation_config. It applies if they say anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolsim.eval.catalogue import Model, is_selected
+from toolsim.eval.flags import words
+
+Sampling = Mapping[str, Any]
+"""Request options, such as ``{"temperature": 0}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One profile; None leaves a value to the server."""
+
+    id: str
+    tags: tuple[str, ...] = ()
+    models: tuple[str, ...] = ("*",)
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    own: bool = field(default=False)
+    """Use the model's recommended values."""
+
+    def applies(self, model: Model) -> bool:
+        """Return whether the profile is meant for a model."""
+        return is_selected(model, self.models) and (not self.own or bool(model.recommended))
+
+    def sampling(self, model: Model) -> Sampling:
+        """Return the request options for a model."""
+        if self.own:
+            return dict(model.recommended)
+        values = {name: getattr(self, name) for name in ("temperature", "top_p", "top_k", "min_p")}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+PROFILES = (
+    # Without sampling a report is reproducible, and a comparison shows only what was changed.
+    Profile("default", ("deterministic",), temperature=0.0),
+    Profile("recommended", ("card",), own=True),
+    Profile("creative", ("chat",), temperature=1.0, top_p=0.95),
+    Profile("conversation", ("chat",), temperature=0.7, top_p=0.9),
+    Profile("tool_calling", ("tools",), ("tools",), temperature=0.2, top_p=0.9),
+)
+
+
+class UnknownProfile(ValueError):
+    """No profile has this id or tag."""
+
+
+def select(selection: str) -> Sequence[Profile]:
+    """Return the profiles of a list of ids and tags; ``*`` = all, ``!`` excludes. Raises UnknownProfile."""
+    chosen: dict[str, Profile] = {}
+    for name in words(selection):
+        found = [profile for profile in PROFILES if name.lstrip("!") in ("*", profile.id, *profile.tags)]
+        if not found:
+            raise UnknownProfile(f"no such profile: {name}; there are {', '.join(profile.id for profile in PROFILES)}")
+        for profile in found:
+            if name.startswith("!"):
+                chosen.pop(profile.id, None)
+            else:
+                chosen[profile.id] = profile
+    return list(chosen.values())

@@ -1,0 +1,79 @@
+"""The output while an evaluation runs: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any, Self
+
+from toolsim.eval.case import Run
+from toolsim.eval.measure import Job
+from toolsim.eval.summary import way_name
+
+
+class Progress:
+    """Shows each run; ``verbosity``: 0 a live line on a terminal, 1 also a line per run, 2 and why it failed."""
+
+    def __init__(self, total: int, verbosity: int, *, quiet: bool) -> None:
+        self._verbosity = verbosity
+        self._runs = self._ok = 0
+        self._total = total
+        self._live: Any = None
+        self._task: Any = None
+        if not quiet and sys.stderr.isatty():
+            self._live = _live_display()
+            self._task = self._live.add_task("", total=total, rate="")
+        self._quiet = quiet
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, job: Job, run: Run | None) -> None:
+        """Show a run that starts (None), or one that is over."""
+        if run is None:
+            if self._live is not None:
+                self._live.update(self._task, description=f"{job.cell.model} · {way_name(job.cell)} · {job.case.id}")
+            return
+        self._runs += 1
+        self._ok += run.ok
+        if self._live is not None:
+            self._live.update(self._task, advance=1, rate=f"{100 * self._ok / self._runs:.0f} % right")
+        if not self._quiet and self._verbosity:
+            self._say(_line(run))
+            if self._verbosity > 1 and run.detail:
+                self._say(f"      {run.detail}")
+
+    def _say(self, line: str) -> None:
+        if self._live is not None:
+            self._live.console.print(line, markup=False, highlight=False)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+
+def _line(run: Run) -> str:
+    verdict = "right" if run.ok else f"WRONG {run.label}"
+    api = f"{run.cell.api}{' stream' if run.cell.stream else ''}"
+    where = f"{run.cell.model} · {run.cell.profile} · {way_name(run.cell)} · {api}"
+    return f"{run.ms / 1000:7.1f} s  {run.suite} {run.case} · {where}: {verdict}"
+
+
+def _live_display() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Display
+
+    return Display(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}", markup=False),
+        TimeRemainingColumn(),
+        # Last, since its length changes.
+        TextColumn("{task.description}", markup=False),
+        console=Console(stderr=True),
+    )

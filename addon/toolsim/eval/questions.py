@@ -1,0 +1,105 @@
+"""Plain one-turn questions with everyday tools: the quickest way to see whether a model calls at all.
+
+A suite is a data file with the right calls and, for each argument, the right values: names of people and places are
+compared without regard to case and final dots, everything else exactly. A question without calls is right if none is
+made. The manifest's wording was tuned on some of ``questions``; ``unseen`` holds other questions, with other tools, on
+which nothing was ever tuned.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from toolsim.eval.case import Case, Label, Verdict
+from toolsim.eval.runtime.turn import Answer, Call, Request, Send, Tool
+
+_MAX_DETAIL = 300
+
+
+FILES: Mapping[str, str] = {"questions": "questions.json", "unseen": "unseen_questions.json"}
+
+
+def cases(suite: str = "questions") -> Sequence[Case]:
+    """Return all questions of a suite of ``FILES``, in the order of the file."""
+    document = json.loads(files("toolsim.eval").joinpath(FILES[suite]).read_text("utf-8"))
+    tools = {tool["name"]: Tool(**tool) for tool in document["tools"]}
+    return [
+        Case(
+            suite,
+            entry["id"],
+            _Question(entry["question"], tuple(tools[name] for name in entry["tools"]), tuple(entry["calls"])).play,
+        )
+        for entry in document["questions"]
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """``calls``: the right calls, each with ``name`` and ``arguments``: lists of right values by argument."""
+
+    text: str
+    tools: tuple[Tool, ...]
+    calls: tuple[Mapping[str, Any], ...]
+
+    async def play(self, send: Send) -> Verdict:
+        answer = await send(Request(({"role": "user", "content": self.text},), self.tools))
+        label = mistake(answer, self.calls)
+        if label is None:
+            return Verdict.passed()
+        written = "; ".join(f"{call.name}({call.arguments})" for call in answer.calls) or answer.text
+        return Verdict.failed(label, written[:_MAX_DETAIL])
+
+
+def mistake(answer: Answer, calls: Sequence[Mapping[str, Any]]) -> Label | None:
+    """Return what is wrong with an answer's calls, None if they are the right ``calls``, in any order."""
+    left = list(answer.calls)
+    if calls and not left:
+        return "truncation" if answer.finish == "length" else "no_call"
+    if len(left) < len(calls):
+        return "parallel_collapse"
+    if len(left) > len(calls):
+        return "needless_call"
+    # Each right call is paired with the written call that comes nearest to it.
+    first: Label | None = None
+    for right in calls:
+        mistakes = [_mistake(call, right) for call in left]
+        place = mistakes.index(None) if None in mistakes else _nearest(left, right)
+        first = first or mistakes[place]
+        del left[place]
+    return first
+
+
+def _nearest(calls: Sequence[Call], right: Mapping[str, Any]) -> int:
+    return next((place for place, call in enumerate(calls) if call.name == right["name"]), 0)
+
+
+def _mistake(call: Call, right: Mapping[str, Any]) -> Label | None:
+    if call.name != right["name"]:
+        return "wrong_tool"
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except ValueError:
+        return "malformed_json"
+    if not isinstance(arguments, dict):
+        return "malformed_json"
+    if not arguments.keys() <= right["arguments"].keys():
+        return "hallucinated_parameter"
+    for name, values in right["arguments"].items():
+        if name not in arguments:
+            if None not in values:
+                return "missing_required"
+        elif not any(_same(arguments[name], value) for value in values if value is not None):
+            coerced = any(type(arguments[name]) is str and arguments[name] == json.dumps(value) for value in values)
+            return "type_coercion" if coerced else "wrong_value"
+    return None
+
+
+def _same(written: object, right: object) -> bool:
+    if isinstance(written, str) and isinstance(right, str):
+        return written.strip().rstrip(".").casefold() == right.strip().rstrip(".").casefold()
+    # In Python True is 1.
+    return isinstance(written, bool) == isinstance(right, bool) and written == right

@@ -1,0 +1,93 @@
+"""What the model was shown and what it wrote, read from the exchanges that the evaluation's proxy recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mitmproxy.exceptions import FlowReadException
+from mitmproxy.http import HTTPFlow
+from mitmproxy.io import read_flows_from_paths
+
+from toolsim.backends.scripted.script import messages_of
+from toolsim.core.errors import BadRequest
+from toolsim.pages.read_answer import read_answer
+from toolsim.proxy.metadata import NOTE, REPORT
+from toolsim.wire.dialect import api_of_path
+from toolsim.wire.json_codec import parse_object
+
+# A thread of the proxy writes a recording after the answer has left the proxy.
+_WAIT_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One exchange: the messages that the backend got as (role, text), its own words, and what toolsim repaired.
+
+    ``untagged``: how many calls were found without the tag.
+    """
+
+    shown: tuple[tuple[str, str], ...]
+    wrote: str
+    repairs: tuple[str, ...] = ()
+    untagged: int = 0
+
+
+class Captures:
+    """The recordings of one proxy, read as they appear."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: set[str] = set()
+
+    async def new(self, expected: int) -> list[Recorded]:
+        """Return the exchanges that were recorded since the last call, oldest first; wait a while for ``expected``."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _WAIT_SECONDS
+        while len(files := self._unread()) < expected and loop.time() < end:
+            await asyncio.sleep(0.02)
+        self._read |= {file.name for file in files}
+        return [recorded for file in files for recorded in _exchanges(file)]
+
+    def forget(self) -> None:
+        """Skip the recordings so far: they belong to an abandoned run."""
+        self._read |= {file.name for file in self._unread()}
+
+    def _unread(self) -> list[Path]:
+        files = [file for file in self._folder.glob("*.flow") if file.name not in self._read]
+        return sorted(files, key=lambda file: file.stat().st_mtime_ns)
+
+
+def _exchanges(file: Path) -> list[Recorded]:
+    try:
+        flows = [flow for flow in read_flows_from_paths([str(file)]) if isinstance(flow, HTTPFlow)]
+    except FlowReadException:
+        return []
+    sides: dict[str, HTTPFlow] = {flow.metadata.get(NOTE, {}).get("side", ""): flow for flow in flows}
+    client, backend = sides.get("client"), sides.get("backend")
+    if client is None or backend is None:
+        return []
+    report: dict[str, Any] = client.metadata.get(REPORT, {})
+    repairs = tuple(str(repair) for repair in report.get("repairs", ()))
+    return [Recorded(_shown(client), _wrote(backend), repairs, len(report.get("untagged", ())))]
+
+
+def _shown(flow: HTTPFlow) -> tuple[tuple[str, str], ...]:
+    api, body = api_of_path(flow.request.path), parse_object(flow.request.content or b"")
+    if api is None or body is None:
+        return ()
+    try:
+        return tuple((message.role, message.text) for message in messages_of(api.read(body)))
+    except BadRequest:
+        return ()
+
+
+def _wrote(flow: HTTPFlow) -> str:
+    if flow.response is None:
+        return ""
+    answer = read_answer(flow.response.content or b"")
+    if answer.error is not None:
+        return f"[HTTP {flow.response.status_code}: {answer.error.message}]"
+    return answer.text(0)

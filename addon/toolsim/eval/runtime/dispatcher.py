@@ -1,0 +1,95 @@
+"""Runs a model's calls: the mask first, then the arguments, then the tool. A model's mistake is a result, not a raise.
+
+The order matters. A call to a masked tool is refused before its arguments are read, so that the error cannot reveal
+what the tool is; oversized arguments are refused before they are parsed; nothing runs unless it fits the tool's schema.
+
+| code | when |
+|---|---|
+| ``UNKNOWN_TOOL`` | no such tool, or one that this model may not call |
+| ``ARGUMENTS_TOO_LARGE`` | over ``max_tool_args_bytes``; not run |
+| ``INVALID_JSON`` | the arguments are not one JSON object |
+| ``INVALID_ARGUMENTS`` | they do not fit the schema; the text says where |
+| ``EXECUTION_FAILED`` | the tool raised; only the exception's type is named |
+| ``TOOL_OUTPUT_TOO_LARGE`` | over ``max_tool_output_bytes``; the tool has run, its output is withheld |
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from toolsim.eval.runtime.registry import RegisteredTool, ToolRegistry, ToolResult
+from toolsim.eval.runtime.turn import Call
+
+MAX_TOOL_BYTES = 200_000
+"""The default limit of arguments and of an output, the same as the addon's."""
+
+
+class ToolDispatcher:
+    """Runs calls against a registry.
+
+    ``allowed``: the only tools that may be called (None: every model-facing one). ``context``: values from the
+    application, such as the id of the current workspace, for properties that a tool declares and a call leaves out.
+    """
+
+    def __init__(
+        self,
+        registry: ToolRegistry,
+        *,
+        allowed: Collection[str] | None = None,
+        context: Mapping[str, Any] | None = None,
+        max_tool_args_bytes: int = MAX_TOOL_BYTES,
+        max_tool_output_bytes: int = MAX_TOOL_BYTES,
+    ) -> None:
+        self._registry = registry
+        self._allowed = None if allowed is None else frozenset(allowed)
+        self._context = dict(context or {})
+        self._max_args = max_tool_args_bytes
+        self._max_output = max_tool_output_bytes
+
+    async def dispatch(self, call: Call) -> ToolResult:
+        """Run one call. Never raises, whatever the model or the tool does."""
+        entry = self._registry.get(call.name)
+        if entry is None or not entry.model_facing or (self._allowed is not None and call.name not in self._allowed):
+            offered = ", ".join(tool.name for tool in self._registry.offered(self._allowed)) or "none"
+            return ToolResult.failed("UNKNOWN_TOOL", f"the tools on offer are {offered}")
+        size = len(call.arguments.encode(errors="surrogatepass"))
+        if size > self._max_args:
+            return ToolResult.failed(
+                "ARGUMENTS_TOO_LARGE",
+                f"{size} bytes, at most {self._max_args} are allowed; the tool has not run, "
+                "call it again with shorter arguments",
+            )
+        try:
+            # As in the addon, no arguments at all mean an empty object.
+            arguments = json.loads(call.arguments or "{}")
+        except (ValueError, RecursionError) as error:
+            return ToolResult.failed("INVALID_JSON", f"{error}")
+        if not isinstance(arguments, dict):
+            return ToolResult.failed("INVALID_JSON", f"expected an object, got {type(arguments).__name__}")
+        declared = entry.tool.parameters.get("properties", {})
+        arguments = {name: value for name, value in self._context.items() if name in declared} | arguments
+        if entry.validator is not None and (mismatch := entry.validator.check(arguments)) is not None:
+            return ToolResult.failed("INVALID_ARGUMENTS", f"{mismatch}")
+        return self._fit(await _execute(entry, arguments))
+
+    def _fit(self, result: ToolResult) -> ToolResult:
+        try:
+            size = len(json.dumps(result.envelope(), ensure_ascii=False).encode(errors="surrogatepass"))
+        except (TypeError, ValueError, RecursionError) as error:
+            return ToolResult.failed("EXECUTION_FAILED", f"its output is not JSON ({type(error).__name__})")
+        if size > self._max_output:
+            return ToolResult.failed("TOOL_OUTPUT_TOO_LARGE", f"{size} bytes, at most {self._max_output} are shown")
+        return result
+
+
+async def _execute(entry: RegisteredTool, arguments: Mapping[str, Any]) -> ToolResult:
+    try:
+        output = entry.execute(arguments)
+        if inspect.isawaitable(output):
+            output = await output
+    except Exception as error:  # report a bug in a tool to the model, but not its message, which may be confidential
+        return ToolResult.failed("EXECUTION_FAILED", f"{type(error).__name__}")
+    return output if isinstance(output, ToolResult) else ToolResult(True, output)

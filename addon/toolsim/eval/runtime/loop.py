@@ -1,0 +1,209 @@
+"""The tool loop: ask, run the calls, return their results, until an answer has no calls.
+
+It ends in one of these ways (``Outcome.stop``):
+
+| stop | when |
+|---|---|
+| ``answer`` | an answer without calls |
+| ``no_call`` | the same, in mode ``enforced``, when no tool was ever called |
+| ``tool_failed`` | a call failed, or came though no tools were on offer, and the failure policy is ``fatal`` |
+| ``max_turns`` | the model was still calling after ``max_turns`` questions |
+
+Modes: ``enforced`` asks for a call (``required``) until one was made; ``relaxed`` leaves it to the model, and asks
+without tools (up to ``fallback_retry_count`` times) if the provider refuses the request; ``disabled`` offers no tools
+and runs no calls. ``fatal`` is the same in each: what fails is not tried in another way, so ``relaxed`` does not ask
+without tools either.
+
+A call's id is the only link from a result to its call, and models repeat ids: a call whose id is already in the
+conversation gets a new id in the history, so that results never mix.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from toolsim.eval.runtime.dispatcher import ToolDispatcher
+from toolsim.eval.runtime.prompt import PromptRunner
+from toolsim.eval.runtime.registry import ToolResult
+from toolsim.eval.runtime.step_log import Trace, untraced
+from toolsim.eval.runtime.turn import Answer, Call, Message, ProviderError, Request, Tool
+
+ToolUseMode = Literal["enforced", "relaxed", "disabled"]
+ToolFailurePolicy = Literal["fatal", "tolerated"]
+Stop = Literal["answer", "no_call", "tool_failed", "max_turns"]
+
+MAX_TURNS = 8
+FINAL_PROMPT = "Answer now in words; use no more tools."
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """How a loop runs. ``fix_empty_final``: if the answer after tool results is empty, ask once more, for words."""
+
+    max_turns: int = MAX_TURNS
+    tool_use_mode: ToolUseMode = "relaxed"
+    tool_failure_policy: ToolFailurePolicy = "tolerated"
+    fallback_retry_count: int = 0
+    fix_empty_final: bool = True
+    fix_empty_final_text: str = FINAL_PROMPT
+    fix_empty_final_disable_tools: bool = True
+    parallel: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One call and its result; ``turn`` counts questions from 1."""
+
+    turn: int
+    call: Call
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The whole conversation, and how it ended; ``text`` is the last answer's."""
+
+    stop: Stop
+    text: str
+    answers: tuple[Answer, ...]
+    executions: tuple[Execution, ...]
+    messages: tuple[Message, ...]
+
+
+class ToolLoopRunner:
+    """Runs one conversation after another; holds no state between them."""
+
+    def __init__(
+        self,
+        runner: PromptRunner,
+        dispatcher: ToolDispatcher,
+        tools: Sequence[Tool],
+        settings: LoopSettings | None = None,
+        trace: Trace = untraced,
+    ) -> None:
+        self._runner = runner
+        self._dispatcher = dispatcher
+        self._tools = tuple(tools)
+        self._settings = settings or LoopSettings()
+        self._trace = trace
+
+    async def run(self, messages: Sequence[Message]) -> Outcome:
+        """Run a conversation to its end. Raises ProviderError when the fallbacks are used up."""
+        conversation = _Conversation(list(messages))
+        settings = self._settings
+        stop: Stop = "max_turns"
+        tools, mended = self._offered(), False
+        while len(conversation.answers) < settings.max_turns:
+            answer = await self._ask(conversation, tools)
+            if settings.fix_empty_final and not mended and conversation.ended_empty():
+                mended = True
+                conversation.ask_again(settings.fix_empty_final_text)
+                tools = () if settings.fix_empty_final_disable_tools else tools
+                continue
+            # Calls from a model that was offered no tools are text.
+            if not answer.calls or not tools:
+                if answer.calls and settings.tool_failure_policy == "fatal":
+                    stop = "tool_failed"
+                    break
+                stop = "no_call" if self._is_call_missing(conversation) else "answer"
+                break
+            if not await self._run_calls(conversation):
+                stop = "tool_failed"
+                break
+        outcome = conversation.end(stop)
+        self._trace({"step": "end", "stop": stop, "text": outcome.text})
+        return outcome
+
+    def _offered(self) -> tuple[Tool, ...]:
+        return () if self._settings.tool_use_mode == "disabled" else self._tools
+
+    def _is_call_missing(self, conversation: _Conversation) -> bool:
+        return self._settings.tool_use_mode == "enforced" and not conversation.executions
+
+    async def _ask(self, conversation: _Conversation, tools: tuple[Tool, ...]) -> Answer:
+        settings = self._settings
+        forced = bool(tools) and self._is_call_missing(conversation)
+        messages = tuple(conversation.messages)
+        request = Request(messages, tools, "required" if forced else "auto", settings.parallel, settings.options)
+        may_retry = settings.tool_use_mode == "relaxed" and settings.tool_failure_policy == "tolerated"
+        retries = settings.fallback_retry_count if may_retry else 0
+        while True:
+            self._trace({"step": "request", "messages": len(messages), "tools": [tool.name for tool in request.tools]})
+            try:
+                asked = await self._runner.run(request)
+            except ProviderError as error:
+                self._trace({"step": "error", "status": error.status, "message": str(error)})
+                # A retry after a timeout would only wait again; and without tools there is nothing left to omit.
+                if retries <= 0 or error.timed_out or error.status is None or not tools:
+                    raise
+                retries -= 1
+                request = replace(request, tools=(), tool_choice="auto")
+            else:
+                break
+        answer = conversation.add(asked.answer)
+        self._trace(
+            {
+                "step": "answer",
+                "fingerprint": asked.fingerprint,
+                "text": answer.text,
+                "calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in answer.calls],
+                "finish": answer.finish,
+            }
+        )
+        return answer
+
+    async def _run_calls(self, conversation: _Conversation) -> bool:
+        """Run the calls of the last answer in order; return whether to continue."""
+        for call in conversation.answers[-1].calls:
+            result = await self._dispatcher.dispatch(call)
+            conversation.add_result(call, result)
+            self._trace({"step": "result", "id": call.id, "name": call.name, "result": result.envelope()})
+            if not result.ok and self._settings.tool_failure_policy == "fatal":
+                return False
+        return True
+
+
+class _Conversation:
+    def __init__(self, messages: list[Message]) -> None:
+        self.messages = messages
+        self.answers: list[Answer] = []
+        self.executions: list[Execution] = []
+        self._ids: set[str] = {
+            call["id"] for message in messages for call in message.get("tool_calls") or () if "id" in call
+        }
+
+    def add(self, answer: Answer) -> Answer:
+        answer = replace(answer, calls=tuple(replace(call, id=self._unused_id(call.id)) for call in answer.calls))
+        self.answers.append(answer)
+        self.messages.append(answer.message())
+        return answer
+
+    def ended_empty(self) -> bool:
+        """Return whether the model had results and answered nothing."""
+        last = self.answers[-1]
+        return bool(self.executions) and not last.calls and not last.text.strip()
+
+    def ask_again(self, prompt: str) -> None:
+        """Replace the empty answer with a prompt."""
+        self.messages[-1] = {"role": "user", "content": prompt}
+
+    def _unused_id(self, id: str) -> str:
+        unused, number = id or "call", 1
+        while unused in self._ids:
+            number += 1
+            unused = f"{id or 'call'}_{number}"
+        self._ids.add(unused)
+        return unused
+
+    def add_result(self, call: Call, result: ToolResult) -> None:
+        self.executions.append(Execution(len(self.answers), call, result))
+        content = json.dumps(result.envelope(), ensure_ascii=False)
+        self.messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
+
+    def end(self, stop: Stop) -> Outcome:
+        text = self.answers[-1].text if self.answers else ""
+        return Outcome(stop, text, tuple(self.answers), tuple(self.executions), tuple(self.messages))

@@ -1,0 +1,198 @@
+"""Sends requests to a model with the ``openai`` package: chat completions and Responses, whole and streamed.
+
+Both translate from and to the chat messages of ``turn``. A stream is read as applications read one: text and calls are
+assembled from the deltas (chat) or taken from the terminal event (Responses), so that we measure what streaming clients
+get. Create the client with ``max_retries=0`` if the caller wants to see every failure; ``Retry-After`` is part of the
+error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import openai
+
+from toolsim.eval.runtime.turn import Answer, Call, Finish, Message, ProviderError, Request, Send, Tool
+
+Api = Literal["chat", "responses"]
+
+_FINISHES: dict[str, Finish] = {
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "content_filter": "content_filter",
+}
+
+
+def sender(client: openai.AsyncOpenAI, model: str, *, api: Api = "chat", stream: bool = False) -> Send:
+    """Return a Send that asks ``model`` of ``client``. It raises ProviderError."""
+    ask = _chat if api == "chat" else _responses
+
+    async def send(request: Request) -> Answer:
+        async with _provider_errors():
+            return await ask(client, model, request, stream)
+
+    return send
+
+
+@asynccontextmanager
+async def _provider_errors() -> AsyncIterator[None]:
+    try:
+        yield
+    except openai.APITimeoutError as error:
+        raise ProviderError("no answer in time", timed_out=True) from error
+    except openai.APIStatusError as error:
+        raise ProviderError(
+            error.message,
+            status=error.status_code,
+            code=error.code if isinstance(error.code, str) else "",
+            retry_after=_seconds(error.response.headers.get("retry-after")),
+        ) from error
+    except openai.APIError as error:  # no connection, an answer that is not JSON, an error event in a stream
+        code = error.code if isinstance(error.code, str) else ""
+        raise ProviderError(f"{type(error).__name__}: {error.message}", code=code) from error
+    except (AttributeError, TypeError, ValueError) as error:
+        # The package does not validate what it reads: a body of another shape, or an HTML page, fails here.
+        raise ProviderError(f"not an answer of the API: {error}") from error
+
+
+def _seconds(header: str | None) -> float | None:
+    try:
+        seconds = float(header or "")
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+async def _chat(client: openai.AsyncOpenAI, model: str, request: Request, stream: bool) -> Answer:
+    body: dict[str, Any] = {"model": model, "messages": list(request.messages)}
+    if request.tools:
+        body["tools"] = [{"type": "function", "function": _declared(tool)} for tool in request.tools]
+        body["tool_choice"] = _choice(request.tool_choice, lambda name: {"function": {"name": name}})
+        if not request.parallel:
+            body["parallel_tool_calls"] = False
+    extra = dict(request.options)
+    if not stream:
+        completion = await client.chat.completions.create(**body, extra_body=extra)
+        return _whole_chat(completion)
+    body |= {"stream": True, "stream_options": {"include_usage": True}}
+    async with await client.chat.completions.create(**body, extra_body=extra) as chunks:
+        return await _streamed_chat(chunks)
+
+
+def _choice(choice: str, named: Callable[[str], dict[str, Any]]) -> str | dict[str, Any]:
+    return choice if choice in ("auto", "required", "none") else {"type": "function", **named(choice)}
+
+
+def _declared(tool: Tool) -> dict[str, Any]:
+    declared = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return declared | ({"strict": True} if tool.strict else {})
+
+
+def _whole_chat(completion: Any) -> Answer:
+    if not completion.choices:
+        raise ProviderError("an answer without choices")
+    choice = completion.choices[0]
+    calls = tuple(
+        Call(call.id or "", call.function.name or "", _arguments(call.function.arguments))
+        for call in choice.message.tool_calls or ()
+        if call.type in ("function", None)
+    )
+    return Answer(choice.message.content or "", calls, _finish(choice.finish_reason), *_chat_usage(completion.usage))
+
+
+def _arguments(value: object) -> str:
+    """Return the arguments as text: some servers send an object."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+async def _streamed_chat(chunks: Any) -> Answer:
+    text: list[str] = []
+    calls: dict[int, dict[str, str]] = {}
+    finish: Finish = "unknown"
+    usage: tuple[int | None, int | None] = (None, None)
+    async for chunk in chunks:
+        if chunk.usage is not None:
+            usage = _chat_usage(chunk.usage)
+        for choice in chunk.choices[:1]:
+            text.append(choice.delta.content or "")
+            for delta in choice.delta.tool_calls or ():
+                call = calls.setdefault(delta.index, {"id": "", "name": "", "arguments": ""})
+                call["id"] = delta.id or call["id"]
+                if delta.function is not None:
+                    call["name"] += delta.function.name or ""
+                    call["arguments"] += _arguments(delta.function.arguments)
+            if choice.finish_reason:
+                finish = _finish(choice.finish_reason)
+    if finish == "unknown":
+        raise ProviderError("the stream broke off before its end")
+    return Answer("".join(text), tuple(Call(**calls[index]) for index in sorted(calls)), finish, *usage)
+
+
+def _finish(reason: str | None) -> Finish:
+    return _FINISHES.get(reason or "", "unknown")
+
+
+def _chat_usage(usage: Any) -> tuple[int | None, int | None]:
+    return (None, None) if usage is None else (usage.prompt_tokens, usage.completion_tokens)
+
+
+async def _responses(client: openai.AsyncOpenAI, model: str, request: Request, stream: bool) -> Answer:
+    body: dict[str, Any] = {"model": model, "input": _input(request.messages), "store": False}
+    if request.tools:
+        # In this API strict is the default, unlike in chat completions.
+        body["tools"] = [{"type": "function", **_declared(tool), "strict": tool.strict} for tool in request.tools]
+        body["tool_choice"] = _choice(request.tool_choice, lambda name: {"name": name})
+        if not request.parallel:
+            body["parallel_tool_calls"] = False
+    extra = dict(request.options)
+    if not stream:
+        return _whole_response(await client.responses.create(**body, extra_body=extra))
+    # Closed as soon as the last event has been read: the connection must not wait for the garbage collector.
+    async with await client.responses.create(**body, stream=True, extra_body=extra) as events:
+        async for event in events:
+            if event.type in ("response.completed", "response.incomplete", "response.failed"):
+                return _whole_response(event.response)
+            if event.type == "error":
+                raise ProviderError(event.message, code=event.code or "")
+    raise ProviderError("the stream broke off before its end")
+
+
+def _input(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] == "tool":
+            call_id, output = message["tool_call_id"], message["content"]
+            items.append({"type": "function_call_output", "call_id": call_id, "output": output})
+            continue
+        if message.get("content"):
+            items.append({"role": message["role"], "content": message["content"]})
+        for call in message.get("tool_calls") or ():
+            function = call["function"]
+            items.append({"type": "function_call", "call_id": call["id"], **function})
+    return items
+
+
+def _whole_response(response: Any) -> Answer:
+    if response.error is not None:
+        raise ProviderError(response.error.message, code=response.error.code or "")
+    text, calls = [], []
+    for item in response.output:
+        if item.type == "message":
+            text += [part.text for part in item.content if part.type == "output_text"]
+        elif item.type == "function_call":
+            calls.append(Call(item.call_id, item.name, item.arguments))
+    finish: Finish = "tool_calls" if calls else "stop"
+    if response.status == "incomplete":
+        reason = response.incomplete_details.reason if response.incomplete_details else ""
+        finish = "content_filter" if reason == "content_filter" else "length"
+    usage = response.usage
+    tokens = (None, None) if usage is None else (usage.input_tokens, usage.output_tokens)
+    return Answer("".join(text), tuple(calls), finish, *tokens)

@@ -1,0 +1,84 @@
+"""The tools of an application: injected, named, and either shown to the model or hidden from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolsim.eval.runtime.turn import Tool
+from toolsim.schema import SchemaError, Validator, compile_schema
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+
+Executor = Callable[[Mapping[str, Any]], Any | Awaitable[Any]]
+"""Runs a tool with valid arguments. Returns data that JSON can hold, or a ToolResult; may be async."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a tool call, in the one form that the model is shown.
+
+    ``errors``: a bare code, then its explanation.
+    """
+
+    ok: bool
+    data: Any = None
+    warnings: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+
+    @classmethod
+    def failed(cls, code: str, *explanation: str) -> ToolResult:
+        """Return a failure with this code, which is in capitals."""
+        return cls(False, errors=(code, *explanation))
+
+    @property
+    def code(self) -> str:
+        """The code of a failure, "" for success."""
+        return self.errors[0] if self.errors else ""
+
+    def envelope(self) -> dict[str, Any]:
+        """Return ``{ok, data, warnings, errors}``."""
+        return {"ok": self.ok, "data": self.data, "warnings": list(self.warnings), "errors": list(self.errors)}
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredTool:
+    """A tool and its executor. ``model_facing=False`` hides it from every model: only the application calls it."""
+
+    tool: Tool
+    execute: Executor
+    model_facing: bool = True
+    validator: Validator | None = field(default=None, compare=False)
+
+
+class ToolRegistry:
+    """The tools of one application, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, RegisteredTool] = {}
+
+    def add(self, tool: Tool, execute: Executor, *, model_facing: bool = True) -> None:
+        """Add a tool. Raises ValueError: a name that is taken or not snake_case, or a schema that cannot be used."""
+        if not _NAME.fullmatch(tool.name):
+            raise ValueError(f"a tool's name is snake_case without dots, got {tool.name!r}")
+        if tool.name in self._tools:
+            raise ValueError(f"there is a tool {tool.name} already")
+        try:
+            validator = compile_schema(tool.parameters)
+        except SchemaError as error:
+            raise ValueError(f"{tool.name}: {error}") from error
+        self._tools[tool.name] = RegisteredTool(tool, execute, model_facing, validator)
+
+    def get(self, name: str) -> RegisteredTool | None:
+        """Return the tool of that name, None if there is none."""
+        return self._tools.get(name)
+
+    def offered(self, allowed: Collection[str] | None = None) -> tuple[Tool, ...]:
+        """Return the tools to show to a model; ``allowed``: only these (None: every model-facing one)."""
+        return tuple(
+            entry.tool
+            for name, entry in self._tools.items()
+            if entry.model_facing and (allowed is None or name in allowed)
+        )

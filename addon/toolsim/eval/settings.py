@@ -1,0 +1,211 @@
+"""From flags to what is asked: target, cells, cases. What cannot be asked is a UsageError, before any question."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+from urllib.parse import urlsplit
+
+from toolsim.cli import usage
+from toolsim.command_line import UsageError
+from toolsim.eval import catalogue, profiles, suites
+from toolsim.eval.case import WAYS, Case, Cell, sample
+from toolsim.eval.catalogue import Model
+from toolsim.eval.flags import DEFAULT_MODELS, ENV, words
+from toolsim.eval.profiles import Sampling
+from toolsim.eval.runtime.loop import LoopSettings
+from toolsim.eval.scenarios import ScenarioSettings
+from toolsim.eval.ways import CONTENT_TAGS
+from toolsim.eval.workspace import TOOL_PROFILES
+from toolsim.proxy.options.option import PREFIX
+
+APIS = ("chat", "responses")
+OPENROUTER = "https://openrouter.ai/api/v1"
+RESERVED = frozenset(
+    {"model", "messages", "input", "tools", "parallel_tool_calls", "stream", "stream_options", "store"}
+)
+"""Request fields that the evaluation itself sets; it also sets tool_choice, but lets that be overridden."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What an evaluation asks, once its flags are understood."""
+
+    cells: Sequence[tuple[Cell, Sampling]]
+    cases: Sequence[Case]
+
+
+def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setup:
+    """Return what is to be asked; ``served``: the models that the server lists. Raises UsageError."""
+    gone = set(catalogue.missing(args.models, served)) if served else set()
+    models = [model for model in catalogue.select(args.models, served) if model.id not in gone]
+    if not models:
+        raise UsageError("no model is selected; name some with --models")
+    try:
+        cases = [case for name in words(args.suite) for case in _cases(name, args, offline)]
+    except (suites.UnknownSuite, ValueError) as error:
+        raise UsageError(str(error)) from error
+    if not cases:
+        raise UsageError("no case is selected")
+    cells = list(_cells(args, models, offline))
+    if not cells:
+        raise UsageError("no sampling profile applies to any model; --enforce-applicability no takes them all the same")
+    return Setup(cells, cases)
+
+
+def base_url(args: Namespace, environment: Mapping[str, str]) -> str:
+    """Return the server's base URL, "" for the scripted provider. Raises UsageError."""
+    if args.offline:
+        return ""
+    if not args.base_url:
+        return OPENROUTER if environment.get(f"{ENV}API_KEY") else ""
+    prefix = environment.get(f"{ENV}API_PREFIX", "")
+    url: str = args.base_url.rstrip("/")
+    if prefix and args.base_url == environment.get(f"{ENV}BASE_URL"):
+        url = f"{url}/{prefix.strip('/')}"
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"expected an http URL, got {url}")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise UsageError("a base URL holds no credentials and no query: name the key's variable with --key-env")
+    return url
+
+
+def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
+    """Return the key for a server, "" without one. Raises UsageError.
+
+    OPENROUTER_API_KEY is sent only where its owner meant it to go: to OpenRouter, and to OPENROUTER_BASE_URL. Any other
+    server gets a key only through ``--key-env``.
+    """
+    if args.key_env:
+        key = environment.get(args.key_env, "")
+        if not key:
+            raise UsageError(f"--key-env: {args.key_env} is not set")
+        return key
+    host = urlsplit(url).hostname or ""
+    is_meant = host == "openrouter.ai" or host.endswith(".openrouter.ai")
+    if is_meant or args.base_url == environment.get(f"{ENV}BASE_URL"):
+        return environment.get(f"{ENV}API_KEY", "")
+    return ""
+
+
+def default_models(url: str, served: Sequence[str]) -> str:
+    """Return the models to ask by default: a server's only one, or the stable ones of OpenRouter or its like."""
+    if len(served) == 1:
+        return served[0]
+    stable = {model.id for model in catalogue.select(DEFAULT_MODELS)}
+    if (urlsplit(url).hostname or "").endswith("openrouter.ai") or stable & set(served):
+        return DEFAULT_MODELS
+    there = f"the server has {', '.join(served[:20])}" if served else "the server names none"
+    raise UsageError(f"name the models with --models; {there}")
+
+
+def _cases(suite: str, args: Namespace, offline: bool) -> list[Case]:
+    scenarios = args.scenarios or ("all" if offline else "default")
+    return sample(suites.load(suite, scenario_settings(args), scenarios), args.sample, args.seed)
+
+
+def scenario_settings(args: Namespace) -> ScenarioSettings:
+    """Return what the flags set for all scenarios."""
+    named = words(args.allowlist)
+    allowed = None if "all" in named else tuple(tool for word in named for tool in TOOL_PROFILES.get(word, (word,)))
+    loop = LoopSettings(
+        tool_use_mode=args.tool_use_mode,
+        tool_failure_policy=args.tool_failure_policy,
+        fallback_retry_count=args.fallback_retry_count,
+        fix_empty_final=args.fix_empty_final,
+    )
+    return ScenarioSettings(allowed, loop)
+
+
+def _cells(args: Namespace, models: Iterable[Model], offline: bool) -> Iterator[tuple[Cell, Sampling]]:
+    try:
+        chosen = profiles.select(args.profiles)
+    except profiles.UnknownProfile as error:
+        raise UsageError(str(error)) from error
+    ways = _known(words(args.way), WAYS, "--way")
+    # The scripted provider costs nothing: both APIs, whole and streamed.
+    apis = _known(words(args.api) or (list(APIS) if offline else ["chat"]), APIS, "--api")
+    streams = [False, True] if offline and not args.stream else [args.stream]
+    fields = _fields(args)
+    for model, profile in product(models, chosen):
+        if args.enforce_applicability and not profile.applies(model):
+            continue
+        sampling = {**model.options, **fields.defaults, **profile.sampling(model), **fields.overrides}
+        for api, stream, way in product(apis, streams, ways):
+            for setting in _settings(args, way):
+                yield Cell(model.id, profile.id, way, api, stream, setting), sampling
+
+
+def _known(chosen: list[str], known: Sequence[str], flag: str) -> list[str]:
+    for word in chosen:
+        if word not in known:
+            raise UsageError(f"{flag}: expected {', '.join(known)}, got {word}")
+    return chosen
+
+
+def _settings(args: Namespace, way: str) -> list[str]:
+    if way == "toolsim":
+        return [" ".join(one) for one in product(*(_values(option) for option in args.options))]
+    if way == "native" and (args.content_tag_fallback or args.fallback_matrix):
+        return ["", CONTENT_TAGS] if args.fallback_matrix else [CONTENT_TAGS]
+    return [""]
+
+
+def _values(option: str) -> list[str]:
+    name, equals, values = option.partition("=")
+    if not equals or not name or " " in option:
+        raise UsageError(f"--set: expected NAME=VALUE without spaces, got {option!r}")
+    if not name.startswith(PREFIX):
+        raise UsageError(f"--set: expected an option of toolsim's, {PREFIX}…, got {name}")
+    chosen = [f"{name}={value}" for value in values.split(",")]
+    for one in chosen:
+        # The proxies of an evaluation are started one by one, while it runs: by then it is late to learn of a mistake.
+        usage.check_settings([one], host="127.0.0.1")
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    defaults: Mapping[str, Any]
+    overrides: Mapping[str, Any]
+
+
+def _fields(args: Namespace) -> _Fields:
+    sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "top_k", "min_p")}
+    overrides: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
+    if args.route:
+        overrides["route"] = args.route
+    if args.transforms:
+        overrides["transforms"] = words(args.transforms)
+    provider = {name: words(getattr(args, f"provider_{name}")) for name in ("only", "order", "ignore")}
+    if any(provider.values()):
+        overrides["provider"] = {name: value for name, value in provider.items() if value}
+    overrides |= _object(args.request_overrides, "--request-overrides")
+    defaults = _object(args.llm_options, "--llm-options")
+    if choice := args.tool_choice or overrides.get("tool_choice") or defaults.get("tool_choice"):
+        overrides["tool_choice"] = _choice(choice)
+    return _Fields(defaults, overrides)
+
+
+def _choice(choice: Any) -> str:
+    named = choice.get("function", choice).get("name") if isinstance(choice, dict) else choice
+    if isinstance(named, str):
+        return named
+    raise UsageError("tool_choice: expected auto, required, none, a tool's name or the API's object for one")
+
+
+def _object(text: str, flag: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{flag}: {error}") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"{flag}: expected a JSON object, got {text:.60}")
+    if taken := sorted(RESERVED & value.keys()):
+        raise UsageError(f"{flag}: {', '.join(taken)} cannot be set: the evaluation decides")
+    return value

@@ -1,0 +1,82 @@
+"""Which output belongs to which call: a model that has made parallel calls is asked about one of them.
+
+The outputs come in the order of the calls, or in another one, as from clients that send each as soon as they have it.
+An answer is right if it calls nothing and contains the right number and no other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from toolsim.eval.case import Case, Verdict
+from toolsim.eval.runtime.turn import Message, Request, Send, Tool
+
+SUITE = "which_output"
+
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_MAX_DETAIL = 300
+
+
+def cases() -> Sequence[Case]:
+    """Return all cases, in the order of the file; those of one conversation and order have one beginning."""
+    document = json.loads(files("toolsim.eval").joinpath("which_output.json").read_text("utf-8"))
+    tools = tuple(Tool(**tool) for tool in document["tools"])
+    return [case for conversation in document["conversations"] for case in _cases(conversation, tools)]
+
+
+def _cases(conversation: Mapping[str, Any], tools: tuple[Tool, ...]) -> Iterator[Case]:
+    values = conversation["values"]
+    for order, asked in conversation["asked"].items():
+        numbers = conversation["order"] if order == "shuffled" else range(len(values))
+        history = _history(conversation, numbers)
+        for number in asked:
+            name, value = values[number]
+            question = f"{conversation['question'].format(name)} Answer with the number only."
+            messages = (*history, {"role": "user", "content": question})
+            yield Case(SUITE, f"{conversation['id']}_{order}_{name.lower()}", _Asked(messages, tools, value).play)
+
+
+def _history(conversation: Mapping[str, Any], order: Sequence[int]) -> list[Message]:
+    """Return the user's words, the calls, and their outputs in ``order``."""
+    calls = [
+        {
+            "id": f"call_{number:03}",
+            "type": "function",
+            "function": {"name": conversation["tool"], "arguments": json.dumps({conversation["argument"]: name})},
+        }
+        for number, (name, _) in enumerate(conversation["values"], 1)
+    ]
+    outputs = [
+        {
+            "role": "tool",
+            "tool_call_id": calls[number]["id"],
+            "content": json.dumps({conversation["result"]: conversation["values"][number][1]}),
+        }
+        for number in order
+    ]
+    return [
+        {"role": "user", "content": conversation["user"]},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        *outputs,
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+    value: float
+
+    async def play(self, send: Send) -> Verdict:
+        answer = await send(Request(self.messages, self.tools))
+        if answer.calls:
+            written = "; ".join(f"{call.name}({call.arguments})" for call in answer.calls)
+            return Verdict.failed("needless_call", written[:_MAX_DETAIL])
+        if {float(number) for number in _NUMBER.findall(answer.text)} != {float(self.value)}:
+            return Verdict.failed("wrong_value", f"expected {self.value}, got {answer.text[:_MAX_DETAIL]!r}")
+        return Verdict.passed()

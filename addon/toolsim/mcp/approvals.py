@@ -1,0 +1,105 @@
+"""Calls that wait for approval.
+
+1. What was asked about is what gets approved: tool, arguments and server are stored here, and nothing that a client
+   echoes is trusted. An id carries no information, and cannot be guessed.
+2. An id is valid for one decision, for a limited time, and only for the client that was asked: with another key for the
+   proxy or the backend it is not found.
+3. A limited number of calls waits at a time. Beyond it the oldest of the client with the most are forgotten, and so
+   refused: no client pushes out another's.
+4. If the operator decides (``Desk``), the answer itself waits, for a limited time. No decision in time is a refusal,
+   and so is a client that leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from toolsim.core.shares import Shares
+from toolsim.mcp.servers import Server
+
+MAX_WAITING = 1_000
+MAX_SECONDS = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call that waits. ``owner``: who was asked."""
+
+    server: Server
+    tool: str
+    shown: str
+    arguments: str
+    owner: str
+    until: float
+
+
+class Approvals:
+    """The calls that wait, by id."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._asked: Shares[Asked] = Shares(MAX_WAITING, MAX_WAITING)
+
+    def ask(self, server: Server, tool: str, shown: str, arguments: str, owner: str) -> str:
+        """Store a call; return the id by which it is approved."""
+        name = f"mcpr_{secrets.token_hex(24)}"
+        asked = Asked(server, tool, shown, arguments, owner, self._clock() + MAX_SECONDS)
+        self._asked.put(name.encode(), asked, owner)
+        return name
+
+    def take(self, name: str, owner: str) -> Asked | None:
+        """Return the call with this id and forget it, None if there is none for this owner."""
+        key = name.encode("utf-8", "surrogatepass")
+        asked = self._asked.get(key)
+        if asked is None or not secrets.compare_digest(asked.owner, owner):
+            return None
+        self._asked.pop(key)
+        return asked if asked.until > self._clock() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A call that an answer waits for. ``answer``: the id of the client's flow."""
+
+    answer: str
+    label: str
+    tool: str
+    arguments: str
+
+
+class Desk:
+    """Questions to the operator. ``changed`` is called with an answer's id whenever its questions have changed."""
+
+    def __init__(self, changed: Callable[[str], None] = lambda answer: None) -> None:
+        self._changed = changed
+        self._waiting: dict[asyncio.Future[bool], Question] = {}
+
+    async def ask(self, question: Question, seconds: float) -> bool:
+        """Wait for a decision; return False if there is none in time."""
+        decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting[decision] = question
+        self._changed(question.answer)
+        try:
+            with suppress(TimeoutError):
+                return await asyncio.wait_for(decision, seconds)
+            return False
+        finally:
+            del self._waiting[decision]
+            self._changed(question.answer)
+
+    def waiting(self, answer: str) -> list[Question]:
+        """Return the questions of an answer."""
+        return [question for question in self._waiting.values() if question.answer == answer]
+
+    def decide(self, answer: str, *, approve: bool) -> list[Question]:
+        """Decide all questions of an answer; return them."""
+        decided = [(decision, question) for decision, question in self._waiting.items() if question.answer == answer]
+        for decision, _ in decided:
+            if not decision.done():
+                decision.set_result(approve)
+        return [question for _, question in decided]

@@ -1,0 +1,145 @@
+"""The tools of MCP servers as functions: what the model is shown, and which tool its calls refer to.
+
+1. A tool is shown as ``label__tool``, in letters that a function's name may have. If the name is taken, by one of the
+   client's functions or by another server's tool, it gets a number: no tool can impersonate another.
+2. A server's description of a tool is text for the model: it is cut to a length, and a schema that does not describe an
+   object is replaced by one for any object. The number of tools per server is bounded, and so are their bytes.
+3. Masked tools are not in the catalogue, and a tool that is not in it is not called.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolsim.mcp.servers import Server
+from toolsim.wire.json_codec import dump
+
+MAX_TOOLS = 256
+"""Of one server: more than any model can choose from."""
+MAX_TOOLS_BYTES = 512 * 1024
+"""Of one server's tools, as JSON."""
+_MAX_DESCRIPTION = 4_000
+_MAX_NAME = 64
+_FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTool:
+    """A tool as its server lists it. ``is_read_only``: according to its own annotations."""
+
+    name: str
+    description: str = ""
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    is_read_only: bool = False
+
+    def listed(self) -> dict[str, Any]:
+        """Return it in the shape of ``mcp_list_tools`` items."""
+        notes = {"read_only": self.is_read_only}
+        return {"name": self.name, "description": self.description, "input_schema": self.schema, "annotations": notes}
+
+
+def remote_tool(name: str, description: str | None, schema: Any, *, is_read_only: bool) -> RemoteTool:
+    """Return a tool, of which only the name is trusted."""
+    usable = schema if isinstance(schema, dict) and schema.get("type") == "object" else {"type": "object"}
+    text = "".join(char for char in description or "" if char.isprintable() or char == "\n")
+    return RemoteTool(name, text[:_MAX_DESCRIPTION], usable, is_read_only)
+
+
+@dataclass(frozen=True, slots=True)
+class HostedTool:
+    """A tool that a call can refer to: its server, and whether a call needs approval."""
+
+    server: Server
+    tool: RemoteTool
+    needs_approval: bool
+
+
+def shown_name(label: str, tool: str) -> str:
+    """Return the name under which the model sees a server's tool, unless it is taken."""
+    name = _FORBIDDEN.sub("_", f"{label}__{tool}")
+    return name[:_MAX_NAME] or "_"
+
+
+class Catalogue:
+    """The tools of an answer, by the names that the model is shown."""
+
+    def __init__(self, taken: Collection[str], allow: Collection[str] = (), deny: Collection[str] = ()) -> None:
+        self._taken = set(taken)
+        self._allow, self._deny = allow, deny
+        self._tools: dict[str, HostedTool] = {}
+        self._names: dict[tuple[str, str], str] = {}  # By label and tool.
+        self._withheld: set[str] = set()
+
+    def add(self, server: Server, tools: Sequence[RemoteTool]) -> list[RemoteTool]:
+        """Add the tools of a server; return those that are on offer."""
+        offered: list[RemoteTool] = []
+        size = 0
+        for tool in tools:
+            name = shown_name(server.label, tool.name)
+            size += len(dump(tool.schema)) + len(tool.description)
+            if len(offered) >= MAX_TOOLS or size > MAX_TOOLS_BYTES:
+                break
+            if not self.permits(server.label, tool.name) or not server.allows(tool.name, read_only=tool.is_read_only):
+                self._withheld.add(name)
+                continue
+            needs_approval = server.needs_approval(tool.name, read_only=tool.is_read_only)
+            name = self._free(name)
+            self._tools[name] = HostedTool(server, tool, needs_approval)
+            self._names[server.label, tool.name] = name
+            offered.append(tool)
+        return offered
+
+    def __bool__(self) -> bool:
+        return bool(self._tools)
+
+    def find(self, name: str) -> HostedTool | None:
+        """Return the tool that a call refers to, None if it is none of these."""
+        return self._tools.get(name)
+
+    def names(self, label: str) -> dict[str, str]:
+        """Return, for each tool of one server, the name that the model is shown."""
+        return {tool: name for (whose, tool), name in self._names.items() if whose == label}
+
+    def name(self, label: str, tool: str) -> str:
+        """Return the name under which the model is shown a tool; if it is not on offer, one that no other tool has."""
+        return self._names.get((label, tool)) or self._free(shown_name(label, tool))
+
+    @property
+    def shown(self) -> frozenset[str]:
+        """The names that the model is shown."""
+        return frozenset(self._tools)
+
+    @property
+    def masked(self) -> frozenset[str]:
+        """The names under which the model would be shown the tools that it may not call."""
+        return frozenset(self._withheld - self._taken - self._tools.keys())
+
+    def functions(self) -> list[dict[str, Any]]:
+        """Return the declarations that the model is shown, flat, as either API accepts them."""
+        return [
+            {
+                "type": "function",
+                "name": name,
+                "description": found.tool.description,
+                "parameters": found.tool.schema,
+                "strict": False,
+            }
+            for name, found in self._tools.items()
+        ]
+
+    def permits(self, label: str, tool: str) -> bool:
+        """Return whether the operator's lists allow a tool, by its own name or by the one that the model is shown."""
+        names = {shown_name(label, tool), tool}
+        return (not self._allow or bool(names & set(self._allow))) and not names & set(self._deny)
+
+    def _free(self, name: str) -> str:
+        """Return a name that is not taken yet."""
+        number, free = 1, name
+        while free in self._taken or free in self._tools:
+            number += 1
+            end = f"_{number}"
+            free = name[: _MAX_NAME - len(end)] + end
+        return free

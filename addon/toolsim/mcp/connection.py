@@ -1,0 +1,270 @@
+"""One server: connected to at its first request, kept open, dropped when it fails, and retried later.
+
+    idle ──ask──▶ opening ──▶ up ──failure or close──▶ idle, not before a while has passed
+                     └──failure──────────────────────▶
+
+1. The package's client lives in its own task, from opening to closing: its resources can only be released in the task
+   that acquired them.
+2. Each request has a timeout. A server that exceeds it, or whose connection breaks, is dropped; its pending calls fail
+   with it. A server that answers with an error stays connected.
+3. A local server gets one request at a time: most were never tested otherwise. Answers take turns, and a request that
+   has waited for the time of a whole request fails: its client was promised an answer in bounded time.
+4. After each failure in a row it is left alone for longer, up to a minute. Meanwhile calls fail at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from mcp import Client, MCPError
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT, Implementation
+
+from toolsim.mcp import web
+from toolsim.mcp.catalogue import MAX_TOOLS, RemoteTool, remote_tool
+from toolsim.mcp.outcome import Outcome, failed
+from toolsim.mcp.result import result
+from toolsim.mcp.runtime import NOBODY, Asker
+from toolsim.mcp.servers import Server
+from toolsim.mcp.stdio import run_server
+from toolsim.mcp.turns import Turns
+from toolsim.version import __version__
+
+logger = logging.getLogger(__name__)
+# They log what a server sends, and URLs, which may contain secrets.
+for _name in ("mcp", "client", "httpx2", "httpcore2"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+_MAX_PAGES = 20
+_MAX_PAUSE = 60.0
+# The client's error codes if it is not the tool that failed.
+_BROKEN = (CONNECTION_CLOSED, REQUEST_TIMEOUT, INVALID_REQUEST)
+_MAX_WORDS = 300
+
+
+class ServerFailed(Exception):
+    """A server could not be reached or did not answer; the message says why, without secrets."""
+
+
+class Connection:
+    """The connection to one server, whose ``timeout`` is that of each request, including the opening."""
+
+    def __init__(self, server: Server, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.server = server
+        self.used = clock()
+        self._clock = clock
+        self._life: _Life | None = None
+        self._opening = asyncio.Lock()
+        self._turns = Turns()
+        self._tools: tuple[RemoteTool, ...] | None = None
+        self._failures = self._asking = 0
+        self._ending: set[asyncio.Task[None]] = set()
+        self._not_before = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests are in flight."""
+        return self._asking > 0
+
+    async def tools(self, who: Asker = NOBODY) -> tuple[RemoteTool, ...]:
+        """Return the server's tools, which are listed once per connection. Raises ServerFailed."""
+        if self._tools is None or self._life is None or self._life.is_over:
+            self._tools = await self._asked(self._listed, who)
+        return self._tools
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker = NOBODY) -> Outcome:
+        """Call a tool; ``limit``: bytes of its output. Never raises, whatever the server does."""
+
+        async def called(client: Client) -> Outcome:
+            try:
+                answer = await client.call_tool(tool, dict(arguments))
+            except MCPError as error:
+                if error.code in _BROKEN:
+                    raise
+                return failed(self._words(error), number=error.code)
+            parts = [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in answer.content]
+            structured = answer.structured_content
+            return result(parts, structured, is_error=bool(answer.is_error), limit=limit)
+
+        try:
+            return await self._asked(called, who)
+        except ServerFailed as problem:
+            return failed(str(problem))
+
+    async def close(self) -> None:
+        """Close the connection; whoever waits for it gets an error."""
+        life, self._life = self._life, None
+        if life is not None:
+            life.end_later()
+            self._ends(life)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def _ends(self, life: _Life) -> None:
+        # asyncio itself holds tasks only weakly.
+        if life.task is not None:
+            self._ending.add(life.task)
+            life.task.add_done_callback(self._ending.discard)
+
+    async def _listed(self, client: Client) -> tuple[RemoteTool, ...]:
+        tools: list[RemoteTool] = []
+        cursor: str | None = None
+        for _ in range(_MAX_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            for tool in page.tools:
+                hints = tool.annotations
+                is_read_only = bool(hints and hints.read_only_hint)
+                tools.append(remote_tool(tool.name, tool.description, tool.input_schema, is_read_only=is_read_only))
+            cursor = page.next_cursor
+            if not cursor or len(tools) >= MAX_TOOLS:
+                break
+        return tuple(tools)
+
+    async def _asked[T](self, question: Callable[[Client], Awaitable[T]], who: Asker) -> T:
+        """Send a request, opening the connection if necessary. Raises ServerFailed."""
+        self._asking += 1
+        try:
+            if not self.server.command:
+                return await self._answer(question)
+            async with AsyncExitStack() as stack:
+                try:
+                    await stack.enter_async_context(self._turns.turn(who, self.server.timeout))
+                except TimeoutError:
+                    label, seconds = self.server.label, self.server.timeout
+                    message = f"The server {label!r} is busy: this request has waited {seconds:g} s for its turn."
+                    raise ServerFailed(message) from None
+                return await self._answer(question)
+        finally:
+            self._asking -= 1
+            self.used = self._clock()
+
+    async def _answer[T](self, question: Callable[[Client], Awaitable[T]]) -> T:
+        life: _Life | None = None
+        try:
+            async with asyncio.timeout(self.server.timeout):
+                life = await self._opened()
+                answer = await question(life.client)
+        except ServerFailed:
+            raise
+        except TimeoutError:
+            raise self._given_up(life, f"it gave no answer within {self.server.timeout:g} seconds") from None
+        except OSError as problem:
+            # Its message names files of this machine.
+            what = "be started" if self.server.command else "be reached"
+            raise self._given_up(life, f"it cannot {what} ({type(problem).__name__})") from problem
+        except Exception as problem:
+            # Few of the client's exceptions are documented: whatever it is, this connection is over.
+            raise self._given_up(life, self._words(problem)) from problem
+        self._failures = 0
+        return answer
+
+    async def _opened(self) -> _Life:
+        async with self._opening:
+            if self._life is None or self._life.is_over:
+                if (pause := self._not_before - self._clock()) > 0:
+                    label = self.server.label
+                    raise ServerFailed(f"The server {label!r} has failed; it is tried again in {pause:.0f} s.")
+                self._life, self._tools = _Life(self), None
+            # It may still be opening: whoever asked for that may have left.
+            life = self._life
+            await life.begin()
+            return life
+
+    def _given_up(self, life: _Life | None, why: str) -> ServerFailed:
+        """Close a connection that failed, and return the error to report."""
+        life = life or self._life
+        if life is not None and life is self._life:
+            self._life = None
+            self._failures += 1
+            self._not_before = self._clock() + min(_MAX_PAUSE, 2.0 ** min(self._failures - 1, 10) - 1)
+        if life is not None:
+            why = "; ".join([*life.cut, why])
+            # Closing may take a while, and the caller has no time left.
+            life.has_failed = True
+            life.end_later()
+            self._ends(life)
+        words = " ".join(self.clean(why).split())[:_MAX_WORDS]
+        logger.warning("toolsim: the MCP server %r failed: %s", self.server.label, words)
+        return ServerFailed(f"The server {self.server.label!r} failed: {words}")
+
+    def _words(self, problem: BaseException) -> str:
+        while isinstance(problem, BaseExceptionGroup):
+            problem = problem.exceptions[0]
+        return self.clean(str(problem) or type(problem).__name__)
+
+    def clean(self, text: str) -> str:
+        """Return a text without the server's secrets."""
+        for secret in self.server.secrets:
+            text = text.replace(secret, "[redacted]")
+        return text.replace(self.server.url, "its address") if self.server.url else text
+
+
+class _Life:
+    """A server's client from opening to closing, in its own task."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._up: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._closing = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+        self._last_words: list[str] = []
+        self.cut: list[str] = []
+        """Why it was cut off."""
+        self.has_failed = False
+
+    @property
+    def client(self) -> Client:
+        """The client, once it is open."""
+        return self._up.result()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further request can be sent."""
+        return self._closing.is_set() or (self.task is not None and self.task.done())
+
+    async def begin(self) -> None:
+        """Open it, or wait until it is open. Raises what the package raises."""
+        self.task = self.task or asyncio.create_task(self._run())
+        await asyncio.shield(self._up)
+
+    def end_later(self) -> None:
+        """Close it."""
+        self._closing.set()
+        if not self._up.done() and self.task is not None:
+            self.task.cancel()
+
+    async def _run(self) -> None:
+        info = Implementation(name="toolsim", version=__version__)
+        try:
+            # The handshake that every server supports: a probe for the newer one makes some of them exit.
+            async with Client(self._transport(), mode="legacy", client_info=info, cache=None) as client:
+                self._up.set_result(client)
+                await self._closing.wait()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as problem:
+            # Whoever waits gets the error that it is gone. How exactly it ended does not matter to anyone.
+            if not self._up.done():
+                is_plain = isinstance(problem, Exception)
+                self._up.set_exception(problem if is_plain else ConnectionError("it was given up"))
+                self._up.exception()
+        finally:
+            self._closing.set()
+            never_up = self._up.done() and self._up.exception() is not None
+            if (self.has_failed or never_up) and self._last_words:
+                # What it wrote to its standard error is for the operator alone.
+                label, words = self._connection.server.label, self._connection.clean(self._last_words[-1])
+                logger.warning("toolsim: the last words of the MCP server %r: %s", label, words[-_MAX_WORDS:].strip())
+
+    @asynccontextmanager
+    async def _transport(self) -> AsyncGenerator[Any]:
+        server = self._connection.server
+        if server.command:
+            async with run_server(server, self.cut.append, self._last_words.append) as streams:
+                yield streams
+        else:
+            async with web.connect(server) as streams:
+                yield streams

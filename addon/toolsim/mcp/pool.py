@@ -1,0 +1,109 @@
+"""The connections of this proxy: those to local servers stay open, all others are closed when they are idle."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from toolsim.core.tasks import spawn
+from toolsim.mcp.outcome import Outcome, failed
+from toolsim.mcp.runtime import NOBODY, Asker
+from toolsim.mcp.servers import Server
+
+if TYPE_CHECKING:
+    from toolsim.mcp.catalogue import RemoteTool
+    from toolsim.mcp.connection import Connection
+
+MAX_CONNECTIONS = 32
+"""To servers at URLs. Those that clients name have their own credentials, so that no two clients share one."""
+MAX_OF_ONE = 8
+"""How many of them one client may have."""
+IDLE_SECONDS = 300.0
+
+
+class TooManyConnections(Exception):
+    """There is no room for another connection; the message is for anyone to read."""
+
+
+class Pool:
+    """Opens connections, and keeps them."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._module: ModuleType | None = None
+        self._connections: OrderedDict[Server, Connection] = OrderedDict()
+        # Who has opened each.
+        self._owners: dict[Server, str] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def tools(self, server: Server, who: Asker = NOBODY) -> tuple[RemoteTool, ...]:
+        """Return the tools of a server. Raises an exception whose message, safe for anyone to read, says why not."""
+        return await (await self._connection(server, who.owner)).tools(who)
+
+    async def call(
+        self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker = NOBODY
+    ) -> Outcome:
+        """Call a tool of a server; ``limit``: bytes of its output."""
+        try:
+            connection = await self._connection(server, who.owner)
+        except TooManyConnections as problem:
+            return failed(str(problem))
+        return await connection.call(tool, arguments, limit, who)
+
+    async def close(self) -> None:
+        """Stop all local servers, and close all connections."""
+        connections, self._connections, self._owners = list(self._connections.values()), OrderedDict(), {}
+        closing = [connection.close() for connection in connections]
+        await asyncio.gather(*closing, *self._ending, return_exceptions=True)
+
+    async def _connection(self, server: Server, owner: str) -> Connection:
+        if self._module is None:
+            # Importing the package takes a second, which must not block the event loop. Later nothing is awaited here,
+            # so that the calls of a round reach their server in their order.
+            self._module = await asyncio.to_thread(importlib.import_module, "toolsim.mcp.connection")
+        endpoint = server.endpoint
+        found: Connection | None = self._connections.get(endpoint)
+        self._close_idle(but=endpoint)
+        if found is None:
+            if not endpoint.command:
+                self._make_room(owner)
+            found = self._module.Connection(server, clock=self._clock)
+            self._connections[endpoint], self._owners[endpoint] = found, owner
+        self._connections.move_to_end(endpoint)
+        return found
+
+    def _close_idle(self, but: Server) -> None:
+        now = self._clock()
+        for key, connection in list(self._connections.items()):
+            if key != but and not (key.command or connection.is_busy) and now - connection.used > IDLE_SECONDS:
+                self._close(key)
+
+    def _make_room(self, owner: str) -> None:
+        """Close what is unused for longest, of this owner or of whoever has most. Raises TooManyConnections.
+
+        A connection that is busy is nobody else's to close.
+        """
+        shares = Counter(self._owners[key] for key in self._connections if not key.command)
+        if shares[owner] >= MAX_OF_ONE:
+            if not self._close_unused(owner):
+                raise TooManyConnections(f"All of this client's {MAX_OF_ONE} connections to MCP servers are in use.")
+        elif shares.total() >= MAX_CONNECTIONS and not any(
+            self._close_unused(each) for each, _ in shares.most_common()
+        ):
+            raise TooManyConnections(f"All of the {MAX_CONNECTIONS} connections to MCP servers are in use.")
+
+    def _close_unused(self, owner: str) -> bool:
+        for key, connection in self._connections.items():
+            if not (key.command or connection.is_busy) and self._owners[key] == owner:
+                self._close(key)
+                return True
+        return False
+
+    def _close(self, key: Server) -> None:
+        del self._owners[key]
+        spawn(self._connections.pop(key).close(), self._ending)

@@ -1,0 +1,66 @@
+"""Who runs the tools: a guest (``MCP`` in ``plugins.py``), which is imported for those who have servers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, cast
+
+from toolsim.mcp.catalogue import RemoteTool
+from toolsim.mcp.outcome import Outcome
+from toolsim.mcp.servers import Server
+from toolsim.plugins import MCP
+
+
+class Asker(NamedTuple):
+    """On whose behalf a server is asked. ``owner``: the client, by its key; ``answer``: the id of its flow."""
+
+    owner: str = ""
+    answer: str = ""
+
+
+NOBODY = Asker()
+
+
+class Pool(Protocol):
+    """The connections of this proxy to servers, which are opened when they are needed."""
+
+    async def tools(self, server: Server, who: Asker = NOBODY) -> Sequence[RemoteTool]:
+        """Return the tools of a server. Raises an exception whose message, safe for anyone to read, says why not."""
+
+    async def call(
+        self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker = NOBODY
+    ) -> Outcome:
+        """Call a tool of a server; ``limit``: bytes of its output. Never raises, whatever the server does."""
+
+    async def close(self) -> None:
+        """Stop all local servers, and close all connections."""
+
+
+class Engine(Protocol):
+    """What the guest's module has."""
+
+    def missing(self) -> str:
+        """Return what has to be installed, in words for the operator; "" if nothing is missing."""
+
+    def read_file(self, text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
+        """Read the operator's file. Raises ValueError, whose message quotes no value of the file."""
+
+    def read_tool(
+        self, declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]
+    ) -> Server:
+        """Read an ``mcp`` tool of a request; ``known``: the file's servers by label. Raises BadRequest.
+
+        ``hosts``: those that a client may name, as ``host`` (of https) or ``host:port``.
+        """
+
+    def may_be_named(self, server: Server, hosts: Collection[str]) -> bool:
+        """Return whether a request may name a server with this URL; ``hosts`` as in ``read_tool``."""
+
+    def open_pool(self) -> Pool:
+        """Return a pool without connections."""
+
+
+def engine() -> Engine:
+    """Return the guest."""
+    return cast(Engine, importlib.import_module(MCP))

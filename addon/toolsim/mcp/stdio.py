@@ -1,0 +1,238 @@
+"""A server as a process of this machine, which reads and writes lines of JSON; what it may write is bounded.
+
+The package's own transport reads a line of any length into memory, again and again from its beginning. Here a server
+that writes a line of more than ``MAX_MESSAGE_BYTES``, or more than ``MAX_BETWEEN_BYTES`` since its last request, is
+killed. ``guardian`` is its parent, so that its children are killed with it. It gets only the part of the environment
+that a program needs, and what the operator adds. Its standard error is kept for the log, without its secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Self
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from toolsim.mcp import guardian
+from toolsim.mcp.servers import Server
+
+MAX_MESSAGE_BYTES = 1024 * 1024
+MAX_BETWEEN_BYTES = 8 * 1024 * 1024
+"""What a server may write between two requests, including notifications and noise."""
+MAX_BETWEEN_MESSAGES = 2_000
+
+_PIECE = 64 * 1024
+_END_SECONDS = 1.0
+_DRAIN_SECONDS = 0.3
+_MAX_WORDS = 2_000
+
+Incoming = MemoryObjectSendStream[SessionMessage | Exception]
+Outgoing = MemoryObjectReceiveStream[SessionMessage]
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+class Flood(Exception):
+    """A server sent more than it may."""
+
+
+class Meter:
+    """Counts what a server has sent since its last request."""
+
+    def __init__(self) -> None:
+        self._bytes = self._messages = 0
+
+    def asked(self) -> None:
+        """Note a request."""
+        self._bytes = self._messages = 0
+
+    def add(self, size: int, messages: int = 0) -> None:
+        """Count bytes and messages. Raises Flood beyond the limit."""
+        self._bytes += size
+        self._messages += messages
+        if self._messages > MAX_BETWEEN_MESSAGES:
+            raise Flood(f"it sent more than {MAX_BETWEEN_MESSAGES:,} messages between two requests")
+        if self._bytes > MAX_BETWEEN_BYTES:
+            raise Flood(f"it sent more than {MAX_BETWEEN_BYTES:,} bytes between two requests")
+
+
+class Process:
+    """A server's process and all that it starts; ``lifeline``: its guardian's, None on Windows."""
+
+    def __init__(self, process: asyncio.subprocess.Process, lifeline: int | None) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
+        self._process = process
+        self._has_guardian = lifeline is not None
+        # Closed by now or by the end of this proxy, in whatever way it ends.
+        self._lifeline = lifeline
+
+    @classmethod
+    async def start(cls, server: Server) -> Self:
+        """Start a server. Raises OSError."""
+        environment = get_default_environment() | dict(server.environment)
+        command, lifeline = list(server.command), None
+        ends: tuple[int, ...] = ()
+        if hasattr(os, "posix_spawnp"):
+            _check(command[0], server.folder, environment)
+            watched, lifeline = os.pipe()
+            ends = (watched,)
+            command = [sys.executable, "-I", "-S", guardian.__file__, str(watched), *command]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=environment,
+                cwd=server.folder or None,
+                start_new_session=True,
+                pass_fds=ends,
+                limit=MAX_MESSAGE_BYTES,
+            )
+        except BaseException:
+            if lifeline is not None:
+                os.close(lifeline)
+            raise
+        finally:
+            for end in ends:
+                os.close(end)
+        return cls(process, lifeline)
+
+    async def end(self) -> None:
+        """Stop it: by closing its input, by SIGTERM, by SIGKILL; and its children once it has exited."""
+        self.stdin.close()
+        if self._lifeline is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._lifeline, b".")
+        for stop in (None, self._terminate, self.kill):
+            if stop is not None:
+                stop()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), _END_SECONDS)
+                break
+        self.kill()
+        # If the guardian itself was killed, the server may have outlived it, and still hold its pipes.
+        self._signal(signal.SIGKILL)
+
+    def _terminate(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self._has_guardian:
+                os.killpg(self._process.pid, number)
+            else:
+                self._process.terminate()
+
+    def kill(self) -> None:
+        """Kill it and all that it started."""
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+        elif not self._has_guardian and self._process.returncode is None:
+            self._process.kill()
+
+
+def _check(program: str, folder: str, environment: Mapping[str, str]) -> None:
+    """Raise FileNotFoundError if there is no such program: the guardian could say it only to the log."""
+    path = os.path.join(folder, program) if os.path.dirname(program) else program
+    if shutil.which(path, path=environment.get("PATH")) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+
+
+@asynccontextmanager
+async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[str], None]) -> AsyncGenerator[Streams]:
+    """Start a server, and stop it on leaving. Raises OSError.
+
+    ``cut`` is called with the reason why it was cut off, ``log`` with the end of its standard error.
+    """
+    process = await Process.start(server)
+    incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+    meter = Meter()
+    tasks = [
+        asyncio.create_task(_listen(process, incoming, meter, cut)),
+        asyncio.create_task(_speak(process, outgoing, incoming, meter)),
+        asyncio.create_task(_last_words(process, log)),
+    ]
+    try:
+        yield read, write
+    finally:
+        # Nothing may keep the process alive, a cancelled task least of all.
+        with anyio.CancelScope(shield=True):
+            read.close()
+            await process.end()
+            # What it wrote until then is read to the end, unless a child that escaped still holds the pipe.
+            await asyncio.wait(tasks, timeout=_DRAIN_SECONDS)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for stream in (incoming, read, write, outgoing):
+                stream.close()
+
+
+async def _listen(process: Process, incoming: Incoming, meter: Meter, cut: Callable[[str], None]) -> None:
+    with incoming, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        try:
+            while line := await _line(process.stdout):
+                meter.add(len(line))
+                if line.strip():
+                    meter.add(0, 1)
+                    await incoming.send(_message(line))
+        except Flood as flood:
+            cut(str(flood))
+            process.kill()
+    # Nobody reads any more, but a full pipe would keep it from exiting.
+    while await process.stdout.read(_PIECE):
+        pass
+
+
+async def _line(stdout: asyncio.StreamReader) -> bytes:
+    """Return the next line with its end; b"" if no whole one follows. Raises Flood for one that is too long."""
+    try:
+        return await stdout.readuntil(b"\n")
+    except asyncio.IncompleteReadError:
+        return b""
+    except asyncio.LimitOverrunError:
+        raise Flood(f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes") from None
+
+
+def _message(line: bytes) -> SessionMessage | Exception:
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError:
+        # The validator's own words repeat the line.
+        return ValueError("The server sent a line that is not a protocol message.")
+
+
+async def _speak(process: Process, outgoing: Outgoing, incoming: Incoming, meter: Meter) -> None:
+    try:
+        async for request in outgoing:
+            meter.asked()
+            process.stdin.write(request.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+            await process.stdin.drain()
+    except OSError:
+        # It has gone: whoever waits for an answer gets an error.
+        incoming.close()
+
+
+async def _last_words(process: Process, log: Callable[[str], None]) -> None:
+    words = b""
+    while data := await process.stderr.read(_PIECE):
+        words = (words + data)[-_MAX_WORDS:]
+    if words.strip():
+        log(words.decode("utf-8", "replace"))

@@ -1,0 +1,61 @@
+"""Whose turn it is: a server gets one request at a time, and answers take turns.
+
+An answer may make dozens of calls at once. They are made in their order, but a call of another answer comes after at
+most one of them, not after all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from toolsim.mcp.runtime import Asker
+
+
+class Turns:
+    """One turn at a time."""
+
+    def __init__(self) -> None:
+        # Those who wait, each in his own order; the first one is next.
+        self._waiting: OrderedDict[Asker, deque[asyncio.Future[None]]] = OrderedDict()
+        self._last = Asker()
+        self._is_taken = False
+
+    @asynccontextmanager
+    async def turn(self, who: Asker, seconds: float) -> AsyncGenerator[None]:
+        """Wait for a turn, and hold it. Raises TimeoutError after ``seconds`` of waiting."""
+        if self._is_taken:
+            await self._wait(who, seconds)
+        self._is_taken, self._last = True, who
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, who: Asker, seconds: float) -> None:
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(who, deque()).append(mine)
+        try:
+            async with asyncio.timeout(seconds):
+                await mine
+        except BaseException:
+            # Its turn may have come in the very moment in which it was given up.
+            if mine.done() and not mine.cancelled():
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        if self._last in self._waiting:
+            self._waiting.move_to_end(self._last)
+        while self._waiting:
+            who, queue = self._waiting.popitem(last=False)
+            following = queue.popleft()
+            if queue:
+                self._waiting[who] = queue
+            # One that was given up is still there.
+            if not following.done():
+                following.set_result(None)
+                return
+        self._is_taken = False

@@ -1,0 +1,110 @@
+"""A server over HTTP: by streamable HTTP, or by the older SSE; what it may send, and where it may lead, is bounded.
+
+1. Every request goes to the server's own origin, whatever its redirects or events say.
+2. An answer is read as it comes. A compressed one, which may be a thousand times as large as what arrives, is refused,
+   and so is one that is longer than a local server's may be (see ``stdio``).
+3. Proxies of the environment, cookie jars and password files are not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+from ssl import SSLContext
+from typing import Any, override
+
+import httpx2
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from opentelemetry.propagate import inject
+
+from toolsim.mcp.servers import Server
+from toolsim.mcp.stdio import MAX_MESSAGE_BYTES, Flood, Meter
+
+
+class Bounded(httpx2.AsyncBaseTransport):
+    """Requests to one origin, whose answers are counted."""
+
+    def __init__(self, url: str, inner: httpx2.AsyncBaseTransport | None = None) -> None:
+        self._origin = _origin(httpx2.URL(url))
+        self._inner = inner or httpx2.AsyncHTTPTransport(verify=_trusted())
+        self._meter = Meter()
+
+    @override
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if _origin(request.url) != self._origin:
+            raise httpx2.ConnectError("the server points to another host")
+        if request.method == "POST":
+            self._meter.asked()
+            # The trace of whoever asks, if there is one; the package itself puts it into the message.
+            inject(request.headers)
+        response = await self._inner.handle_async_request(request)
+        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            await response.aclose()
+            raise httpx2.ReadError(f"the server's answer is compressed ({encoding[:20]}), although that was refused")
+        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _Counted(response.stream, self._meter, 0 if is_stream else MAX_MESSAGE_BYTES)
+        return response
+
+    @override
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Counted(httpx2.AsyncByteStream):
+    """A body of which at most ``limit`` bytes are read; 0: as many as the meter allows between two requests."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, meter: Meter, limit: int) -> None:
+        self._stream, self._meter, self._limit = stream, meter, limit
+
+    @override
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for data in self._stream:
+            size += len(data)
+            try:
+                self._meter.add(len(data))
+            except Flood as flood:
+                raise httpx2.ReadError(str(flood)) from flood
+            if 0 < self._limit < size:
+                raise httpx2.ReadError(f"it sent a message of more than {self._limit:,} bytes")
+            yield data
+
+    @override
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+@asynccontextmanager
+async def connect(server: Server) -> AsyncGenerator[Any]:
+    """Connect to a server, whose ``timeout`` is that of everything that does not run a tool."""
+    headers = {"accept-encoding": "identity", **dict(server.headers)}
+
+    def client(
+        headers: dict[str, str] | None = headers, timeout: httpx2.Timeout | None = None, auth: httpx2.Auth | None = None
+    ) -> httpx2.AsyncClient:
+        timeout = httpx2.Timeout(server.timeout, read=None)
+        return httpx2.AsyncClient(headers=headers, timeout=timeout, transport=Bounded(server.url), trust_env=False)
+
+    if server.kind == "sse":
+        async with sse_client(server.url, headers, httpx_client_factory=client) as streams:
+            yield streams
+        return
+    async with (
+        client() as http,
+        streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
+    ):
+        yield streams
+
+
+@cache
+def _trusted() -> SSLContext:
+    """Return the certificates that are trusted. Reading them takes 70 ms, during which the proxy does nothing else."""
+    return httpx2.create_ssl_context()
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port

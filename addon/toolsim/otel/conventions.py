@@ -1,0 +1,234 @@
+"""Names and values by the semantic conventions: generative AI and MCP (both in development), and HTTP (stable).
+
+The names are checked against the package ``opentelemetry-semantic-conventions`` in the tests; it has those of
+generative AI in a module that is private, so that they are written out here. What no convention has a name for begins
+with ``toolsim.``, and is named like the field of the report that it comes from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from mitmproxy.http import HTTPFlow
+
+from toolsim.core.report import Report, loggable_name
+from toolsim.mcp.outcome import FAILED, Outcome
+from toolsim.mcp.servers import Server
+from toolsim.proxy.builtin import Admitted
+from toolsim.proxy.exchange import Exchange
+from toolsim.proxy.route import prefix
+from toolsim.wire.json_codec import parse_object
+from toolsim.wire.json_fields import string
+from toolsim.wire.mcp_items import McpCall
+
+Attributes = dict[str, str | int | bool | list[str]]
+
+ERROR = "error.type"
+STATUS = "http.response.status_code"
+INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
+ARGUMENTS, RESULT = "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
+
+MAX_NAME = 128
+"""Characters of a name: clients, models and servers choose theirs."""
+_MAX_NAMES = 64
+_MAX_READ = 64 * 1024
+"""Bytes of an answer that are read for its id: its first event, or all of a short one."""
+
+ABORTED, OTHER = "aborted", "_OTHER"
+"""The error of what a client has left, and of one without a name; the conventions have the latter."""
+
+_TOKENS = {
+    "input": "gen_ai.usage.input_tokens",
+    "output": "gen_ai.usage.output_tokens",
+    "cached": "gen_ai.usage.cache_read.input_tokens",
+    "reasoning": "gen_ai.usage.reasoning.output_tokens",
+}
+# The fields of a report about a turn of the model that are worth a search.
+_FINDINGS = ("parse_failures", "strict_failures", "repairs", "untagged", "warnings", "dropped_calls", "asked_again")
+
+# The conventions have names for some providers; any other server is known by its engine, or by the API that it speaks.
+_PROVIDERS = {
+    "api.anthropic.com": "anthropic",
+    "api.deepseek.com": "deepseek",
+    "api.groq.com": "groq",
+    "api.mistral.ai": "mistral_ai",
+    "api.perplexity.ai": "perplexity",
+    "api.x.ai": "x_ai",
+    "generativelanguage.googleapis.com": "gcp.gemini",
+}
+_AZURE = (".openai.azure.com", ".cognitiveservices.azure.com")
+
+
+def clipped(name: str) -> str:
+    """Return a name, cut if it is long."""
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
+
+
+# -- a client's turn: HTTP --
+
+
+def turn_name(flow: HTTPFlow) -> str:
+    """Return the name of the span of a client's turn: its method and its route."""
+    return f"{flow.request.method} {_route(flow)}"
+
+
+def turn_began(flow: HTTPFlow, *, is_websocket: bool) -> Attributes:
+    """Return what is known of a client's request when its head has come.
+
+    Its path is that of the API: what precedes or follows it may hold a key.
+    """
+    request, client = flow.request, flow.client_conn
+    protocol, _, version = request.http_version.partition("/")
+    found: Attributes = {
+        "http.request.method": request.method,
+        "http.route": _route(flow),
+        "url.path": _route(flow),
+        "url.scheme": "https" if client.tls else "http",
+        "network.protocol.name": "websocket" if is_websocket else protocol.lower(),
+    }
+    if version and not is_websocket:
+        found["network.protocol.version"] = version.removesuffix(".0") if version == "2.0" else version
+    if client.sockname:
+        found |= {"server.address": client.sockname[0], "server.port": client.sockname[1]}
+    if agent := request.headers.get("user-agent"):
+        found["user_agent.original"] = clipped(agent)
+    return found
+
+
+def turn_ended(report: Report, status: int | None) -> Attributes:
+    """Return what became of a client's turn; ``status``: of its answer, None if none reached the client."""
+    found: Attributes = {STATUS: status} if status is not None else {}
+    if report.calls:
+        found["toolsim.calls"] = _names(report.calls)
+    if report.rounds:
+        found["toolsim.rounds"] = report.rounds
+    return found
+
+
+def _route(flow: HTTPFlow) -> str:
+    path = flow.request.path
+    return "/v1" + path.partition("?")[0].rstrip("/").removeprefix(prefix(path))
+
+
+# -- a turn of the model --
+
+
+def chat_name(model: str) -> str:
+    """Return the name of the span of a turn of the model."""
+    return f"chat {clipped(model)}".rstrip()
+
+
+def chat_began(flow: HTTPFlow, exchange: Exchange, model: str) -> Attributes:
+    """Return what is known of a turn of the model when its request is about to be sent."""
+    plan, request = exchange.plan, flow.request
+    found: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": provider(exchange, request.host)}
+    if model:
+        found["gen_ai.request.model"] = clipped(model)
+    if plan is not None and plan.stream:
+        found["gen_ai.request.stream"] = True
+    if plan is not None and plan.choices != 1:
+        found["gen_ai.request.choice.count"] = plan.choices
+    if plan is not None and plan.answer_format is not None:
+        found["gen_ai.output.type"] = "json"
+    # A built-in backend is part of this process, whatever port it listens on.
+    if exchange.find(Admitted) is None:
+        found |= {"server.address": request.host, "server.port": request.port}
+    if exchange.report.round:
+        found["toolsim.round"] = exchange.report.round
+    return found
+
+
+def provider(exchange: Exchange, host: str) -> str:
+    """Return who provides the model, to our best knowledge."""
+    if exchange.find(Admitted) is not None:
+        return "toolsim"
+    if host.endswith(_AZURE):
+        return "azure.ai.openai"
+    engine = exchange.backend.engine
+    return _PROVIDERS.get(host) or (engine if engine not in (None, "unknown") else "openai")
+
+
+def chat_ended(report: Report, answer: bytes) -> Attributes:
+    """Return what a turn of the model has come to; ``answer``: the backend's bytes, as far as they were recorded."""
+    found: Attributes = {_TOKENS[kind]: count for kind, count in report.tokens.items() if kind in _TOKENS and count}
+    if report.finish:
+        found["gen_ai.response.finish_reasons"] = [report.finish]
+    found |= _answered(answer)
+    for field in _FINDINGS:
+        if entries := getattr(report, field):
+            found[f"toolsim.{field}"] = _names(entries)
+    for field in ("tool_cutoff", "profile"):
+        if value := getattr(report, field):
+            found[f"toolsim.{field}"] = clipped(value)
+    return found
+
+
+def _answered(answer: bytes) -> Attributes:
+    """Return the id and the model that a backend's answer names."""
+    head = answer
+    if not answer[:64].lstrip().startswith(b"{"):
+        # The first event of a stream names both.
+        end = re.search(rb"\r?\n\r?\n", answer[:_MAX_READ])
+        head = answer[: end.end()] if end else b""
+    if len(head) > _MAX_READ:
+        return {}
+    body = parse_object(head[head.find(b"{") :].rstrip()) or {}
+    # The first event of some streams holds the answer as it is then.
+    inner = next((body[key] for key in ("response", "message") if isinstance(body.get(key), Mapping)), body)
+    named = {"gen_ai.response.id": string(inner.get("id")), "gen_ai.response.model": string(inner.get("model"))}
+    return {name: clipped(value) for name, value in named.items() if value}
+
+
+def failure(report: Report, status: int | None) -> str:
+    """Return the class of the error that a turn has ended with, "" if it is none: its code, or the HTTP status."""
+    if report.error:
+        # A backend's own code may be anything.
+        return OTHER if loggable_name(report.error) != report.error else report.error
+    if status is None:
+        return ABORTED
+    return str(status) if status >= 400 else ""
+
+
+# -- a call of an MCP tool --
+
+
+def tool_name(call: McpCall) -> str:
+    """Return the name of the span of a call."""
+    return f"execute_tool {clipped(call.name)}"
+
+
+def tool_began(server: Server, call: McpCall) -> Attributes:
+    """Return what is known of a call before it is made."""
+    found: Attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": clipped(call.name),
+        "gen_ai.tool.type": "extension",
+        "gen_ai.tool.call.id": call.id,
+        "mcp.method.name": "tools/call",
+        "network.transport": "pipe" if server.command else "tcp",
+        "toolsim.mcp.server": server.label,
+    }
+    if server.url:
+        parts = urlsplit(server.url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        found |= {"network.protocol.name": "http", "server.address": parts.hostname or "", "server.port": port}
+    return found
+
+
+def tool_ended(outcome: Outcome) -> Attributes:
+    """Return what came of a call; ``error.type`` only if it failed."""
+    if not outcome.code:
+        return {}
+    if outcome.code == FAILED:
+        return {ERROR: "tool_error"}
+    number: Any = (outcome.error or {}).get("code")
+    if isinstance(number, int) and number != -32000:
+        return {ERROR: str(number), "rpc.response.status_code": str(number)}
+    return {ERROR: outcome.code}
+
+
+def _names(entries: list[str]) -> list[str]:
+    return [clipped(entry) for entry in entries[:_MAX_NAMES]]

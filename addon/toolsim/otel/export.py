@@ -1,0 +1,147 @@
+"""The SDK of OpenTelemetry as the environment has configured it, without its noise.
+
+Sampling, limits, batches and exporters' addresses are read by the SDK and its exporters themselves; which exporters
+there are is read here, since the SDK has no public function for it. The provider is not made the global one: packages
+that this process uses would then report as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from importlib.metadata import entry_points
+
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+from toolsim.otel.content import Content, is_asked_for
+from toolsim.version import __version__
+
+logger = logging.getLogger(__name__)
+
+SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
+"""The version of the conventions whose names are used."""
+
+FLUSH_SECONDS = 5.0
+"""How long the end of the proxy waits for what has not been exported."""
+_POLL_SECONDS = 0.02
+_MAX_WORDS = 240
+
+_GROUP = "opentelemetry_traces_exporter"
+# By OTEL_EXPORTER_OTLP_PROTOCOL; without it, what the specification recommends.
+_PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc", "http/json": "otlp_json_http"}
+# Says that the queue is full; the exporters themselves have loggers of their own.
+_QUEUE = "opentelemetry.sdk._shared_internal"
+
+
+class Export:
+    """Where spans come from and go to. ``exporters``: to where; ``content``: what is added to them on their way."""
+
+    def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
+        self.content = content
+        self._told = Told(exporters, content)
+        # The end of the process must not wait for a collector that is gone.
+        self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(self._told))
+        self.tracer = self._provider.get_tracer("toolsim", __version__, schema_url=SCHEMA)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Export | None:
+        """Return what the environment asks for, None if that is not to be had; the log says why."""
+        exporters: list[SpanExporter] = []
+        for name in _names(environment):
+            found = next(iter(entry_points(group=_GROUP, name=name)), None)
+            try:
+                if found is None:
+                    raise ImportError("it is not installed")
+                exporters.append(found.load()())
+            except Exception as problem:
+                # An exporter may be anybody's, and so may its errors.
+                logger.warning("toolsim: there is no exporter of traces %r: %s", name, problem)
+        return cls(exporters, Content(is_asked_for(environment))) if exporters else None
+
+    def end(self) -> Awaitable[None]:
+        """Export what is left, in a thread; what is returned may be awaited, which takes ``FLUSH_SECONDS`` at most."""
+        # A daemon: it must not hold up the end of the process either.
+        ending = threading.Thread(target=self._provider.shutdown, name="toolsim traces", daemon=True)
+        ending.start()
+        return asyncio.get_running_loop().create_task(self._ended(ending))
+
+    async def _ended(self, ending: threading.Thread) -> None:
+        until = time.monotonic() + FLUSH_SECONDS
+        while ending.is_alive() and time.monotonic() < until:
+            await asyncio.sleep(_POLL_SECONDS)
+        if ending.is_alive():
+            self._told.tell(f"the last ones took more than {FLUSH_SECONDS:g} s")
+
+
+class Told(SpanExporter):
+    """Several exporters as one, whose failures are told once: neither each batch nor each attempt."""
+
+    def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
+        self._exporters = exporters
+        self._content = content
+        self._is_failing = False
+        self._heard = ""
+        loggers = {kind.__module__ for exporter in exporters for kind in type(exporter).__mro__} | {_QUEUE}
+        for name in loggers:
+            logging.getLogger(name).addFilter(self._hear)
+
+    def _hear(self, record: logging.LogRecord) -> bool:
+        """Take what an exporter logs: the first thing that it says of a batch is why it fails."""
+        self._heard = self._heard or record.getMessage()
+        return False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Export a batch to all."""
+        self._heard = ""
+        if self._content.is_on:
+            spans = [self._content.filled(span) for span in spans]
+        results = [self._export(exporter, spans) for exporter in self._exporters]
+        if all(result is SpanExportResult.SUCCESS for result in results):
+            if self._is_failing:
+                self._is_failing = False
+                logger.info("toolsim: traces are exported again")
+            return SpanExportResult.SUCCESS
+        self.tell(self._heard or "no reason was given")
+        return SpanExportResult.FAILURE
+
+    def _export(self, exporter: SpanExporter, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        try:
+            return exporter.export(spans)
+        except Exception as problem:
+            self._heard = self._heard or f"{type(problem).__name__}: {problem}"
+            return SpanExportResult.FAILURE
+
+    def tell(self, why: str) -> None:
+        """Log that spans are lost, unless that has been said."""
+        if not self._is_failing:
+            self._is_failing = True
+            logger.warning("toolsim: traces cannot be exported: %s", " ".join(why.split())[:_MAX_WORDS])
+
+    def shutdown(self) -> None:
+        """Shut all down."""
+        for exporter in self._exporters:
+            exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Flush all."""
+        return all(exporter.force_flush(timeout_millis) for exporter in self._exporters)
+
+
+def _names(environment: Mapping[str, str]) -> list[str]:
+    """Return the names of the exporters that are asked for, as packages register them."""
+    names = [name.strip().lower() for name in (environment.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")]
+    variables = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    protocol = next((value for name in variables if (value := environment.get(name, "").strip())), "http/protobuf")
+    return [_PROTOCOLS.get(protocol, protocol) if name == "otlp" else name for name in names if name]
+
+
+def _resource() -> Resource:
+    named = OTELResourceDetector().detect().attributes.get("service.name")
+    ours: dict[str, str] = {} if named else {"service.name": "toolsim"}
+    return Resource.create({**ours, "service.version": __version__})

@@ -1,0 +1,154 @@
+"""One exchange, as spans.
+
+    requestheaders ─▶ [SERVER span] ─▶ request: a CLIENT span ─┬─▶ closed
+                                              ▲                │
+                                              └── sent again ◀─┘ (a backend that refused a feature)
+
+A client's own exchange has a SERVER span, one of its rounds has none: its parent is the client's, which it finds in its
+headers. Whoever sends no request to a backend (an answer in rounds, a refusal) has no CLIENT span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import override
+
+from mitmproxy.http import Headers, HTTPFlow
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from toolsim.core.report import Report
+from toolsim.mcp.outcome import Outcome
+from toolsim.mcp.servers import Server
+from toolsim.otel import conventions
+from toolsim.otel.export import Export
+from toolsim.proxy.builtin import Admitted
+from toolsim.proxy.exchange import Exchange, Feature
+from toolsim.proxy.rounds import RoundFlow
+from toolsim.proxy.upgrades import upgrade_of
+from toolsim.rounds.hosted_calls import Hosting
+from toolsim.wire.mcp_items import McpCall
+
+
+class Spans(Feature):
+    """The spans of one exchange. ``over`` is called when they have ended."""
+
+    def __init__(self, export: Export, over: Callable[[Spans], None], flow: HTTPFlow, exchange: Exchange) -> None:
+        self._export = export
+        self._over = over
+        self._context = propagate.extract(flow.request.headers)
+        """That of the parent: the client's span at first, then our own of its turn."""
+        self._server: Span | None = None
+        self._chat: Span | None = None
+        self._status: int | None = None
+        """That of the backend's answer."""
+        if exchange.find(RoundFlow) is None:
+            self._server = export.tracer.start_span(
+                conventions.turn_name(flow),
+                self._context,
+                SpanKind.SERVER,
+                conventions.turn_began(flow, is_websocket=upgrade_of(flow) is not None),
+                start_time=int(flow.request.timestamp_start * 1e9),
+            )
+            self._context = trace.set_span_in_context(self._server, self._context)
+            # What is made of this request, its rounds for instance, belongs to it.
+            _inject(flow.request.headers, self._context)
+
+    # -- a turn of the model --
+
+    def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
+        """Begin a turn of the model: its request is about to be sent."""
+        model = exchange.plan.form.model if exchange.plan is not None else exchange.report.model
+        self._status = None
+        self._chat = self._export.tracer.start_span(
+            conventions.chat_name(model),
+            self._context,
+            SpanKind.INTERNAL if exchange.find(Admitted) is not None else SpanKind.CLIENT,
+            conventions.chat_began(flow, exchange, model),
+        )
+        _inject(flow.request.headers, trace.set_span_in_context(self._chat, self._context))
+
+    def answers(self, status: int) -> None:
+        """Note that the head of a backend's answer has come."""
+        self._status = status
+
+    def resend(self, flow: HTTPFlow, exchange: Exchange) -> None:
+        """End a turn that the backend has refused; begin the next one, unless the client gets an error instead."""
+        if self._chat is not None:
+            _end(self._chat, str(self._status))
+            self._chat = None
+        if flow.response is None:
+            self.ask(flow, exchange)
+
+    # -- calls of MCP tools --
+
+    @override
+    def hosting(self, hosting: Hosting) -> Hosting:
+        return replace(hosting, watch=self._call)
+
+    async def _call(self, server: Server, call: McpCall, calling: Awaitable[Outcome]) -> Outcome:
+        began = conventions.tool_began(server, call)
+        span = self._export.tracer.start_span(conventions.tool_name(call), self._context, attributes=began)
+        error = conventions.ABORTED
+        try:
+            # Whoever sends the request finds the span there.
+            with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+                outcome = await calling
+            span.set_attributes(found := conventions.tool_ended(outcome))
+            error = str(found.get(conventions.ERROR, ""))
+            self._export.content.of_call(span, call, outcome)
+            return outcome
+        finally:
+            _end(span, error)
+
+    # -- the end --
+
+    @override
+    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+        self._over(self)
+        report = exchange.report
+        self._end_chat(exchange, flow, report, conventions.failure(report, status and (self._status or status)))
+        if self._server is not None:
+            self._server.set_attributes(conventions.turn_ended(report, status))
+            # By the conventions for HTTP an error of the client is none of the server.
+            is_clients = status is not None and 400 <= status < 500
+            _end(self._server, conventions.failure(report, status), is_failure=not is_clients)
+
+    @override
+    def asked_again(self, exchange: Exchange, flow: HTTPFlow, report: Report) -> None:
+        self._end_chat(exchange, flow, report, "")
+
+    def _end_chat(self, exchange: Exchange, flow: HTTPFlow | None, report: Report, error: str) -> None:
+        chat, self._chat = self._chat, None
+        if chat is None:
+            return
+        answer = exchange.recorder.received.content() if chat.is_recording() else b""
+        chat.set_attributes(conventions.chat_ended(report, answer))
+        if flow is not None:
+            self._export.content.of_turn(chat, flow, answer)
+        _end(chat, error)
+
+    def end(self, error: str) -> None:
+        """End all spans: the proxy ends before the exchange does."""
+        for span in (self._chat, self._server):
+            if span is not None:
+                _end(span, error)
+        self._chat = self._server = None
+
+
+def _inject(headers: Headers, context: Context) -> None:
+    # A tracestate without its traceparent means nothing.
+    for name in propagate.get_global_textmap().fields:
+        headers.pop(name, None)
+    propagate.inject(headers, context)
+
+
+def _end(span: Span, error: str, *, is_failure: bool = True) -> None:
+    """End a span; ``error``: its class, "" for none."""
+    if error:
+        span.set_attribute(conventions.ERROR, error)
+        if is_failure:
+            span.set_status(Status(StatusCode.ERROR))
+    span.end()

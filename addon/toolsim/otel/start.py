@@ -1,0 +1,42 @@
+"""Whether traces are asked for. Imports nothing of OpenTelemetry unless they are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+logger = logging.getLogger(__name__)
+
+MISSING = "toolsim: the environment asks for traces (%s), which needs a package: pip install 'mitmproxy-toolsim[otel]'"
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+
+
+def asked_by(environment: Mapping[str, str]) -> str:
+    """Return the name of the variable that asks for traces, "" if none does."""
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return ""
+    exporters = environment.get("OTEL_TRACES_EXPORTER", "").strip().lower()
+    if exporters:
+        return "" if exporters == "none" else "OTEL_TRACES_EXPORTER"
+    return next((name for name in _ENDPOINTS if environment.get(name, "").strip()), "")
+
+
+def addons(environment: Mapping[str, str]) -> list[object]:
+    """Return the addon, to be loaded after ``ToolSim``; none if nobody asks for traces, or a package is missing."""
+    asked = asked_by(environment)
+    if not asked:
+        return []
+    try:
+        is_installed = find_spec("opentelemetry.sdk.trace") is not None
+    except ModuleNotFoundError:
+        is_installed = False
+    if not is_installed:
+        logger.warning(MISSING, asked)
+        return []
+    from toolsim.otel.export import Export
+    from toolsim.otel.tracing import Tracing
+
+    export = Export.from_environment(environment)
+    return [Tracing(export)] if export is not None else []

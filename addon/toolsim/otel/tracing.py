@@ -1,0 +1,63 @@
+"""The addon: attaches its ``Spans`` to each exchange that asks a model, and tells it what it cannot see by itself.
+
+Listed after ``ToolSim``, it gets each hook when the core is done with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from mitmproxy.http import HTTPFlow
+
+from toolsim.otel.export import Export
+from toolsim.otel.spans import Spans
+from toolsim.proxy.addon import ToolSim
+from toolsim.proxy.counting import OtherAction
+from toolsim.proxy.rounds import HandedOver, RoundFlow
+
+
+class Tracing:
+    """Watches the exchanges of the core."""
+
+    def __init__(self, export: Export) -> None:
+        self._export = export
+        self._open: set[Spans] = set()  # Those whose spans have not ended.
+
+    def requestheaders(self, flow: HTTPFlow) -> None:
+        """Begin the turn of a client, or a round of one."""
+        exchange = ToolSim.exchanges.of(flow)
+        if exchange is None or not flow.live:
+            return
+        other = exchange.find(OtherAction)
+        if other is not None and other.action == "input_tokens":
+            return
+        if exchange.is_turn or exchange.find(RoundFlow) is not None:
+            spans = Spans(self._export, self._open.discard, flow, exchange)
+            self._open.add(spans)
+            exchange.attach(spans)
+
+    def request(self, flow: HTTPFlow) -> None:
+        """Begin a turn of the model, unless nobody asks it now."""
+        exchange = ToolSim.exchanges.of(flow)
+        spans = exchange.find(Spans) if exchange is not None else None
+        if exchange is not None and spans is not None and flow.response is None and exchange.find(HandedOver) is None:
+            spans.ask(flow, exchange)
+
+    def toolsim_resend(self, flow: HTTPFlow) -> None:
+        """Begin it once more, without what its backend has refused."""
+        exchange = ToolSim.exchanges.of(flow)
+        if exchange is not None and (spans := exchange.find(Spans)) is not None:
+            spans.resend(flow, exchange)
+
+    def responseheaders(self, flow: HTTPFlow) -> None:
+        """Note the status of a backend's answer."""
+        exchange = ToolSim.exchanges.of(flow)
+        if exchange is not None and (spans := exchange.find(Spans)) is not None and flow.response is not None:
+            spans.answers(flow.response.status_code)
+
+    def done(self) -> Awaitable[None]:
+        """Send what has not been sent. Not async: a reload of the script calls it without waiting."""
+        for spans in self._open:
+            spans.end("proxy_stopped")
+        self._open.clear()
+        return self._export.end()

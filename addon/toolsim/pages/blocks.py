@@ -1,0 +1,27 @@
+"""A model's text separated into prose and call blocks, as the sentinel reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from toolsim.response.pieces import Block, Oversize
+from toolsim.response.sentinel import Sentinel
+
+
+def prose_and_blocks(text: str, tag: str = "tool_call") -> Iterator[tuple[str, bool]]:
+    """Yield the text in pieces, each with whether it is a block; joined they are the text."""
+    sentinel = Sentinel(tag)
+    prose: list[str] = []
+    for piece in sentinel.feed(text) + sentinel.finish():
+        match piece:
+            case Block():
+                if prose:
+                    yield "".join(prose), False
+                yield piece.raw, True
+                prose = []
+            case Oversize():
+                prose.append(piece.raw)
+            case str():
+                prose.append(piece)
+    if prose:
+        yield "".join(prose), False

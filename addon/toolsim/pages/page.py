@@ -1,0 +1,104 @@
+"""A page of plain text: headings, indented paragraphs, quotations with a bar. Takes time linear in the text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from toolsim.wire.json_codec import whole_text
+
+WIDTH = 84
+"""Columns: what fits into half a browser window and is easy to read."""
+
+_INDENT = "  "
+# Not quite empty: mitmweb renders each line as its own block, and an empty block has no height.
+_EMPTY = " "
+_SEPARATOR = " · "
+_CONTINUATION = "↪ "
+
+
+class Page:
+    """Collects lines. ``depth`` counts levels of indentation."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def __str__(self) -> str:
+        while self._lines and self._lines[-1] == _EMPTY:
+            self._lines.pop()
+        # JSON can hold an escaped lone surrogate, which no terminal or browser accepts.
+        return whole_text("\n".join(self._lines) + "\n")
+
+    def title(self, name: str, facts: Iterable[str]) -> None:
+        """Write the page's first lines: its name and the most important facts."""
+        line = name
+        for fact in facts:
+            if not fact:
+                continue
+            longer = f"{line}{_SEPARATOR}{one_line(fact)}"
+            if len(longer) > WIDTH:
+                self._lines.append(line)
+                longer = " " * len(name) + _SEPARATOR + one_line(fact)
+            line = longer
+        self._lines.append(line)
+
+    def heading(self, name: str, remark: str = "") -> None:
+        """Begin a section, with a rule."""
+        self.gap()
+        line = f"{name}  {one_line(remark)} " if remark else f"{name} "
+        self._lines.append(line.ljust(WIDTH, "─"))
+
+    def gap(self) -> None:
+        """Add an empty line, unless the last one is empty."""
+        if self._lines and self._lines[-1] != _EMPTY:
+            self._lines.append(_EMPTY)
+
+    def text(self, text: str, depth: int = 1, *, bar: str = "") -> None:
+        """Write running text, wrapped; a ``bar`` before each line makes it a quotation."""
+        lead = _INDENT * depth + bar
+        for line in text.split("\n"):
+            self._lines += [(lead + part).rstrip() or _EMPTY for part in wrap(line, WIDTH - len(lead))]
+
+    def line(self, text: str, depth: int = 1) -> None:
+        """Write one line that is not wrapped."""
+        self._lines.append(_INDENT * depth + one_line(text))
+
+    def verbatim(self, text: str) -> None:
+        """Write text with its own line breaks; an arrow marks the continuation of a line that is too long."""
+        for line in text.split("\n"):
+            first, *rest = wrap(line, WIDTH - len(_CONTINUATION)) if len(line) > WIDTH else [line]
+            self._lines += [first or _EMPTY, *(_CONTINUATION + part for part in rest)]
+
+
+def wrap(line: str, width: int = WIDTH) -> list[str]:
+    """Wrap one line at ``width`` characters, between words if there are any; the indentation is preserved."""
+    line = line.rstrip().replace("\t", "    ")
+    if len(line) <= width:
+        return [line]
+    words = line.lstrip(" ")
+    lead = " " * min(len(line) - len(words), width // 2)
+    return [lead + (found[1] or found[2]).rstrip() for found in _line(width - len(lead)).finditer(words)]
+
+
+@lru_cache(maxsize=64)
+def _line(width: int) -> re.Pattern[str]:
+    # Whitespace at the end of a line is dropped. A line may also break after a comma and before a closing tag, for JSON
+    # and XML without whitespace. Any other word that is longer than a line is cut.
+    return re.compile(rf"(.{{1,{width}}})(?:[ \t]+|$|(?<=,)|(?=</))|(.{{{width}}})", re.DOTALL)
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` with its line breaks replaced by spaces."""
+    return " ".join(text.splitlines())
+
+
+def clip(text: str, limit: int) -> str:
+    """Return at most ``limit`` characters of ``text`` on one line, ending in an ellipsis if it was longer."""
+    head = one_line(text[: limit + 1])
+    return head if len(text) <= limit else head[: limit - 1] + "…"
+
+
+def plural(number: int, noun: str) -> str:
+    """Return the number with its noun."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

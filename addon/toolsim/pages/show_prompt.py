@@ -1,0 +1,39 @@
+"""A turn verbatim: the prompt as the model got it, with the whole tool catalogue, and what the model wrote."""
+
+from __future__ import annotations
+
+from toolsim.core.conversation import Message
+from toolsim.pages.page import Page
+from toolsim.pages.read_answer import read_answer
+from toolsim.pages.show_request import conversation_rows, part_text, read_conversation
+
+
+def show_prompt(data: bytes) -> str:
+    """Return the prompt in the request body ``data``, or the body itself if it holds none. Never raises."""
+    page = Page()
+    items = read_conversation(data)
+    for item in items:
+        page.gap()
+        if isinstance(item, Message):
+            page.verbatim(f"▌{item.role}")
+            for part in item.parts:
+                page.verbatim(part_text(part))
+        else:
+            # Structured calls and outputs; in the prompt of a text model they are part of the text.
+            for who, text in conversation_rows([item]):
+                page.verbatim(f"▌{who}\n{text}")
+    if not items:
+        page.verbatim(data.decode(errors="replace"))
+    return str(page)
+
+
+def show_words(data: bytes) -> str:
+    """Return the text of the answer ``data``, or the body itself if it holds none. Never raises."""
+    page = Page()
+    answer = read_answer(data)
+    for choice in sorted(answer.pieces):
+        page.gap()
+        page.verbatim(answer.text(choice))
+    if not any(map(answer.text, answer.pieces)):
+        page.verbatim(data.decode(errors="replace"))
+    return str(page)

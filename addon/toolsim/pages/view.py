@@ -1,0 +1,145 @@
+"""The content views ``toolsim`` and ``toolsim-prompt``, for mitmweb, the console and ``mitmdump -vvv``.
+
+The first shows a turn for people, and is chosen automatically. The second shows the prompt as the model read it, on
+request: the catalogue is unfolded, and nothing is reworded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
+from mitmproxy.http import HTTPFlow, Message, Request
+
+from toolsim.proxy import route
+from toolsim.proxy.metadata import NOTE, REPORT
+from toolsim.proxy.mitmproxy12 import backup
+from toolsim.wire.json_fields import mapping
+
+NAME = "toolsim"
+PROMPT_NAME = "toolsim-prompt"
+
+# mitmproxy's own views return 1 for what they know best.
+_OURS = 2.0
+_NOT_OURS = -1.0
+
+
+class TurnView(Contentview):
+    """Shows both bodies of an exchange, of either side, as far as they were stored."""
+
+    @property
+    def name(self) -> str:
+        """The name in menus and commands."""
+        return NAME
+
+    @property
+    def syntax_highlight(self) -> SyntaxHighlight:
+        """The page has its own marks, so there is no language to highlight."""
+        return "none"
+
+    def prettify(self, data: bytes, metadata: Metadata) -> str:
+        """Return the page of a request or an answer."""
+        # The pages are imported when the first one is looked at.
+        from toolsim.pages.show_answer import AnswerFacts, show_answer
+        from toolsim.pages.show_request import RequestFacts, show_request
+
+        flow, message = metadata.flow, metadata.http_message
+        if not isinstance(flow, HTTPFlow):
+            return show_request(data, RequestFacts())
+        reported = report(flow)
+        if isinstance(message, Request):
+            original = backup.incoming_request(flow)
+            return show_request(data, RequestFacts(body(original) if original is not None else None, reported))
+        response = flow.response
+        facts = AnswerFacts(
+            status=response.status_code if response is not None else 0,
+            report=reported,
+            received=received(flow),
+            own=_side(flow) == "backend",
+            first_byte=_seconds(flow, response.timestamp_start if response is not None else None),
+            seconds=_seconds(flow, response.timestamp_end if response is not None else None),
+        )
+        return show_answer(data, facts)
+
+    def render_priority(self, data: bytes, metadata: Metadata) -> float:
+        """Claim the bodies of exchanges that toolsim worked on, and others that look like the API's."""
+        flow, message = metadata.flow, metadata.http_message
+        if not isinstance(flow, HTTPFlow) or not isinstance(message, Message):
+            return _NOT_OURS
+        if report(flow) is not None:
+            return _OURS
+        if route.api_of(flow.request.method, flow.request.path) is None:
+            return _NOT_OURS
+        return _OURS if _looks_ours(data, message) else _NOT_OURS
+
+
+def _looks_ours(data: bytes, message: Message) -> bool:
+    if isinstance(message, Request):
+        return data.lstrip()[:1] == b"{" and (b'"messages"' in data or b'"input"' in data)
+    kind = message.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "text/event-stream" or (kind == "application/json" and data.lstrip()[:1] == b"{")
+
+
+def report(flow: HTTPFlow) -> Mapping[str, Any] | None:
+    """Return the report of a finished exchange, None if toolsim had no part in it."""
+    found = flow.metadata.get(REPORT)
+    return found if isinstance(found, dict) else None
+
+
+def is_exchange(flow: HTTPFlow) -> bool:
+    """Return whether a flow is a turn, even one that toolsim did not touch."""
+    return report(flow) is not None or route.api_of(flow.request.method, flow.request.path) is not None
+
+
+def body(message: Message | None) -> bytes:
+    """Return a message's body, decoded if it can be; b"" if there is none."""
+    content: bytes | None = message.get_content(strict=False) if message is not None else None
+    return content or b""
+
+
+def received(flow: HTTPFlow) -> bytes | None:
+    """Return the backend's own answer, None if the flow holds it itself or it was not recorded."""
+    response = backup.incoming_response(flow) if report(flow) is not None else None
+    return body(response) if response is not None else None
+
+
+def _side(flow: HTTPFlow) -> object:
+    """Return which side's bodies a flow holds: "backend" after a revert, and in one of the two flows of a recording."""
+    return (report(flow) or {}).get("side") or mapping(flow.metadata.get(NOTE)).get("side")
+
+
+def _seconds(flow: HTTPFlow, until: float | None) -> float | None:
+    began = flow.request.timestamp_start
+    return max(until - began, 0.0) if until else None
+
+
+class PromptView(Contentview):
+    """Shows a request verbatim, and of an answer the text that the model wrote."""
+
+    @property
+    def name(self) -> str:
+        """The name in menus and commands."""
+        return PROMPT_NAME
+
+    @property
+    def syntax_highlight(self) -> SyntaxHighlight:
+        """A prompt has no single language to highlight."""
+        return "none"
+
+    def prettify(self, data: bytes, metadata: Metadata) -> str:
+        """Return the text of a request or an answer."""
+        from toolsim.pages.show_prompt import show_prompt, show_words
+
+        flow = metadata.flow
+        if isinstance(metadata.http_message, Request) or not isinstance(flow, HTTPFlow):
+            return show_prompt(data)
+        written = received(flow)
+        return show_words(data if written is None else written)
+
+    def render_priority(self, data: bytes, metadata: Metadata) -> float:
+        """Never claim a body: this view is selected by name."""
+        return _NOT_OURS
+
+
+VIEWS = (TurnView(), PromptView())

@@ -1,0 +1,140 @@
+"""The reader for other programs: a model's text in, prose and calls out, without a proxy and without mitmproxy.
+
+It reads what the proxy reads, by the same code: ``request/rewrite.py`` makes the plan from the tools, and
+``response/answer.py`` takes the text. What a proxy has options for has its default here, except that nothing ends an
+answer early: text after a call is prose.
+
+A ``StreamParser`` gives out a piece of prose as soon as it cannot be part of a call, and a call once it is whole;
+where the text is cut makes no difference. ``addon/docs/parsing.md`` is its page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolsim.core.errors import BadRequest
+from toolsim.core.events import BackendEvent, CallDelta, CallEnded, CallStarted, Closed, Failed, Finished, TextDelta
+from toolsim.core.plan import Plan, Policy
+from toolsim.core.report import Report
+from toolsim.request.rewrite import plan
+from toolsim.response.answer import Answer
+from toolsim.wire.dialect import CHAT, RESPONSES, api_of_request
+
+__all__ = ["BadRequest", "Call", "InvalidCall", "Parsed", "Part", "Prose", "StreamParser", "parse"]
+
+_POLICY = Policy(stop_after_tools="off", second_opinion="off")
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """Text for the user, never empty. Joined, it is what the model wrote besides its calls."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A whole call of one of the tools. ``namespace``: that of the tool's declaration, if it has one."""
+
+    name: str
+    arguments: str
+    """A JSON object, as the model wrote it wherever it is valid; a custom tool's input as it is."""
+    namespace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidCall:
+    """A call that a tool with ``strict: true`` does not allow. It ends the answer; ``message`` says why."""
+
+    message: str
+
+
+Part = Prose | Call | InvalidCall
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A whole answer; ``parts`` in the order of the text, adjacent prose joined."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def prose(self) -> str:
+        """All text for the user."""
+        return "".join(part.text for part in self.parts if isinstance(part, Prose))
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls, in order."""
+        return tuple(part for part in self.parts if isinstance(part, Call))
+
+    @property
+    def error(self) -> str | None:
+        """Why a strict tool's guarantee could not be kept, None if it was."""
+        return next((part.message for part in self.parts if isinstance(part, InvalidCall)), None)
+
+
+def parse(text: str, tools: Sequence[Mapping[str, Any]], *, cut: bool = False) -> Parsed:
+    """Return the prose and the calls of a whole answer. See ``StreamParser`` for ``tools`` and ``cut``."""
+    parser = StreamParser(tools)
+    parts: list[Part] = []
+    for part in [*parser.feed(text), *parser.finish(cut=cut)]:
+        last = parts[-1] if parts else None
+        if isinstance(part, Prose) and isinstance(last, Prose):
+            parts[-1] = Prose(last.text + part.text)
+        else:
+            parts.append(part)
+    return Parsed(tuple(parts))
+
+
+class StreamParser:
+    """Reads one answer that arrives in pieces. No text makes it raise."""
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """Take the tools as a client declares them, to any of the APIs.
+
+        Raises BadRequest if they are not valid there, or ask for strict arguments with a schema that cannot be.
+        """
+        self._answer = Answer(_plan(tools), Report())
+        self._open: CallStarted | None = None
+        self._arguments: list[str] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer is over, perhaps before its text: a model that still writes may be stopped."""
+        return self._answer.is_done
+
+    def feed(self, text: str) -> list[Part]:
+        """Take the next piece of the text; return what is certain now."""
+        return self._parts(TextDelta(text)) if text else []
+
+    def finish(self, *, cut: bool = False) -> list[Part]:
+        """Take the end of the text; return the rest. ``cut``: a limit ended it, so that it may lack something."""
+        return self._parts(Finished("length" if cut else "stop")) + self._parts(Closed())
+
+    def _parts(self, event: BackendEvent) -> list[Part]:
+        parts: list[Part] = []
+        for emitted in self._answer.feed(event):
+            match emitted:
+                case TextDelta(text):
+                    parts.append(Prose(text))
+                case CallStarted():
+                    self._open, self._arguments = emitted, []
+                case CallDelta(text):
+                    self._arguments.append(text)
+                case CallEnded() if self._open is not None:
+                    parts.append(Call(self._open.name, "".join(self._arguments), self._open.namespace))
+                case Failed(error):
+                    parts.append(InvalidCall(error.message))
+        return parts
+
+
+def _plan(tools: Iterable[Mapping[str, Any]]) -> Plan:
+    """Return the plan of a request with these tools: it needs a question, which makes no difference."""
+    asked = {"model": "", "tools": [dict(tool) for tool in tools]}
+    api = api_of_request({**asked, "messages": []})
+    if api is CHAT:
+        api = RESPONSES  # It reads the same tools, and more kinds.
+    return plan(api.read(api.continued(asked, "", "?")), api, _POLICY, Report())

@@ -1,0 +1,270 @@
+"""The addon: mitmproxy's hooks, in the order in which they are called, and the parts that do the work.
+
+- ``arrivals``: the head of a request has come; where does it go?
+- ``rewriting``: the body of a request or an answer is there.
+- ``exchanges``: what is in flight; each ``Exchange`` carries one request and its answer.
+- ``mitmproxy12``: ends answers on our own terms.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Collection, Iterable
+from dataclasses import replace
+from typing import ClassVar
+
+from mitmproxy import ctx
+from mitmproxy.addonmanager import Loader
+from mitmproxy.connection import Client
+from mitmproxy.exceptions import OptionsError
+from mitmproxy.http import HTTPFlow, Response
+from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
+
+from toolsim.proxy import route, startup
+from toolsim.proxy.arrivals import Arrivals
+from toolsim.proxy.background import Background, Parts
+from toolsim.proxy.builtin import BuiltinBackend
+from toolsim.proxy.circle import Circle
+from toolsim.proxy.cors import add_cors
+from toolsim.proxy.doors import Doors, with_names
+from toolsim.proxy.drain import Drain
+from toolsim.proxy.exchange import Exchanges
+from toolsim.proxy.known import KnownBackends
+from toolsim.proxy.mcp_servers import Servers
+from toolsim.proxy.memory import Memory
+from toolsim.proxy.metadata import PAGE, SOCKET
+from toolsim.proxy.mitmproxy12 import deferred, installing, web
+from toolsim.proxy.mitmproxy12.connect import ConnectTimeout
+from toolsim.proxy.mitmproxy12.heap import Heap
+from toolsim.proxy.mitmproxy12.unread import Unread
+from toolsim.proxy.options import table
+from toolsim.proxy.options.option import PREFIX
+from toolsim.proxy.options.profiles import with_profiles
+from toolsim.proxy.options.settings import Settings, check_together, parse
+from toolsim.proxy.readiness import Readiness
+from toolsim.proxy.remembering import Remembering
+from toolsim.proxy.reporting import metrics
+from toolsim.proxy.reporting.greeting import Greeting
+from toolsim.proxy.reporting.outcome import Reports
+from toolsim.proxy.rewriting import Rewriting
+from toolsim.proxy.rounds import Rounds
+from toolsim.proxy.streamed import StreamedAnswer
+from toolsim.proxy.upgrades import Sockets
+from toolsim.proxy.work import Work
+
+logger = logging.getLogger(__name__)
+
+# Long enough to be rare, short enough for clients that give up after 30 s without an event.
+KEEPALIVE_SECONDS = 10.0
+
+
+class ToolSim:
+    """Function calling for text-only backends.
+
+    ``keepalive``: seconds after which a client gets a keep-alive while a call is held back.
+    ``alone``: nothing else shares the event loop, so hooks work synchronously.
+    ``by_hand``: full names of options that count as set by hand though they may be at their default.
+    """
+
+    exchanges: ClassVar = Exchanges()
+    """What is in flight: one for all instances, so that a reload of the script loses nothing."""
+
+    def __init__(
+        self, *, keepalive: float = KEEPALIVE_SECONDS, alone: bool = False, by_hand: Collection[str] = ()
+    ) -> None:
+        self._keepalive = keepalive
+        self._by_hand = frozenset(by_hand)
+        """Never fewer: mitmproxy forgets them when it rolls back."""
+        self._is_running = False
+        self._modes: list[ProxyMode] = []
+        self._work = Work(has_workers=not alone)
+        self._reports = Reports()
+        self._builtin = BuiltinBackend()
+        self._greeting = Greeting(self._builtin)
+        self._connect_timeout = ConnectTimeout()
+        self._doors = Doors()
+        self._circle = Circle()
+        self._known = KnownBackends()
+        self._servers = Servers()
+        self._rounds = Rounds(keepalive)
+        self._memory = Memory()
+        self._background = Background(
+            Parts(self._memory, self._rounds, self._servers, self._work.do, self._reports.add)
+        )
+        self._remembering = Remembering(self._memory, self._work.do, self._background)
+        self._drain = Drain(self.exchanges, self._rounds, self._background)
+        self._sockets = Sockets(lambda: self._memory.is_on, self._work.do)
+        self._wire(Settings())
+        self.addons = [
+            self._circle.connections,
+            self._connect_timeout,
+            self._doors,
+            self._servers.approve,
+            Heap(),
+            Unread(),
+            self._drain,
+        ]
+        """Loaded with this one: their hooks are called too, each after ours."""
+
+    def _wire(self, settings: Settings) -> None:
+        """Put together what holds nothing but the settings, and the parts that outlive them."""
+        self._settings = settings
+        readiness = Readiness(settings, self._builtin, self._memory, self._drain)
+        self._arrivals = Arrivals(
+            settings,
+            self.exchanges,
+            self._reports,
+            self._doors,
+            self._circle,
+            self._builtin,
+            self._known,
+            self._sockets,
+            {"metrics": self._metrics_page, "health": readiness.health, "ready": readiness.ready},
+        )
+        self._rewriting = Rewriting(
+            settings, self.exchanges, self._work, self._servers, self._rounds, self._remembering
+        )
+
+    # -- the life of the addon --
+
+    def load(self, loader: Loader) -> None:
+        """Register the options. Raises OptionsError if one was given wrongly: better no proxy than a bare one."""
+        for warning in table.register(loader, os.environ):
+            logger.warning(warning)
+        if problems := startup.take_problems(loader.master.options):
+            for problem in problems:
+                logger.error(problem)
+            raise OptionsError("\n".join(problems))  # type: ignore[no-untyped-call]
+        web.show_comments(loader.master.options)
+        installing.check()
+        installing.install(self.exchanges)
+
+    def configure(self, updated: Iterable[str]) -> None:
+        """Parse the options. Raises OptionsError for a bad value."""
+        updated = set(updated)
+        if updated & {"termlog_verbosity", "rfile", PREFIX + "log"}:
+            self._reports.log.configure(ctx.options.toolsim_log)
+        if not any(name.startswith(PREFIX) or name in ("mode", "listen_host", "websocket") for name in updated):
+            return
+        modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
+        hosts = [mode.listen_host(ctx.options.listen_host) for mode in modes]
+        settings = with_names(parse(ctx.options, keepalive=self._keepalive), hosts)
+        self._by_hand |= deferred.set_by_hand(ctx.options)
+        by_hand = frozenset(option.name for option in table.OPTIONS if option.full_name in self._by_hand)
+        settings = replace(settings, websocket=ctx.options.websocket, by_hand=by_hand)
+        settings = with_profiles(settings, os.environ)
+        check_together(settings, hosts)
+        self._modes = modes
+        self._wire(settings)
+        self._doors.settings = settings
+        self._drain.seconds = settings.drain_timeout
+        self._connect_timeout.seconds = settings.limits.connect_timeout
+        self._memory.configure(settings.store)
+        self._servers.update(settings.mcp)
+        self._reports.label(settings.metrics_labels)
+        # Eagerly connected, a target that is down or does not exist ends the client's connection before we hear of the
+        # request; and requests that are sent elsewhere need no live target.
+        is_server = any(isinstance(mode, ReverseMode) for mode in modes) or settings.builtin is not None
+        if (is_server or settings.upstream is not None) and ctx.options.connection_strategy == "eager":
+            ctx.options.update(connection_strategy="lazy")  # type: ignore[no-untyped-call]
+        if self._is_running:
+            self._builtin.update(settings, modes)
+
+    def running(self) -> Awaitable[None]:
+        """Start the built-in backend. Not async: a reload of the script calls it without waiting."""
+        self._is_running = True
+        web.widen_comments(getattr(ctx.master, "app", None))
+        started = self._builtin.start(self._settings, self._modes)
+        self._greeting.start(self._settings, started)
+        self._servers.start()
+        return started
+
+    def done(self) -> Awaitable[None]:
+        """Stop it. Not async, for the same reason; at mitmproxy's end the returned task is awaited."""
+        self._is_running = False
+        installing.uninstall()
+        self._reports.log.restore()
+        self._greeting.stop()
+        self._known.stop()
+        self._work.stop()
+        return self._builtin.stop(self._stopped())
+
+    async def _stopped(self) -> None:
+        await self._sockets.stop()
+        await self._background.stop()
+        await self._rounds.stop()
+        await self._servers.stop()
+        await self._memory.close()
+
+    # -- a request --
+
+    def requestheaders(self, flow: HTTPFlow) -> Awaitable[None] | None:
+        """Route a request, and open an exchange if toolsim carries it."""
+        return self._arrivals.take(flow)
+
+    def request(self, flow: HTTPFlow) -> Awaitable[None] | None:
+        """Rewrite a request: at once, or awaited if that would take long."""
+        exchange = self.exchanges.of(flow)
+        return self._rewriting.request(flow, exchange) if exchange is not None else None
+
+    def toolsim_resend(self, flow: HTTPFlow) -> Awaitable[None] | None:
+        """Rewrite a request once more, without what its backend has refused."""
+        exchange = self.exchanges.of(flow)
+        return self._rewriting.resend(flow, exchange) if exchange is not None else None
+
+    # -- its answer --
+
+    def responseheaders(self, flow: HTTPFlow) -> None:
+        """Decide how an answer reaches the client."""
+        exchange, response = self.exchanges.of(flow), flow.response
+        assert response is not None
+        if SOCKET in flow.metadata:
+            self._sockets.answered(flow)
+        if exchange is not None:
+            if exchange.cors:
+                add_cors(response.headers, exchange.cors)
+            exchange.begin(flow)
+            return
+        if route.endpoint(flow.request.path) and (allowed := self._arrivals.cors(flow)):
+            add_cors(response.headers, allowed)
+        if response.raw_content is None:
+            response.stream = True
+
+    async def toolsim_pause(self, answer: StreamedAnswer) -> None:
+        """Let other work continue between two slices of an answer."""
+        await answer.pause()
+
+    def toolsim_ask(self, flow: HTTPFlow) -> None:
+        """Ask the model once more, in place of the end of a streamed answer."""
+        if (exchange := self.exchanges.of(flow)) is not None:
+            self._rewriting.ask(flow, exchange)
+
+    async def toolsim_store(self, flow: HTTPFlow) -> None:
+        """Store a streamed answer before its client gets the end."""
+        if (exchange := self.exchanges.of(flow)) is not None:
+            await self._remembering.store_streamed(exchange)
+
+    def response(self, flow: HTTPFlow) -> Awaitable[None] | None:
+        """Rewrite a whole answer, as in ``request``; in any case the exchange is over then."""
+        exchange = self.exchanges.of(flow)
+        if exchange is not None:
+            return self._rewriting.answer(flow, exchange)
+        if PAGE in flow.metadata:
+            web.hide(flow)
+        return None
+
+    def error(self, flow: HTTPFlow) -> None:
+        """Forget an exchange that was aborted."""
+        if SOCKET in flow.metadata:
+            self._sockets.answered(flow)
+        self.exchanges.close(flow, None)
+
+    def client_disconnected(self, client: Client) -> None:
+        """Clean up after a disconnected client, in case no other hook fired."""
+        self.exchanges.close_of(client)
+
+    def _metrics_page(self, _flow: HTTPFlow) -> Response:
+        more = [*self._memory.families(), *self._background.families(), *self._drain.families()]
+        text = self._reports.metrics.text(self.exchanges.turns(), more)
+        return Response.make(200, text, {"content-type": metrics.CONTENT_TYPE})

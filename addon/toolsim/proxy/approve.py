@@ -1,0 +1,85 @@
+"""The operator's approval or refusal, as commands: the list of flows shows the answers that wait for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+from mitmproxy import command
+from mitmproxy.flow import Flow
+from mitmproxy.http import HTTPFlow
+from mitmproxy.types import Data
+
+from toolsim.mcp.approvals import Desk, Question
+from toolsim.proxy.metadata import REPORT
+from toolsim.proxy.mitmproxy12.update import updated
+
+logger = logging.getLogger(__name__)
+
+WAITS = "waits for a yes: "
+"""The beginning of the comment of a flow whose answer waits."""
+
+
+class Approve:
+    """The commands ``toolsim.waiting``, ``toolsim.approve``, ``toolsim.refuse``, and the desk where they decide."""
+
+    def __init__(self) -> None:
+        self.desk = Desk(self._changed)
+        self._flows: WeakValueDictionary[str, HTTPFlow] = WeakValueDictionary()
+
+    def watch(self, flow: HTTPFlow) -> None:
+        """Remember a client's flow, whose answer may have to wait."""
+        self._flows[flow.id] = flow
+
+    @command.command("toolsim.waiting")  # type: ignore[untyped-decorator]
+    def waiting(self, flows: Sequence[Flow]) -> Data:
+        """List the calls that wait for a yes: server, tool, arguments."""
+        questions = [question for name in _answers(flows) for question in self.desk.waiting(name)]
+        table: Any = [[question.label, question.tool, question.arguments] for question in questions] or [
+            ["nothing", "", ""]
+        ]
+        data: Data = table
+        return data
+
+    @command.command("toolsim.approve")  # type: ignore[untyped-decorator]
+    def approve(self, flows: Sequence[Flow]) -> None:
+        """Allow the calls that these answers wait for, once."""
+        self._decide(flows, approve=True)
+
+    @command.command("toolsim.refuse")  # type: ignore[untyped-decorator]
+    def refuse(self, flows: Sequence[Flow]) -> None:
+        """Refuse the calls that these answers wait for; the model reads that."""
+        self._decide(flows, approve=False)
+
+    def _decide(self, flows: Sequence[Flow], *, approve: bool) -> None:
+        decided = [question for name in _answers(flows) for question in self.desk.decide(name, approve=approve)]
+        what = (
+            ", ".join(f"{question.label}.{question.tool}" for question in decided)
+            or "nothing: no call waits in these flows"
+        )
+        logger.warning("toolsim: %s %s", "approved" if approve else "refused", what)
+
+    def _changed(self, answer: str) -> None:
+        questions = self.desk.waiting(answer)
+        for question in questions[-1:]:
+            logger.warning(
+                "toolsim: the call %s.%s waits for toolsim.approve or toolsim.refuse", question.label, question.tool
+            )
+        flow = self._flows.get(answer)
+        if flow is None or (flow.comment and not flow.comment.startswith(WAITS)):
+            return
+        flow.comment = _comment(questions)
+        updated(flow)
+
+
+def _comment(questions: Sequence[Question]) -> str:
+    # Without arguments: a comment goes wherever the flow goes.
+    return WAITS + ", ".join(f"{question.label}.{question.tool}" for question in questions) if questions else ""
+
+
+def _answers(flows: Sequence[Flow]) -> list[str]:
+    """Return the ids of the client's flows that these are, or are rounds of."""
+    reports = [(flow, flow.metadata.get(REPORT) or {}) for flow in flows]
+    return list(dict.fromkeys(str(report.get("part_of") or flow.id) for flow, report in reports))

@@ -1,0 +1,227 @@
+"""What happens when the head of a request has come: where it goes, and whether toolsim carries it.
+
+In this order: a round of an answer was routed when it was its client's own request; a request that has
+been here before is refused; ``route`` decides by the head; the flow gets what the decision says; and what
+toolsim carries gets an exchange, with the features that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+
+from mitmproxy.http import HTTPFlow, Response
+from mitmproxy.proxy.mode_specs import ReverseMode
+
+from toolsim.core.report import Report
+from toolsim.proxy import route
+from toolsim.proxy.access import Incoming
+from toolsim.proxy.builtin import Admitted, BuiltinBackend
+from toolsim.proxy.circle import LOOP, Circle
+from toolsim.proxy.cors import cors_headers
+from toolsim.proxy.counting import OtherAction
+from toolsim.proxy.doors import Doors
+from toolsim.proxy.exchange import Exchange, Exchanges, Feature
+from toolsim.proxy.head import authorize, error_response
+from toolsim.proxy.in_shape import InShape, for_backend, reshape
+from toolsim.proxy.known import KnownBackends
+from toolsim.proxy.memory import Remembered, partition_of
+from toolsim.proxy.metadata import PAGE, is_recorded, is_resent, is_stored
+from toolsim.proxy.options.settings import Settings
+from toolsim.proxy.reporting.outcome import Outcome, Reports
+from toolsim.proxy.resend import Resent, forget
+from toolsim.proxy.rounds import round_of
+from toolsim.proxy.upgrades import Sockets, upgrade_of
+from toolsim.wire.api import Api
+from toolsim.wire.dialect import CHAT, api_of_headers, api_of_path, backend_of
+from toolsim.wire.responses.resources import resource_of
+
+MakePage = Callable[[HTTPFlow], Response | Awaitable[Response]]
+"""Makes the answer of a page of our own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Receives the heads of requests, under these settings."""
+
+    settings: Settings
+    exchanges: Exchanges
+    reports: Reports
+    doors: Doors
+    circle: Circle
+    builtin: BuiltinBackend
+    known: KnownBackends
+    sockets: Sockets
+    pages: Mapping[str, MakePage]
+
+    def take(self, flow: HTTPFlow) -> Awaitable[None] | None:
+        """Route a request, and let it through as it arrives unless its body has to be read.
+
+        What is returned has to be awaited first: a backend is asked what it is, or a page is made.
+        """
+        sent = flow.request.copy() if "upgrade" in flow.request.headers else flow.request
+        reached_at = self.doors.take_host(flow)
+        if flow.response is not None and not is_stored(flow):
+            return None
+        is_replay = is_resent(flow)
+        # A round arrives as a replay does.
+        if is_replay and flow.live and (asked := round_of(flow)) is not None:
+            flow.is_replay = None
+            flow.request.stream = False
+            # Its target is the one that the client's own request was routed to.
+            request = flow.request
+            features: list[Feature] = [asked]
+            if route.leads_to(request.host, request.port, self._builtin_port):
+                features.append(self._admitted(flow))
+            if (client := api_of_path(request.path)) is not None and self._has_shape(client):
+                features.append(InShape(client, asked.report))
+            self._open(flow, "", asked.report, *features)
+            return None
+        upgrade = upgrade_of(flow) if is_replay and flow.live else None
+        if upgrade is not None:
+            flow.is_replay, is_replay = None, False
+        features = [Resent(flow)] if is_replay else []
+        incoming = self.doors.incoming(flow, reached_at)
+        if upgrade is not None and upgrade.has_proxy_key:
+            incoming = replace(incoming, has_proxy_key=True)
+        if self.circle.has_come_back(flow):
+            flow.response = error_response(LOOP)
+            return None
+        # The key of the client may be exchanged for the backend's in what follows.
+        owner = partition_of(flow.request.headers.fields)
+        match route.decide(incoming, self.settings, self._builtin_port):
+            case route.Answer() as answer:
+                return self._answer(flow, answer)
+            case route.Serve():
+                # It has a body that has to be read, and bounded: the exchange does that.
+                flow.request.stream = False
+                self._remember(flow, self._open(flow, owner, Report(), *features))
+            case route.Upgrade():
+                owner = partition_of(sent.headers.fields)
+                limit, has_key = self.settings.limits.max_request_bytes, incoming.has_proxy_key
+                if (error := self.sockets.admit(flow, sent, owner, limit, has_proxy_key=has_key)) is not None:
+                    flow.response = error_response(error, self.cors(flow))
+            case decision:
+                return self._forward(flow, incoming, decision, owner, features)
+        return None
+
+    @property
+    def _builtin_port(self) -> int | None:
+        return self.builtin.port if self.settings.builtin is not None else None
+
+    def cors(self, flow: HTTPFlow) -> dict[str, str]:
+        """Return the headers that let a web page of an allowed origin read an answer."""
+        origin = flow.request.headers.get("origin")
+        return cors_headers(self.settings.origins, origin) if origin else {}
+
+    def _answer(self, flow: HTTPFlow, answer: route.Answer) -> Awaitable[None] | None:
+        if answer.error is not None:
+            flow.response = error_response(answer.error, answer.headers)
+            reshape(flow.response, api_of_path(flow.request.path))
+        elif answer.page:
+            flow.metadata[PAGE] = answer.page
+            made = self.pages[answer.page](flow)
+            if not isinstance(made, Response):
+                return _respond(flow, made)
+            flow.response = made
+        else:
+            flow.response = Response.make(200, headers=dict(answer.headers))
+        return None
+
+    def _forward(
+        self,
+        flow: HTTPFlow,
+        incoming: Incoming,
+        decision: route.Pass,
+        owner: str,
+        features: list[Feature],
+    ) -> Awaitable[None] | None:
+        """Give a flow the target and the headers that a decision names; open an exchange if its body concerns us."""
+        request, client = flow.request, flow.client_conn
+        if isinstance(decision, route.Forward):
+            target = decision.upstream
+            request.scheme, request.host, request.port = target.scheme, target.host, target.port
+            request.path = decision.path
+        authorize(request.headers, decision.authorization)
+        # Only a backend that the operator named gets our signature, and is asked what it is.
+        is_named = isinstance(decision, route.Forward) or isinstance(client.proxy_mode, ReverseMode)
+        if decision.to_builtin:
+            features.append(self._admitted(flow))
+        elif is_named and flow.live:
+            self.circle.sign(flow)
+        api = route.api_of(request.method, request.path, decision.action)
+        is_ours = is_named or decision.to_builtin or is_recorded(flow)
+        is_for_us = is_ours or api is None or api.backend == api.name
+        if not is_for_us or (api is None and not route.endpoint(request.path)):
+            request.stream = True
+            return None
+        # Whatever ``stream_large_bodies`` says: the body has to be read.
+        request.stream = False
+        exchange = self._carry(flow, api, incoming, decision, owner, features)
+        may_ask = api is not None and is_named and not decision.to_builtin and flow.live
+        if not may_ask or exchange.backend.is_known or self.settings.policy.engine != "auto":
+            return None
+        return self.known.ask(exchange.backend, self.settings.upstream_key)
+
+    def _carry(
+        self,
+        flow: HTTPFlow,
+        api: Api | None,
+        incoming: Incoming,
+        decision: route.Pass,
+        owner: str,
+        features: list[Feature],
+    ) -> Exchange:
+        """Open the exchange of a request for a model, or for the list of models (``api`` is None)."""
+        # A live flow that is a round has been taken before; this one is from a file.
+        asked = round_of(flow) if not flow.live else None
+        report = asked.report if asked is not None else Report()
+        report.client = api.name if api is not None else ""
+        if asked is not None:
+            features.append(asked)
+        # The path of a list of models is the same in all APIs.
+        client = api or api_of_headers(incoming.headers) or CHAT
+        if api is None:
+            for_backend(flow.request.headers, client, backend_of(client, self.settings.policy.backend))
+        if decision.action is not None or self._has_shape(client):
+            features.append(InShape(client, report))
+        if decision.action is not None:
+            features.append(OtherAction(decision.action))
+        exchange = self._open(flow, owner, report, *features)
+        if asked is None and api is not None and api.is_storable:
+            self._remember(flow, exchange)
+        return exchange
+
+    def _has_shape(self, client: Api) -> bool:
+        return client.shape is not None or backend_of(client, self.settings.policy.backend).shape is not None
+
+    def _admitted(self, flow: HTTPFlow) -> Admitted:
+        """Let a flow through to the built-in backend, now and whenever it is sent."""
+        self.builtin.admit(flow)
+        return Admitted(self.builtin, flow)
+
+    def _remember(self, flow: HTTPFlow, exchange: Exchange) -> None:
+        if self.settings.store is not None and flow.live:
+            exchange.attach(Remembered(exchange.owner, resource=resource_of(flow.request.path)))
+
+    def _open(self, flow: HTTPFlow, owner: str, report: Report, *features: Feature) -> Exchange:
+        if is_resent(flow) or flow.metadata:
+            # It may have been here before.
+            forget(flow)
+        request = flow.request
+        exchange = Exchange(
+            report,
+            client_id=flow.client_conn.id,
+            owner=owner,
+            cors=self.cors(flow),
+            limits=self.settings.limits,
+            backend=self.known.at(request.scheme, request.host, request.port, route.prefix(request.path)),
+        )
+        for feature in (Outcome(self.reports), *features):
+            exchange.attach(feature)
+        self.exchanges.open(flow, exchange)
+        return exchange
+
+
+async def _respond(flow: HTTPFlow, made: Awaitable[Response]) -> None:
+    flow.response = await made

@@ -1,0 +1,86 @@
+"""Answers in the background, which are made without a waiting client.
+
+A guest makes them (``BACKGROUND`` in ``plugins.py``), imported for the first request about one.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol
+
+from mitmproxy.http import HTTPFlow
+
+from toolsim.core.plan import Policy
+from toolsim.core.report import Report
+from toolsim.plugins import BACKGROUND
+from toolsim.proxy.exchange import Exchange
+from toolsim.proxy.jobs import Done, Job
+from toolsim.proxy.mcp_servers import Servers
+from toolsim.proxy.memory import Memory
+from toolsim.proxy.options.settings import Settings
+from toolsim.proxy.reporting.metrics import Family
+from toolsim.proxy.rounds import Rounds
+from toolsim.wire.api import Api
+from toolsim.wire.responses.resources import Call
+
+Finished = Callable[[Report, int | None, float], None]
+"""Called with each finished answer: its report, its HTTP status (None: cancelled), its duration in seconds."""
+
+
+class Answers(Protocol):
+    """What the guest does."""
+
+    async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
+        """Start an answer, and send its client the queued Response; or answer the flow with an error."""
+
+    async def serve(self, flow: HTTPFlow, exchange: Exchange, call: Call) -> bool:
+        """Answer a request about a background answer; return whether there is one."""
+
+    def count(self) -> int:
+        """Return how many answers are in progress."""
+
+    def families(self) -> list[Family]:
+        """Return the metrics."""
+
+    async def stop(self) -> None:
+        """End all answers that are in progress."""
+
+
+class Parts(NamedTuple):
+    """What the guest works with."""
+
+    memory: Memory
+    rounds: Rounds
+    servers: Servers
+    do: Callable[[Job], Awaitable[Done]]
+    """Does a job, here or in a worker."""
+    finished: Finished
+
+
+class Background:
+    """Imports the guest."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._answers: Answers | None = None
+
+    @property
+    def answers(self) -> Answers:
+        """Those of the guest. Only a proxy with a store has any."""
+        if self._answers is None:
+            self._answers = importlib.import_module(BACKGROUND).BackgroundAnswers(self._parts)
+        return self._answers
+
+    def families(self) -> list[Family]:
+        """Return the metrics; none without a store."""
+        return self.answers.families() if self._parts.memory.is_on else []
+
+    def count(self) -> int:
+        """Return how many answers are in progress."""
+        return self._answers.count() if self._answers is not None else 0
+
+    async def stop(self) -> None:
+        """End all answers that are in progress."""
+        if self._answers is not None:
+            await self._answers.stop()

@@ -1,0 +1,155 @@
+"""The built-in backends: one of them runs in this process, on the loopback, for permitted clients.
+
+Most proxies have another backend, so these, and the server in front of them, are imported with the one that is named.
+They are guests: this room knows of them what ``Loopback`` and the table of options say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol, override
+
+from mitmproxy.http import HTTPFlow
+from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
+
+from toolsim.core.errors import ApiError
+from toolsim.core.plan import Plan
+from toolsim.core.tasks import spawn
+from toolsim.plugins import BUILTIN, LOOPBACK_SERVER
+from toolsim.proxy.address import LOOPBACK
+from toolsim.proxy.exchange import Exchange, Feature
+from toolsim.proxy.options.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+class Loopback(Protocol):
+    """The server of a built-in backend, which answers admitted requests alone."""
+
+    @property
+    def port(self) -> int:
+        """The bound port."""
+
+    async def start(self) -> None:
+        """Bind the port and start the backend. Raises OSError when the port is taken."""
+
+    async def stop(self) -> None:
+        """Stop both."""
+
+    async def models(self) -> Sequence[str] | ApiError:
+        """Return the ids of the models on offer."""
+
+    def admit(self, flow: str) -> dict[str, str]:
+        """Expect the request of a flow; return the header that shows it."""
+
+    def forget(self, flow: str) -> None:
+        """Expect it no longer."""
+
+
+class BuiltinBackend:
+    """Runs the built-in backend that the settings name, if any."""
+
+    def __init__(self) -> None:
+        self._settings = Settings()
+        self._loopback: Loopback | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int | None:
+        """The backend's port on 127.0.0.1, None while it is not up."""
+        return self._loopback.port if self._loopback else None
+
+    async def models(self) -> Sequence[str] | str:
+        """Return the backend's models, or what is wrong with it."""
+        models = await self._loopback.models() if self._loopback else []
+        return models.message if isinstance(models, ApiError) else models
+
+    # -- start and stop --
+
+    def start(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> asyncio.Task[None]:
+        """Serve the backend of these settings instead of the previous one; ``modes`` are the proxy's listeners."""
+        self._settings = settings
+        return spawn(self._serve(settings, modes), self._tasks)
+
+    def update(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> None:
+        """Restart if the new settings need another backend."""
+        if _config(settings) != _config(self._settings):
+            self.start(settings, modes)
+
+    def stop(self, first: Coroutine[Any, Any, None] | None = None) -> asyncio.Task[None]:
+        """Stop serving once the work ``first``, which may still need the backend, is done."""
+        return spawn(self._stop(first), self._tasks)
+
+    async def _serve(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:
+        await self._stop()
+        if settings.builtin is None:
+            return
+        backend = importlib.import_module(BUILTIN[settings.builtin].module).backend_of(settings)
+        loopback: Loopback = importlib.import_module(LOOPBACK_SERVER).Loopback(backend)
+        try:
+            await loopback.start()
+        except OSError as problem:
+            logger.error("toolsim cannot serve its %s backend: %s", settings.builtin, problem)
+            return
+        self._loopback = loopback
+        self._log_place(settings, modes)
+
+    def _log_place(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:
+        """Log where the backend listens, or that the proxy's listeners lead elsewhere."""
+        elsewhere = [mode.data for mode in modes if isinstance(mode, ReverseMode)]
+        if modes and len(elsewhere) == len(modes):
+            logger.warning(
+                "toolsim: the %s backend gets no requests, since mode reverse sends them to %s: leave one of them out",
+                settings.builtin,
+                ", ".join(elsewhere),
+            )
+        elif settings.builtin == "codex":
+            # Codex's supervision logs whether there is a Codex to answer them.
+            message = "toolsim: requests to this listener, under /v1, go to the codex backend on %s:%s"
+            logger.info(message, LOOPBACK, self.port)
+        else:
+            message = "toolsim: the %s backend answers on this listener, under /v1, from %s:%s"
+            logger.info(message, settings.builtin, LOOPBACK, self.port)
+
+    async def _stop(self, first: Coroutine[Any, Any, None] | None = None) -> None:
+        if first is not None:
+            await first
+        loopback, self._loopback = self._loopback, None
+        if loopback is not None:
+            await loopback.stop()
+
+    # -- access --
+
+    def admit(self, flow: HTTPFlow) -> None:
+        """Let a request through to the backend, once its sender has been checked; the backend answers no others."""
+        if self._loopback is not None:
+            flow.request.headers.update(self._loopback.admit(flow.id))
+
+    def forget(self, flow_id: str) -> None:
+        """Admit a request no longer that is over, and may never have been sent."""
+        if self._loopback is not None:
+            self._loopback.forget(flow_id)
+
+
+class Admitted(Feature):
+    """Lets the request of an exchange through to the backend as often as it is sent."""
+
+    def __init__(self, builtin: BuiltinBackend, flow: HTTPFlow) -> None:
+        self._builtin = builtin
+        self._flow = flow
+
+    @override
+    def planned(self, plan: Plan) -> Plan:
+        self._builtin.admit(self._flow)
+        return plan
+
+    @override
+    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+        self._builtin.forget(self._flow.id)
+
+
+def _config(settings: Settings) -> tuple[object, ...]:
+    return settings.builtin, settings.codex_command, settings.model

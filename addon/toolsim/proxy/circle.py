@@ -1,0 +1,122 @@
+"""Detects requests that come back to the listener that sent them.
+
+A target may be this very proxy, by more names than we can list: ``LOCALHOST``, ``127.1``, any name
+that resolves to it. One such request would use up all file descriptors. There are two ways back:
+
+1. *At once.* A connection that we open to our own listener arrives there with the address that it
+   left with (``Connections``). We remember each one with the listeners that its request has passed,
+   and refuse a request that returns to one of them. Another listener of the same process is not a loop.
+   We compare both ends: a client on this machine may have the very port of one of our connections to
+   somewhere else, and a busy machine reuses each port many times.
+2. *By way of another proxy.* If two proxies name each other as their backend, each connection leads
+   to the other one, and only the request itself can show where it has been. ``Via`` names who has
+   forwarded it (RFC 9110, 7.6.3): each listener signs what it sends to a backend with a unique name,
+   and refuses what bears its own. What merely goes through this proxy to some other host is not
+   signed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from hashlib import sha256
+
+from mitmproxy.connection import Client
+from mitmproxy.http import HTTPFlow
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+
+from toolsim.core.errors import ApiError
+from toolsim.proxy.metadata import is_resent
+
+LOOP = ApiError("The request has come back to the proxy that sent it.", code="loop_detected", status=508)
+
+_VIA = "via"
+
+_Address = tuple[str, int]
+# Source and target address: no two open connections share both.
+_Ends = tuple[_Address, _Address]
+
+
+class Circle:
+    """Finds requests that have come back, and signs those that go out."""
+
+    def __init__(self) -> None:
+        self.connections = Connections()
+        """An addon: mitmproxy calls its hooks."""
+        self._via = Via()
+
+    def has_come_back(self, flow: HTTPFlow) -> bool:
+        """Return whether a request has passed its listener before."""
+        client = flow.client_conn
+        # A flow that a person sends again has our own signature from its first run.
+        is_signed = not is_resent(flow) and self._via.has_passed(flow.request.headers.get(_VIA, ""), client)
+        return is_signed or self.connections.is_circle(client)
+
+    def sign(self, flow: HTTPFlow) -> None:
+        """Write into a request for a backend which listener it came in on."""
+        headers = flow.request.headers
+        headers[_VIA] = self._via.signed(headers.get(_VIA, ""), flow.client_conn)
+
+
+class Connections:
+    """An addon that tracks the connections that we open, until they are closed."""
+
+    def __init__(self) -> None:
+        self._passed: dict[_Ends, frozenset[_Address]] = {}
+
+    def server_connected(self, data: ServerConnectionHookData) -> None:
+        """Remember a connection, with the listeners that its client's requests have passed."""
+        ends = _ends(data.server.sockname, data.server.peername)
+        if ends is not None and data.client.sockname is not None:
+            self._passed[ends] = self._before(data.client) | {_address(data.client.sockname)}
+
+    def server_disconnected(self, data: ServerConnectionHookData) -> None:
+        """Forget one that was closed."""
+        if (ends := _ends(data.server.sockname, data.server.peername)) is not None:
+            self._passed.pop(ends, None)
+
+    def is_circle(self, client: Client) -> bool:
+        """Return whether the requests of a connection have passed its listener before."""
+        return client.sockname is not None and _address(client.sockname) in self._before(client)
+
+    def _before(self, client: Client) -> frozenset[_Address]:
+        ends = _ends(client.peername, client.sockname)
+        return self._passed.get(ends, frozenset()) if ends is not None else frozenset()
+
+
+def _ends(sender: tuple[object, ...] | None, receiver: tuple[object, ...] | None) -> _Ends | None:
+    return (_address(sender), _address(receiver)) if sender is not None and receiver is not None else None
+
+
+def _address(name: tuple[object, ...]) -> _Address:
+    """Return an address without flow label and scope, an IPv4 address mapped into IPv6 as itself."""
+    host, port = str(name[0]).removeprefix("::ffff:").partition("%")[0], name[1]
+    return host, port if isinstance(port, int) else 0
+
+
+class Via:
+    """Signs requests in the name of the listener that they came in on."""
+
+    def __init__(self) -> None:
+        self._seed = secrets.token_hex(16)
+
+    def has_passed(self, via: str, client: Client) -> bool:
+        """Return whether a request with this header has passed the client's listener before; "" = it has none."""
+        return bool(via) and self._name(client) in _names(via)
+
+    def signed(self, via: str, client: Client) -> str:
+        """Return the header with the listener's name; one that is there already (a flow sent again) is replaced."""
+        own = self._name(client)
+        foreign = [entry for entry in _entries(via) if own not in entry.split()]
+        return ", ".join([*foreign, f"1.1 {own}"])
+
+    def _name(self, client: Client) -> str:
+        host, port = (client.sockname or ("", 0))[:2]
+        return f"toolsim-{sha256(f'{self._seed} {host} {port}'.encode()).hexdigest()[:16]}"
+
+
+def _names(via: str) -> set[str]:
+    return {word for entry in _entries(via) for word in entry.split()[1:2]}
+
+
+def _entries(via: str) -> list[str]:
+    return [entry.strip() for entry in via.split(",") if entry.strip()]

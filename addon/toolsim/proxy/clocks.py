@@ -1,0 +1,103 @@
+"""The three clocks of an exchange, all monotonic.
+
+1. ``seconds`` only measures, from the beginning.
+2. *The backend's silence* counts from when it last sent anything: ``idle_timeout`` and ``connect_timeout``.
+3. *The client's silence* counts from when it last received anything: ``keepalive``, since a client receives nothing
+   while a call is held back.
+
+And they stop when the proxy does (``end``): then everybody is overdue.
+
+mitmproxy's streams have no timers: ``next_tick`` returns when to check the latter two again. A stream that is over
+stays in memory until its next tick, with everything it holds, so ticks are frequent.
+"""
+
+from __future__ import annotations
+
+import time
+
+from toolsim.core.errors import ApiError
+from toolsim.proxy.options.settings import Limits
+
+MAX_TICK_SECONDS = 2.0
+"""Often enough to release streams that are over, and rare enough to cost nothing."""
+
+
+class Clocks:
+    """Running from the start; ``limits`` says what they are compared with."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._is_connected = False
+        self._started_at = self._last_input_at = self._last_output_at = time.monotonic()
+        self._answered_at: float | None = None
+        self.ended_by: ApiError | None = None
+        """Why the time is over, whatever the clocks say; None while it is not."""
+
+    def backend_active(self) -> None:
+        """Count the backend's silence from now on."""
+        self._last_input_at = time.monotonic()
+
+    def connected(self) -> None:
+        """Note that the request is on its way."""
+        self._is_connected = True
+        self.backend_active()
+
+    def client_served(self) -> None:
+        """Count the client's silence from now on."""
+        self._last_output_at = time.monotonic()
+
+    def answered(self) -> None:
+        """The same, for a part of the answer itself."""
+        self.client_served()
+        self._answered_at = self._answered_at or self._last_output_at
+
+    @property
+    def first_byte(self) -> float | None:
+        """The seconds until the client of a stream received its first byte; None until then."""
+        return None if self._answered_at is None else self._answered_at - self._started_at
+
+    def seconds(self) -> float:
+        """Return the time since the start."""
+        return time.monotonic() - self._started_at
+
+    def end(self, error: ApiError) -> None:
+        """Let the time be over; ``error`` is what the client gets."""
+        self.ended_by = error
+
+    def next_tick(self) -> float:
+        """Return the seconds until the backend may be overdue, or the client needs a keep-alive."""
+        now = time.monotonic()
+        due = self._last_output_at + self._limits.keepalive
+        if self._limits.idle_timeout:
+            due = min(due, self._last_input_at + self._limits.idle_timeout)
+        # Never at once: the clocks of timers may differ a little.
+        return min(max(due - now, 0.01), MAX_TICK_SECONDS)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the backend has been silent for too long, or the proxy ends."""
+        return self.ended_by is not None or 0 < self._limits.idle_timeout <= time.monotonic() - self._last_input_at
+
+    def overdue(self) -> ApiError:
+        """Return the error for an answer that is overdue."""
+        if self.ended_by is not None:
+            return self.ended_by
+        message = f"The backend sent no data for {self._limits.idle_timeout:g} s."
+        return ApiError(message, code="backend_timeout", status=504)
+
+    def unreachable(self, message: str) -> ApiError:
+        """Return the error for a backend that could not be reached, in time or at all, or that went away."""
+        if self.ended_by is not None:
+            return self.ended_by
+        if not self._is_connected and 0 < self._limits.connect_timeout <= time.monotonic() - self._last_input_at:
+            text = f"The backend could not be reached within {self._limits.connect_timeout:g} s."
+            return ApiError(text, code="backend_timeout", status=504)
+        # Only an answer that failed needs the words.
+        from toolsim.proxy.reporting.unreachable import reason
+
+        return ApiError(f"The backend gave no answer: {reason(message)}", code="backend_unavailable", status=502)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the client has received nothing for so long that it needs a keep-alive."""
+        return time.monotonic() - self._last_output_at >= self._limits.keepalive

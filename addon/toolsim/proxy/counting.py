@@ -1,0 +1,92 @@
+"""Requests for an action instead of a turn, a count or a summary: see ``wire/responses/actions.py``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import override
+
+from mitmproxy.http import HTTPFlow, Response
+
+from toolsim.core.errors import ApiError
+from toolsim.proxy.decoding import decoded
+from toolsim.proxy.exchange import Exchange, Feature
+from toolsim.proxy.jobs import Done, RequestJob
+from toolsim.wire.dialect import APIS
+from toolsim.wire.json_codec import parse_object
+from toolsim.wire.responses.actions import Action, compaction, count_answer, has_counted, turn_path
+
+_MAX_COUNT_BYTES = 64 * 1024
+
+
+class OtherAction(Feature):
+    """Gives the client what it wants instead of a turn."""
+
+    def __init__(self, action: Action) -> None:
+        self.action = action
+        self._prepared = b""
+        """For a summary: the messages that stay. For a count: an estimate, until it has been sent."""
+
+    @override
+    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
+        job = replace(job, path=turn_path(job.path), action=self.action, stored_as=None)
+        policy = job.policy
+        counts_itself = policy.backend != "auto" and APIS[policy.backend].counting is not None
+        by = next((api for api in APIS.values() if api.counting and policy.engine in api.counting.engines), None)
+        if self.action != "input_tokens" or counts_itself or by is None:
+            return job
+        # Its turns are text over another API, and so is what it counts by this one.
+        mode = "inject" if policy.mode == "auto" else policy.mode
+        return replace(job, policy=replace(policy, backend=by.name, mode=mode))
+
+    @override
+    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+        plan = exchange.plan
+        if done.rewritten is None or plan is None:
+            return
+        self._prepared = done.prepared
+        can_count = APIS[plan.backend].counting is not None and exchange.backend.counts
+        if self.action == "input_tokens" and not can_count and flow.response is None:
+            flow.response = self._estimate()
+
+    @override
+    def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
+        assert flow.response is not None
+        if self.action != "input_tokens":
+            return False
+        # The backend may not count tokens: the body decides.
+        flow.response.stream = False
+        return True
+
+    def take_count(self, exchange: Exchange, flow: HTTPFlow) -> None:
+        """Inspect the answer of a backend that was asked for a count; one that cannot count is not asked again."""
+        response = flow.response
+        if exchange.plan is None or response is None or not self._prepared:
+            return
+        exchange.recorder.whole(response)
+        encoding = response.headers.get("content-encoding", "")
+        try:
+            body = decoded(response.raw_content or b"", encoding, _MAX_COUNT_BYTES)
+        except ValueError:
+            body = b""
+        counted = has_counted(response.status_code, body)
+        exchange.is_ours = counted is not None
+        if counted and exchange.plan.client != exchange.plan.backend:
+            response.content = count_answer((parse_object(body) or {}).get("input_tokens"))
+        if counted is False:
+            exchange.backend.counts = False
+            flow.response = self._estimate()
+
+    @override
+    def read(self, exchange: Exchange, done: Done) -> Done:
+        if self.action != "compact" or done.error is not None or done.status != 200:
+            return done
+        match compaction(done.body, self._prepared):
+            case ApiError() as error:
+                return replace(done, error=error)
+            case body:
+                return replace(done, body=body)
+
+    def _estimate(self) -> Response:
+        # Cleared, so that ``take_count`` does not take the estimate for the backend's answer.
+        estimate, self._prepared = self._prepared, b""
+        return Response.make(200, estimate, {"content-type": "application/json"})

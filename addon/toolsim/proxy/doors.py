@@ -1,0 +1,126 @@
+"""What ``access`` and ``route`` decide by: read off a flow, and two things that it does not show.
+
+*The Host header.* In reverse mode mitmproxy replaces it by the backend's before any hook sees the request, unless its
+option ``keep_host_header`` is set. But the name by which a client has reached us decides whether it is served
+(``access``, rule 3). So we set that option, and replace the header ourselves unless the operator wants it kept. With
+the option set, mitmproxy would also send the client's SNI to the backend: we send the backend's own name.
+
+*The key of a tunnel.* A client shows it in the CONNECT request, once for all that goes through its connection.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection
+from dataclasses import replace
+from weakref import WeakSet
+
+from mitmproxy import ctx
+from mitmproxy.connection import Client
+from mitmproxy.http import HTTPFlow
+from mitmproxy.net.http.url import hostport
+from mitmproxy.proxy.mode_specs import RegularMode, ReverseMode, UpstreamMode
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+
+from toolsim.proxy.access import Incoming, check_forward, is_proxy_key, own_names
+from toolsim.proxy.address import is_listener, is_loopback
+from toolsim.proxy.head import by_name, error_response
+from toolsim.proxy.metadata import is_resent
+from toolsim.proxy.options.settings import Settings
+
+_KEEP = "keep_host_header"
+
+
+def with_names(settings: Settings, listen_hosts: Collection[str]) -> Settings:
+    """Return settings that know what the listener is called."""
+    return replace(settings, names=own_names(socket.gethostname(), listen_hosts, settings.origins))
+
+
+class Doors:
+    """An addon that answers CONNECT, and knows by which name and with which key a request has come in."""
+
+    def __init__(self) -> None:
+        self.settings = Settings()
+        """The current ones."""
+        # The clients whose tunnels were opened with the key.
+        self._opened: WeakSet[Client] = WeakSet()
+        # Whether we do what mitmproxy does without keep_host_header, which we have set.
+        self._replaces = False
+        self._is_setting = False
+
+    # -- hooks --
+
+    def configure(self, updated: Collection[str]) -> None:
+        """Take the option over."""
+        if _KEEP in updated and not self._is_setting:
+            self._replaces = not ctx.options.keep_host_header
+            self._set(True)
+
+    def done(self) -> None:
+        """Give it back."""
+        if self._replaces:
+            self._set(False)
+
+    def http_connect(self, flow: HTTPFlow) -> None:
+        """Refuse a tunnel if nobody has asked for a forward proxy, or if its client does not have the key."""
+        if flow.response is not None:
+            return
+        has_key = self.take_key(flow)
+        error = check_forward(self.settings, has_key=has_key)
+        if error is not None:
+            flow.response = error_response(error)
+        elif has_key:
+            self._opened.add(flow.client_conn)
+
+    def server_connect(self, data: ServerConnectionHookData) -> None:
+        """Name the backend itself in its TLS handshake."""
+        mode, server = data.client.proxy_mode, data.server
+        if isinstance(mode, ReverseMode) and self._replaces and server.address == mode.address:
+            server.sni = server.sni or mode.address[0]
+
+    # -- what the hooks of a request want to know --
+
+    def take_host(self, flow: HTTPFlow) -> str:
+        """Return by which host and port the client has reached us, and name the backend to the backend."""
+        request = flow.request
+        found = request.authority or request.host_header or ""
+        # A flow from a file is as it was.
+        if flow.live and isinstance(flow.client_conn.proxy_mode, ReverseMode) and self._replaces:
+            request.host_header = hostport(request.scheme, request.host, request.port)
+        return found
+
+    def incoming(self, flow: HTTPFlow, reached_at: str) -> Incoming:
+        """Return what decides where a flow goes; ``reached_at``: as returned by ``take_host``."""
+        request, client = flow.request, flow.client_conn
+        return Incoming(
+            request.method,
+            request.host,
+            request.port,
+            request.path,
+            by_name(request.headers),
+            is_reverse=isinstance(client.proxy_mode, ReverseMode),
+            is_direct=is_listener(request.host, request.port, client.sockname),
+            is_forward=isinstance(client.proxy_mode, RegularMode | UpstreamMode),
+            has_proxy_key=self.take_key(flow),
+            is_local=bool(client.peername) and is_loopback(str(client.peername[0])),
+            is_resent=is_resent(flow),
+            reached_at=reached_at,
+        )
+
+    def take_key(self, flow: HTTPFlow) -> bool:
+        """Return whether the client has shown the key to the forward proxy; the header goes no further."""
+        key, headers = self.settings.api_key, flow.request.headers
+        if not key:
+            return False
+        if is_proxy_key(headers.get("proxy-authorization", ""), key):
+            del headers["proxy-authorization"]
+            return True
+        # mitmproxy's own option proxyauth, which has checked it.
+        return flow.client_conn in self._opened or "proxyauth" in flow.metadata
+
+    def _set(self, value: bool) -> None:
+        self._is_setting = True
+        try:
+            ctx.options.update(keep_host_header=value)  # type: ignore[no-untyped-call]
+        finally:
+            self._is_setting = False

@@ -1,0 +1,410 @@
+"""One request and its answer, in flight.
+
+    request_job ──▶ take_request ──▶ begin (the backend's headers) ──┬─▶ stream:  a ``StreamedAnswer``
+                                                                     ├─▶ whole:   answer_job ──▶ take_answer
+                                                                     └─▶ pass:    the backend's bytes, as they are
+
+``jobs.run`` does each job, here or in a worker.
+
+Five outcomes, each of which ends the client's answer properly:
+
+1. *streamed*: ``streamed`` has sent the client everything (``streamed.py``).
+2. *whole*: the answer was read to its end and rewritten in one piece.
+3. *passed*: not ours to rewrite, such as a backend's error response. From then on ``is_ours`` is false.
+4. *refused*: our own error replaces an answer that never began: a bad request, a backend that cannot be
+   reached or stays silent, a body that cannot be decoded. ``is_ours`` is false here too.
+5. *cut*: a stream ended before the backend did; ``mitmproxy12.endable`` then stops the backend.
+
+The ``clocks`` say when the stream has to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
+
+What not every request needs is a ``Feature``: the store, rounds, counting, replays, reports … attach to
+an exchange, which calls each of them and knows none by name. Who needs a certain one finds it by its class. Both are in
+this room, since each is defined by what it asks of the other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from mitmproxy.connection import Client
+from mitmproxy.http import HTTPFlow, Response
+from mitmproxy.net.http import status_codes
+
+from toolsim.core.errors import ApiError
+from toolsim.core.plan import ApiName, Plan, Policy
+from toolsim.core.report import Report
+from toolsim.proxy import head
+from toolsim.proxy.clocks import Clocks
+from toolsim.proxy.jobs import AnswerJob, Done, RequestJob, request_too_large
+from toolsim.proxy.known import Backend, Root
+from toolsim.proxy.metadata import SENT
+from toolsim.proxy.mitmproxy12 import backup
+from toolsim.proxy.options.settings import Limits
+from toolsim.proxy.recorder import BodyRecorder
+from toolsim.proxy.streamed import StreamedAnswer
+from toolsim.request.rewrite import Rewritten
+from toolsim.response.rewrite import EVENT_STREAM, JSON, Listener
+from toolsim.rounds.hosted_calls import Hosting
+
+logger = logging.getLogger(__name__)
+
+MODE_HEADER = "x-proxy-output-mode"
+# They do not apply to the body that we send.
+_CLIENTS_OWN = (b"content-encoding", b"transfer-encoding", MODE_HEADER.encode())
+
+
+class Feature:
+    """What an optional part of the proxy does with an exchange: nothing, unless it overrides a method.
+
+    The methods are called in this order, those of the feature that was attached first come first; except
+    at the end, where it comes last.
+    """
+
+    listener: Listener | None = None
+    """Called with the events of the answer, as they come, or all at once if it is whole."""
+
+    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
+        """Return how the request is to be rewritten."""
+        return job
+
+    def planned(self, plan: Plan) -> Plan:
+        """Return the plan of a request that has been rewritten."""
+        return plan
+
+    def hosting(self, hosting: Hosting) -> Hosting:
+        """Return how calls of MCP tools are run, if the request may make any."""
+        return hosting
+
+    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+        """Follow up on a request whose job is done; ``done.rewritten`` is None if it passes unchanged."""
+
+    def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
+        """Decide how an answer reaches the client whose head has arrived; return whether that is decided now."""
+        return False
+
+    def asked_again(self, exchange: Exchange, flow: HTTPFlow, report: Report) -> None:
+        """Follow up on a turn of the model that is over, and after which it is asked once more for the same answer."""
+
+    def read(self, exchange: Exchange, done: Done) -> Done:
+        """Return a whole answer that has been rewritten, as the client gets it."""
+        return done
+
+    def sent(self, exchange: Exchange, flow: HTTPFlow) -> None:
+        """Follow up on an answer whose head is about to be sent, with the whole body unless it is streamed."""
+
+    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+        """Follow up on an exchange that is over; ``status``: of its answer, None if none reached the client."""
+
+
+class Exchange:
+    """Carries a plan from the request to the answer, and watches the time in between."""
+
+    def __init__(
+        self,
+        report: Report,
+        *,
+        client_id: str,
+        owner: str = "",
+        cors: Mapping[str, str],
+        limits: Limits,
+        backend: Backend | None = None,
+    ) -> None:
+        self.report = report
+        """What happened so far."""
+        self.client_id = client_id
+        """The connection that the request came in on."""
+        self.owner = owner
+        """Whose request it is: the partition of the client's key."""
+        self.cors = cors
+        """Headers for our own answers."""
+        self.limits = limits
+        self.backend = backend or Backend(Root("http", "", 0))
+        """What we know about the backend."""
+        self.clocks = Clocks(limits)
+        self.recorder = BodyRecorder()
+        """The answer on both sides, for people to inspect."""
+        self.plan: Plan | None = None
+        """None until the request has been read, and always if it passes unchanged.
+
+        Then we answer only if the backend never does.
+        """
+        self.streamed: StreamedAnswer | None = None
+        """The answer, if it is streamed."""
+        self.is_ours = True
+        """Whether the answer is still ours to make or to replace."""
+        self.is_request_too_large = False
+        """Whether the request's body was dropped as it arrived."""
+        self._problem = ""
+        self._features: list[Feature] = []
+
+    def __repr__(self) -> str:
+        if not self.is_ours or self.streamed is None:
+            return f"Exchange({'waiting' if self.is_ours else 'passing'})"
+        return f"Exchange({'cut' if self.streamed.cut else 'answering'})"
+
+    def attach(self, feature: Feature) -> None:
+        """Add a feature."""
+        self._features.append(feature)
+
+    def find[F: Feature](self, kind: type[F]) -> F | None:
+        """Return the feature of a class, None if there is none."""
+        return next((feature for feature in self._features if isinstance(feature, kind)), None)
+
+    def ask_again(self, flow: HTTPFlow, report: Report, further: Feature) -> None:
+        """Let a ``further`` turn of the model follow; ``report``: of the answer so far."""
+        for feature in self._features:
+            feature.asked_again(self, flow, report)
+        self.attach(further)
+
+    @property
+    def _listener(self) -> Listener | None:
+        return next((feature.listener for feature in self._features if feature.listener is not None), None)
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether this asks a model; otherwise it asks for a list of models, which can only fail like a turn."""
+        return bool(self.report.client)
+
+    # -- the request --
+
+    def hosting(self, hosting: Hosting | None) -> Hosting | None:
+        """Return how its calls of MCP tools are run, None if it may make none."""
+        if hosting is not None:
+            for feature in self._features:
+                hosting = feature.hosting(hosting)
+        return hosting
+
+    def request_job(self, flow: HTTPFlow, dialect: ApiName, policy: Policy) -> RequestJob | None:
+        """Return the job of rewriting a request; None if it has already been answered, with an error."""
+        request, limit = flow.request, self.limits.max_request_bytes
+        if self.is_request_too_large:
+            flow.response = self.refuse(request_too_large(limit))
+            return None
+        headers = head.by_name(request.headers)
+        job = RequestJob(
+            dialect,
+            request.path,
+            request.raw_content or b"",
+            limit,
+            self.backend.known_for(policy),
+            output_mode=headers.get(MODE_HEADER),
+            refused=frozenset(self.backend.refused),
+            encoding=headers.get("content-encoding", ""),
+            report=self.report,
+            owner=self.owner,
+        )
+        for feature in self._features:
+            job = feature.asking(flow, job)
+        return job
+
+    def take_request(self, flow: HTTPFlow, done: Done) -> None:
+        """Turn the request into the rewritten one for its backend, or answer it with an error."""
+        self._take(done)
+        if done.rewritten is not None:
+            # The flow keeps the client's own request: mitmweb shows it, and revert restores it.
+            backup.begin(flow)
+            self._send(flow, done.rewritten, done.digest)
+        elif done.error is not None:
+            flow.response = self.refuse(done.error)
+        for feature in self._features:
+            feature.rewritten(self, flow, done)
+
+    def take_resent(self, flow: HTTPFlow, done: Done) -> None:
+        """Turn the request into one without what its backend has refused; the error is forgotten."""
+        self._take(done)
+        if done.rewritten is None:
+            # A request that was ours stays ours: this can only fail because a worker died.
+            flow.response = self.refuse(done.error or head.internal_error())
+        else:
+            flow.response = None
+            self._send(flow, done.rewritten, done.digest)
+
+    def _send(self, flow: HTTPFlow, rewritten: Rewritten, digest: str) -> None:
+        """Give the flow the request that goes to the backend."""
+        plan = rewritten.plan
+        for feature in self._features:
+            plan = feature.planned(plan)
+        self.plan = plan
+        request, body = flow.request, rewritten.body
+        request.path, request.raw_content = rewritten.path, body
+        flow.metadata[SENT] = digest
+        given = {"accept-encoding": "identity", "content-length": str(len(body))}
+        head.change(request.headers, without=_CLIENTS_OWN, given=given)
+
+    def _take(self, done: Done) -> None:
+        if done.report is not self.report:
+            # Another process had a copy.
+            self.report.become(done.report)
+        if done.crash:
+            logger.error("toolsim failed to rewrite a body; please report this.\n%s", done.crash)
+
+    # -- the answer --
+
+    def begin(self, flow: HTTPFlow) -> None:
+        """Decide by the backend's headers whether the answer passes, is streamed, or is rewritten when it is whole."""
+        response = flow.response
+        assert response is not None
+        if any(feature.begins(self, flow) for feature in self._features):
+            return
+        is_error = not 200 <= response.status_code < 300
+        if self.plan is None or is_error:
+            self.pass_on(response, recorded=self.plan is not None or response.status_code >= 400)
+        elif self.plan.stream and head.is_event_stream(response):
+            self._stream(flow, response, self.plan)
+        else:
+            response.stream = False
+
+    def pass_on(self, response: Response, *, recorded: bool) -> None:
+        """Let an answer through as it is; ``recorded``: people can inspect it later."""
+        self.is_ours = False
+        # One that is present was made by another addon, or read from a file.
+        is_present = response.raw_content is not None
+        response.stream = not is_present
+        if recorded and not is_present:
+            self.recorder.begin(backup.copied(response))
+            response.stream = self.recorder.passing
+
+    def _stream(self, flow: HTTPFlow, response: Response, plan: Plan) -> None:
+        self.streamed = StreamedAnswer(
+            plan,
+            self.report,
+            limits=self.limits,
+            clocks=self.clocks,
+            recorder=self.recorder,
+            listener=self._listener,
+        )
+        self.recorder.begin(response)
+        # Change a copy: mitmproxy judges the connection by the backend's headers.
+        response = flow.response = backup.copied(response)
+        head.set_head(response, EVENT_STREAM)
+        if flow.request.http_version == "HTTP/1.1":
+            response.headers["transfer-encoding"] = "chunked"
+        response.stream = self.streamed.feed
+        for feature in self._features:
+            feature.sent(self, flow)
+
+    def answer_job(self, flow: HTTPFlow) -> AnswerJob | None:
+        """Return the job of rewriting an answer; None if it was streamed or passed."""
+        response = flow.response
+        assert response is not None
+        if not self.is_ours or self.plan is None or self.streamed is not None:
+            return None
+        if not 200 <= response.status_code < 300:
+            self.is_ours = False
+            self.recorder.whole(response)
+            return None
+        kind, encoding = response.headers.get("content-type", JSON), response.headers.get("content-encoding", "")
+        limit, body, is_followed = self.limits.max_answer_bytes, response.raw_content or b"", self._listener is not None
+        return AnswerJob(
+            self.plan, kind, body, limit, is_followed, encoding=encoding, report=self.report, owner=self.owner
+        )
+
+    def take_answer(self, flow: HTTPFlow, done: Done) -> None:
+        """Turn the whole answer into the rewritten one."""
+        for feature in self._features:
+            done = feature.read(self, done)
+        self._take(done)
+        if self._listener is not None and done.error is None:
+            self._listener(done.events, done.retry)
+        response = flow.response
+        assert response is not None
+        if done.error is not None:
+            flow.response = self.refuse(done.error)
+            return
+        self.recorder.whole(response)
+        head.set_head(response, done.content_type)
+        response.status_code = done.status
+        response.reason = status_codes.RESPONSES.get(response.status_code, "")
+        response.content = done.body
+        for feature in self._features:
+            feature.sent(self, flow)
+
+    def overdue(self) -> Response | None:
+        """Return the error response for an answer that is overdue; None while there is time."""
+        if not self.clocks.is_overdue:
+            self.clocks.client_served()
+            return None
+        return self.refuse(self.clocks.overdue())
+
+    def close(self, flow: HTTPFlow | None, status: int | None) -> None:
+        """Finish an exchange that is over; ``flow``: None if it is gone.
+
+        mitmproxy's streams are cycles of objects, which stay in memory until a garbage collection finds them,
+        1,000 requests later. Nobody needs more of an answer that is over, so its flow releases the exchange:
+        with the reader and writer of the answer, that is most of what would stay in memory, 30 MB.
+        """
+        if flow is not None and flow.response is not None and callable(flow.response.stream):
+            flow.response.stream = True
+        if status is None and (ended_by := self.clocks.ended_by) is not None:
+            self.report.error = self.report.error or ended_by.code
+        if self.is_turn and self.report.error in ("backend_unavailable", "backend_timeout"):
+            self.backend.doubt()
+        for feature in reversed(self._features):
+            feature.closed(self, flow, status)
+
+    # -- errors --
+
+    def problem(self) -> str:
+        """Return in words why there was an HTTP error, ours or the backend's; "" if no reason was given."""
+        return self._problem or head.error_message(self.recorder.received.content())
+
+    def refuse(self, error: ApiError) -> Response:
+        """Return an error as the whole answer."""
+        self.is_ours = False
+        self._problem = error.message
+        self.report.error = error.code or error.type
+        return head.error_response(error, self.cors)
+
+
+class Exchanges:
+    """The exchanges in flight, by their flows: from the head of a request to the end of its answer."""
+
+    def __init__(self) -> None:
+        self.ended_by: ApiError | None = None
+        """Why all of them end; None while the proxy goes on."""
+        self._open: dict[str, Exchange] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, flow: HTTPFlow, exchange: Exchange) -> None:
+        """Begin an exchange."""
+        self._open[flow.id] = exchange
+        if self.ended_by is not None:
+            exchange.clocks.end(self.ended_by)
+
+    def of(self, flow: HTTPFlow) -> Exchange | None:
+        """Return the exchange of a flow, None if toolsim has nothing to do with it."""
+        return self._open.get(flow.id)
+
+    def close(self, flow: HTTPFlow, status: int | None) -> None:
+        """End the exchange of a flow; ``status``: of its answer, None if none reached the client."""
+        if (exchange := self._open.pop(flow.id, None)) is not None:
+            exchange.close(flow, status)
+
+    def close_of(self, client: Client) -> None:
+        """End all exchanges of a client that has left, in case no other hook did."""
+        for flow_id, exchange in list(self._open.items()):
+            if exchange.client_id == client.id:
+                del self._open[flow_id]
+                exchange.close(None, None)
+
+    def end(self, error: ApiError) -> None:
+        """Let the time of all be over, also of those to come: each ends with this error when it looks at its clocks."""
+        self.ended_by = error
+        for exchange in self._open.values():
+            exchange.clocks.end(error)
+
+    def answers(self) -> int:
+        """Return how many of them clients wait for: all but the rounds of an answer."""
+        return sum(not exchange.report.part_of for exchange in self._open.values())
+
+    def turns(self) -> int:
+        """Return how many of them ask a model."""
+        return sum(exchange.is_turn for exchange in self._open.values())
+
+    def forget(self) -> None:
+        """Drop all, without an end."""
+        self._open.clear()
+        self.ended_by = None

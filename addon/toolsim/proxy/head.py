@@ -1,0 +1,91 @@
+"""Error responses, and the heads of answers whose bodies we write."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+
+from mitmproxy.http import Headers, Response
+
+from toolsim.core.errors import ApiError
+from toolsim.proxy.access import KEY_HEADERS
+from toolsim.wire.errors import NO_WORDS, read_error
+from toolsim.wire.json_fields import loaded
+from toolsim.wire.sse import UNBUFFERED
+
+logger = logging.getLogger(__name__)
+
+# Framing and encoding of the backend's own connection: they do not apply to the answer that we send.
+_HOP_HEADERS = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"content-encoding")
+
+# Statuses whose answers have no body, so that there is nothing to stream.
+_WITHOUT_BODY = (204, 205)
+
+
+def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an error as a whole HTTP answer in the API's own shape."""
+    response = Response.make(error.status, json.dumps({"error": error.body()}), {"content-type": "application/json"})
+    if error.retry_after is not None:
+        response.headers["retry-after"] = str(error.retry_after)
+    if error.status == 401:
+        response.headers["www-authenticate"] = "Bearer"
+    if error.status == 407:
+        # What programs know how to answer; Bearer is accepted too.
+        response.headers["proxy-authenticate"] = 'Basic realm="toolsim"'
+    response.headers.update(headers or {})
+    return response
+
+
+def authorize(headers: Headers, authorization: str | None) -> None:
+    """Replace the client's key by ``Authorization``; "" removes it, and None leaves it as the client has sent it."""
+    if authorization is None:
+        return
+    given = {"authorization": authorization} if authorization else {}
+    change(headers, without=[name.encode() for name in KEY_HEADERS], given=given)
+
+
+def internal_error() -> ApiError:
+    """Log the exception that is being handled, a bug in toolsim, and return the error for the client."""
+    logger.exception("toolsim failed to rewrite an answer; please report this.")
+    return ApiError("toolsim failed to rewrite the backend's answer.", code="internal_error")
+
+
+def by_name(headers: Headers) -> dict[str, str]:
+    """Return all headers by their lower-case names, in one pass: mitmproxy scans all of them for each lookup."""
+    found: dict[str, str] = {}
+    for raw_name, raw in headers.fields:
+        name, value = raw_name.lower().decode("utf-8", "surrogateescape"), raw.decode("utf-8", "surrogateescape")
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
+def change(headers: Headers, *, without: Iterable[bytes], given: Mapping[str, str]) -> None:
+    """Remove some headers, by their lower-case names, and set others, also in one pass."""
+    fields = [(name.encode(), value.encode()) for name, value in given.items()]
+    gone = {*without, *(name for name, _ in fields)}
+    headers.fields = (*(field for field in headers.fields if field[0].lower() not in gone), *fields)
+
+
+def set_head(response: Response, content_type: str) -> None:
+    """Turn a backend's head into that of an answer of this type, whose body we write."""
+    buffering = UNBUFFERED if content_type.startswith("text/event-stream") else {}
+    change(response.headers, without=_HOP_HEADERS, given={"content-type": content_type, **buffering})
+    if response.http_version == "HTTP/1.0":
+        response.http_version = "HTTP/1.1"
+
+
+def is_event_stream(response: Response) -> bool:
+    """Return whether a backend's answer is still to come, as a stream of events that can be read in pieces."""
+    if response.raw_content is not None or response.status_code in _WITHOUT_BODY:
+        return False
+    headers = by_name(response.headers)
+    # One that is compressed although we asked for identity cannot be read so.
+    is_plain = headers.get("content-encoding", "identity").strip().lower() == "identity"
+    return is_plain and headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
+
+
+def error_message(body: bytes) -> str:
+    """Return the message of a backend's error, "" if it has none."""
+    message = read_error(loaded(body.decode("utf-8", "replace"))).message
+    return message if message != NO_WORDS.message else ""

@@ -1,0 +1,173 @@
+"""An answer that is nothing but an invented call: its model is asked for words, in a round of its own (``rounds/``).
+
+The answer itself was the first round. The runner is told of it, says whether another one may follow, and merges what
+that brings; so the rules of ``rounds/`` hold, without its cost for answers that need none of it. The client gets the
+words in the stream that has begun, as they come; or if there are none, what the model had answered.
+
+The further round ends with its exchange: when its client leaves, nobody waits for it. When a client does not read, the
+model is not read either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from typing import override
+
+from mitmproxy.http import HTTPFlow
+
+from toolsim.core.errors import BadRequest
+from toolsim.core.events import ClientEvent, Ended, Failed, Opened
+from toolsim.core.plan import Policy
+from toolsim.core.report import Report
+from toolsim.core.tasks import spawn
+from toolsim.proxy.decoding import TooLarge
+from toolsim.proxy.exchange import Exchange, Feature
+from toolsim.proxy.jobs import Done
+from toolsim.proxy.memory import Remembered
+from toolsim.proxy.mitmproxy12 import backup
+from toolsim.proxy.resend import Resent
+from toolsim.proxy.rounds import MAX_WAITING, Rounds, own_body, stored_by_us
+from toolsim.response.retry import Retry
+from toolsim.response.rewrite import tokens_of
+from toolsim.rounds.course import Bounds, Round
+from toolsim.rounds.runner import Ask, Job, Refused, RoundEvent, answer
+from toolsim.wire.dialect import APIS
+from toolsim.wire.json_codec import read_body
+from toolsim.wire.responses.stored import output_names
+
+_LOOK_SECONDS = 0.5
+"""How long a stream waits for what comes before it looks whether its client is still there."""
+_TASKS: set[asyncio.Task[None]] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How models are asked for words."""
+
+    rounds: Rounds
+    bounds: Bounds
+    policy: Callable[[HTTPFlow, Exchange], Policy]
+    """That of a flow, before its model is known."""
+
+    def ask(self, flow: HTTPFlow, exchange: Exchange, retry: Retry, report: Report) -> InWords | None:
+        """Ask the model of an answer that ended with ``retry``; None if that is not possible.
+
+        ``report``: that of the answer, to which the further round is added.
+        """
+        events = self._events(flow, exchange, retry, report)
+        if events is None:
+            return None
+        report.tokens = tokens_of(retry.usage)
+        asked = InWords(events)
+        exchange.ask_again(flow, report, asked)
+        return asked
+
+    async def whole(self, flow: HTTPFlow, exchange: Exchange, done: Done) -> Done:
+        """Return a whole answer as it is once its model has been asked."""
+        plan, retry = exchange.plan, done.retry
+        assert plan is not None
+        assert retry is not None
+        asked, done = self.ask(flow, exchange, retry, done.report), replace(done, retry=None)
+        if asked is None:
+            return done
+        events = list(done.events[: len(done.events) - done.withheld])
+        while not asked.is_over:
+            await asked.wait()
+            events += asked.take()
+        if not events or not isinstance(events[-1], Ended | Failed):
+            return done  # Its client has left.
+        writer = APIS[plan.client].writer(plan.form)
+        for event in events:
+            writer.write(event)
+        status = writer.error.status if writer.error is not None else 200
+        names = output_names(writer.body) if plan.form.id else None
+        return replace(done, status=status, body=writer.whole(), names=names, events=tuple(events))
+
+    def _events(
+        self, flow: HTTPFlow, exchange: Exchange, retry: Retry, report: Report
+    ) -> AsyncGenerator[ClientEvent | Refused] | None:
+        plan, resent = exchange.plan, exchange.find(Resent)
+        is_edited = resent is not None and resent.words is not None
+        if plan is None or is_edited or self.bounds.rounds < 2 or not flow.live:
+            return None
+        api, memory, request = APIS[plan.client], exchange.find(Remembered), backup.incoming_request(flow)
+        if request is None:
+            return None
+        try:
+            body = own_body(request, memory)
+            document = read_body(body)
+            if document is None:
+                return None
+            _, document, body = stored_by_us(api.read(document), document, body, memory)
+        except (TooLarge, BadRequest, ValueError):
+            return None
+        report.rounds = 1
+        policy = replace(self.policy(flow, exchange).for_model(plan.form.model), second_opinion="invented")
+        further = self.rounds.asking(flow, body, document, request)
+        bounds = replace(self.bounds, seconds=_left(self.bounds.seconds, exchange.clocks.seconds()))
+        return answer(Job(api, document, plan.form, policy, _after(retry, further), bounds, report))
+
+
+def _left(seconds: float, gone: float) -> float:
+    return max(seconds - gone, 1e-3) if seconds else 0.0
+
+
+def _after(retry: Retry, further: Ask) -> Ask:
+    """Return what asks rounds, of which the first has been."""
+
+    async def ask(round_: Round) -> AsyncGenerator[RoundEvent]:
+        if round_.number == 1:
+            yield Opened()
+            yield retry
+            return
+        async with aclosing(further(round_)) as events:
+            async for event in events:
+                yield event
+
+    return ask
+
+
+class InWords(Feature):
+    """A further round on its way, whose ``events`` are those of the runner."""
+
+    def __init__(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
+        self._arrived: list[ClientEvent] = []
+        self._changed, self._taken = asyncio.Event(), asyncio.Event()
+        self._following = spawn(self._follow(events), _TASKS)
+        self._following.add_done_callback(lambda _: self._changed.set())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all that comes has been taken."""
+        return self._following.done() and not self._arrived
+
+    async def wait(self) -> None:
+        """Wait until something has come, or for a while."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
+
+    def take(self) -> Sequence[ClientEvent]:
+        """Return what has come since; the last of all is the end of the answer."""
+        arrived, self._arrived = self._arrived, []
+        self._taken.set()
+        if not self._following.done():
+            self._changed.clear()
+        return arrived
+
+    @override
+    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+        self._following.cancel()
+
+    async def _follow(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
+        async with aclosing(events):
+            async for event in events:
+                # The first round was answered: no refusal comes, and what opens the answer is with the client.
+                if not isinstance(event, Opened | Refused):
+                    self._arrived.append(event)
+                    self._changed.set()
+                if len(self._arrived) > MAX_WAITING:
+                    self._taken.clear()
+                    await self._taken.wait()

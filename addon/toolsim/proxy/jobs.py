@@ -1,0 +1,350 @@
+"""The work on whole bodies, plain values in and plain values out: ``run`` does it, in this process or another.
+
+A body of more than ``LOOP_BYTES`` would block the event loop for too long: rewriting takes up to 0.5 ms per kilobyte
+(many tiny messages, tools or strict schemas; long texts take a hundredth of that). A compressed body may not be decoded
+here either, since its decoded size is unknown. A ``Worker`` handles those.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import chain
+from typing import Any
+
+from toolsim.core.conversation import Topic, topic_of
+from toolsim.core.errors import ApiError, BadRequest
+from toolsim.core.events import ClientEvent
+from toolsim.core.plan import ApiName, Feature, Plan, Policy, StoredAs
+from toolsim.core.report import Report, entry
+from toolsim.proxy.decoding import TooLarge, decoded
+from toolsim.request.estimate import estimated_tokens
+from toolsim.request.rewrite import Rewritten, rewrite_request
+from toolsim.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
+from toolsim.response.retry import Retry
+from toolsim.response.rewrite import ResponseRewriter
+from toolsim.wire.dialect import APIS
+from toolsim.wire.json_codec import dump, parse_object, read_body
+from toolsim.wire.json_fields import optional
+from toolsim.wire.responses.actions import (
+    Action,
+    action_path,
+    count_answer,
+    countable,
+    remaining,
+    summary_request,
+)
+from toolsim.wire.responses.resources import Call, respond
+from toolsim.wire.responses.stored import Recalled, References, output_names, references, resolve
+
+LOOP_BYTES = 32 * 1024
+"""Bodies up to this size are rewritten on the event loop: 16 ms at worst; a trip to a worker adds 3 ms."""
+
+ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
+"""The warning of a request that is too large for several rounds, and is answered in one turn of the model."""
+
+# A body that mentions tools cannot pass unread: its backend would never learn how to call them.
+_MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """What all jobs have."""
+
+    encoding: str = ""
+    """That in which the body came."""
+    report: Report = field(default_factory=Report)
+    owner: str = ""
+    """For whom it is done, see ``Exchange``: their jobs take turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestJob(_Job):
+    """A request to rewrite. ``data``: its body as it came; ``limit``: its size in bytes, decoded."""
+
+    dialect: ApiName
+    path: str
+    data: bytes
+    limit: int
+    policy: Policy
+    output_mode: str | None = None
+    refused: frozenset[tuple[str, Feature]] = frozenset()
+    """What the backend has refused before, by model."""
+    stored_as: StoredAs | None = None
+    wants_own: bool = False
+    """Whether to return the items of the request for the store, too."""
+    is_round: bool = False
+    """Whether it is one of several rounds of an answer: then it is always rewritten."""
+    action: Action | None = None
+    """What is requested instead of a turn: then it is rewritten too."""
+    marks_of_rounds: tuple[bytes, ...] | None = None
+    """Of one that is too large for several rounds: a body with one of these would have taken them anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveJob(_Job):
+    """A request: find what it refers to or, given what was ``recalled``, make a request that contains it."""
+
+    data: bytes
+    limit: int
+    recalled: Recalled | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerJob(_Job):
+    """A whole answer to rewrite, as in ``RequestJob``. ``with_events``: return its events too."""
+
+    plan: Plan
+    content_type: str
+    data: bytes
+    limit: int
+    with_events: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PageJob(_Job):
+    """A call about a stored resource, with the body ``data``. ``value``: of its record, None if there is none."""
+
+    call: Call
+    value: bytes | None
+    data: bytes = b""
+    limit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GuestJob(_Job):
+    """A body that a guest reads, by a function that a module has by name; a BadRequest that it raises is the error."""
+
+    data: bytes
+    limit: int
+    read: Callable[[bytes], object]
+
+
+Job = RequestJob | AnswerJob | ResolveJob | PageJob | GuestJob
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The result of a job. ``report``: the job's, with the findings added to it.
+
+    ``error``: what the client gets instead. ``crash``: the traceback of a bug in toolsim, which is an error too.
+    """
+
+    report: Report
+    error: ApiError | None = None
+    crash: str = ""
+    rewritten: Rewritten | None = None
+    """The rewritten request, without its items; None = it passes unchanged."""
+    digest: str = ""
+    """Of its body."""
+    topic: Topic | None = None
+    """What a rewritten request is about."""
+    status: int = 200
+    content_type: str = ""
+    body: bytes = b""
+    """The body of an answer, or of a resolved request."""
+    references: References = References()
+    in_background: bool = False
+    """Whether to make the answer in the background."""
+    own: bytes = b""
+    """The items of a request, in the form in which they are stored: a JSON array."""
+    echo: Mapping[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...] | None = None
+    """The ids of an answer's items, None if it is not to be stored; or the new ids of a request's items."""
+    prepared: bytes = b""
+    """For an action: the input of its answer, either the messages that stay or an estimate."""
+    change: tuple[str, bytes] | None = None
+    """For a resource: the id of the record to write, and its new value, b"" to delete it."""
+    read: object = None
+    """What ``GuestJob.read`` has returned."""
+    events: tuple[ClientEvent, ...] = ()
+    retry: Retry | None = None
+    """Why to ask the model again."""
+    withheld: int = 0
+    """How many of the last ``events``, and what was written of them, count only if nobody does; none of a round."""
+
+
+def is_heavy(job: Job) -> bool:
+    """Return whether a job may block the event loop for too long."""
+    return size_of(job) > LOOP_BYTES or job.encoding.strip().lower() not in ("", "identity")
+
+
+def size_of(job: Job) -> int:
+    """Return how many bytes a job has to read."""
+    match job:
+        case ResolveJob(recalled=Recalled() as recalled):
+            return len(job.data) + recalled.size
+        case PageJob():
+            return len(job.data) + len(job.value or b"")
+    return len(job.data)
+
+
+def run(job: Job, *, patient: bool = False) -> Done:
+    """Do a job; never raises. ``patient``: nothing else waits for this process."""
+    try:
+        match job:
+            case RequestJob():
+                return _with_body(job, _rewrite_request)
+            case ResolveJob():
+                return _with_body(job, _resolve)
+            case PageJob():
+                return _with_body(job, _respond)
+            case GuestJob():
+                return _with_body(job, lambda job, body: Done(job.report, read=job.read(body)))
+            case AnswerJob():
+                return _rewrite_answer(job, patient=patient)
+    except MemoryError:
+        return Done(job.report, too_much(job, "memory"))
+    except Exception:
+        what = "the backend's answer" if isinstance(job, AnswerJob) else "a request"
+        error = ApiError(f"toolsim failed to rewrite {what}.", code="internal_error")
+        return Done(job.report, error, traceback.format_exc())
+
+
+def too_much(job: Job, what: str) -> ApiError:
+    """Return the error for a job that takes more of something ("time", "memory") than it may."""
+    size = f"its {size_of(job)} bytes take too much {what} to be read"
+    if not isinstance(job, AnswerJob):
+        message = f"The request body is too large: {size}."
+        return ApiError(message, "invalid_request_error", "request_too_large", status=413)
+    return ApiError(f"The backend's answer is too large: {size}.", code="backend_bad_answer", status=502)
+
+
+def _with_body[J: (RequestJob, ResolveJob, PageJob, GuestJob)](job: J, work: Callable[[J, bytes], Done]) -> Done:
+    """Return the result of ``work`` on a request's decoded body, or the error that the client gets instead."""
+    try:
+        return work(job, decoded(job.data, job.encoding, job.limit))
+    except BadRequest as bad:
+        return Done(job.report, bad.error)
+    except RecursionError:
+        return Done(job.report, BadRequest("The request body is nested too deeply.").error)
+    except TooLarge:
+        return Done(job.report, request_too_large(job.limit))
+    except ValueError as problem:
+        return Done(job.report, BadRequest(f"The request body cannot be decoded: {problem}").error)
+
+
+def _rewrite_request(job: RequestJob, body: bytes) -> Done:
+    """Return the rewritten request, and what it is about."""
+    prepared = b""
+    if job.action == "compact" and (document := read_body(body)) is not None:
+        body, prepared = dump(summary_request(document)).encode(), dump(remaining(document)).encode()
+    rewritten = rewrite_request(
+        job.dialect,
+        job.path,
+        body,
+        job.policy,
+        output_mode=job.output_mode,
+        report=job.report,
+        refused=job.refused,
+        stored_as=job.stored_as,
+        is_round=job.is_round,
+        is_action=job.action is not None,
+    )
+    if job.marks_of_rounds is not None:
+        asks_again = rewritten is not None and rewritten.plan.tools and rewritten.plan.policy.asks_again
+        if asks_again or any(mark in body for mark in job.marks_of_rounds):
+            job.report.warnings.append(ROUNDS_OFF)
+    if rewritten is None and job.action is not None:
+        raise BadRequest("The request body is not a JSON object.")
+    if rewritten is None:
+        if body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body) and read_body(body) is None:
+            raise BadRequest("The request body mentions tools, but is not JSON that can be read.")
+        return Done(job.report)
+    topic = topic_of(rewritten.items)
+    if job.action == "input_tokens":
+        shown = parse_object(rewritten.body) or {}
+        backend = APIS[rewritten.plan.backend]
+        path = action_path(rewritten.path, job.action, backend)
+        rewritten = replace(rewritten, path=path, body=dump(countable(shown, backend)).encode())
+        prepared = count_answer(estimated_tokens(shown), estimated=True)
+    own, names = _own(rewritten.asked) if job.wants_own and rewritten.plan.form.id else (b"", ())
+    # The items would be as much work for a process that takes them over as the body.
+    bare = Rewritten(rewritten.plan, rewritten.body, rewritten.path, asked={})
+    return Done(
+        job.report, rewritten=bare, digest=digest(bare.body), topic=topic, own=own, names=names, prepared=prepared
+    )
+
+
+def digest(body: bytes) -> str:
+    """Return a digest that shows whether a body has been edited."""
+    return sha256(body).hexdigest()
+
+
+def _own(document: Mapping[str, Any]) -> tuple[bytes, tuple[str, ...]]:
+    """Return what is stored of a request that refers to nothing, and the ids that its items got."""
+    resolved = resolve(document, Recalled())
+    return dump(resolved.own).encode(), resolved.names
+
+
+def _resolve(job: ResolveJob, body: bytes) -> Done:
+    document = read_body(body)
+    if document is None:
+        # An error in it is reported when it is rewritten.
+        return Done(job.report)
+    if job.recalled is None:
+        wanted = optional(document, "background", bool) is True
+        return Done(job.report, references=references(document), in_background=wanted)
+    resolved = resolve(document, job.recalled)
+    # A request that refers to nothing goes to its backend as it came: only its items are wanted.
+    shown = dump(resolved.body).encode() if job.recalled.references else b""
+    own = dump(resolved.own).encode()
+    return Done(job.report, body=shown, own=own, echo=resolved.echo, names=resolved.names)
+
+
+def _respond(job: PageJob, body: bytes) -> Done:
+    page = respond(replace(job.call, body=body), job.value)
+    return Done(job.report, body=dump(page.body).encode(), change=(page.id, page.value) if page.id else None)
+
+
+def request_too_large(limit: int) -> ApiError:
+    """Return the error for a request body of more than ``limit`` bytes."""
+    message = f"The request body is too large: got more than {limit} bytes (toolsim_max_body_bytes)."
+    return ApiError(message, "invalid_request_error", "request_too_large", status=413)
+
+
+def answer_too_large(limit: int) -> ApiError:
+    """Return the error for an answer of more than ``limit`` bytes."""
+    message = f"The backend's answer has more than {limit} bytes (toolsim_max_body_bytes)."
+    return ApiError(message, code="backend_bad_answer", status=502)
+
+
+def _rewrite_answer(job: AnswerJob, *, patient: bool) -> Done:
+    try:
+        content = decoded(job.data, job.encoding, job.limit)
+    except TooLarge:
+        return Done(job.report, answer_too_large(job.limit))
+    except ValueError as problem:
+        return Done(job.report, ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
+    seconds = PATIENT_SECONDS if patient else BUDGET_SECONDS
+    emitted: list[ClientEvent] = []
+    reasons: list[Retry] = []
+
+    def listen(events: Sequence[ClientEvent], retry: Retry | None) -> None:
+        emitted.extend(events)
+        reasons.extend([retry] if retry is not None else [])
+
+    is_followed = job.with_events or job.plan.may_invent
+    rewriter = ResponseRewriter(
+        job.plan,
+        job.report,
+        content_type=job.content_type,
+        check_seconds=seconds,
+        listener=listen if is_followed else None,
+    )
+    steps = chain(rewriter.steps(content), rewriter.steps(b"") if content else ())
+    chunks = list(chain.from_iterable(steps))
+    passed, waits = len(emitted), rewriter.waits
+    if waits is not None:
+        chunks += rewriter.conclude()
+        reasons = [waits]
+    names = output_names(rewriter.final) if job.plan.form.id else None
+    done = Done(
+        job.report, status=rewriter.status, content_type=rewriter.content_type, body=b"".join(chunks), names=names
+    )
+    if not (job.with_events or reasons):
+        return done
+    return replace(done, events=tuple(emitted), retry=reasons[0] if reasons else None, withheld=len(emitted) - passed)

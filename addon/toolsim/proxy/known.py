@@ -1,0 +1,220 @@
+"""What is known of each backend, by its address: which server it is, and what it has refused.
+
+A backend is asked once, by GETs of pages that only one kind of server has (``request/engine.py``), when the first API
+request for it comes in; what it refuses, its answers show (``attempt.py``).
+
+1. Only what the operator named is asked: the target of a reverse mode, or ``toolsim_upstream``. A host that a client
+   merely passes through to is none of our business, and a built-in backend needs no query.
+2. The first request waits for the answers, ``WAIT_SECONDS`` at most; later ones never wait. A backend that answers
+   later, or not at all, is asked again after a while, in parallel with the requests.
+3. No secret is sent but ``toolsim_upstream_key``. Redirects are not followed, and an answer has a size limit.
+4. When a backend cannot be reached there may be a different server at its address next time: what is known of it is
+   assumed until a server there has answered again. It is asked only now and then, and more and more rarely, so that a
+   server that struggles is not asked more for struggling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from mitmproxy import ctx
+
+from toolsim.core.plan import Engine, Feature, Policy
+from toolsim.request.engine import PROBES, Probe, engine_of
+from toolsim.wire.json_codec import parse_object
+
+if TYPE_CHECKING:
+    from tornado.httpclient import HTTPRequest
+    from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+logger = logging.getLogger(__name__)
+
+WAIT_SECONDS = 1.0
+PROBE_SECONDS = 5.0
+_MAX_PAGE_BYTES = 4 * 1024 * 1024
+
+# Addresses and models may come from clients, so their number needs a limit.
+_MAX_BACKENDS = 256
+_MAX_REFUSED = 1024
+
+REST_SECONDS = 5.0
+MAX_REST_SECONDS = 3600.0
+
+
+class Root(NamedTuple):
+    """The root of a backend's URLs: its address, and the prefix of its paths before ``/v1``."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str = ""
+
+    def url(self, page: str) -> str:
+        """Return the URL of a page."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}{page}"
+
+
+@dataclass(slots=True, eq=False)
+class Backend:
+    """One backend."""
+
+    root: Root
+    # None until it has answered.
+    engine: Engine | None = None
+    # Whether there may be another server at its address now.
+    is_doubtful: bool = False
+    # Whether it may have an endpoint that counts tokens.
+    counts: bool = True
+    # What it has refused, by model.
+    refused: set[tuple[str, Feature]] = field(default_factory=set)
+    asking: asyncio.Task[None] | None = None
+    # When it was last asked which server it is, and for how many seconds after that it is not asked again.
+    asked_at: float | None = None
+    rest: float = REST_SECONDS
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the server at its address has said which one it is."""
+        return self.engine is not None and not self.is_doubtful
+
+    def may_be_asked(self, now: float) -> bool:
+        """Return whether to find out now which server it is; if so, the next time is further away."""
+        if self.asking is not None or self.is_known:
+            return False
+        if self.asked_at is not None:
+            since = now - self.asked_at
+            if since < self.rest:
+                return False
+            # After a long quiet time the pauses are short again.
+            self.rest = min(2 * self.rest, MAX_REST_SECONDS) if since < 4 * self.rest else REST_SECONDS
+        self.asked_at = now
+        return True
+
+    def is_now(self, engine: Engine) -> None:
+        """Note which server has answered. If it was in doubt, it may have been started with other options."""
+        if self.is_doubtful:
+            self.refused.clear()
+            self.counts = True
+        self.engine, self.is_doubtful = engine, False
+
+    def doubt(self) -> None:
+        """Note that it could not be reached."""
+        self.is_doubtful = True
+
+    def known_for(self, policy: Policy) -> Policy:
+        """Return the operator's policy with the engine, as far as it is known by now."""
+        return replace(policy, engine=self.engine or "unknown") if policy.engine == "auto" else policy
+
+    def refuses(self, model: str, feature: Feature) -> None:
+        """Remember that a feature is not to be attempted again."""
+        if len(self.refused) >= _MAX_REFUSED:
+            self.refused.clear()
+        self.refused.add((model, feature))
+
+
+class KnownBackends:
+    """All backends that requests were sent to, the last ``_MAX_BACKENDS`` of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[Root, Backend] = {}
+
+    def at(self, scheme: str, host: str, port: int, prefix: str = "") -> Backend:
+        """Return the facts about the backend there; ``prefix``: the path before the API's endpoint."""
+        root = Root(scheme, host, port, prefix.removesuffix("/v1").rstrip("/"))
+        backend = self._known.pop(root, None)
+        if backend is None or (backend.is_doubtful and backend.asked_at is None):
+            # One that is never asked could stay in doubt for ever.
+            backend = Backend(root)
+        # In the order of lookup: the least recently looked up is evicted first.
+        self._known[root] = backend
+        if len(self._known) > _MAX_BACKENDS:
+            del self._known[next(iter(self._known))]
+        return backend
+
+    def ask(self, backend: Backend, key: str) -> Awaitable[None] | None:
+        """Ask a backend which server it is, with the operator's key for it; return what the first request waits for."""
+        is_first = backend.asked_at is None
+        if backend.may_be_asked(time.monotonic()):
+            backend.asking = asyncio.get_running_loop().create_task(_recognise(backend, key))
+        return _waited(backend.asking) if backend.asking is not None and is_first else None
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Return the tasks that are asking backends at the moment."""
+        return [backend.asking for backend in self._known.values() if backend.asking is not None]
+
+    def stop(self) -> None:
+        """Stop asking."""
+        for task in self.tasks():
+            task.cancel()
+
+
+async def _waited(asking: asyncio.Task[None]) -> None:
+    await asyncio.wait({asking}, timeout=WAIT_SECONDS)
+
+
+async def _recognise(backend: Backend, key: str) -> None:
+    client = await page_client(len(PROBES))
+    pages = [asyncio.ensure_future(_get(client, backend.root, probe, key)) for probe in PROBES]
+    try:
+        answered = 0
+        for page in asyncio.as_completed(pages):
+            engine = await page
+            answered += engine is not None
+            if engine is not None and engine != "unknown":
+                if backend.engine != engine:
+                    logger.info("toolsim: the backend at %s is %s", backend.root.url(""), engine)
+                backend.is_now(engine)
+                return
+        if answered == len(pages):
+            backend.is_now("unknown")
+    finally:
+        backend.asking = None
+        for page in pages:
+            page.cancel()
+        await asyncio.gather(*pages, return_exceptions=True)
+        client.close()
+
+
+async def page_client(pages: int = 1) -> SimpleAsyncHTTPClient:
+    """Return a client that asks a backend for so many pages at one time."""
+    # Half of what a start would import, and only needed here: in a thread, so that no other request waits for it.
+    await asyncio.to_thread(import_module, "tornado.simple_httpclient")
+    from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+    return SimpleAsyncHTTPClient(
+        force_instance=True, max_clients=pages, max_body_size=_MAX_PAGE_BYTES, max_header_size=65536
+    )
+
+
+def page_request(url: str, key: str, seconds: float) -> HTTPRequest:
+    """Return the request for a page of a backend, with the operator's key for it (rule 3)."""
+    from tornado.httpclient import HTTPRequest
+
+    return HTTPRequest(
+        url,
+        headers={"accept": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {}),
+        connect_timeout=seconds,
+        request_timeout=seconds,
+        follow_redirects=False,
+        validate_cert=not ctx.options.ssl_insecure,
+        ca_certs=ctx.options.ssl_verify_upstream_trusted_ca,
+    )
+
+
+async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, key: str) -> Engine | None:
+    """Return the engine that a page shows, ``unknown`` if it shows none, None if there was no answer."""
+    from tornado.httpclient import HTTPClientError
+
+    try:
+        answer = await client.fetch(page_request(root.url(probe.path), key, PROBE_SECONDS), raise_error=False)
+    except (HTTPClientError, OSError, ValueError):
+        # A timeout is an HTTP error to Tornado, though no response ever came.
+        return None
+    return engine_of(probe, answer.code, answer.headers, parse_object(answer.body) or {}) or "unknown"

@@ -1,0 +1,73 @@
+"""The MCP servers of this proxy, from the options to the end."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from mitmproxy.http import HTTPFlow
+
+from toolsim.core.tasks import spawn
+from toolsim.mcp.approvals import Approvals
+from toolsim.mcp.runtime import Pool, engine
+from toolsim.mcp.servers import Server
+from toolsim.proxy.approve import Approve
+from toolsim.proxy.cors import Origins
+from toolsim.proxy.options.settings import Mcp
+from toolsim.rounds.hidden import Hidden
+from toolsim.rounds.hosted_calls import Hosting
+
+
+class Servers:
+    """Who may be asked, and the connections; new options end those that run."""
+
+    def __init__(self) -> None:
+        self._mcp = Mcp()
+        self._pool: Pool | None = None
+        self._approvals = Approvals()
+        self._hidden = Hidden()
+        self.approve = Approve()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def update(self, mcp: Mcp) -> None:
+        """Apply the current options."""
+        if mcp == self._mcp:
+            return
+        before, self._mcp = self._mcp, mcp
+        if self._pool is not None and before.servers != mcp.servers:
+            spawn(self._pool.close(), self._tasks)
+            self._pool = None
+        if self._pool is None and mcp.is_used:
+            self._pool = engine().open_pool()
+
+    def start(self) -> None:
+        """Start the file's servers: the first request need not wait for them, and the log says early what fails."""
+        if self._pool is not None:
+            for server in self._mcp.servers:
+                spawn(_first_asked(self._pool, server), self._tasks)
+
+    def hosting(self, origins: Origins, flow: HTTPFlow, owner: str) -> Hosting | None:
+        """Return who may be asked for a request of ``owner``; for one of a web page only if its origin is listed.
+
+        A page cannot read what such a request is answered, but what its tools do would have been done.
+        """
+        origin = flow.request.headers.get("origin")
+        if self._pool is None or not self._mcp.is_used or (origin is not None and not origins.allow(origin)):
+            return None
+        self.approve.watch(flow)
+        mcp = self._mcp
+        servers = {server.label: server for server in mcp.servers}
+        desk = self.approve.desk if mcp.approval == "operator" else None
+        given = (self._pool, self._approvals, servers, mcp.runs_clients, mcp.hosts)
+        return Hosting(*given, hidden=self._hidden, owner=owner, desk=desk)
+
+    async def stop(self) -> None:
+        """End all servers that run here."""
+        if self._pool is not None:
+            await asyncio.gather(self._pool.close(), *self._tasks, return_exceptions=True)
+
+
+async def _first_asked(pool: Pool, server: Server) -> None:
+    # What goes wrong is in the log, and whoever asks gets the error again.
+    with suppress(Exception):
+        await pool.tools(server)

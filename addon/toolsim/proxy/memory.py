@@ -1,0 +1,333 @@
+"""What the proxy remembers between requests: the edge between turns and the store.
+
+    request ──▶ recall (what it refers to) ──▶ resolved body ──▶ rewritten as any other
+    answer  ──▶ store ──▶ the client gets its end
+
+1. A turn that refers to nothing never waits for the store before its answer, and is answered whatever the store does.
+2. A turn that refers to something gets a 503 while the store fails: without its context it would be a different
+   question.
+3. An answer is stored before its end is sent. If that fails, the answer has ``store: false``; one that belongs to a
+   conversation fails, since the next turn would lack it.
+4. Everything is stored in the partition of the client's key, of which only a hash goes to the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from hashlib import sha256
+from typing import override
+
+from mitmproxy.http import HTTPFlow
+
+from toolsim.core.errors import ApiError
+from toolsim.core.plan import StoredAs
+from toolsim.core.report import Report
+from toolsim.core.tasks import spawn
+from toolsim.proxy.access import KEY_HEADERS
+from toolsim.proxy.exchange import Exchange, Feature
+from toolsim.proxy.jobs import Done, RequestJob, ResolveJob
+from toolsim.proxy.reporting.metrics import Family
+from toolsim.stores.opening import Address, open_store
+from toolsim.stores.record import MAX_TRIES, Conflict, Record, Size, Store, StoreError, TooLarge
+from toolsim.wire.json_codec import parse_object
+from toolsim.wire.responses.resources import Resource
+from toolsim.wire.responses.stored import Recalled, References, appended, not_found
+
+logger = logging.getLogger(__name__)
+
+UNAVAILABLE = ApiError(
+    "The store of this proxy, which this request needs, is not available.",
+    code="store_unavailable",
+    status=503,
+    retry_after=1,
+)
+LOST = ApiError(
+    "The answer could not be added to its conversation: the store of this proxy is not available.",
+    code="store_unavailable",
+    status=503,
+    retry_after=1,
+)
+INTERNAL = LEASE, EVENTS, WANTED = ("lease_", "events_", "wanted_")
+"""How the names of records about answers in the background begin: they are nobody's to read."""
+_LARGE_BYTES = 1024 * 1024
+_KEY_HEADERS = tuple(name.encode() for name in KEY_HEADERS)
+
+
+@dataclass(slots=True)
+class Remembered(Feature):
+    """The memory's state of one request while it is answered."""
+
+    partition: str
+    """Of the client's key: what others have stored does not exist for it."""
+    received: bytes = b""
+    """The request's body."""
+    encoding: str = ""
+    """That of ``received``."""
+    stored_as: StoredAs = field(default_factory=lambda: StoredAs(f"resp_{secrets.token_hex(24)}"))
+    references: References = References()
+    """What the request refers to."""
+    body: bytes | None = None
+    """The request with what it refers to, None if it refers to nothing."""
+    own: bytes | None = None
+    """The request's own items, as they are stored; None until they have been read."""
+    names: tuple[str, ...] = ()
+    """The ids that they got."""
+    resource: Resource | None = None
+    """What is requested, if not a turn."""
+    in_background: bool = False
+    """Whether the answer is made without its client."""
+
+    def resolve_job(self, limit: int, recalled: Recalled | None = None) -> ResolveJob:
+        """Return the job of finding what the request refers to; ``limit``: see ``Job``."""
+        return ResolveJob(self.received, limit, recalled, encoding=self.encoding, owner=self.partition)
+
+    @override
+    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
+        if self.body is not None:
+            job = replace(job, data=self.body, encoding="")
+        if job.action is not None:
+            return job
+        # The job also returns the request's own items, if nothing has read them yet.
+        return replace(job, stored_as=self.stored_as, wants_own=self.own is None)
+
+    @override
+    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+        if self.own is None and done.own:
+            self.own, self.names = done.own, done.names or ()
+
+
+class Memory:
+    """The store as the proxy uses it. ``is_on``: whether there is one."""
+
+    def __init__(self) -> None:
+        self._store: Store | None = None
+        self._address: Address | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self.size = Size()
+        self.evicted = 0
+        self.errors: dict[str, int] = dict.fromkeys(("read", "write"), 0)
+        self._down: set[str] = set()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is stored at all."""
+        return self._store is not None
+
+    def families(self) -> list[Family]:
+        """Return the metrics; none without a store."""
+        if not self.is_on:
+            return []
+        records = Family("store_records", "Stored answers and conversations, as of the last write.", "gauge")
+        records.add({}, self.size.records)
+        size = Family("store_bytes", "Bytes of stored answers and conversations, as of the last write.", "gauge")
+        size.add({}, self.size.bytes)
+        evicted = Family("store_evicted_total", "Records evicted by limit or age, at this proxy's writes.")
+        evicted.add({}, self.evicted)
+        errors = Family("store_errors_total", "Store errors by operation.")
+        for what, count in self.errors.items():
+            errors.add({"what": what}, count)
+        return [records, size, evicted, errors]
+
+    def configure(self, address: Address | None) -> None:
+        """Use this store from now on, None = none, unless it is in use already.
+
+        The previous one is closed once pending writes are done; turns in flight write to the new one.
+        """
+        if address != self._address:
+            left, self._address = self._store, address
+            self._store = open_store(address) if address is not None else None
+            self._leave(left)
+
+    async def close(self) -> None:
+        """Finish pending writes and close the store, in bounded time. It may still be used again."""
+        self._leave(self._store)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    async def recall(self, partition: str, references: References, max_bytes: int) -> Recalled | ApiError:
+        """Return what a request refers to, or an error if it cannot be answered."""
+        first = references.previous or references.conversation
+        records: list[Record] = []
+        holders: dict[str, Record] = {}
+        try:
+            store = self._used()
+            with self._counting("read"):
+                if first and not first.startswith(INTERNAL):
+                    records = await store.chain(partition, first, max_bytes)
+                if references.items:
+                    holders = await store.find(partition, references.items)
+        except TooLarge as problem:
+            message = f"The request is too large with what it refers to: {problem} (toolsim_max_body_bytes)."
+            return ApiError(message, "invalid_request_error", "request_too_large", status=413)
+        except StoreError:
+            # Without its context the request would be another one.
+            return UNAVAILABLE
+        if first and not records:
+            return not_found(references, first)
+        if first and records[0].parent:
+            return not_found(references, records[0].parent)
+        if missing := [name for name in references.items if name not in holders]:
+            return not_found(references, missing[0])
+        values = {name: record.value for name, record in holders.items()}
+        return Recalled(references, tuple(record.value for record in records), values)
+
+    async def store(self, remembered: Remembered, answer: bytes, names: Sequence[str]) -> ApiError | bool:
+        """Store a whole answer; return whether it is stored, or the error that the client gets instead.
+
+        ``answer``: the Response object; ``names``: the ids of its items.
+        """
+        own, references = remembered.own or b"[]", remembered.references
+        if self._store is None:
+            # The store was switched off while the model answered.
+            return LOST if references.conversation else False
+        parts = b'{"response":', answer, b',"input":', own, b"}"
+        is_large = len(answer) + len(own) > _LARGE_BYTES
+        # A thread joins large ones without holding up the event loop.
+        value = await asyncio.to_thread(b"".join, parts) if is_large else b"".join(parts)
+        record = Record(remembered.stored_as.id, value, references.previous, (*remembered.names, *names))
+        try:
+            with self._counting("write"):
+                if references.conversation:
+                    await self._add(remembered.partition, references.conversation, record, own, answer)
+                else:
+                    await self._put(remembered.partition, [record])
+        except StoreError:
+            return LOST if references.conversation else False
+        return True
+
+    async def serve(self, partition: str, id: str, respond: Callable[[bytes | None], Awaitable[Done]]) -> Done:
+        """Answer a call about the resource ``id``, and store what it changes.
+
+        ``respond`` is called with the value of the record, and again if it was changed meanwhile.
+        """
+        if self._store is None:
+            return Done(Report(), UNAVAILABLE)
+        try:
+            for _ in range(MAX_TRIES):
+                record = None
+                if id and not id.startswith(INTERNAL):
+                    record = await self.last(partition, id)
+                done = await respond(record.value if record is not None else None)
+                if done.error is not None or done.change is None:
+                    return done
+                name, value = done.change
+                if not value:
+                    await self.forget(partition, [name])
+                    return done
+                with suppress(Conflict):
+                    version = record.version if record is not None else 0
+                    await self.write(partition, [Record(name, value)], {name: version})
+                    return done
+            with self._counting("write"):
+                raise StoreError(f"{id} changes too often")
+        except TooLarge as problem:
+            return Done(Report(), ApiError(str(problem), "invalid_request_error", "request_too_large", status=413))
+        except StoreError:
+            return Done(Report(), UNAVAILABLE)
+
+    async def write(self, partition: str, records: Sequence[Record], expected: Mapping[str, int]) -> None:
+        """Write records that must be at these versions. Raises StoreError, or its subclass ``Conflict``."""
+        with self._counting("write"):
+            await self._put(partition, records, expected)
+
+    async def find(self, partition: str, names: Sequence[str]) -> dict[str, Record]:
+        """Return a consistent snapshot of the records of these names. Raises StoreError."""
+        with self._counting("read"):
+            return await self._used().find(partition, names)
+
+    async def last(self, partition: str, id: str) -> Record | None:
+        """Return a record, None if it does not exist. Raises StoreError."""
+        with self._counting("read"):
+            found = await self._used().chain(partition, id, sys.maxsize)
+        return found[-1] if found else None
+
+    async def forget(self, partition: str, ids: Sequence[str]) -> None:
+        """Delete records, one after another. Raises StoreError."""
+        with self._counting("write"):
+            for id in ids:
+                await self._used().delete(partition, id)
+
+    async def _add(self, partition: str, conversation: str, record: Record, own: bytes, answer: bytes) -> None:
+        """Store an answer, and add its items to its conversation."""
+        output = (parse_object(answer) or {}).get("output")
+        for _ in range(MAX_TRIES):
+            found = await self._used().chain(partition, conversation, sys.maxsize)
+            if not found:
+                raise StoreError(f"the conversation {conversation} has been deleted")
+            value = appended(found[0].value, own, output)
+            try:
+                await self._put(partition, [record, Record(conversation, value)], {conversation: found[0].version})
+            except Conflict:
+                continue
+            return
+        raise StoreError(f"the conversation {conversation} changes too often")
+
+    async def _put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> None:
+        self.size = await self._used().put(partition, records, expected)
+        self.evicted += self.size.evicted
+
+    def _used(self) -> Store:
+        """Return the current store, which may be another one than before an ``await``."""
+        if self._store is None:
+            raise StoreError("it has been taken away")
+        return self._store
+
+    def _leave(self, store: Store | None) -> None:
+        """Close a store in the background."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            # Without a loop nothing can have been opened yet.
+            return
+        if store is not None:
+            spawn(store.close(), self._closing)
+
+    @contextmanager
+    def _counting(self, what: str) -> Iterator[None]:
+        """Count failures of the store."""
+        try:
+            yield
+        except Conflict:
+            raise
+        except TooLarge as problem:
+            if what == "write":
+                self._failed(what, problem)
+            raise
+        except Exception as problem:
+            # Whatever it is: a server may lie.
+            self._failed(what, problem)
+            raise StoreError(str(problem)) from problem
+        self._works(what)
+
+    def _failed(self, what: str, problem: Exception) -> None:
+        """Count an error; only the first of several is a warning."""
+        self.errors[what] += 1
+        if what not in self._down:
+            words = problem if isinstance(problem, StoreError) else repr(problem)
+            logger.warning("toolsim: the store cannot %s: %s", what, words)
+        self._down.add(what)
+
+    def _works(self, what: str) -> None:
+        if what in self._down:
+            logger.warning("toolsim: the store can %s again", what)
+        self._down.discard(what)
+
+
+def partition_of(fields: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the partition of the client that sends these header fields: a one-way hash of its key."""
+    keys = [(name, value) for field, value in fields if (name := field.lower()) in _KEY_HEADERS]
+    values = [b", ".join(value for name, value in keys if name == header) for header in _KEY_HEADERS]
+    return _partition(b"\0".join(values))
+
+
+@lru_cache(maxsize=64)
+def _partition(key: bytes) -> str:
+    # Cached for the keys in use: between two chunks of a busy proxy the first hash takes 0.03 ms.
+    return sha256(b"toolsim\0" + key).hexdigest()[:32]

@@ -1,0 +1,71 @@
+"""A flow's metadata, as plain data.
+
+The report of an exchange, a digest of what was sent, and the options under which a recording was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from typing import Any
+
+from mitmproxy.http import HTTPFlow
+
+from toolsim.core.plan import Policy
+from toolsim.wire.dialect import RESPONSES
+
+REPORT = "toolsim"
+"""The key of the report, on every finished exchange that toolsim worked on."""
+SENT = "toolsim_sent"
+"""The key of a digest of the body that we sent in place of the client's."""
+PAGE = "toolsim_page"
+"""The key of the name of the built-in page that answered a flow."""
+SOCKET = "toolsim_socket"
+"""The key of a mark on the flow of a WebSocket connection that leads to our own server."""
+COMMENT = "toolsim_comment"
+"""The key of the comment that we gave a flow: any other comment is a person's."""
+NOTE = "toolsim_capture"
+"""The key under which a recording describes itself: ``side``, ``options`` and more."""
+
+
+def policy_as_dict(policy: Policy) -> dict[str, Any]:
+    """Return the fields of a policy that are not at their default, as plain data for a flow's metadata."""
+    default = Policy()
+    # Profiles that may still apply decide nothing.
+    names = [field.name for field in fields(policy) if field.name != "known_profiles"]
+    decided = {name: value for name in names if (value := getattr(policy, name)) != getattr(default, name)}
+    return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in decided.items()}
+
+
+def is_stored(flow: HTTPFlow) -> bool:
+    """Return whether a flow was read from a file, with an answer that the addon has not worked on."""
+    return not flow.live and REPORT not in flow.metadata
+
+
+def builtin_policy(policy: Policy) -> Policy:
+    """Return the policy for a built-in backend, which speaks the Responses API."""
+    return replace(policy, backend=RESPONSES.name)
+
+
+def is_recorded(flow: HTTPFlow) -> bool:
+    """Return whether a flow says under which options it was recorded."""
+    return "side" in flow.metadata.get(NOTE, {})
+
+
+def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> Policy:
+    """Return the policy under which an exchange was recorded, except for the fields that the operator set ``by_hand``.
+
+    Those are as in ``policy``.
+    """
+    default, decided = Policy(), set(by_hand)
+    values: dict[str, Any] = {field: getattr(policy, field) for field in decided}
+    for field, value in flow.metadata[NOTE]["options"].items():
+        value = frozenset(value) if isinstance(value, list) else value
+        if field not in decided and type(value) is type(getattr(default, field, None)):
+            values[field] = value
+    return replace(default, **values)
+
+
+def is_resent(flow: HTTPFlow) -> bool:
+    """Return whether a person sends this request, not a client."""
+    return flow.is_replay == "request"

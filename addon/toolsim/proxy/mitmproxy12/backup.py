@@ -1,0 +1,126 @@
+"""The two sides of a finished exchange, in one flow.
+
+The flow itself holds what we sent: the rewritten request, and the answer as the client got it. Its backup, which
+mitmproxy's "revert" restores, holds what we received: the client's own request and the backend's own answer. Both have
+mitmproxy's ordinary form, so that any flow file holds them too.
+
+mitmproxy has methods to make a backup and to revert to it, but none to inspect it or to add to it. This file relies on
+these internals of ``mitmproxy.flow`` 12.2, which are checked when the addon is loaded:
+
+1. ``flow.backup()`` stores ``flow.get_state()`` in ``flow._backup``, a dict, and None means that there is none.
+2. Its keys ``request`` and ``response`` hold the states of the two messages, or None; ``comment``, ``marked``,
+   ``metadata``, ``error`` and ``intercepted`` are the flow's own.
+3. ``flow.revert()`` restores the whole state and leaves no backup.
+4. The attributes of a message are its ``stream`` and its ``data``. (``Message.copy()`` checks types, which
+   takes most of its time. Where a type is a union, the check leaves an exception behind that refers to
+   itself and, by its traceback, to what the caller holds: everything of an exchange would stay in memory
+   until the next garbage collection.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy, deepcopy
+from typing import Any
+
+from mitmproxy.connection import Client, Server
+from mitmproxy.http import Headers, HTTPFlow, Message, Request, Response
+
+from toolsim.proxy.metadata import REPORT, SENT
+
+
+def incoming(flow: HTTPFlow) -> Mapping[str, Any]:
+    """Return the state that "revert" would bring back; an empty one if there is none."""
+    return _backup(flow) or {}
+
+
+def incoming_request(flow: HTTPFlow) -> Request | None:
+    """Return the client's own request, None if the flow holds it itself."""
+    state = incoming(flow).get("request")
+    return _message(Request, state)
+
+
+def incoming_response(flow: HTTPFlow) -> Response | None:
+    """Return the backend's own answer, None if the flow holds it itself or it was not recorded."""
+    state = incoming(flow).get("response")
+    return _message(Response, state)
+
+
+def begin(flow: HTTPFlow) -> None:
+    """Let the flow's request, as it is now, be what came in, whatever an edit or an earlier run has backed up."""
+    drop(flow)
+    flow.backup()  # type: ignore[no-untyped-call]
+    if (backup := _backup(flow)) is not None:
+        backup |= {"response": None, "error": None, "intercepted": False}
+
+
+def drop(flow: HTTPFlow) -> None:
+    """Drop what we received: from now on the flow represents both sides."""
+    flow._backup = None
+
+
+def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
+    """Store the backend's answer in the backup, if there is one, with the flow's comment, mark and metadata.
+
+    Call it last: reverting must not lose these.
+    """
+    backup = _backup(flow)
+    if backup is None:
+        return
+    # The report is plain data that no longer changes; metadata of other addons may be anything.
+    metadata = {key: value if key == REPORT else deepcopy(value) for key, value in flow.metadata.items() if key != SENT}
+    if REPORT in metadata:
+        metadata[REPORT] = {**metadata[REPORT], "side": "backend"}
+    backup |= {"comment": flow.comment, "marked": flow.marked, "metadata": metadata}
+    backup["response"] = None if response is None else response.get_state()  # type: ignore[no-untyped-call]
+
+
+def copied(response: Response) -> Response:
+    """Return a copy that can be changed, of an answer whose original shows what came in (rule 4)."""
+    other = copy(response)
+    other.data = copy(response.data)
+    other.headers = Headers(response.headers.fields)
+    other.trailers = response.trailers and Headers(response.trailers.fields)
+    other.stream = False
+    return other
+
+
+def split(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
+    """Return both sides as separate flows: what we received, and what we sent. Neither has a backup."""
+    backend: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
+    client: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
+    backend.revert()  # type: ignore[no-untyped-call]
+    client._backup = None
+    return backend, client
+
+
+_KEYS = {"request", "response", "comment", "marked", "metadata", "error", "intercepted"}
+
+
+def problem() -> str:
+    """Return how this mitmproxy differs from what is described above, "" if it does not."""
+    flow = HTTPFlow(Client(peername=("", 0), sockname=("", 0)), Server(address=None))
+    flow.request = Request.make("GET", "http://before/")
+    try:
+        flow.backup()  # type: ignore[no-untyped-call]
+        flow.request = Request.make("GET", "http://after/")
+        backup = flow._backup
+        if not isinstance(backup, dict) or not set(backup) >= _KEYS:
+            return "flow.backup() does not store the flow's state in flow._backup"
+        set_incoming_response(flow, Response.make(200))
+        before, after = split(flow)
+        if (before.request.host, after.request.host) != ("before", "after") or before.response is None:
+            return "flow.revert() does not bring back the state in flow._backup"
+    except Exception as error:
+        return f"flow.backup() and flow.revert() do not work as they did: {error!r}"
+    return ""
+
+
+def _backup(flow: HTTPFlow) -> dict[str, Any] | None:
+    # Typed as a flow, it holds the flow's state.
+    backup: Any = flow._backup
+    return backup if isinstance(backup, dict) else None
+
+
+def _message[M: Message](kind: type[M], state: object) -> M | None:
+    return kind.from_state(dict(state)) if isinstance(state, dict) else None  # type: ignore[no-untyped-call]

@@ -1,0 +1,115 @@
+"""The stream that carries an exchange: it ends an answer early, in time, and when the backend dies.
+
+The stream is made of one room for each concern; this one watches the backend. It relies on these
+internals of ``mitmproxy.proxy.layers.http`` 12.2, besides those of ``stream``:
+
+1. ``RequestWakeup`` is routed back to the stream that yielded it, and ``HttpStream`` itself never
+   uses it.
+2. ``HttpLayer.connections`` holds failed connections with their ``error``, and repeats it to later
+   requests for the same address. We keep the client's connection open after such a failure, so we
+   have to clear the error.
+"""
+
+from __future__ import annotations
+
+from typing import override
+
+from mitmproxy.connection import Server
+from mitmproxy.proxy.commands import RequestWakeup
+from mitmproxy.proxy.events import Event, Wakeup
+from mitmproxy.proxy.layer import CommandGenerator
+from mitmproxy.proxy.layers.http._events import (
+    RequestProtocolError,
+    ResponseData,
+    ResponseEndOfMessage,
+    ResponseHeaders,
+    ResponseProtocolError,
+)
+
+from toolsim.proxy.mitmproxy12.bodies import BoundedBodies
+from toolsim.proxy.mitmproxy12.feeding import Feeding
+from toolsim.proxy.mitmproxy12.resending import Resending
+
+
+class EndableStream(Feeding, Resending, BoundedBodies):
+    """A stream that watches its backend, and never leaves its client without an end."""
+
+    is_unwatched = False
+    """Whether a connected backend is not watched yet: the request is sent before the timer is started."""
+
+    @override
+    def _handle_event(self, event: Event) -> CommandGenerator[None]:
+        if self.fed is not None and type(event) is ResponseData:
+            yield from self.receive(self.fed, event.data)
+            return
+        if isinstance(event, Wakeup):
+            yield from self.look(self.fed) if event.command is self.next_look else self.wake()
+            return
+        if isinstance(event, ResponseHeaders | ResponseData) and (exchange := self.exchange) is not None:
+            exchange.clocks.backend_active()
+        yield from super()._handle_event(event)
+        if self.is_unwatched:
+            self.is_unwatched = False
+            if (exchange := self.exchange) is not None:
+                yield RequestWakeup(exchange.clocks.next_tick())
+
+    @override
+    def make_server_connection(self) -> CommandGenerator[bool]:
+        connected = yield from super().make_server_connection()
+        if not connected:
+            self.forget_failed_connections()
+        elif (exchange := self.exchange) is not None:
+            # Silence counts from now on: someone may have intercepted the request to inspect it.
+            exchange.clocks.connected()
+            self.is_unwatched = True
+        return connected
+
+    def forget_failed_connections(self) -> None:
+        """Let the next request of this client connection try again (rule 2)."""
+        for connection in (*self.layer.connections, self.context.server):
+            if isinstance(connection, Server) and not connection.connected:
+                connection.error = None
+
+    @override
+    def wake(self) -> CommandGenerator[None]:
+        """Let the exchange send a keep-alive or give up, if the backend is silent."""
+        exchange = self.exchange
+        if exchange is None or self.ended:
+            return
+        if self.server_state == self.state_stream_response_body and exchange.streamed is not None:
+            yield from map(self.sending, exchange.streamed.tick())
+            if exchange.streamed.cut:
+                yield from self.end()
+                return
+        elif self.server_state in (self.state_wait_for_response_headers, self.state_consume_response_body):
+            if (overdue := exchange.overdue()) is not None:
+                yield self.stop_backend()
+                yield from self.answer(overdue)
+                return
+        else:
+            yield from super().wake()
+            return
+        yield RequestWakeup(exchange.clocks.next_tick())
+
+    @override
+    def handle_protocol_error(self, event: RequestProtocolError | ResponseProtocolError) -> CommandGenerator[None]:
+        exchange = self.exchange
+        by_client = isinstance(event, RequestProtocolError) or self.client_state == self.state_errored
+        if self.ended and not by_client:
+            # We closed this connection ourselves.
+            return
+        if exchange is None or by_client:
+            yield from super().handle_protocol_error(event)
+        elif self.server_state == self.state_stream_response_body:
+            if self.fed is not None and self.fed.waits:
+                # It has said all that was asked of it.
+                self.has_backend_ended = True
+                return
+            # The backend has died: the answer ends as after its last word.
+            self.ended = True
+            self.stop_feeding()
+            yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))
+        elif self.server_state in (self.state_wait_for_response_headers, self.state_consume_response_body):
+            yield from self.answer(exchange.refuse(exchange.clocks.unreachable(event.message)))
+        else:
+            yield from super().handle_protocol_error(event)

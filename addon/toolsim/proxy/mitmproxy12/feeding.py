@@ -1,0 +1,223 @@
+"""Streams an answer: feeds it what the backend sends, and sends the client what it makes of that.
+
+Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
+
+1. ``state_stream_response_body`` given ``ResponseEndOfMessage`` runs the ``response`` hook and ends
+   the client's answer with its connection kept.
+2. Given ``ResponseData`` it only calls ``flow.response.stream`` and sends on what that returns, and
+   ``Http1Server.send`` given it only frames it as a chunk. Nearly all events of a stream are of this
+   kind, so we do both in one step, which saves half of mitmproxy's own work.
+3. A hook asks every addon for a handler, and once more for ``update`` if its argument is a flow: 0.1
+   ms each time. So the hook that may run many times during an answer takes the answer as its argument.
+4. While a hook runs, other events of the stream wait: also the news that its client has left. So a stream that waits
+   for a further round looks again and again, and wakes itself up between two looks. Its ``Wakeup`` names the command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import override
+
+from mitmproxy.http import HTTPFlow
+from mitmproxy.proxy.commands import Command, RequestWakeup, SendData, StartHook
+from mitmproxy.proxy.events import Event
+from mitmproxy.proxy.layer import CommandGenerator
+from mitmproxy.proxy.layers.http import SendHttp
+from mitmproxy.proxy.layers.http._events import ResponseData, ResponseEndOfMessage
+from mitmproxy.proxy.layers.http._http1 import Http1Server
+
+from toolsim.proxy.head import by_name
+from toolsim.proxy.mitmproxy12.direct import DirectWay, direct_way
+from toolsim.proxy.mitmproxy12.stream import OwnStream
+from toolsim.proxy.mitmproxy12.unread import UNSENT_BYTES, writer_of
+from toolsim.proxy.streamed import StreamedAnswer
+
+LINGER_SECONDS = 0.5
+"""How long a backend may take to hang up after its last word, as most do at once, before we hang up on it."""
+
+UNREAD_SECONDS = 0.1
+"""How long a client is given to read what it has of a further round."""
+
+
+@dataclass
+class ToolsimPauseHook(StartHook):  # type: ignore[no-untyped-call]
+    """A stream pauses between two slices, to let other work run."""
+
+    answer: StreamedAnswer
+
+
+@dataclass
+class ToolsimAskHook(StartHook):  # type: ignore[no-untyped-call]
+    """The model of a flow has to be asked once more, in place of the end of its streamed answer."""
+
+    flow: HTTPFlow
+
+
+@dataclass
+class ToolsimStoreHook(StartHook):  # type: ignore[no-untyped-call]
+    """The streamed answer of a flow has to be stored."""
+
+    flow: HTTPFlow
+
+
+class Feeding(OwnStream):
+    """Feeds the exchange's ``StreamedAnswer``."""
+
+    fed: StreamedAnswer | None = None
+    """The answer that is being streamed, None before and after."""
+    is_lingering = False
+    """Whether the client has everything, and the backend is given time to hang up."""
+    frames_chunks = False
+    """Whether we frame the chunks of HTTP/1 ourselves (rule 2)."""
+    stores_bytes = False
+    """Whether mitmproxy stores the bytes of the answer; as set when the answer began."""
+    direct: DirectWay | None = None
+    """The fast path past the layers, if there is one."""
+    next_look: RequestWakeup | None = None
+    """When we look again for what has come of a further round (rule 4); None if there is none."""
+    has_backend_ended = False
+    """Whether the backend has ended its answer since."""
+
+    def receive(self, fed: StreamedAnswer, data: bytes) -> CommandGenerator[None]:
+        """Feed the answer data from the backend: nearly all events of a stream end here."""
+        if not data:
+            # An empty HTTP/2 frame is not the end of input.
+            return
+        rest = self.direct.take_rest() if self.direct is not None else None
+        if rest is None and fed.waits:
+            # There is nothing to read behind the end.
+            return
+        yield from self.feed(fed, rest or fed.slices(data))
+
+    @override
+    def start_response_stream(self) -> CommandGenerator[None]:
+        yield from super().start_response_stream()
+        exchange, response = self.exchange, self.flow.response
+        answer = exchange.streamed if exchange is not None else None
+        if answer is None or response is None or response.stream != answer.feed:
+            return
+        self.fed = answer
+        self.stores_bytes = self.context.options.store_streamed_bodies
+        is_chunked = "chunked" in by_name(response.headers).get("transfer-encoding", "").lower()
+        layer = self.layer
+        self.frames_chunks = is_chunked and type(layer.connections.get(self.context.client)) is Http1Server
+        if self.frames_chunks:
+            self.direct = direct_way(self, answer, layer, self.sending)
+
+    @override
+    def state_stream_response_body(self, event: Event) -> CommandGenerator[None]:
+        if isinstance(event, ResponseData) and not event.data:
+            # An empty HTTP/2 frame: for an HTTP/1 client it would be the last chunk.
+            return
+        if isinstance(event, ResponseEndOfMessage):
+            answer = self.fed
+            if answer is not None and answer.waits:
+                self.has_backend_ended = True
+                return
+            self.stop_feeding()
+            if answer is not None and answer.needs_time:
+                for chunks in answer.slices(b""):
+                    yield from map(self.sending, chunks or ())
+                if answer.waits:
+                    self.fed, self.has_backend_ended = answer, True
+                    yield from self.ask(answer)
+                    return
+                yield from self.store(answer)
+        yield from super().state_stream_response_body(event)
+
+    def feed(self, answer: StreamedAnswer, slices: Iterable[list[bytes] | None]) -> CommandGenerator[None]:
+        """Send the ``slices`` of what the backend has sent of the answer, with pauses between them."""
+        for chunks in slices:
+            if chunks is None:
+                yield from self.pause(answer)
+            else:
+                yield from map(self.sending, chunks)
+        if answer.waits:
+            yield from self.ask(answer)
+        else:
+            yield from self.over(answer)
+
+    def over(self, answer: StreamedAnswer) -> CommandGenerator[None]:
+        """End the client's answer if it is finished or cut."""
+        yield from self.store(answer)
+        if self.has_backend_ended:
+            self.stop_feeding()
+            yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))
+        elif answer.cut:
+            yield from self.end()
+        elif answer.finished and not self.is_lingering:
+            self.is_lingering = True
+            yield RequestWakeup(LINGER_SECONDS)
+
+    def ask(self, answer: StreamedAnswer) -> CommandGenerator[None]:
+        """Have the model asked once more."""
+        if self.direct is not None:
+            self.direct.close()
+            self.direct = None
+        yield ToolsimAskHook(self.flow)
+        yield from self.go_on(answer)
+
+    def look(self, answer: StreamedAnswer | None) -> CommandGenerator[None]:
+        """Wait for what comes of the further round."""
+        self.next_look = None
+        if answer is None or not answer.waits or self.exchange is None or self.ended:
+            return
+        writer = writer_of(self.context.client)
+        if writer is not None and writer.transport.get_write_buffer_size() > UNSENT_BYTES:
+            # What its client does not read is not made either.
+            self.next_look = RequestWakeup(UNREAD_SECONDS)
+            yield self.next_look
+            return
+        yield ToolsimPauseHook(answer)
+        yield from self.go_on(answer)
+
+    def go_on(self, answer: StreamedAnswer) -> CommandGenerator[None]:
+        """Send what has come, and look again unless that was the end (rule 4)."""
+        yield from map(self.sending, answer.proceed())
+        if answer.waits:
+            self.next_look = RequestWakeup(0)
+            yield self.next_look
+        else:
+            yield from self.over(answer)
+
+    def pause(self, answer: StreamedAnswer) -> CommandGenerator[None]:
+        """Let other work run, and the backend wait: what it sent meanwhile would queue up here without a bound."""
+        writer = writer_of(self.context.client, self.context.server)
+        transport = writer.transport if writer is not None else None
+        # One that its reader has paused is the reader's to resume: it would not notice, and buffer without a bound.
+        if isinstance(transport, asyncio.ReadTransport) and transport.is_reading():
+            transport.pause_reading()
+            yield ToolsimPauseHook(answer)
+            transport.resume_reading()
+        else:
+            yield ToolsimPauseHook(answer)
+
+    def store(self, answer: StreamedAnswer) -> CommandGenerator[None]:
+        """Have an answer that is over stored before the client gets its end."""
+        if answer.end:
+            yield ToolsimStoreHook(self.flow)
+            yield from map(self.sending, answer.release(answer.end))
+
+    def sending(self, data: bytes) -> Command:
+        """Return the command that sends a part of the answer to the client."""
+        if self.stores_bytes:
+            self.response_body_buf += data
+        if self.frames_chunks:
+            return SendData(self.context.client, b"%x\r\n%s\r\n" % (len(data), data))
+        return SendHttp(ResponseData(self.stream_id, data), self.context.client)
+
+    def stop_feeding(self) -> None:
+        """Stop reading the backend's answer."""
+        self.fed = None
+        if self.direct is not None:
+            self.direct.close()
+            self.direct = None
+
+    def end(self) -> CommandGenerator[None]:
+        """End the answer that is being streamed, and stop the backend."""
+        self.ended = True
+        self.stop_feeding()
+        yield self.stop_backend()
+        yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))

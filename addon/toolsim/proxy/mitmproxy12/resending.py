@@ -1,0 +1,91 @@
+"""Sends a request again, without what its backend has just refused.
+
+Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
+
+1. Over HTTP/1 a stream may send a second request once it has the whole answer to the first and the
+   event loop has turned. It uses a new connection: many servers hang up after an error without
+   announcing it, and the FIN may still be in flight.
+2. Over HTTP/2 each stream is one request. There the refusal is only remembered, and reaches the
+   client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import override
+
+from mitmproxy.http import HTTPFlow
+from mitmproxy.proxy.commands import RequestWakeup, StartHook
+from mitmproxy.proxy.events import Event
+from mitmproxy.proxy.layer import CommandGenerator
+from mitmproxy.proxy.layers.http import SendHttp
+from mitmproxy.proxy.layers.http._events import (
+    RequestData,
+    RequestEndOfMessage,
+    RequestHeaders,
+    ResponseEndOfMessage,
+)
+
+from toolsim.proxy.attempt import Attempt
+from toolsim.proxy.exchange import Exchange
+from toolsim.proxy.mitmproxy12.stream import OwnStream
+
+
+@dataclass
+class ToolsimResendHook(StartHook):  # type: ignore[no-untyped-call]
+    """A request has to be rewritten once more."""
+
+    flow: HTTPFlow
+
+
+class Resending(OwnStream):
+    """Sends a refused request once more."""
+
+    @override
+    def state_consume_response_body(self, event: Event) -> CommandGenerator[None]:
+        exchange = self.exchange
+        is_whole = isinstance(event, ResponseEndOfMessage)
+        if exchange is not None and is_whole and self.is_refused(exchange):
+            self.server_state = self.state_resending
+            yield ToolsimResendHook(self.flow)
+            # Not at once: the connection is free only after this event.
+            yield RequestWakeup(0)
+        else:
+            yield from super().state_consume_response_body(event)
+
+    def is_refused(self, exchange: Exchange) -> bool:
+        """Return whether the error that has arrived only requires a request without what was attempted."""
+        attempt = exchange.find(Attempt)
+        if attempt is None:
+            return False
+        assert self.flow.response is not None
+        self.flow.response.data.content = bytes(self.response_body_buf)
+        if not attempt.is_refused(exchange, self.flow, can_resend=self.context.server.alpn != b"h2"):
+            return False
+        self.response_body_buf.clear()  # type: ignore[no-untyped-call]
+        return True
+
+    def state_resending(self, event: Event) -> CommandGenerator[None]:
+        """Wait between an error that refuses what was attempted and the request without it."""
+        yield from ()
+
+    @override
+    def wake(self) -> CommandGenerator[None]:
+        if self.server_state != self.state_resending:
+            yield from super().wake()
+        elif self.flow.response is not None:
+            # The request could not be rewritten again: this is our own error.
+            yield from self.answer(self.flow.response)
+        else:
+            yield from self.resend()
+
+    def resend(self) -> CommandGenerator[None]:
+        """Send the flow's request in place of the one that was refused (rule 1)."""
+        self.server_state = self.state_wait_for_response_headers
+        if self.context.server.connected:
+            yield self.stop_backend()
+        if (yield from self.make_server_connection()):
+            request, server = self.flow.request, self.context.server
+            yield SendHttp(RequestHeaders(self.stream_id, request, end_stream=False), server)
+            yield SendHttp(RequestData(self.stream_id, request.raw_content or b""), server)
+            yield SendHttp(RequestEndOfMessage(self.stream_id), server)

@@ -1,0 +1,99 @@
+"""A stream whose exchange may answer in place of the backend.
+
+mitmproxy's hooks can rewrite an answer, but they can neither end it, nor send anything while the
+backend is silent, nor save it when the backend dies: then ``HttpStream`` closes the client's
+connection. So new streams are of a subclass, ``endable.EndableStream``, which asks the ``Exchange``
+of its flow. The rooms that it is made of, one for each concern, share this base.
+
+Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
+
+1. ``HttpLayer.make_stream`` creates streams by the module's global name ``HttpStream``.
+2. ``send_response`` sends a whole answer in ``flow.response``, and ends it with the client's
+   connection kept.
+3. ``SendHttp(RequestProtocolError)`` stops the backend: HTTP/1 closes the connection, HTTP/2 resets
+   the one stream. It must precede the end of the client's answer, or the client's next request might
+   go down the dying connection.
+4. ``flow_done`` creates the layer that follows an upgrade, and ``passthrough`` then hands it all
+   further events.
+5. While a hook runs, the stream is paused and its events queue up; so they may still arrive after it
+   has ended. A hook runs in its own task: everything else that is ready runs before what follows it.
+
+A stream keeps its class until it ends: loading and unloading the addon only affects new ones.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, override
+
+from mitmproxy.http import Response
+from mitmproxy.proxy.events import Event, Start
+from mitmproxy.proxy.layer import CommandGenerator
+from mitmproxy.proxy.layers.http import HttpLayer, HttpStream, SendHttp
+from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError, ResponseEndOfMessage
+
+from toolsim.proxy.exchange import Exchange, Exchanges
+from toolsim.proxy.metadata import SOCKET
+from toolsim.proxy.mitmproxy12.relay import Relay
+
+
+class OwnStream(HttpStream):
+    """What the rooms of this stream share."""
+
+    exchanges: ClassVar = Exchanges()
+    """What is in flight; as set when the class was installed."""
+    ended = False
+    """Whether we have ended the answer: what the backend does then is not an error."""
+
+    @property
+    def exchange(self) -> Exchange | None:
+        """The exchange that this stream carries, None if its answer is not ours to make."""
+        exchange = self.exchanges.of(self.flow)
+        return exchange if exchange is not None and exchange.is_ours else None
+
+    @property
+    def layer(self) -> HttpLayer:
+        """The layer of the client's connection, which holds this stream."""
+        layer = self.context.layers[self.context.layers.index(self) - 1]
+        assert isinstance(layer, HttpLayer)
+        return layer
+
+    def stop_backend(self) -> SendHttp:
+        """Return the command that stops what the backend is sending."""
+        reason = RequestProtocolError(self.stream_id, "the answer is over", ErrorCode.CANCEL)
+        return SendHttp(reason, self.context.server)
+
+    def answer(self, response: Response) -> CommandGenerator[None]:
+        """Answer with a whole response in place of the backend's; the client has nothing of it yet."""
+        self.ended = True
+        self.response_body_buf.clear()  # type: ignore[no-untyped-call]
+        self.flow.response = response
+        yield from self.send_response()
+
+    def wake(self) -> CommandGenerator[None]:
+        """Do what is due: the stream has asked to be woken."""
+        yield from ()
+
+    @override
+    def send_response(self, already_streamed: bool = False) -> CommandGenerator[None]:
+        assert self.flow.response is not None
+        if self.flow.request.method == "HEAD" and not already_streamed:
+            # mitmproxy would send the body, which the client reads as the beginning of the next answer.
+            self.flow.response.raw_content = b""
+        yield from super().send_response(already_streamed)
+
+    @override
+    def flow_done(self) -> CommandGenerator[None]:
+        if SOCKET not in self.flow.metadata or self.flow.websocket is None:
+            yield from super().flow_done()
+            return
+        self.child_layer = Relay(self.context, self.flow)
+        self._handle_event = self.passthrough
+        yield from self.child_layer.handle_event(Start())
+        # Only now, since it lets the client's first bytes through.
+        yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
+
+    @override
+    def state_done(self, event: Event) -> CommandGenerator[None]:
+        # mitmproxy expects no event here; a backend that we have stopped may still send some.
+        if not self.ended:
+            yield from super().state_done(event)

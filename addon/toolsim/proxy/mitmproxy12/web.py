@@ -1,0 +1,86 @@
+"""The list of flows in mitmweb and in the console: its columns, and which flows get no row.
+
+We put the outcome of a turn into the comment. mitmweb has a column for comments, but hides it by
+default, and makes it two words wide. So we select the column, and add a few rules to its style sheet.
+
+Relies on these internals of mitmproxy 12.2:
+
+1. mitmweb's master has its Tornado application in ``app``. The ``static_path`` among its settings is
+   the folder of a style sheet that has a rule for ``.col-comment``.
+2. The command ``view.flows.remove`` kills a flow, unless it is not ``live``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mitmproxy import ctx
+from mitmproxy.http import HTTPFlow
+from mitmproxy.options import Options
+
+if TYPE_CHECKING:
+    from tornado.web import Application
+
+logger = logging.getLogger(__name__)
+
+COLUMNS = ("icon", "path", "comment", "status", "size", "time")
+"""mitmweb's columns with ours among them; method and TLS are the same in each row."""
+
+# The address of the backend is the same in each row too: of a URL that is too long, its end is shown.
+STYLE = """
+.flow-table .col-path { width: 175px; }
+.flow-table td.col-path { direction: rtl; text-align: left; }
+.flow-table .col-comment { width: auto; }
+.flow-table td.col-comment { text-align: left; }
+"""
+
+_OPTION = "web_columns"
+_REMOVE = "view.flows.remove"
+_STYLED = "toolsim_style"
+
+
+def show_comments(options: Options) -> None:
+    """Make mitmweb show the comments column, unless somebody has chosen its columns."""
+    if _OPTION in options and not options.has_changed(_OPTION):  # type: ignore[no-untyped-call]
+        options.update(**{_OPTION: list(COLUMNS)})  # type: ignore[no-untyped-call]
+
+
+def widen_comments(application: object) -> None:
+    """Let the comments column fill the width. ``application``: mitmweb's; anything else is ignored."""
+    if application is None:
+        return
+    # mitmweb has imported tornado; no other program has to, for this.
+    from tornado.web import Application
+
+    from toolsim.proxy.mitmproxy12.style_sheet import StyleSheet
+
+    if not isinstance(application, Application) or _STYLED in application.settings:
+        return
+    sheets = list(_style_sheets(application))
+    if not sheets:
+        logger.info("Unsupported mitmweb (no style for .col-comment): its column of comments stays narrow.")
+    application.settings[_STYLED] = True
+    application.add_handlers(
+        ".*", [(rf"/static/{sheet.name}", StyleSheet, {"path": sheet, "more": STYLE}) for sheet in sheets]
+    )
+
+
+def hide(flow: HTTPFlow) -> None:
+    """Remove a flow that is about to be answered from the list."""
+    if _REMOVE not in ctx.master.commands.commands:
+        return
+    is_live, flow.live = flow.live, False
+    try:
+        ctx.master.commands.call(_REMOVE, [flow])
+    finally:
+        flow.live = is_live
+
+
+def _style_sheets(application: Application) -> Iterator[Path]:
+    folder = application.settings.get("static_path")
+    for path in Path(folder).glob("*.css") if isinstance(folder, str) else ():
+        if ".col-comment" in path.read_text(encoding="utf-8"):
+            yield path

@@ -1,0 +1,156 @@
+"""Names of former versions: environment variables of toolsim's predecessor, and options that are gone.
+
+Each variable gives an option another default. They are read tolerantly, as the predecessor read them: in any case, and
+a truth value in any of the usual words. One that makes no sense is ignored, with a warning. An option that is gone
+stops the start, with one line on what to write instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from toolsim.core.plan import OUTPUT_MODES
+
+_TRUE = ("1", "true", "yes", "on", "y", "t", "enabled")
+_FALSE = ("0", "false", "no", "off", "n", "f", "disabled")
+
+
+def _boolean(word: str) -> bool:
+    if word.lower() in _TRUE:
+        return True
+    if word.lower() in _FALSE:
+        return False
+    raise ValueError(f"got {word!r}, expected true or false")
+
+
+def _auto_or_boolean(word: str) -> str:
+    if word.lower() == "auto":
+        return "auto"
+    return "on" if _boolean(word) else "off"
+
+
+def _mode(word: str) -> str:
+    return _one_of(OUTPUT_MODES.get(word.lower(), word), ("openai-json", "obsidian-xml"))
+
+
+def _way(word: str) -> str:
+    return _one_of(word.lower(), ("burst", "first"))
+
+
+def _one_of(word: str, known: tuple[str, ...]) -> str:
+    if word not in known:
+        raise ValueError(f"got {word!r}, expected one of {', '.join(known)}")
+    return word
+
+
+def _number(word: str) -> int:
+    if not re.fullmatch(r"\+?\d{1,12}", word, re.ASCII):
+        raise ValueError(f"got {word!r}, expected a whole number, 0 or more")
+    return int(word)
+
+
+VARIABLES: Mapping[str, Callable[[str], str | int | bool]] = {
+    "PROXY_OUTPUT_MODE": _mode,
+    "PROXY_RESPONSES_OUTPUT_MODE": _mode,
+    "PROXY_STOP_AFTER_TOOLS": _auto_or_boolean,
+    "PROXY_STOP_AFTER_TOOLS_MODE": _way,
+    "PROXY_SUPPRESS_TAIL_AFTER_TOOLS": _boolean,
+    "PROXY_ENABLE_PARALLEL_TOOL_CALLS": _boolean,
+    "PROXY_TOOL_BLOCK_MAX": _number,
+    "PROXY_TOOL_BLOCK_DEDUP": _boolean,
+    "PROXY_TOOL_BLOCK_DELIMITER": str,
+}
+
+
+def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str | int | bool], list[str]]:
+    """Return the defaults that the environment gives, by the names of options, and a warning for each bad variable."""
+    given: dict[str, str | int | bool] = {}
+    warnings = []
+    for name, read in VARIABLES.items():
+        # A delimiter may be whitespace.
+        word = environment.get(name, "").strip("\r\n" if read is str else None)
+        if not word:
+            continue
+        try:
+            given[name.removeprefix("PROXY_")] = read(word)
+        except ValueError as problem:
+            warnings.append(f"{name}={environment[name]!r} is ignored: {problem}")
+    return _defaults(given), warnings
+
+
+def _defaults(given: Mapping[str, str | int | bool]) -> dict[str, str | int | bool]:
+    """Return what the variables mean together: some options have replaced several of them."""
+    defaults: dict[str, str | int | bool] = {}
+    if "OUTPUT_MODE" in given or "RESPONSES_OUTPUT_MODE" in given:
+        in_chat = given.get("OUTPUT_MODE") == "obsidian-xml"
+        in_responses = given.get("RESPONSES_OUTPUT_MODE") == "obsidian-xml"
+        defaults["output_mode"] = _OUTPUT[in_chat, in_responses]
+    stops = given.get("STOP_AFTER_TOOLS", "auto")
+    if given.get("STOP_AFTER_TOOLS_MODE") == "first" and stops != "off":
+        defaults["stop_after_tools"] = "first"
+    elif given.get("SUPPRESS_TAIL_AFTER_TOOLS") is True and stops != "on":
+        defaults["stop_after_tools"] = "drop"
+    elif "STOP_AFTER_TOOLS" in given:
+        defaults["stop_after_tools"] = stops
+    if given.get("ENABLE_PARALLEL_TOOL_CALLS") is False:
+        defaults["tool_block_max"] = 1
+    elif "TOOL_BLOCK_MAX" in given:
+        defaults["tool_block_max"] = given["TOOL_BLOCK_MAX"]
+    for name in ("TOOL_BLOCK_DEDUP", "TOOL_BLOCK_DELIMITER"):
+        if name in given:
+            defaults[name.lower()] = given[name]
+    return defaults
+
+
+_OUTPUT = {
+    (False, False): "openai-json",
+    (True, False): "obsidian-xml",
+    (False, True): "obsidian-xml-responses",
+    (True, True): "obsidian-xml-both",
+}
+
+
+# -- options of earlier versions --
+
+_CONSTANT = "its value is fixed now"
+_PORT = "toolsim_backend takes any free port, and answers on the listener"
+_STORE = "it is a part of toolsim_store, as in toolsim_store=memory?{}"
+
+RENAMED: Mapping[str, str] = {"preset": "profiles"}
+"""Names that go on working, with the present ones."""
+
+GONE: Mapping[str, str] = {
+    "use_tool": "write toolsim_untagged=no_use_tool instead of false",
+    "fix_empty_final_disable_tools": "write toolsim_fix_empty_final=with_tools instead of false",
+    "fix_empty_final_text": _CONSTANT,
+    "fallback_retry_count": "toolsim_tool_use_mode=relaxed sends a request once more without its tools",
+    "max_rounds_seconds": _CONSTANT,
+    "responses_output_mode": "write toolsim_output_mode=obsidian-xml-responses, or obsidian-xml-both",
+    "stop_after_tools_mode": "write toolsim_stop_after_tools=first, or on for burst",
+    "suppress_tail_after_tools": "write toolsim_stop_after_tools=drop",
+    "parallel_tool_calls": "write toolsim_tool_block_max=1 instead of false",
+    "tool_denylist": "write toolsim_tool_allowlist=!NAME",
+    "max_tool_args_bytes": "write toolsim_max_tool_bytes, which is for arguments and outputs",
+    "max_tool_output_bytes": "write toolsim_max_tool_bytes, which is for arguments and outputs",
+    "max_schema_bytes": _CONSTANT,
+    "max_tools_bytes": _CONSTANT,
+    "max_request_bytes": "write toolsim_max_body_bytes, which is for requests and answers",
+    "max_answer_bytes": "write toolsim_max_body_bytes, which is for requests and answers",
+    "max_event_bytes": _CONSTANT,
+    "backend_port": _PORT,
+    "codex_port": _PORT,
+    "scripted_port": _PORT,
+    "scripted_delay": _CONSTANT,
+    "store_max_answers": _STORE.format("answers=100000"),
+    "store_max_bytes": _STORE.format("bytes=268435456"),
+    "store_max_days": _STORE.format("days=30"),
+    "background_max": _STORE.format("background=16"),
+    "background_event_bytes": _CONSTANT,
+    "hosted_mcp": "toolsim_mcp_hosts says which servers requests may name; write toolsim_mcp_hosts=config for none but "
+    "those of toolsim_mcp_config",
+    "mcp_approval_timeout": _CONSTANT,
+    "mcp_timeout": "write timeout at a server in the file of toolsim_mcp_config",
+    "mcp_max_calls": _CONSTANT,
+}
+"""What to write instead, by the name of the option."""

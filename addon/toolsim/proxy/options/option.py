@@ -1,0 +1,97 @@
+"""What an option is, and how its value is read in each of the forms in which it is given, with one set of messages.
+
+The command line gives texts, config.yaml values with a type, mitmproxy's option manager values of the option's own
+type. All three readers raise ValueError, with a message that says what came and what was expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolsim.command_line import nearest
+
+PREFIX = "toolsim_"
+
+Value = str | int | bool | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option, of the type of its ``default``; a tuple is a sequence of words, which commas may separate too."""
+
+    name: str
+    default: Value
+    help: str
+    choices: tuple[str, ...] = ()
+    minimum: int = 0
+    """The smallest number."""
+
+    @property
+    def full_name(self) -> str:
+        """The name as mitmproxy knows it."""
+        return PREFIX + self.name
+
+    @property
+    def typespec(self) -> Any:
+        """The type as mitmproxy's option manager wants it."""
+        return Sequence[str] if isinstance(self.default, tuple) else type(self.default)
+
+    def from_texts(self, texts: Sequence[str]) -> Value:
+        """Return the value that a command line gives."""
+        if isinstance(self.default, tuple):
+            return tuple(texts)
+        if len(texts) > 1:
+            raise ValueError(f"got {' and '.join(map(repr, texts))}, expected one value")
+        text = texts[0] if texts else ""
+        if isinstance(self.default, bool):
+            if text not in ("", "true", "false", "toggle"):
+                raise ValueError(f"got {text!r}, expected true or false")
+            return text != "false"
+        if isinstance(self.default, int):
+            try:
+                return int(text)
+            except ValueError:
+                raise ValueError(f"got {text!r}, {self._expected()}") from None
+        if not texts:
+            raise ValueError(f"got no value, {self._expected()}")
+        return self._choice(text)
+
+    def from_yaml(self, value: Any) -> Value:
+        """Return the value of an entry of config.yaml."""
+        match self.default:
+            case tuple() if isinstance(value, list) and all(isinstance(text, str) for text in value):
+                return tuple(value)
+            case bool() if isinstance(value, bool):
+                return value
+            case int() if isinstance(value, int) and not isinstance(value, bool) and not isinstance(self.default, bool):
+                return value
+            case str() if isinstance(value, str):
+                return self._choice(value)
+        raise ValueError(f"got {value!r}, {self._expected()}")
+
+    def checked(self, value: Any) -> Any:
+        """Return a value of the option's type, as mitmproxy holds it, if it is one that the option may have."""
+        if isinstance(self.default, tuple):
+            return tuple(word.strip() for text in value for word in text.split(",") if word.strip())
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, int) and value < self.minimum:
+            raise ValueError(f"got {value}, expected {self.minimum} or more")
+        return self._choice(value)
+
+    def _choice(self, value: Value) -> Value:
+        if self.choices and value not in self.choices:
+            raise ValueError(f"got {value!r}, {self._expected()}{nearest(str(value), self.choices)}")
+        return value
+
+    def _expected(self) -> str:
+        match self.default:
+            case tuple():
+                return "expected a list of texts"
+            case bool():
+                return "expected true or false"
+            case int():
+                return f"expected a whole number, {self.minimum} or more"
+        return f"expected one of {', '.join(self.choices)}" if self.choices else "expected a text"

@@ -1,0 +1,157 @@
+"""Profiles: the settings that suit certain models, in TOML files, one a model (``toolsim learn`` writes them)::
+
+    models = ["qwen2.5-coder-1.5b*"]
+
+    [options]
+    toolsim_second_opinion = "on"
+
+    [learned]
+    toolsim = "0.2.0"
+    engine = "llama.cpp"
+
+1. *Which one.* That whose pattern for a request's model has the most literal characters; among equals one of the user's
+   folder comes before one that comes with toolsim. Exactly one counts: they do not add up.
+2. *Over what.* Over the defaults. An option that was set by hand, be it at its default, is not touched.
+3. *Where.* ``Policy.for_model`` lays it over the operator's values, once for each request; nobody else knows of it.
+4. *Wrong files* stop the start, in one line with the place: half a profile would be another one. A profile that was
+   measured with another version or engine may still be better than none: it counts, and the log says so once.
+
+``[learned]`` may hold whatever justifies the choices; only the two entries above are read.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from mitmproxy.exceptions import OptionsError
+
+from toolsim.command_line import nearest
+from toolsim.core.plan import Policy, Profile
+from toolsim.proxy.options.option import PREFIX
+from toolsim.proxy.options.settings import Settings, policy_fields
+from toolsim.proxy.options.table import OPTIONS
+from toolsim.version import __version__
+
+SUFFIX = ".toml"
+_OFF = dict.fromkeys(("untagged", "repair", "second_opinion"), "off")
+_STRICT_TAGS = _OFF | {"history": "record", "manifest": "schemas"}
+# What depends on the model: how it is asked, and how its answers are read.
+_NAMES = ("manifest", "history", "mode", "constrain", "second_opinion", "untagged", "repair")
+_OPTIONS = {option.full_name: option for option in OPTIONS if option.name in _NAMES}
+_PARTS = ("models", "options", "learned")
+
+
+def with_profiles(settings: Settings, environment: Mapping[str, str]) -> Settings:
+    """Return settings with the profiles that they ask for. Raises OptionsError, with file and line, for a bad one."""
+    try:
+        found = read_profiles(settings.profiles, environment, settings.by_hand)
+    except ValueError as problem:
+        raise OptionsError(f"toolsim_profiles: {problem}") from problem  # type: ignore[no-untyped-call]
+    return replace(settings, policy=replace(settings.policy, known_profiles=found))
+
+
+def read_profiles(word: str, environment: Mapping[str, str], by_hand: Collection[str] = ()) -> tuple[Profile, ...]:
+    """Return the profiles that a value of the option asks for, without the options that are set ``by_hand``.
+
+    Raises ValueError, with file and line, for a bad one.
+    """
+    if word == "off":
+        return ()
+    if word == "strict-tags":
+        return (Profile(word, ("*",), _fields(_STRICT_TAGS, by_hand)),)
+    folders: list[Traversable] = [Path(word).expanduser()]
+    if word == "auto":
+        folders = [own_folder(environment), files("toolsim") / "profiles"]
+    elif not folders[0].is_dir():
+        raise ValueError(f"got {word!r}, expected auto, off, strict-tags or a folder: there is none of that name")
+    found: list[Profile] = []
+    for folder in folders:
+        entries = folder.iterdir() if folder.is_dir() else ()
+        found += [_read(file, by_hand) for file in sorted(entries, key=str) if file.name.endswith(SUFFIX)]
+    return tuple(found)
+
+
+def own_folder(environment: Mapping[str, str]) -> Path:
+    """Return the user's own folder of profiles, which need not exist."""
+    return Path(environment.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "toolsim" / "profiles"
+
+
+def doubts(profile: Profile, engine: str) -> str:
+    """Return why a profile may not be right for an ``engine`` and this version, "" if it changes nothing or may be."""
+    if not profile.fields:
+        return ""
+    others = [f"toolsim {profile.toolsim}"] if profile.toolsim not in ("", __version__) else []
+    if profile.engine not in ("", "unknown", engine) and engine != "unknown":
+        others.append(f"{profile.engine}, not {engine}")
+    return f"it was measured with {' and '.join(others)}" if others else ""
+
+
+def line_of(text: str, name: str) -> int:
+    """Return the number of the line of a TOML text that sets a name, or begins the table of that name."""
+    found = re.search(rf"""^[ \t]*\[*["']?{re.escape(name)}\b""", text, re.MULTILINE)
+    return text.count("\n", 0, found.start()) + 1 if found else 1
+
+
+def _read(file: Traversable, by_hand: Collection[str]) -> Profile:
+    text = ""
+    try:
+        text = file.read_text("utf-8")
+        document = tomllib.loads(text)
+        return _profile(file.name.removesuffix(SUFFIX), document, by_hand)
+    except OSError as problem:
+        raise ValueError(f"{file}: {problem.strerror}") from problem
+    except _Wrong as wrong:
+        raise ValueError(f"{file}:{line_of(text, wrong.name)}: {wrong.name}: {wrong}") from wrong
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        place = re.search(r"line (\d+)", str(problem))
+        raise ValueError(f"{file}:{place[1] if place else 1}: not TOML: {problem}") from problem
+
+
+class _Wrong(Exception):
+    """What is wrong with an entry."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+def _profile(name: str, document: Mapping[str, Any], by_hand: Collection[str]) -> Profile:
+    if surplus := [part for part in document if part not in _PARTS]:
+        raise _Wrong(surplus[0], f"no part of a profile{nearest(surplus[0], _PARTS)}; there are {', '.join(_PARTS)}")
+    models = document.get("models")
+    if not (isinstance(models, list) and models and all(isinstance(model, str) and model for model in models)):
+        raise _Wrong("models", f"got {models!r}, expected a list of patterns of models' names")
+    values: dict[str, Any] = {}
+    for option, value in _table(document, "options").items():
+        if option not in _OPTIONS:
+            known = ", ".join(_OPTIONS)
+            raise _Wrong(option, f"no option of a profile{nearest(option, _OPTIONS)}; there are {known}")
+        try:
+            values[option.removeprefix(PREFIX)] = _OPTIONS[option].checked(_OPTIONS[option].from_yaml(value))
+        except ValueError as problem:
+            raise _Wrong(option, str(problem)) from problem
+    learned = _table(document, "learned")
+    engine, version = learned.get("engine", ""), learned.get("toolsim", "")
+    for part, value in (("engine", engine), ("toolsim", version)):
+        if not isinstance(value, str):
+            raise _Wrong(part, f"got {value!r}, expected a text")
+    return Profile(name, tuple(models), _fields(values, by_hand), engine, version)
+
+
+def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = document.get(name, {})
+    if not isinstance(table, dict):
+        raise _Wrong(name, f"got {table!r}, expected a table")
+    return table
+
+
+def _fields(values: Mapping[str, Any], by_hand: Collection[str]) -> tuple[tuple[str, Any], ...]:
+    kept = {name: value for name, value in values.items() if name not in by_hand}
+    return tuple((name, value) for name, value in policy_fields(kept).items() if name in Policy.__dataclass_fields__)

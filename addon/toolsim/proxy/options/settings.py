@@ -1,0 +1,356 @@
+"""What the operator decided: the options' values, checked and parsed once.
+
+1. Each value by itself: its parser, for those that are more than a word or a number.
+2. All together: options that are valid one by one and useless together stop the start, instead of one of them doing
+   nothing.
+3. What they decide about answers: most options are the field of the policy of their own name. Some are one concept of
+   which answers need to know more than one thing: they decide several fields, which recordings contain by their names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from mitmproxy.exceptions import OptionsError
+
+from toolsim.core.plan import Policy
+from toolsim.plugins import BUILTIN
+from toolsim.proxy.address import Upstream, is_loopback, parse_url
+from toolsim.proxy.cors import Origins
+from toolsim.proxy.options.table import OPTIONS
+from toolsim.request.fields import read_fields
+from toolsim.request.transforms import expand
+from toolsim.rounds.course import Bounds
+from toolsim.stores.opening import Address, read_address
+
+if TYPE_CHECKING:
+    from toolsim.mcp.servers import Server
+
+MAX_RETRY = 3
+"""A model that fails four times in a row fails the fifth time too."""
+
+METRICS_LABELS = ("model", "tool")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an exchange may take: seconds, where 0 waits for ever, and bytes, decoded."""
+
+    keepalive: float = 10.0
+    connect_timeout: float = 10.0
+    idle_timeout: float = 300.0
+    max_request_bytes: int = 32 * 1024 * 1024
+    max_answer_bytes: int = 32 * 1024 * 1024
+    max_event_bytes: int = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Mcp:
+    """What the operator decided about MCP servers; ``servers``: those of the file."""
+
+    servers: tuple[Server, ...] = ()
+    runs_clients: bool = False
+    hosts: tuple[str, ...] = ()
+    approval: Literal["client", "operator"] = "client"
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any server may be asked."""
+        return bool(self.servers) or self.runs_clients
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the operator decided."""
+
+    policy: Policy = Policy()
+    builtin: str | None = None
+    """The built-in backend that answers, if any."""
+    upstream: Upstream | None = None
+    api_key: str = ""
+    upstream_key: str = ""
+    codex_command: tuple[str, ...] = ("codex", "app-server")
+    model: Path | None = None
+    capture: str = ""
+    metrics_labels: frozenset[str] = frozenset()
+    origins: Origins = Origins()
+    names: frozenset[str] = frozenset()
+    """What else the listener is called, beside its addresses and localhost (``access.own_names``)."""
+    limits: Limits = Limits()
+    bounds: Bounds = Bounds()
+    store: Address | None = None
+    mcp: Mcp = Mcp()
+    profiles: str = "auto"
+    """Which ones apply; ``profiles.with_profiles`` reads them."""
+    by_hand: frozenset[str] = frozenset()
+    """The options that were set by hand, by their short names."""
+    drain_timeout: int = 0
+    """Seconds that answers may take once the proxy is to end."""
+    websocket: bool = True
+    """Whether WebSocket connections are served: mitmproxy's own option of that name."""
+
+
+def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
+    """Return the settings of mitmproxy's option object. Raises OptionsError, naming the option, for a bad value.
+
+    ``keepalive``: the limit that is not an option.
+    """
+    parsed: dict[str, Any] = {}
+    for option in OPTIONS:
+        try:
+            value = option.checked(getattr(values, option.full_name))
+            parsed[option.name] = _PARSERS[option.name](value) if option.name in _PARSERS else value
+        except ValueError as problem:
+            raise OptionsError(f"{option.full_name}: {problem}") from problem  # type: ignore[no-untyped-call]
+    for is_useless, message in USELESS:
+        if is_useless(parsed):
+            raise OptionsError(message)  # type: ignore[no-untyped-call]
+    backend = parsed["backend"]
+    builtin = backend if backend in BUILTIN else None
+    policy = policy_fields(parsed) | {"backend": "auto" if builtin else backend}
+    largest = parsed["max_body_bytes"]
+    # Of the same name as their option.
+    own = {name: value for name, value in parsed.items() if name in Settings.__dataclass_fields__}
+    return Settings(
+        policy=Policy(**policy),
+        builtin=builtin,
+        origins=Origins(parsed["cors_origins"]),
+        limits=Limits(keepalive, parsed["connect_timeout"], parsed["idle_timeout"], largest, largest),
+        bounds=Bounds(parsed["max_rounds"], text_bytes=largest),
+        mcp=_mcp(parsed),
+        **own,
+    )
+
+
+def _mcp(parsed: Mapping[str, Any]) -> Mcp:
+    hosts = tuple(host for host in parsed["mcp_hosts"] if host != "config")
+    mcp = Mcp(parsed["mcp_config"], bool(parsed["mcp_hosts"]), hosts, parsed["mcp_approval"])
+    if not mcp.is_used:
+        return mcp
+    from toolsim.mcp.runtime import engine
+
+    if missing := engine().missing():
+        raise OptionsError(f"toolsim_mcp_config and toolsim_mcp_hosts: {missing}")  # type: ignore[no-untyped-call]
+    return mcp
+
+
+def _sentinel(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", value) or value in ("use_tool", "think"):
+        raise ValueError(f"got {value!r}, expected a tag name of at most 64 letters, digits, '_', '-' or '.'")
+    return value
+
+
+def _mcp_config(value: str) -> tuple[Server, ...]:
+    if not value:
+        return ()
+    from toolsim.mcp.runtime import engine
+
+    try:
+        return engine().read_file(Path(value).expanduser().read_text("utf-8"), os.environ)
+    except OSError as problem:
+        raise ValueError(f"got {value!r}, which cannot be read: {problem.strerror}") from problem
+    except ValueError as problem:
+        raise ValueError(f"{value}: {problem}") from problem
+
+
+def _hosts(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if not re.fullmatch(r"[A-Za-z0-9.-]{1,253}(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?", value):
+            raise ValueError(f"got {value!r}, expected a host such as mcp.example.com or 127.0.0.1:3000")
+    return values
+
+
+def _model(value: str) -> Path | None:
+    if not value:
+        return None
+    file = Path(value).expanduser()
+    if not file.is_file():
+        raise ValueError(f"got {value!r}, expected a model file (GGUF): there is none of that name")
+    return file
+
+
+def _delimiter(value: str) -> str:
+    match value.lower():  # As the predecessor read its flag.
+        case "1" | "true" | "yes" | "on":
+            return "\n\n"
+        case "0" | "false" | "no" | "off":
+            return ""
+    return value.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def _command(value: str) -> tuple[str, ...]:
+    words = tuple(shlex.split(value))
+    if not words:
+        raise ValueError("got no words, expected a command line")
+    return words
+
+
+def _upstream(value: str) -> Upstream | None:
+    return parse_url(value) if value else None
+
+
+def _origins(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if value not in ("*", "null") and not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s*]*(:\*)?", value):
+            raise ValueError(f"got {value!r}, expected an origin such as https://example.com, without a path")
+    return values
+
+
+def _tool_names(values: tuple[str, ...]) -> tuple[str, ...]:
+    if "!" in values:
+        raise ValueError("got '!', expected a tool's name after it")
+    return values
+
+
+def _metrics_labels(values: tuple[str, ...]) -> frozenset[str]:
+    if unknown := [value for value in values if value not in METRICS_LABELS]:
+        raise ValueError(f"got {unknown[0]!r}, expected {' or '.join(METRICS_LABELS)}")
+    return frozenset(values)
+
+
+def _fields(value: str) -> str:
+    read_fields(value)
+    return value
+
+
+def _retry(value: int) -> int:
+    if value > MAX_RETRY:
+        raise ValueError(f"got {value}, expected 0 to {MAX_RETRY}")
+    return value
+
+
+_PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    "sentinel": _sentinel,
+    "model": _model,
+    "mcp_config": _mcp_config,
+    "mcp_hosts": _hosts,
+    "tool_block_delimiter": _delimiter,
+    "codex_command": _command,
+    "retry": _retry,
+    "request_overrides": _fields,
+    "llm_options_defaults": _fields,
+    "transforms": expand,
+    "upstream": _upstream,
+    "store": read_address,
+    "cors_origins": _origins,
+    "tool_allowlist": _tool_names,
+    "metrics_labels": _metrics_labels,
+}
+
+
+# -- options together --
+
+_DEMANDED = ("json_schema", "gbnf", "structural_tag")
+
+# What is useless, by all options, parsed, by their short names, and what to do about it.
+USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
+    (
+        lambda given: bool(_included(given)) and _included(given) <= _excluded(given),
+        "toolsim_tool_allowlist: every tool that it names is excluded by it too, so none would be on offer.",
+    ),
+    (
+        lambda given: given["tool_use_mode"] == "disabled" and bool(given["tool_allowlist"]),
+        "toolsim_tool_allowlist decides nothing with toolsim_tool_use_mode=disabled, which offers no tool.",
+    ),
+    (
+        lambda given: given["second_opinion"] == "on" and given["tool_use_mode"] in ("enforced", "disabled"),
+        "toolsim_second_opinion=on asks about calls that a model makes of its own accord, and toolsim_tool_use_mode "
+        "leaves none.",
+    ),
+    (
+        lambda given: bool(given["retry"]) and given["max_rounds"] == 1,
+        "toolsim_retry needs a second turn of the model: set toolsim_max_rounds to 2 or more.",
+    ),
+    (
+        lambda given: bool(given["catalog_budget"]) and given["max_rounds"] == 1,
+        "toolsim_catalog_budget needs a second turn of the model, in which it looks up tools: set toolsim_max_rounds "
+        "to 2 or more.",
+    ),
+    (
+        lambda given: bool(given["catalog_budget"]) and given["mode"] == "native",
+        "toolsim_catalog_budget shortens our own catalogue of tools, which toolsim_mode=native does not write.",
+    ),
+    (
+        lambda given: given["constrain"] in _DEMANDED and given["mode"] == "native",
+        "toolsim_constrain has the backend enforce our form of calls, which toolsim_mode=native does not use.",
+    ),
+    (
+        lambda given: given["model"] is not None and given["backend"] != "local",
+        "toolsim_model is the file that toolsim_backend=local runs, and the backend is another one.",
+    ),
+)
+
+
+def check_together(settings: Settings, hosts: Iterable[str]) -> None:
+    """Raise OptionsError for settings that are valid one by one but not together.
+
+    ``hosts``: where the proxy listens; a Codex login is not shared with other machines.
+    """
+    if settings.builtin == "local" and settings.model is None:
+        raise OptionsError("toolsim_backend=local needs toolsim_model=FILE.gguf.")  # type: ignore[no-untyped-call]
+    if settings.builtin != "codex" or settings.api_key:
+        return
+    for host in hosts:
+        # Without a host mitmproxy listens everywhere; requests from other machines are then refused one by one.
+        if host and not is_loopback(host):
+            message = f"toolsim_backend=codex on {host} would lend your login to others: set toolsim_api_key."
+            raise OptionsError(message)  # type: ignore[no-untyped-call]
+
+
+def _included(given: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(name for name in given["tool_allowlist"] if not name.startswith("!"))
+
+
+def _excluded(given: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(name[1:] for name in given["tool_allowlist"] if name.startswith("!"))
+
+
+# -- the policy --
+
+
+def policy_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the policy that these values of options decide, by their names."""
+    fields: dict[str, Any] = {}
+    for name, value in values.items():
+        fields |= _decided(name, value)
+    return fields
+
+
+def _decided(option: str, value: Any) -> dict[str, Any]:
+    match option:
+        case "untagged":
+            uses_tool = value != "no_use_tool"
+            return {"untagged": value if uses_tool else "off", "use_tool": uses_tool}
+        case "fix_empty_final":
+            return {"fix_empty_final": value != "off", "fix_empty_final_disable_tools": value != "with_tools"}
+        case "tool_use_mode":
+            return {"tool_use_mode": value, "fallback_retry_count": 1 if value == "relaxed" else 0}
+        case "output_mode":
+            in_chat = value in ("obsidian-xml", "obsidian-xml-both")
+            in_responses = value in ("obsidian-xml-responses", "obsidian-xml-both")
+            return {
+                "output_mode": "obsidian-xml" if in_chat else "openai-json",
+                "responses_output_mode": "obsidian-xml" if in_responses else "openai-json",
+            }
+        case "stop_after_tools":
+            return {
+                "stop_after_tools": {"first": "on", "drop": "off"}.get(value, value),
+                "stop_after_tools_mode": "first" if value == "first" else "burst",
+                "suppress_tail_after_tools": value == "drop",
+            }
+        case "tool_block_max":
+            return {"tool_block_max": value, "parallel_tool_calls": value != 1}
+        case "tool_allowlist":
+            return {
+                "tool_allowlist": frozenset(name for name in value if not name.startswith("!")),
+                "tool_denylist": frozenset(name[1:] for name in value if name.startswith("!")),
+            }
+        case "max_tool_bytes":
+            return {"max_tool_args_bytes": value, "max_tool_output_bytes": value}
+    return {option: value} if option in Policy.__dataclass_fields__ else {}

@@ -1,0 +1,392 @@
+"""All options in one table, and their registration with mitmproxy. ``settings.py`` reads their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+from mitmproxy.addonmanager import Loader
+from mitmproxy.optmanager import OptManager
+
+from toolsim.core.plan import ApiName
+from toolsim.plugins import BUILTIN
+from toolsim.proxy.options.former import from_environment
+from toolsim.proxy.options.option import Option
+from toolsim.request.forms import FORMS
+
+OPTIONS = (
+    Option(
+        "backend",
+        "auto",
+        "What answers requests. auto: the upstream speaks whichever API of OpenAI's the client speaks, and chat "
+        f"completions for clients of any other. {', '.join(get_args(ApiName))}: it speaks only this API, and the "
+        "others are translated. codex, local, scripted: a built-in backend answers "
+        "requests that are addressed to the listener itself; codex runs the Codex app-server under your login, local "
+        "runs a model file in this process, scripted is a deterministic stand-in to try things with.",
+        ("auto", *get_args(ApiName), *BUILTIN),
+    ),
+    Option("model", "", "File (GGUF) of the model that toolsim_backend=local runs; it needs the extra [local]."),
+    Option(
+        "upstream",
+        "",
+        "URL of the backend for API requests that are addressed to any other host: for clients whose base URL cannot "
+        "be set. A path in it replaces what precedes /responses, /chat/completions or /models. All else passes to the "
+        "host that it is addressed to, which with a built-in backend is so only if this option is set.",
+    ),
+    Option(
+        "engine",
+        "auto",
+        "Which server the backend is; other options set to auto depend on it. auto: it is asked once, by GETs of "
+        "pages that only one of them has; the first request waits at most a second for that. unknown: it is not "
+        "asked, and nothing is assumed.",
+        ("auto", "unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"),
+    ),
+    Option(
+        "profiles",
+        "auto",
+        "Settings for each model, from files that toolsim learn writes: of those whose pattern fits a request's model, "
+        "the most specific one counts, and nothing that is set by hand. auto: those of the user's folder "
+        "(~/.config/toolsim/profiles), then those that come with toolsim. off: none. strict-tags: the narrow contract, "
+        "for any model and for those who want nothing clever: toolsim_untagged=off (tags only), "
+        "toolsim_history=record (with ids), toolsim_manifest=schemas (JSON schemas), toolsim_repair=off (nothing is "
+        "repaired) and toolsim_second_opinion=off (nothing is asked again). Any other value is a folder: those in it.",
+    ),
+    Option(
+        "manifest",
+        "auto",
+        "Form in which the tools are shown to the model. auto: the one that real models answer best, currently "
+        "calls. calls: each tool as a call with slots for its values. lines: the same, but several calls are asked for "
+        "one by one, not as a list. schemas: its JSON schema. hermes: declarations as Hermes and Qwen models were "
+        "trained on. typescript: function declarations, the fewest tokens.",
+        ("auto", *FORMS),
+    ),
+    Option(
+        "catalog_budget",
+        0,
+        "Size in characters above which the catalogue of tools starts with names only: one line per tool, and the "
+        "model looks up those that it needs with find_tools, which is answered within the same answer. Those that "
+        "the conversation has called are shown again where it called them. 0 = always the whole catalogue.",
+    ),
+    Option(
+        "manifest_role",
+        "auto",
+        "Role of the message that shows the tools to the model. Some gateways drop system text: use user there. "
+        "auto: developer over the Responses API, system over chat completions.",
+        ("auto", "developer", "system", "user"),
+    ),
+    Option(
+        "history",
+        "auto",
+        "How earlier calls are shown to the model. auto: as suits the form of the manifest, currently sentinel for "
+        "each. sentinel: in the very form in which the model is to call, without ids; each output then names its call "
+        "by name and arguments. record: one bracketed line each with its ids, which the model cannot mistake for the "
+        "way to call; outputs name their calls by id.",
+        ("auto", "record", "sentinel"),
+    ),
+    Option(
+        "sentinel",
+        "auto",
+        "Name of the tag that opens a call in the model's text. auto: tool_call, but call_tool for models whose "
+        "tool_call Ollama parses itself, and fails on (qwen3, glm-4.7). A private name avoids clashes with texts "
+        "that talk about tool calls.",
+    ),
+    Option(
+        "repair",
+        "safe",
+        "Whether a call whose JSON is malformed gets one repair pass. Strict tools are never repaired. safe: the "
+        "result counts only if it satisfies the tool's schema. off: such a call stays text.",
+        ("safe", "off"),
+    ),
+    Option(
+        "mode",
+        "inject",
+        "How tools are passed to the backend. inject: as text that is written into the transcript. native: as the "
+        "client's own tools, over a backend of the same API; its answers are read for calls that its own parser "
+        "missed. auto: native, and inject for models for which the backend refuses tools or misses a call.",
+        ("auto", "inject", "native"),
+    ),
+    Option(
+        "constrain",
+        "auto",
+        "What the backend is told to enforce while it samples. auto: what a recognised engine supports, until it "
+        "refuses; json_schema if an answer must call; for strict tools gbnf with llama.cpp, structural_tag with vLLM "
+        "and SGLang. off: nothing, calls are asked for in words. json_schema: if an answer must call (tool_choice "
+        "required, or a named function), it is one JSON object by the tools' schemas; llama.cpp, vLLM, SGLang, "
+        "Ollama, LM Studio and most hosted APIs support this, and all but the last two a list of objects if several "
+        "calls may be made. gbnf: every call in the tag obeys its tool's schema, and text stays free unless the "
+        "answer must call; llama.cpp supports this. structural_tag: the same for vLLM and SGLang.",
+        ("auto", "off", "json_schema", "gbnf", "structural_tag"),
+    ),
+    Option(
+        "untagged",
+        "on",
+        "Whether a call that the model writes without the tag counts: JSON of a call, alone or in a code fence, or "
+        "name(…), at the start or at the end of the answer; and anywhere, a call between the marks that models were "
+        "trained on. on: if its tool is on offer and, without such marks, its arguments fit the tool's schema. off: "
+        "such text stays text, but <use_tool> blocks count. no_use_tool: these stay text as well. With each of them, a "
+        "call that a tool's output of the same request holds is quoted, with or without the tag, and stays text. all: "
+        "as on, but a call that is quoted counts too, for tools whose outputs say what to call next.",
+        ("on", "off", "no_use_tool", "all"),
+    ),
+    Option(
+        "strict_policy",
+        "error",
+        "What happens to a call that violates a strict tool's schema. error: the answer fails (HTTP 422, or an error "
+        "event in a stream). message: the assistant says it in words.",
+        ("error", "message"),
+    ),
+    Option(
+        "retry",
+        0,
+        "How often a model is asked again within one answer, 0 to 3: for a call that violates a strict tool's "
+        "schema, is malformed beyond repair, too large, cut off, or names a tool that is not on offer, and for an "
+        "answer without a call where one is required, or not the JSON demanded beside tools. It is shown its own "
+        "words and what was wrong. What has already been streamed stays.",
+    ),
+    Option(
+        "unknown_tool",
+        "text",
+        "What happens to a call of a tool that was never declared. Beside strict tools it is a violation instead of "
+        "text. A tool that tool_choice or the operator's lists exclude is never called, whatever this says. text: it "
+        "stays text; one that the backend itself sends as a call is put in words. call: the client gets it as a "
+        "call, as from most servers, and can tell the model; most agent programs do, some stop. retry: the model is "
+        "asked again, once or as often as toolsim_retry says, and then it becomes text.",
+        ("text", "call", "retry"),
+    ),
+    Option(
+        "second_opinion",
+        "invented",
+        "Whether a model is asked again before the client gets its calls. invented: for an answer in the user's turn "
+        "that is nothing but a call, as text, of a tool that nobody declared, such as a greeting in JSON; the model "
+        "then answers in words, in one more turn without tools. on: that too, and about calls that it makes of its "
+        "own accord in answer to the user: it is shown only the tool and what the user wants, and asked whether "
+        "the one was made for the other, and after a no once more, with the call shown; this takes one or two further "
+        "turns for each tool that it calls, and until then nothing of a call is streamed. Only two plain noes count: "
+        "the call is dropped, and if no other is left, the model answers in words, in such a turn. off: each answer "
+        "stands.",
+        ("off", "invented", "on"),
+    ),
+    Option(
+        "fix_empty_final",
+        "off",
+        "Whether a model that answers nothing after a tool's output is asked once more. on: without tools, so that "
+        "it has to answer in words. with_tools: with the same tools. off: the answer stays empty.",
+        ("off", "on", "with_tools"),
+    ),
+    Option(
+        "tool_use_mode",
+        "",
+        "How tools are used, whatever a request says. enforced: an answer must call one of those on offer, unless a "
+        "tool has just answered. relaxed: as the request says, but a request that the backend answers with an error "
+        "is sent once more without its tools. disabled: none is on offer. Empty: as the request says.",
+        ("", "enforced", "relaxed", "disabled"),
+    ),
+    Option(
+        "request_overrides",
+        "",
+        "Fields, as a JSON object, that replace those of a request that carries tools; null removes one. What the "
+        "client and toolsim decide between them (model, messages, tools, stream and the like) cannot be set.",
+    ),
+    Option(
+        "llm_options_defaults",
+        "",
+        "Fields, as a JSON object, that are added to a request that carries tools if the client does not set them; "
+        "the same fields as with toolsim_request_overrides cannot be set.",
+    ),
+    Option(
+        "transforms",
+        (),
+        "Changes that certain backends need, by their names, or by those of presets (openai_compatible_reliability, "
+        "content_tag_tool_call_fallback, deepseek_openrouter_compat, gemini_openrouter_compat). Those of messages "
+        "need toolsim_mode=native.",
+    ),
+    Option(
+        "max_rounds",
+        8,
+        "Largest number of turns of the model in one answer. At the limit the answer ends as it would have without "
+        "another.",
+        minimum=1,
+    ),
+    Option(
+        "stream_arguments",
+        "buffered",
+        "When arguments are streamed. buffered: a call is announced once it is known to be whole and valid. "
+        "incremental: arguments of non-strict tools are streamed while the model writes them, or while a backend that "
+        "emits calls itself does; a call that breaks then ends incomplete, and the answer as cut.",
+        ("buffered", "incremental"),
+    ),
+    Option(
+        "output_mode",
+        "openai-json",
+        "Form of the calls. The request header x-proxy-output-mode overrides it for one request. openai-json: the "
+        "API's own. obsidian-xml: over chat completions, each followed by its <use_tool> text. "
+        "obsidian-xml-responses: over the Responses API instead. obsidian-xml-both: over both.",
+        ("openai-json", "obsidian-xml", "obsidian-xml-responses", "obsidian-xml-both"),
+    ),
+    Option(
+        "stop_after_tools",
+        "auto",
+        "What happens to other text after a call. auto: on for chat completions, whose messages have no place for "
+        "such text, off for the Responses API. on: it ends the turn and stops the backend; calls that follow each "
+        "other directly all count. first: the first call ends the turn. drop: it is dropped, and the backend goes "
+        "on. off: the client gets it.",
+        ("auto", "on", "first", "drop", "off"),
+    ),
+    Option(
+        "tool_block_max",
+        0,
+        "Largest number of calls in one answer; 0 = no limit. The model is told if it is 1.",
+    ),
+    Option(
+        "tool_block_dedup",
+        False,
+        "Drop a call that repeats an earlier one of the same answer, arguments included.",
+    ),
+    Option(
+        "tool_block_delimiter",
+        "\n",
+        r"Text between <use_tool> blocks in output mode obsidian-xml; \n stands for a line break, \t for a tab.",
+    ),
+    Option(
+        "tool_allowlist",
+        (),
+        "Names of the only tools that the model may see and call; empty = all. A name after ! is that of a tool that "
+        "it may neither see nor call. Tools that a backend would run count under their type (web_search), mcp tools "
+        "also under their server's label.",
+    ),
+    Option(
+        "max_tool_bytes",
+        200_000,
+        "Size limit in bytes of one call's arguments, and of one tool's output. A larger call fails (strict tools) "
+        "or stays text; a larger output is replaced by an error object that says so.",
+        minimum=1,
+    ),
+    Option(
+        "reasoning",
+        "drop",
+        "What happens to earlier reasoning that a client echoes. drop: the model is not shown it. tell: it comes "
+        "before the model's words and calls, in <think> tags, as models that reason over several calls want it.",
+        ("drop", "tell"),
+    ),
+    Option(
+        "forward_hosted_tools",
+        False,
+        "Whether a request that has functions too passes on the tools that the backend itself would run (web_search, "
+        "mcp and the like); otherwise they are left out, and a warning and a header (x-toolsim-left-out) name them, or "
+        "the request is refused if its tool_choice wants one. A request that has only such tools always passes them "
+        "on, and is refused over a backend of the other API.",
+    ),
+    # -- the edge: what is logged and recorded, who may come in, how much and how long --
+    Option(
+        "log",
+        "text",
+        "Form of the log. text: one line per turn, for people. json: every line one JSON object, for programs. off: "
+        "nothing about turns, and everything that mitmproxy itself logs.",
+        ("text", "json", "off"),
+    ),
+    Option(
+        "sse_telemetry",
+        False,
+        "End each event stream with a comment that repeats the log line as JSON. Some clients' parsers break on "
+        "comments.",
+    ),
+    Option(
+        "api_key",
+        "",
+        "Key that clients must send as their Bearer token; it is not forwarded. Requests without it are rejected on "
+        "every path. Clients that use this listener as their proxy send it in Proxy-Authorization, as Bearer or as "
+        "the password of any name. Required before the codex backend is served to other machines.",
+    ),
+    Option(
+        "upstream_key",
+        "",
+        "Key that is sent to the backend as the Bearer token, instead of the client's. Empty: the client's own is "
+        "sent, unless it is the one of toolsim_api_key.",
+    ),
+    Option("codex_command", "codex app-server", "Command line that starts the Codex app-server."),
+    Option(
+        "capture",
+        "",
+        "Folder in which each finished exchange is recorded as one .flow file, without secrets; empty = none.",
+    ),
+    Option(
+        "metrics_labels",
+        (),
+        "Further labels of the metrics at /toolsim/metrics: model, tool, or both. Each model and each tool then has "
+        "its own series, which is a lot if clients name many.",
+    ),
+    Option(
+        "cors_origins",
+        ("app://obsidian.md", "capacitor://localhost", "http://localhost:*", "http://127.0.0.1:*"),
+        "Origins of web pages and Electron programs that may use the API. :* stands for any port or none, and * alone "
+        "for any origin. Without toolsim_api_key all other pages are refused, and so are requests that name the "
+        "listener by anything but an address, localhost, the machine's name, or the host of a page listed here.",
+    ),
+    Option(
+        "max_body_bytes",
+        32 * 1024 * 1024,
+        "Size limit in bytes, decoded, of a request's body that has to be read, and of a backend's answer, whole or "
+        "as a stream. A larger request is answered with 413; beyond it an answer fails.",
+        minimum=1,
+    ),
+    Option(
+        "connect_timeout",
+        10,
+        "Seconds that connecting to a backend may take, TLS included; 0 = as long as the system allows.",
+    ),
+    Option(
+        "idle_timeout",
+        300,
+        "Seconds of silence from the backend after which an answer fails; 0 = wait forever.",
+    ),
+    Option(
+        "drain_timeout",
+        25,
+        "Seconds that SIGTERM and SIGINT (Ctrl-C) leave to answers that are under way; then they end with "
+        "an error, and the proxy ends. A second signal ends it at once; 0 = so does the first.",
+    ),
+    # -- what is stored, and MCP servers --
+    Option(
+        "store",
+        "",
+        "Where finished answers of the Responses API are stored, so that later requests can refer to them. Empty: "
+        "nowhere. memory: in this process. sqlite:PATH: in a file on this machine, created if missing. "
+        "redis://HOST:PORT (or rediss://, unix://): in a Redis server, which several proxies may share. An answer is "
+        "stored unless its request says store: false; each client key reads only its own. Limits follow after a "
+        "question mark, as in memory?answers=100000&bytes=268435456&days=30&background=16: answers and conversations, "
+        "the longest unused go first; their total size; days after their last use; and answers that are made in the "
+        "background at one time, half of them for each client key while another key wants some too.",
+    ),
+    Option(
+        "mcp_config",
+        "",
+        "File of MCP servers whose tools every request gets, over any backend: a JSON object mcpServers, as in other "
+        "MCP clients, with three more keys, require_approval (always by default), allowed_tools and timeout (seconds "
+        "for one call, or to start; 30 by default). Empty = none.",
+    ),
+    Option(
+        "mcp_hosts",
+        (),
+        "Hosts whose MCP servers this proxy asks if a request's mcp tools name them, as host (port 443) or "
+        "host:port, beside those of toolsim_mcp_config, which are named by their labels; the word config means "
+        "only these. Empty: the same happens to mcp tools as to any tool that the backend would run, see "
+        "toolsim_forward_hosted_tools.",
+    ),
+    Option(
+        "mcp_approval",
+        "client",
+        "Who approves calls that need approval. client: whoever asked, by an mcp_approval_request of the Responses "
+        "API; chat completions have nothing like it, and such a call is refused. operator: the answer waits for the "
+        "command toolsim.approve or toolsim.refuse, over either API.",
+        ("client", "operator"),
+    ),
+)
+
+
+def register(loader: Loader | OptManager, environment: Mapping[str, str]) -> list[str]:
+    """Register all options, with the predecessor's flags as defaults; return a warning for each invalid flag."""
+    defaults, warnings = from_environment(environment)
+    for option in OPTIONS:
+        default = defaults.get(option.name, option.default)
+        loader.add_option(option.full_name, option.typespec, default, option.help, option.choices or None)
+    return warnings

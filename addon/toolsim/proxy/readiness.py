@@ -1,0 +1,109 @@
+"""The pages for load balancers and supervisors: whether the proxy is alive, and whether it can answer now.
+
+Both are served without the key, so they say nothing that it protects: no address, no model, no version.
+
+1. ``/toolsim/health``: 200 as long as the process serves, also while it ends.
+2. ``/toolsim/ready``: 200, or 503 if the backend or the store cannot be reached, or the proxy is being stopped.
+3. Whoever asks often costs nothing: a backend is only connected to, without a request, and what was found counts for
+   ``FRESH_SECONDS`` and for all who ask meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from mitmproxy.http import HTTPFlow, Response
+from mitmproxy.proxy.mode_specs import ReverseMode, UpstreamMode
+
+from toolsim.proxy.builtin import BuiltinBackend
+from toolsim.proxy.drain import Drain
+from toolsim.proxy.memory import Memory
+from toolsim.proxy.options.settings import Settings
+from toolsim.stores.record import StoreError
+
+FRESH_SECONDS = 2.0
+CHECK_SECONDS = 1.0
+"""How long a check may take. HAProxy waits for an answer as long as between two questions."""
+
+_HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Answers both pages, under these settings."""
+
+    settings: Settings
+    builtin: BuiltinBackend
+    memory: Memory
+    drain: Drain
+    _checks: dict[object, tuple[float, asyncio.Task[bool]]] = field(default_factory=dict)
+
+    def health(self, _flow: HTTPFlow) -> Response:
+        """Return the page of the proxy itself."""
+        return Response.make(200, json.dumps({"status": "ok"}), _HEADERS)
+
+    async def ready(self, flow: HTTPFlow) -> Response:
+        """Return the page of all that an answer needs; ``flow``: which listener is asked."""
+        self.drain.asked_at = time.monotonic()
+        backend, store = await asyncio.gather(self._backend(flow), self._store())
+        is_draining = self.drain.is_draining
+        is_ready = not is_draining and backend is not False and store is not False
+        found = {"ready": is_ready, "backend": _WORDS[backend], "store": _WORDS[store], "draining": is_draining}
+        return Response.make(200 if is_ready else 503, json.dumps(found), _HEADERS)
+
+    async def _backend(self, flow: HTTPFlow) -> bool | None:
+        """Return whether the backend can be reached, None if the listener has none."""
+        mode, upstream = flow.client_conn.proxy_mode, self.settings.upstream
+        if isinstance(mode, UpstreamMode):
+            # Whatever the target is, the way leads through the next proxy.
+            address = mode.address
+        elif upstream is not None:
+            address = upstream.host, upstream.port
+        elif isinstance(mode, ReverseMode):
+            address = mode.address
+        elif self.settings.builtin is not None:
+            return self.builtin.port is not None
+        else:
+            return None
+        return await self._checked(address, _is_reachable(*address))
+
+    async def _store(self) -> bool | None:
+        """Return whether the store answers, None if there is none."""
+        return await self._checked("store", self._has_store()) if self.memory.is_on else None
+
+    async def _has_store(self) -> bool:
+        try:
+            async with asyncio.timeout(CHECK_SECONDS):
+                await self.memory.find("", ["readiness"])
+        except (StoreError, TimeoutError):
+            return False
+        return True
+
+    async def _checked(self, key: object, check: Coroutine[Any, Any, bool]) -> bool:
+        """Return what a check finds, or has found lately."""
+        began, task = self._checks.get(key, (0.0, None))
+        if task is None or time.monotonic() - began > FRESH_SECONDS:
+            task = asyncio.create_task(check)
+            self._checks[key] = time.monotonic(), task
+        else:
+            check.close()
+        # One who leaves does not take it away from the others.
+        return await asyncio.shield(task)
+
+
+_WORDS = {True: "reachable", False: "unreachable", None: "none"}
+
+
+async def _is_reachable(host: str, port: int) -> bool:
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, UnicodeError):
+        return False
+    writer.close()
+    return True

@@ -1,0 +1,82 @@
+"""Bodies for people to inspect: mitmproxy itself stores nothing that is streamed."""
+
+from __future__ import annotations
+
+from mitmproxy.http import HTTPFlow, Response
+
+from toolsim.proxy.mitmproxy12 import backup
+
+MAX_BYTES = 4 * 1024 * 1024
+"""Stored of each side of an answer: more than any turn that a person reads, little enough for a long-running proxy."""
+
+
+class BoundedBuffer:
+    """A bounded copy of a stream: whole chunks, up to the first that does not fit."""
+
+    def __init__(self, limit: int = MAX_BYTES) -> None:
+        self._limit = limit
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self.missing = 0
+        """Bytes that went through and were not stored."""
+
+    def __repr__(self) -> str:
+        return f"BoundedBuffer({self._size} bytes stored, {self.missing} not)"
+
+    def add(self, chunk: bytes) -> None:
+        """Store one more chunk if there is room."""
+        if self.missing or self._size + len(chunk) > self._limit:
+            self.missing += len(chunk)
+        else:
+            self._chunks.append(chunk)
+            self._size += len(chunk)
+
+    def content(self) -> bytes:
+        """Return all stored bytes."""
+        return b"".join(self._chunks)
+
+
+class BodyRecorder:
+    """Records the answer of one exchange on both sides: ``sent`` to the client, ``received`` from the backend."""
+
+    def __init__(self) -> None:
+        self.sent = BoundedBuffer()
+        self.received = BoundedBuffer()
+        self._response: Response | None = None
+
+    def begin(self, response: Response) -> None:
+        """Remember the head of the backend's answer, which must not be changed from now on."""
+        self._response = response
+
+    def whole(self, response: Response) -> None:
+        """Remember the backend's answer, which arrived whole and is about to be changed."""
+        self._response = backup.copied(response)
+        self.received.add(response.raw_content or b"")
+
+    def pass_on(self, chunks: list[bytes]) -> list[bytes]:
+        """Record what the client gets, and return it."""
+        for chunk in chunks:
+            self.sent.add(chunk)
+        return chunks
+
+    def passing(self, data: bytes) -> bytes:
+        """Record data that passes unchanged, and return it."""
+        self.received.add(data)
+        self.sent.add(data)
+        return data
+
+    @property
+    def missing(self) -> dict[str, int]:
+        """The numbers of bytes that were not stored, by side; empty if all were."""
+        by_side = {"client": self.sent.missing, "backend": self.received.missing}
+        return {side: count for side, count in by_side.items() if count}
+
+    def store_in(self, flow: HTTPFlow) -> None:
+        """Give the flow its body, and its backup the backend's answer; to be called last."""
+        response = flow.response
+        if response is not None and response.raw_content is None:
+            response.raw_content = self.sent.content()
+        if self._response is not None:
+            self._response.raw_content = self.received.content()
+            self._response.timestamp_end = response.timestamp_end if response is not None else None
+        backup.set_incoming_response(flow, self._response)

@@ -1,0 +1,157 @@
+"""What a flow needs of the memory before its request is rewritten, and before its answer is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mitmproxy.http import HTTPFlow, Response
+
+from toolsim.core.errors import ApiError
+from toolsim.core.plan import StoredAs
+from toolsim.proxy.background import Background
+from toolsim.proxy.counting import OtherAction
+from toolsim.proxy.exchange import Exchange
+from toolsim.proxy.jobs import Done, Job, PageJob, request_too_large
+from toolsim.proxy.memory import UNAVAILABLE, Memory, Remembered
+from toolsim.wire.json_codec import dump
+from toolsim.wire.responses.resources import Call, wrong_method
+from toolsim.wire.responses.stored import Recalled, may_refer_to_stored, output_names, pieces, with_outcome
+
+logger = logging.getLogger(__name__)
+
+NOTHING = Recalled()
+_AT_ONCE = 256 * 1024
+"""As much of a body is searched before other work continues: 2 ms at worst."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembering:
+    """Looks up what turns refer to, and stores their answers."""
+
+    memory: Memory
+    do: Callable[[Job], Awaitable[Done]]
+    """Does a job, here or in a worker."""
+    background: Background
+
+    async def serve(self, flow: HTTPFlow, exchange: Exchange) -> None:
+        """Answer a request for something that is stored."""
+        remembered, request, limit = exchange.find(Remembered), flow.request, exchange.limits.max_request_bytes
+        assert remembered is not None
+        assert remembered.resource is not None
+        call = Call(remembered.resource, request.method, request.path.partition("?")[2])
+        error = request_too_large(limit) if exchange.is_request_too_large else wrong_method(call)
+        if error is None and await self.background.answers.serve(flow, exchange, call):
+            return
+        if error is None:
+            encoding, owner = request.headers.get("content-encoding", ""), remembered.partition
+            job = PageJob(call, None, request.raw_content or b"", limit, encoding=encoding, owner=owner)
+            done = await self.memory.serve(owner, call.resource.id, lambda value: self.do(replace(job, value=value)))
+            error = done.error
+        if error is not None:
+            flow.response = exchange.refuse(error)
+        else:
+            flow.response = Response.make(200, done.body, {"content-type": "application/json"})
+
+    def take(self, flow: HTTPFlow, exchange: Exchange) -> bool:
+        """Accept the body of a request; return whether it may refer to something: then await ``recall``."""
+        remembered, request = exchange.find(Remembered), flow.request
+        if remembered is None or exchange.is_request_too_large:
+            return False
+        encoding = request.headers.get("content-encoding", "").strip().lower()
+        encoding = "" if encoding == "identity" else encoding
+        remembered.received, remembered.encoding = request.raw_content or b"", encoding
+        return bool(encoding) or len(remembered.received) > _AT_ONCE or may_refer_to_stored(remembered.received)
+
+    async def recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
+        """Read what a request refers to; answer it with an error if that fails, for whatever reason."""
+        try:
+            await self._recall(flow, exchange)
+        except Exception:
+            # Without its context the request would be another one.
+            logger.exception("toolsim failed to look up what a request refers to; please report this.")
+            flow.response = exchange.refuse(UNAVAILABLE)
+
+    async def _recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
+        remembered, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
+        assert remembered is not None
+        if not remembered.encoding and not await _may_refer(remembered.received):
+            return
+        job = remembered.resolve_job(limit)
+        done = await self.do(job)
+        remembered.references = done.references
+        remembered.in_background = done.in_background and exchange.find(OtherAction) is None
+        if done.error is None and not remembered.references:
+            return
+        error, recalled = done.error, NOTHING
+        if error is None:
+            match await self.memory.recall(remembered.partition, remembered.references, limit):
+                case ApiError() as refused:
+                    error = refused
+                case Recalled() as recalled:
+                    done = await self.do(replace(job, recalled=recalled))
+                    error = done.error
+        if error is None and len(done.body) > limit:
+            message = f"The request is too large with what it refers to: got {len(done.body)} bytes."
+            error = ApiError(message, "invalid_request_error", "request_too_large", status=413)
+        if error is not None:
+            flow.response = exchange.refuse(error)
+            return
+        remembered.body, remembered.own, remembered.names = done.body, done.own, done.names or ()
+        remembered.stored_as = StoredAs(remembered.stored_as.id, done.echo)
+
+    async def store_streamed(self, exchange: Exchange) -> None:
+        """Store a streamed answer that is over except for its end, which then reports whether it was stored."""
+        answer, remembered = exchange.streamed, exchange.find(Remembered)
+        names = output_names(answer.final) if answer is not None else None
+        if answer is None or remembered is None or names is None:
+            return
+        outcome: ApiError | bool = False
+        try:
+            outcome = await self.store(
+                remembered, exchange.limits.max_request_bytes, dump(answer.final).encode(), names
+            )
+        finally:
+            answer.end = with_outcome(answer.end, outcome)
+        if isinstance(outcome, ApiError):
+            answer.report.error = outcome.code
+
+    async def store_whole(self, exchange: Exchange, done: Done) -> Done:
+        """Store a whole answer; return it as it is then sent."""
+        remembered = exchange.find(Remembered)
+        if remembered is None or done.names is None or done.error is not None or done.status != 200:
+            return done
+        outcome = await self.store(remembered, exchange.limits.max_request_bytes, done.body, done.names)
+        if isinstance(outcome, ApiError):
+            return replace(done, error=outcome)
+        return replace(done, body=with_outcome(done.body, outcome, stream=False))
+
+    def store_function(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
+        """Return a function that stores an answer of the loop's runner, given the Response object."""
+        remembered, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
+        assert remembered is not None
+
+        async def store(final: Mapping[str, Any]) -> ApiError | bool:
+            names = output_names(final)
+            return True if names is None else await self.store(remembered, limit, dump(final).encode(), names)
+
+        return store
+
+    async def store(self, remembered: Remembered, limit: int, answer: bytes, names: tuple[str, ...]) -> ApiError | bool:
+        """Store an answer with the items of its request."""
+        if remembered.own is None:
+            done = await self.do(remembered.resolve_job(limit, NOTHING))
+            remembered.own, remembered.names = done.own or b"[]", done.names or ()
+        return await self.memory.store(remembered, answer, names)
+
+
+async def _may_refer(body: bytes) -> bool:
+    """Return whether a body may refer to something, while other work continues."""
+    for is_mentioned in pieces(body, _AT_ONCE):
+        if is_mentioned:
+            return True
+        await asyncio.sleep(0)
+    return False

@@ -1,0 +1,161 @@
+"""What is logged once the proxy is up: version, backend, the addresses to use, and the backend's models.
+
+The models are requested in the background, with a short timeout, so that a backend that is down or slow delays nothing;
+that it does not answer is worth a log line. They are requested only if people read the log (``toolsim_log=text``):
+otherwise a backend gets nothing that no client has sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from mitmproxy import ctx
+from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
+
+from toolsim.plugins import BUILTIN
+from toolsim.proxy.address import is_loopback, url_host
+from toolsim.proxy.builtin import BuiltinBackend
+from toolsim.proxy.known import page_client, page_request
+from toolsim.proxy.options.settings import Settings
+from toolsim.proxy.reporting.log import FIELDS
+from toolsim.proxy.reporting.summary import listed, printable
+from toolsim.proxy.reporting.unreachable import reason
+from toolsim.proxy.route import METRICS, MODELS
+from toolsim.version import __version__
+from toolsim.wire.json_fields import loaded, mappings, string
+
+logger = logging.getLogger(__name__)
+
+ASK_SECONDS = 5.0
+"""How long a backend may take to list its models. A Codex app-server needs seconds to start."""
+_PAUSE = 0.1
+_MAX_SHOWN = 6
+_MAX_LINE_CHARS = 200
+
+
+class Greeting:
+    """Logs the greeting at each start, once ``builtin`` is up."""
+
+    def __init__(self, builtin: BuiltinBackend) -> None:
+        self._builtin = builtin
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, settings: Settings, started: asyncio.Task[None]) -> None:
+        """Greet in the background once the task ``started``, which starts the built-in backend, is done."""
+        self.stop()
+        if ctx.options.toolsim_log != "off":
+            self._task = asyncio.get_running_loop().create_task(self._greet(settings, started))
+
+    def stop(self) -> None:
+        """Stop greeting, and asking for the models."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _greet(self, settings: Settings, started: asyncio.Task[None]) -> None:
+        await asyncio.wait([started])
+        # mitmproxy exits if an error was logged while it started, such as a missing Codex: then there is no greeting.
+        await asyncio.sleep(_PAUSE)
+        is_text = ctx.options.toolsim_log == "text"
+        modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
+        url = backend_url(settings, modes)
+        listeners = _listeners()
+        origins = [f"http://{url_host(host)}:{port}" for host, port in listeners]
+        text = _in_words(settings, url, origins, getattr(ctx.master, "web_url", ""))
+        logger.info("%s", text, extra={FIELDS: _as_fields(settings, url, origins)})
+        if not is_text:
+            return
+        if not settings.api_key and any(not is_loopback(host) for host, _ in listeners):
+            logger.warning(
+                "without toolsim_api_key, whoever reaches this machine may use the backend; to listen on this "
+                "machine alone, leave out --host, or say --listen-host 127.0.0.1"
+            )
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                models = await self._builtin.models() if settings.builtin else await ask_models(url, settings)
+        except (TimeoutError, OSError) as problem:
+            models = printable(reason(problem, ASK_SECONDS), _MAX_LINE_CHARS)
+        if isinstance(models, str):
+            logger.warning("the backend: %s", models)
+        elif models:
+            logger.info("models: %s", listed(models, _MAX_SHOWN, _MAX_LINE_CHARS))
+
+
+async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
+    """Return the models of the backend at a base URL, or what is wrong with it. Raises OSError if nobody answers."""
+    if not url:
+        return []
+    client = await page_client()
+    from tornado.httpclient import HTTPClientError
+
+    try:
+        answer = await client.fetch(page_request(url + MODELS, settings.upstream_key, ASK_SECONDS))
+    except HTTPClientError as problem:
+        match problem.code:
+            case 401 | 403:
+                if settings.upstream_key:
+                    return f"it refuses toolsim_upstream_key (HTTP {problem.code})"
+                return "it wants a key: clients have to send it, or set toolsim_upstream_key"
+            case 404 | 405:
+                return []
+            case 599:
+                return f"it gives no answer ({printable(reason(problem), _MAX_LINE_CHARS)})"
+        return f"it answers {url}{MODELS} with HTTP {problem.code}"
+    finally:
+        client.close()
+    listed = loaded(answer.body.decode("utf-8", "replace"))
+    if listed is None:
+        return f"it answers {url}{MODELS}, but not with JSON: is this an API?"
+    return [string(model.get("id")) for model in mappings(listed.get("data"))]
+
+
+def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
+    """Return the base URL of the backend, "" if it is built in or there is none."""
+    if settings.builtin is not None:
+        return ""
+    if (upstream := settings.upstream) is not None:
+        return f"{upstream.scheme}://{url_host(upstream.host)}:{upstream.port}{upstream.path or '/v1'}"
+    for mode in modes:
+        if isinstance(mode, ReverseMode) and mode.scheme in ("http", "https"):
+            host, port = mode.address
+            return f"{mode.scheme}://{url_host(host)}:{port}/v1"
+    return ""
+
+
+def _in_words(settings: Settings, url: str, origins: Sequence[str], web: str) -> str:
+    """Return what is known at the start, laid out for people. ``web``: the address of mitmweb, "" if it is not that."""
+    backend = BUILTIN[settings.builtin].words if settings.builtin else url
+    if settings.model is not None and settings.builtin == "local":
+        backend = settings.model.name
+    lines = [f"toolsim {__version__} in front of {backend or 'no backend: set one, or a reverse mode'}"]
+    for origin in origins:
+        key = "toolsim_api_key" if settings.api_key else "any"
+        lines.append(f"base URL for clients  {origin}/v1  (key: {key})")
+        lines.append(f"metrics               {origin}{METRICS}")
+    if web:
+        lines.append(f"turns in a browser    {web}")
+    return "\n  ".join(lines)
+
+
+def _as_fields(settings: Settings, url: str, origins: Sequence[str]) -> dict[str, Any]:
+    """Return the same as plain data."""
+    return {
+        "message": "toolsim is up",
+        "version": __version__,
+        "backend": settings.builtin or url,
+        "base_urls": [f"{origin}/v1" for origin in origins],
+        "wants_key": bool(settings.api_key),
+    }
+
+
+def _listeners() -> list[tuple[str, int]]:
+    server = ctx.master.addons.get("proxyserver")  # type: ignore[no-untyped-call]
+    addresses = dict.fromkeys((str(address[0]), int(address[1])) for address in server.listen_addrs()) if server else []
+    ports: dict[int, str] = {}
+    for host, port in addresses:
+        # Without a host mitmproxy listens on IPv4 and IPv6: naming one of the two is enough.
+        ports.setdefault(port, host)
+    return [(host, port) for port, host in ports.items()]

@@ -1,0 +1,108 @@
+"""The log, in the form that ``toolsim_log`` selects.
+
+- ``text``: one line per turn, for people (``summary``); failures and oddities are warnings, which mitmproxy shows in
+  colour. mitmproxy's own lines about connections and about our requests are left out.
+- ``json``: every line of the terminal is one JSON object, for programs: ``time``, ``level``, then ``message``, or the
+  fields that a record has of its own (``FIELDS``): of a turn (``summary.fields``), or of the greeting.
+- ``off``: nothing about turns, and mitmproxy's log unchanged.
+
+Everything goes through ``logging``, so that mitmweb's event log and mitmproxy's screen show it too. Only the form of
+the terminal's lines is changed (``mitmproxy12.terminal``).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from mitmproxy import ctx
+from mitmproxy.addons.termlog import TermLogHandler
+
+from toolsim.core.report import Report
+from toolsim.proxy.mitmproxy12 import terminal
+from toolsim.proxy.reporting import summary
+
+logger = logging.getLogger(__name__)
+
+FIELDS = "toolsim_fields"
+"""The attribute of a record, given as ``extra``, that holds its fields for the form ``json``."""
+
+# It logs the opening and closing of connections on both sides: six lines per turn.
+_CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
+# It warns of a certificate once for each page that we ask a backend for; the greeting has one line about it.
+_TORNADO = logging.getLogger("tornado.general")
+# Which requests get mitmdump's own two lines: not those that get our line, nor those of pollers.
+_NOT_OURS = "!~u '/(responses(/resp_[0-9a-f]+)?|chat/completions|models|toolsim/metrics)/?([?].*)?$'"
+_NONE = "!~all"
+
+
+class Log:
+    """Logs turns in the configured form, until ``restore``."""
+
+    def __init__(self) -> None:
+        self._form = "text"
+
+    def configure(self, form: str) -> None:
+        """Set the form: text, json or off."""
+        self._form = form
+        options = ctx.options
+        is_debug = "termlog_verbosity" in options and options.termlog_verbosity == "debug"
+        quiet = form != "off" and not is_debug
+        _CONNECTIONS.setLevel(logging.WARNING if quiet else logging.NOTSET)
+        _TORNADO.setLevel(logging.ERROR if quiet else logging.NOTSET)
+        if "dumper_filter" in options and options.dumper_filter in (None, _NOT_OURS, _NONE):
+            # Flows from a file are printed as usual: nothing else shows them.
+            wanted = None if options.rfile else _NONE if form == "json" else _NOT_OURS if quiet else None
+            if options.dumper_filter != wanted:
+                options.update(dumper_filter=wanted)  # type: ignore[no-untyped-call]
+        terminal.end_keeping()
+        terminal.set_form(_FORMS.get(form, terminal.own_form))
+
+    def restore(self) -> None:
+        """Leave the log to mitmproxy, but for the form of its last lines: some follow when all addons are done."""
+        _CONNECTIONS.setLevel(logging.NOTSET)
+        _TORNADO.setLevel(logging.NOTSET)
+        terminal.keep_form()
+
+    def turn(
+        self, report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True
+    ) -> None:
+        """Log a finished turn; the arguments are those of ``summary.log_line``."""
+        if self._form == "off":
+            return
+        level = logging.WARNING if summary.marker(report, status) else logging.INFO
+        fields = summary.fields(report, status, seconds) | ({"problem": problem} if problem else {})
+        line = (
+            summary.log_line(report, status, seconds, problem=problem, is_ours=is_ours)
+            if self._form == "text"
+            else json.dumps(fields)
+        )
+        logger.log(level, "%s", line, extra={FIELDS: fields})
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object per record, in ASCII."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a record."""
+        fields: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+        }
+        own: object = getattr(record, FIELDS, None)
+        if isinstance(own, Mapping):
+            fields |= own
+        else:
+            fields["message"] = record.getMessage()
+            if record.exc_info:
+                fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+_FORMS: Mapping[str, Callable[[TermLogHandler], logging.Formatter]] = {
+    "json": lambda _: _JsonFormatter(),
+    "text": terminal.TextFormatter,
+}

@@ -1,0 +1,238 @@
+"""Metrics over all exchanges, in the text format 0.0.4 of Prometheus.
+
+Names follow its rules: base units, ``_total`` after what only grows. A series whose labels are known beforehand exists
+from the start, at 0; otherwise the first event of its kind would not show as an increase. Names from clients, models
+and backends (models, tools, codes of errors) may be anything: a family accepts a limited number of values, the rest
+counts as ``other``. Models and tools are labels only if the operator asks for them.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+
+from mitmproxy import version as mitmproxy_version
+
+from toolsim.core.report import Report, code_of
+from toolsim.version import __version__
+from toolsim.wire.dialect import APIS
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+MAX_SERIES = 1000
+"""Series of one family: Prometheus and its dashboards stay quick, and our memory bounded."""
+MAX_VALUE = 128
+"""How many characters of a label's value are shown."""
+
+DURATIONS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+FIRST_BYTES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
+
+_APIS = tuple(APIS)
+_STREAM = ("false", "true")
+_OTHER = "other"
+
+_FAULTS = ("MALFORMED_JSON", "SCHEMA_MISMATCH", "UNKNOWN_TOOL", "MASKED_TOOL", "ARGUMENTS_TOO_LARGE")
+_ERRORS = ("backend_unavailable", "backend_timeout", "backend_truncated", "backend_bad_answer", "invalid_tool_call")
+# The outcomes of a call of an MCP tool (``mcp/outcome.py``, and the approval before it).
+_OUTCOMES = ("OK", "TOOL_FAILED", "SERVER_FAILED", "OUTPUT_TOO_LARGE", "REFUSED", "LIMIT", "ASKED")
+_CUTOFFS = ("text after tools", "first call", "more than 1 calls")
+_TOKENS = ("input", "output", "cached", "reasoning")
+_WARNINGS = (
+    *("NO_CALL", "EMPTY_ANSWER", "ANSWER_MISMATCH", "DUPLICATE_CALL"),
+    *("UNANSWERED_CALL", "CALL_AS_TEXT", "TOOL_LEFT_OUT"),
+)
+# By the report's field: an explanation, and the codes that are known beforehand.
+_TALLIES: Mapping[str, tuple[str, Sequence[str]]] = {
+    "parse_failures": ("Call blocks that stayed text, by reason.", _FAULTS),
+    "strict_failures": ("Calls that violated a strict tool's schema, by reason.", _FAULTS),
+    "repairs": ("Calls that were repaired, by what was wrong.", ()),
+    "untagged": ("Calls without a tag, by the form that they were found in.", ()),
+    "warnings": ("Warnings, by kind.", _WARNINGS),
+    "dropped_calls": ("Calls withheld from the client, by reason.", ("OVER_LIMIT", "STRUCTURED_CALL")),
+}
+
+Labels = tuple[tuple[str, str], ...]
+Known = Mapping[str, Sequence[str]] | None
+
+
+class Family:
+    """A counter or a gauge with all its series. ``known``: the labels' values that have series from the start."""
+
+    def __init__(self, name: str, explanation: str, kind: str = "counter", known: Known = None) -> None:
+        self.name = f"toolsim_{name}"
+        self._head = (f"# HELP {self.name} {explanation}", f"# TYPE {self.name} {kind}")
+        self._values = dict.fromkeys(_known_series(known), 0)
+
+    def add(self, labels: Mapping[str, str], amount: int = 1) -> None:
+        """Add to a series, or to ``other`` where there are too many."""
+        key = _bounded(tuple(labels.items()), self._values)
+        self._values[key] = self._values.get(key, 0) + amount
+
+    def lines(self) -> Iterator[str]:
+        """Yield the family in the text format."""
+        yield from self._head
+        for labels, value in sorted(self._values.items()):
+            yield f"{self.name}{_braced(labels)} {value}"
+
+
+class Histogram:
+    """A histogram of durations. ``bounds``: the upper bounds of the buckets, in seconds, except the last."""
+
+    def __init__(self, name: str, explanation: str, bounds: Sequence[float], known: Known) -> None:
+        self.name = f"toolsim_{name}"
+        self._head = (f"# HELP {self.name} {explanation}", f"# TYPE {self.name} histogram")
+        self._bounds = bounds
+        self._counts: dict[Labels, list[int]] = {}
+        self._sums: dict[Labels, float] = {}
+        for key in _known_series(known):
+            self._series(key)
+
+    def observe(self, labels: Mapping[str, str], seconds: float) -> None:
+        """Count one more."""
+        key = _bounded(tuple(labels.items()), self._counts)
+        self._series(key)[bisect_left(self._bounds, seconds)] += 1
+        self._sums[key] += seconds
+
+    def lines(self) -> Iterator[str]:
+        """Yield the histogram in the text format: a bucket counts everything up to its upper bound."""
+        yield from self._head
+        for labels, counts in sorted(self._counts.items()):
+            total = 0
+            for end, count in zip((*(f"{bound:g}" for bound in self._bounds), "+Inf"), counts, strict=True):
+                total += count
+                yield f"{self.name}_bucket{_braced((*labels, ('le', end)))} {total}"
+            yield f"{self.name}_sum{_braced(labels)} {self._sums[labels]:.6f}"
+            yield f"{self.name}_count{_braced(labels)} {total}"
+
+    def _series(self, key: Labels) -> list[int]:
+        self._sums.setdefault(key, 0.0)
+        return self._counts.setdefault(key, [0] * (len(self._bounds) + 1))
+
+
+class Metrics:
+    """All families. ``labels``: which of ``model`` and ``tool`` are labels too."""
+
+    def __init__(self, labels: Iterable[str] = ()) -> None:
+        self.labels = frozenset(labels)
+        self._build = Family("build_info", "Which toolsim this is, and what it runs on; always 1.", "gauge")
+        python = ".".join(map(str, sys.version_info[:3]))
+        self._build.add({"version": __version__, "mitmproxy": mitmproxy_version.VERSION, "python": python})
+        self._exchanges = Family(
+            "exchanges_total",
+            "Finished exchanges that offered or used tools, by both APIs, form and outcome.",
+            known=self._known(client=_APIS, backend=_APIS, stream=_STREAM, outcome=("ok", "failed", "aborted")),
+        )
+        self._durations = Histogram(
+            "exchange_duration_seconds",
+            "From the request's headers to the end of its answer.",
+            DURATIONS,
+            self._known(client=_APIS, stream=_STREAM),
+        )
+        self._first_bytes = Histogram(
+            "first_byte_seconds",
+            "From the request's headers to the first byte of a streamed answer that went to the client.",
+            FIRST_BYTES,
+            self._known(client=_APIS),
+        )
+        self._calls = Family("tool_calls_total", "Calls given to clients.", known=self._known("tool", client=_APIS))
+        self._tokens = Family(
+            "tokens_total",
+            "Tokens as backends counted them; cached ones are also input, reasoning ones also output.",
+            known=self._known(client=_APIS, kind=_TOKENS),
+        )
+        self._errors = Family(
+            "errors_total",
+            "Exchanges that failed for the client, by the error's code.",
+            known=self._known(client=_APIS, code=_ERRORS),
+        )
+        self._cutoffs = Family(
+            "tool_cutoffs_total",
+            "Turns that were ended before the backend ended, by reason.",
+            known=self._known(reason=_CUTOFFS),
+        )
+        self._rounds = Family(
+            "rounds_total",
+            "Turns of the model in answers that may take several.",
+            known=self._known(client=_APIS),
+        )
+        self._profiles = Family("profiles_total", "Finished exchanges of models that have a profile, by profile.")
+        self._hosted_calls = Family(
+            "mcp_calls_total",
+            "Calls of MCP tools that this proxy ran or refused, by what came of them.",
+            known=self._known("tool", client=_APIS, outcome=_OUTCOMES),
+        )
+        self._tallies = {
+            key: Family(f"{key}_total", explanation, known=self._known("tool", reason=reasons))
+            for key, (explanation, reasons) in _TALLIES.items()
+        }
+
+    def _known(self, *asked: str, **values: Sequence[str]) -> Known:
+        """Return the values of labels; None where a series has a label, of a model or a tool, that nobody can know."""
+        return None if self.labels & {"model", *asked} else values
+
+    def count(self, report: Report, status: int | None, seconds: float, first_byte: float | None = None) -> None:
+        """Add one finished exchange; ``status`` None = no answer reached the client, ``first_byte`` in seconds."""
+        model = {"model": report.model} if "model" in self.labels else {}
+        client, stream = {"client": report.client}, {"stream": str(report.stream).lower()}
+        outcome = "aborted" if status is None else "failed" if report.error or status >= 400 else "ok"
+        self._exchanges.add(client | {"backend": report.backend} | stream | {"outcome": outcome} | model)
+        self._durations.observe(client | stream | model, seconds)
+        if first_byte is not None:
+            self._first_bytes.observe(client | model, first_byte)
+        for name, count in Counter(report.calls).items():
+            self._calls.add(client | model | self._tool(name), count)
+        if report.profile:
+            self._profiles.add({"profile": report.profile} | model)
+        if report.rounds:
+            self._rounds.add(client | model, report.rounds)
+        for call in report.hosted_calls:
+            which, _, tool = call.partition(":")
+            self._hosted_calls.add(client | {"outcome": which} | model | self._tool(tool))
+        for kind in _TOKENS:
+            if number := report.tokens.get(kind):
+                self._tokens.add(client | {"kind": kind} | model, number)
+        if outcome == "failed":
+            self._errors.add(client | {"code": report.error or f"http_{status}"} | model)
+        if report.tool_cutoff:
+            self._cutoffs.add({"reason": report.tool_cutoff} | model)
+        for tally in report.tallies():
+            if (family := self._tallies.get(tally.key)) is not None:
+                for entry, count in Counter(tally.entries).items():
+                    family.add({"reason": code_of(entry)} | model | self._tool(entry.partition(":")[2]), count)
+
+    def text(self, in_flight: int, more: Iterable[Family] = ()) -> str:
+        """Return all metrics in the text format; ``in_flight``: open exchanges; ``more``: further families."""
+        still_open = Family("exchanges_open", "Exchanges that are under way.", "gauge")
+        still_open.add({}, in_flight)
+        families: list[Family | Histogram] = [self._build, self._exchanges, self._durations, self._first_bytes]
+        families += [self._calls, self._rounds, self._profiles, self._hosted_calls]
+        families += [self._tokens, self._errors, self._cutoffs]
+        families += [*self._tallies.values(), still_open, *more]
+        return "\n".join(line for family in families for line in family.lines()) + "\n"
+
+    def _tool(self, name: str) -> dict[str, str]:
+        return {"tool": name} if "tool" in self.labels else {}
+
+
+def _known_series(known: Known) -> Iterator[Labels]:
+    if known is not None:
+        for values in product(*known.values()):
+            yield tuple(zip(known, values, strict=True))
+
+
+def _bounded(key: Labels, series: Mapping[Labels, object]) -> Labels:
+    # Clients and models choose the names of models and tools.
+    key = tuple((name, value if len(value) <= MAX_VALUE else f"{value[:MAX_VALUE]}…") for name, value in key)
+    if key in series or len(series) < MAX_SERIES:
+        return key
+    return tuple((name, _OTHER) for name, _ in key)
+
+
+def _braced(labels: Labels) -> str:
+    if not labels:
+        return ""
+    escaped = ((name, value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")) for name, value in labels)
+    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped) + "}"

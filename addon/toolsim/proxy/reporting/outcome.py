@@ -1,0 +1,125 @@
+"""What remains of an exchange that is over: a log line, metrics, and its flow's comment, mark and report."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import override
+
+from mitmproxy.http import HTTPFlow
+
+from toolsim.core.conversation import Topic
+from toolsim.core.report import Report
+from toolsim.proxy.exchange import Exchange, Feature
+from toolsim.proxy.jobs import Done
+from toolsim.proxy.metadata import COMMENT, REPORT
+from toolsim.proxy.reporting import summary
+from toolsim.proxy.reporting.log import Log
+from toolsim.proxy.reporting.metrics import Metrics
+from toolsim.proxy.rounds import HandedOver, RoundFlow
+
+_MAX_KNOWN = 10_000
+"""Requests by which conversations are known, at some 100 bytes each."""
+
+
+class Conversations:
+    """Numbers conversations in the order in which they start."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[bytes, int] = OrderedDict()
+        self._count = 0
+
+    def number(self, topic: Topic) -> int:
+        """Return the number of the conversation that a request continues, or a new one."""
+        known = (self._known[key] for key in reversed(topic.keys) if key in self._known)
+        number = next(known, 0)
+        if not number:
+            self._count += 1
+            number = self._count
+        if topic.keys:
+            self._known[topic.keys[-1]] = number
+            self._known.move_to_end(topic.keys[-1])
+        if len(self._known) > _MAX_KNOWN:
+            self._known.popitem(last=False)
+        return number
+
+
+class Reports:
+    """Where exchanges are reported."""
+
+    def __init__(self) -> None:
+        self.log = Log()
+        self.metrics = Metrics()
+        self.conversations = Conversations()
+
+    def label(self, labels: frozenset[str]) -> None:
+        """Give all metrics these labels; with other labels, counting starts over."""
+        if labels != self.metrics.labels:
+            self.metrics = Metrics(labels)
+
+    def add(self, report: Report, status: int | None, seconds: float) -> None:
+        """Report an answer that was made without its client."""
+        self.log.turn(report, status, seconds)
+        self.metrics.count(report, status, seconds)
+
+
+class Outcome(Feature):
+    """Reports one exchange; to be attached first, so that it comes last."""
+
+    def __init__(self, reports: Reports) -> None:
+        self._reports = reports
+        self._topic: Topic | None = None
+        """What the request is about."""
+        self._place = ""
+        """Which turn of which conversation it is, in words."""
+
+    @override
+    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+        if done.rewritten is None or done.topic is None:
+            return
+        self._topic = done.topic
+        asked = exchange.find(RoundFlow)
+        if asked is None or not asked.is_aside:
+            self._place = done.topic.where(self._reports.conversations.number(done.topic))
+
+    @override
+    def sent(self, exchange: Exchange, flow: HTTPFlow) -> None:
+        assert flow.response is not None
+        is_whole = exchange.streamed is None
+        found = summary.headers(exchange.report) if is_whole else summary.first_headers(exchange.report)
+        flow.response.headers.update(found)
+
+    @override
+    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+        if not exchange.is_turn:
+            return
+        report, seconds = exchange.report, exchange.clocks.seconds()
+        has_part = exchange.plan is not None or exchange.find(HandedOver) is not None
+        is_ours = has_part or report.error is not None
+        if status is None:
+            report.error = report.error or "aborted"
+        problem = exchange.problem() if status is not None and status >= 400 else ""
+        self._reports.log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
+        if not is_ours:
+            # The comment explains why there are no calls. No report, since no recording depends on one.
+            _comment(flow, summary.comment(report))
+            return
+        if exchange.find(RoundFlow) is None:
+            # Rounds are counted once, with the answer that they are part of.
+            self._reports.metrics.count(report, status, seconds, exchange.clocks.first_byte)
+        if flow is not None:
+            outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
+            flow.metadata[REPORT] = report.as_dict() | outcome | {"place": self._place}
+            _comment(flow, summary.comment(report, status, self._words(exchange), self._place))
+            flow.marked = flow.marked or summary.marker(report, status)
+            exchange.recorder.store_in(flow)
+
+    def _words(self, exchange: Exchange) -> str:
+        handed_over = exchange.find(HandedOver)
+        topic = self._topic if handed_over is None else handed_over.topic
+        return topic.words if topic is not None else ""
+
+
+def _comment(flow: HTTPFlow | None, comment: str) -> None:
+    """Give a flow its comment, unless a person has."""
+    if flow is not None and not flow.comment:
+        flow.comment = flow.metadata[COMMENT] = comment

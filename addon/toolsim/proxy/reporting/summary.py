@@ -1,0 +1,212 @@
+"""Reporting a finished exchange: its fields for the log, its log line, comment and headers. Counts and names only.
+
+The log line, for people who read turn after turn::
+
+    ✓ llama3 · chat stream · 2 calls search_notes, get_weather · 1.2 s
+    ✗ llama3 · chat over responses · SCHEMA_MISMATCH get_weather: /days: got string, expected integer · 0.4 s
+    ⚠ llama3 · chat · no call, 3 tools · UNKNOWN_TOOL get_wether · 0.9 s
+    ✓ llama3 · responses stream · no tools · 2.0 s
+
+✗: the client got an error; ⚠: worth a look (a warning, a block that stayed text, an answer that was cut off, a client
+that left). The comment says it for a column of a list, what matters most first, with the user's words.
+
+Names of models and tools come from clients and models: in the log line what a terminal would obey is replaced, and long
+ones are cut. Argument values never appear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from toolsim.core.report import MAX_NAMES, REMEDIES, Report, Tally, code_of, loggable_name
+
+_COUNTED_IN_HEADERS = ("parse_failures", "strict_failures", "repairs")
+
+NO_TOOLS = "no tools"
+"""Why there was no call: the request offered none."""
+
+MARKERS = (":x:", ":warning:")
+"""Emoji, by mitmproxy's names: something failed for the client; something needs attention."""
+_MARKS = {MARKERS[0]: "✗", MARKERS[1]: "⚠", "": "✓"}
+_MAX_NAMES = 8
+_MAX_NAME_CHARS = 60
+_MAX_PROBLEM_CHARS = 200
+
+
+def fields(report: Report, status: int | None, seconds: float) -> dict[str, Any]:
+    """Return the exchange as plain data; ``status`` None = no answer reached the client."""
+    return report.summary() | {"status": status, "seconds": round(seconds, 3)}
+
+
+def comment(report: Report, status: int | None = None, words: str = "", place: str = "") -> str:
+    """Return the exchange in one line for people, what matters most first.
+
+    ``status`` is what the client got, ``words`` the beginning of the user's message, ``place`` which turn it was.
+    """
+    return " ".join(" · ".join(filter(None, _phrases(report, status, words, place))).split())
+
+
+def _phrases(report: Report, status: int | None, words: str, place: str) -> Iterator[str]:
+    is_refused = status is not None and status >= 400
+    if report.error:
+        yield f"error: {report.error}"
+    elif is_refused:
+        yield f"HTTP {status}"
+    calls, *findings = report.tallies()
+    if calls.entries:
+        yield _counted(calls, calls.entries[:MAX_NAMES])
+    elif not report.error and not is_refused:
+        yield "no call" if report.tools else NO_TOOLS
+    for tally in findings:
+        # How a call was written is no finding.
+        if tally.entries and tally.key != "untagged":
+            yield _counted(tally, sorted(set(tally.entries)))
+    if report.rounds > 1:
+        yield f"{report.rounds} rounds"
+    if report.hosted_calls:
+        named = [call.removeprefix("OK:") for call in report.hosted_calls]
+        yield f"MCP: {', '.join(named[:MAX_NAMES])}"
+    if report.asked_again:
+        yield f"asked again: {', '.join(report.asked_again[:MAX_NAMES])}"
+    if report.round:
+        yield f"round {report.round} of {report.part_of}"
+    if report.tool_cutoff:
+        yield f"cut off: {report.tool_cutoff}"
+    if report.truncated and not report.dropped_calls:
+        yield "truncated"
+    yield from remedies(report)
+    yield place
+    yield " ".join(filter(None, (report.model, report.client)))
+    if report.profile:
+        yield f"profile {report.profile}"
+    if words:
+        yield f"“{words}”"
+
+
+def _counted(tally: Tally, kinds: Sequence[str]) -> str:
+    """Return a phrase for one tally: calls are listed in order, everything else once for each kind."""
+    count = len(tally.entries)
+    return f"{count} {tally.noun if count == 1 else tally.title}: {', '.join(kinds)}"
+
+
+def remedies(report: Report) -> list[str]:
+    """Return what an operator can set against the warnings, unless the model has been asked again."""
+    if report.asked_again:
+        return []
+    return list(dict.fromkeys(REMEDIES[code] for warning in report.warnings if (code := code_of(warning)) in REMEDIES))
+
+
+def marker(report: Report, status: int | None) -> str:
+    """Return the emoji that marks an exchange that needs attention, "" for all others."""
+    if status is not None and (report.error or status >= 400 or report.strict_failures):
+        return MARKERS[0]
+    if status is None or report.parse_failures or report.warnings or report.truncated:
+        return MARKERS[1]
+    return ""
+
+
+def headers(report: Report) -> dict[str, str]:
+    """Return the headers of a whole answer."""
+    values: dict[str, object] = {"mode": report.mode, "tool-call-count": len(report.calls)}
+    for tally in report.tallies():
+        if tally.key in _COUNTED_IN_HEADERS:
+            values[tally.title.replace(" ", "-")] = len(tally.entries)
+    values["truncated"] = str(report.truncated).lower()
+    if report.tool_cutoff:
+        values["tool-cutoff"] = report.tool_cutoff
+    return {f"x-toolsim-{name}": str(value) for name, value in values.items()} | first_headers(report)
+
+
+def first_headers(report: Report) -> dict[str, str]:
+    """Return the headers that are known before the answer, for streams too.
+
+    What other text after a call does, the profile, and the tools that the backend did not get, if there are any.
+    """
+    values = {"x-toolsim-stop-after-tools-mode": report.stop_after_tools_mode}
+    if report.profile:
+        values["x-toolsim-profile"] = loggable_name(report.profile)
+    kinds = [loggable_name(note.removeprefix("tool:")) for note in report.dropped if note.startswith("tool:")]
+    return values | ({"x-toolsim-left-out": ", ".join(dict.fromkeys(kinds[:MAX_NAMES]))} if kinds else {})
+
+
+HEADERS = tuple(headers(Report(profile="any", tool_cutoff="any", dropped=["tool:any"])))
+"""The names of all headers that an answer may have."""
+
+
+# -- the log line --
+
+
+def log_line(report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True) -> str:
+    """Return a finished turn in one line.
+
+    ``status``: what the client got, None = nothing. ``problem``: the message of an error that was the whole answer.
+    ``is_ours``: tools were offered or used; otherwise the request passed unchanged.
+    """
+    phrases = [printable(report.model, _MAX_NAME_CHARS) or "no model named", _way(report)]
+    phrases += _outcome(report, status, problem, is_ours=is_ours)
+    phrases.append(f"{seconds:.1f} s")
+    return f"{_MARKS[marker(report, status)]} {' · '.join(phrases)}"
+
+
+def printable(text: str, most: int) -> str:
+    """Return a text as one line of at most ``most`` characters, with unprintable ones replaced."""
+    line = "".join(character if character.isprintable() else "�" for character in " ".join(text.split()))
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _way(report: Report) -> str:
+    over = f" over {report.backend}" if report.backend not in ("", report.client) else ""
+    return f"{report.client}{' stream' if report.stream else ''}{over}"
+
+
+def _outcome(report: Report, status: int | None, problem: str, *, is_ours: bool) -> Iterator[str]:
+    failed = status is not None and (status >= 400 or bool(report.error) or bool(report.strict_failures))
+    if report.calls:
+        yield f"{len(report.calls)} call{'s' * (len(report.calls) > 1)} {listed(report.calls)}"
+    elif status is not None and not failed:
+        yield _without_call(report, is_ours=is_ours)
+    yield from _findings(report)
+    yield from remedies(report)
+    if report.repairs:
+        yield f"repaired {listed(sorted({repair.partition(':')[2] or repair for repair in report.repairs}))}"
+    if report.asked_again:
+        yield f"asked again {listed(report.asked_again)}"
+    if report.rounds > 1:
+        yield f"{report.rounds} rounds"
+    if report.profile:
+        yield f"profile {printable(report.profile, _MAX_NAME_CHARS)}"
+    if report.round:
+        yield f"round {report.round}"
+    if report.tool_cutoff:
+        yield f"ended early: {printable(report.tool_cutoff, _MAX_NAME_CHARS)}"
+    if report.truncated and not report.error:
+        yield "cut short"
+    if status is None:
+        yield "the client left" if report.error in (None, "aborted") else printable(report.error or "", _MAX_NAME_CHARS)
+    elif status >= 400 and not report.strict_failures:
+        yield f"HTTP {status} {printable(problem or report.error or '', _MAX_PROBLEM_CHARS)}".strip()
+    elif report.error and not report.strict_failures:
+        yield printable(report.error, _MAX_NAME_CHARS)
+
+
+def _without_call(report: Report, *, is_ours: bool) -> str:
+    if not is_ours or not report.tools:
+        return "no tools"
+    return f"no call, {len(report.tools)} tool{'s' * (len(report.tools) > 1)}"
+
+
+def _findings(report: Report) -> Iterator[str]:
+    """Yield what was wrong with calls, once per kind; for a schema mismatch also its place."""
+    found = dict.fromkeys([*report.strict_failures, *report.parse_failures, *report.dropped_calls, *report.warnings])
+    for entry in list(found)[:_MAX_NAMES]:
+        code, _, name = entry.partition(":")
+        place = next((broken.partition(":")[2] for broken in report.mismatches if code_of(broken) == name), "")
+        problem = f"{code} {name}".strip() + (f": {place}" if place and code == "SCHEMA_MISMATCH" else "")
+        yield printable(problem, _MAX_PROBLEM_CHARS)
+
+
+def listed(names: Sequence[str], most: int = _MAX_NAMES, most_chars: int = _MAX_NAME_CHARS) -> str:
+    """Return the first names, and how many more there are."""
+    shown = ", ".join(printable(name, most_chars) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")

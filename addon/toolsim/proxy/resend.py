@@ -1,0 +1,64 @@
+"""A flow that is sent once more: "Replay" in mitmweb, ``replay.client`` in the console, ``mitmdump -C FILE``.
+
+mitmproxy sends the request that the flow holds. After "Revert" that is the client's own, and everything works as the
+first time. Otherwise it is the one that we have rewritten: it has no tools, so the answer would pass unchanged, with
+its calls as text. So we send the client's own request again, from the flow's backup, under the current options. If
+someone has edited the rewritten request in between, their text goes to the model unchanged; the answer is still read by
+the plan of the client's own request.
+
+mitmproxy reads the body before our first hook, and gives it to the flow after that. So we restore a request in two
+steps: its head in ``requestheaders`` and its body in ``request``.
+"""
+
+from __future__ import annotations
+
+from typing import override
+
+from mitmproxy.http import HTTPFlow
+
+from toolsim.proxy.exchange import Exchange, Feature
+from toolsim.proxy.jobs import Done, digest
+from toolsim.proxy.metadata import COMMENT, REPORT, SENT, is_resent
+from toolsim.proxy.mitmproxy12 import backup
+from toolsim.proxy.reporting import summary
+
+
+class Resent(Feature):
+    """What a replayed flow still holds of its first run. ``words``: the rewritten body that a person has edited."""
+
+    def __init__(self, flow: HTTPFlow) -> None:
+        sent = flow.metadata.get(SENT)
+        own = backup.incoming_request(flow) if sent is not None else None
+        self._body = own.raw_content if own is not None else None
+        self.words: bytes | None = None
+        if own is None:
+            return
+        edited = flow.request.raw_content
+        if edited is not None and digest(edited) != sent:
+            self.words = edited
+        own.timestamp_start, own.timestamp_end = flow.request.timestamp_start, flow.request.timestamp_end
+        flow.request = own
+
+    @override
+    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+        if done.rewritten is not None and self.words is not None:
+            flow.request.content = self.words
+
+    def give_body(self, flow: HTTPFlow) -> None:
+        """Give the flow the body of the client's own request."""
+        if self._body is not None:
+            flow.request.raw_content = self._body
+
+
+def forget(flow: HTTPFlow) -> None:
+    """Remove what an earlier run left in a flow that is sent again; what a person wrote or marked stays."""
+    if is_resent(flow):
+        # Otherwise its old answer would remain beside a new one that passes unchanged.
+        backup.drop(flow)
+    flow.metadata.pop(SENT, None)
+    if flow.comment == flow.metadata.pop(COMMENT, None):
+        flow.comment = ""
+    if flow.metadata.pop(REPORT, None) is None:
+        return
+    if flow.marked in summary.MARKERS:
+        flow.marked = ""

@@ -1,0 +1,187 @@
+"""What happens when the body of a request or of an answer is there: it is rewritten, here or in a worker.
+
+request ──▶ recall what it refers to ──┬─▶ answered in the background
+                                       ├─▶ handed over to the runner, which takes several rounds
+                                       └─▶ rewritten for its backend
+
+answer  ──▶ rewritten if it is whole ──▶ asked for in words? ──▶ stored ──▶ sent, and the exchange is over
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from mitmproxy.http import HTTPFlow
+
+from toolsim.core.plan import FIND_TOOLS, Policy
+from toolsim.proxy import route
+from toolsim.proxy.attempt import Attempt
+from toolsim.proxy.builtin import Admitted
+from toolsim.proxy.cors import add_cors
+from toolsim.proxy.counting import OtherAction
+from toolsim.proxy.exchange import Exchange, Exchanges
+from toolsim.proxy.jobs import Done, RequestJob
+from toolsim.proxy.mcp_servers import Servers
+from toolsim.proxy.memory import Remembered
+from toolsim.proxy.metadata import builtin_policy, is_recorded, is_stored, recorded_policy
+from toolsim.proxy.options import table
+from toolsim.proxy.options.profiles import doubts
+from toolsim.proxy.options.settings import Settings, policy_fields
+from toolsim.proxy.remembering import Remembering
+from toolsim.proxy.resend import Resent
+from toolsim.proxy.rounds import RoundFlow, Rounds
+from toolsim.proxy.work import Work
+from toolsim.wire.api import Api
+
+if TYPE_CHECKING:
+    from toolsim.proxy.in_words import Asking
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """Rewrites requests and whole answers, under these settings."""
+
+    settings: Settings
+    exchanges: Exchanges
+    work: Work
+    servers: Servers
+    rounds: Rounds
+    remembering: Remembering
+    _doubted: set[tuple[str, str]] = field(default_factory=set)
+    """The profiles that a warning was logged about, each with an engine."""
+
+    def request(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
+        """Rewrite a request whose body is there; what is returned has to be awaited."""
+        remembered = exchange.find(Remembered)
+        if remembered is not None and remembered.resource is not None:
+            return self.remembering.serve(flow, exchange)
+        other = exchange.find(OtherAction)
+        api = route.api_of(flow.request.method, flow.request.path, other.action if other is not None else None)
+        if api is None or (flow.response is not None and not is_stored(flow)):
+            return None
+        if (resent := exchange.find(Resent)) is not None:
+            resent.give_body(flow)
+        exchange.clocks.backend_active()
+        if remembered is not None and self.remembering.take(flow, exchange):
+            return self._recalled(flow, exchange, api)
+        return self._rewrite(flow, exchange, api)
+
+    async def _recalled(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> None:
+        await self.remembering.recall(flow, exchange)
+        remembered = exchange.find(Remembered)
+        if flow.response is not None:
+            return
+        if remembered is not None and remembered.in_background:
+            policy = self._policy(flow, exchange)
+            await self.remembering.background.answers.begin(flow, exchange, api, policy, self.settings)
+        elif (work := self._rewrite(flow, exchange, api)) is not None:
+            await work
+
+    def _rewrite(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> Awaitable[None] | None:
+        asked = exchange.find(RoundFlow)
+        policy = asked.policy if asked is not None and asked.policy is not None else self._policy(flow, exchange)
+        may_take_rounds = asked is None and exchange.find(OtherAction) is None
+        if may_take_rounds and self._hand_over(flow, exchange, api, policy):
+            return None
+        if policy.catalog_budget and (asked is None or FIND_TOOLS not in asked.asks):
+            # Without rounds the model could not look up the tools that are left out.
+            policy = replace(policy, may_look_up=False)
+        job = exchange.request_job(flow, api.name, policy)
+        if job is None:
+            return None
+        return self.work.take(job, lambda done: self._take(flow, exchange, job, done))
+
+    def _take(self, flow: HTTPFlow, exchange: Exchange, job: RequestJob, done: Done) -> None:
+        exchange.take_request(flow, done)
+        resent = exchange.find(Resent)
+        # Rewriting the request again would lose what a person has edited in it.
+        is_edited = resent is not None and resent.words is not None
+        if exchange.plan is not None and exchange.plan.attempts and not is_edited:
+            exchange.attach(Attempt(job))
+        if exchange.plan is not None:
+            self._doubt(exchange.plan.policy)
+
+    def _doubt(self, used: Policy) -> None:
+        """Log once per profile and engine if a profile that was used may not be right."""
+        if not used.profile or (used.profile, used.engine) in self._doubted:
+            return
+        self._doubted.add((used.profile, used.engine))
+        for profile in self.settings.policy.known_profiles:
+            if profile.name == used.profile and (why := doubts(profile, used.engine)):
+                logger.warning("toolsim: the profile %s is used, but %s", profile.name, why)
+
+    def _hand_over(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> bool:
+        """Send a request to the runner if its answer may take several rounds; return whether it goes there."""
+        if not flow.live or exchange.is_request_too_large:
+            return False
+        if not (self.settings.mcp.is_used or policy.may_ask_again(flow.request.raw_content or b"")):
+            return False
+        store = self.remembering.store_function(exchange) if exchange.find(Remembered) is not None else None
+        hosting = exchange.hosting(self.servers.hosting(self.settings.origins, flow, exchange.owner))
+        return self.rounds.take(flow, exchange, api, policy, self.settings.bounds, hosting, store)
+
+    def _policy(self, flow: HTTPFlow, exchange: Exchange) -> Policy:
+        """Return the operator's policy, or for a flow from a file the recorded one, without what is set by hand."""
+        if exchange.find(Admitted) is not None:
+            return builtin_policy(self.settings.policy)
+        if not is_recorded(flow):
+            return self.settings.policy
+        given = {option.name: option.default for option in table.OPTIONS if option.name in self.settings.by_hand}
+        return recorded_policy(flow, self.settings.policy, policy_fields(given))
+
+    def resend(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
+        """Rewrite a request once more, without what its backend has refused; returns as ``request``."""
+        attempt = exchange.find(Attempt)
+        if attempt is None or attempt.second is None:
+            return None
+        return self.work.take(attempt.second, lambda done: attempt.take_resent(exchange, flow, done))
+
+    def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
+        """Ask the model of a streamed answer once more, which waits for that, if it is possible."""
+        answer = exchange.streamed
+        if answer is not None and answer.reason is not None:
+            answer.further = self._asking.ask(flow, exchange, answer.reason, exchange.report)
+
+    @property
+    def _asking(self) -> Asking:
+        # Few answers need it.
+        from toolsim.proxy.in_words import Asking
+
+        return Asking(self.rounds, self.settings.bounds, self._policy)
+
+    def answer(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
+        """Rewrite an answer that is whole, and end its exchange; returns as ``request``."""
+
+        def finish(done: Done | None) -> None:
+            if done is not None:
+                exchange.take_answer(flow, done)
+            assert flow.response is not None
+            if exchange.cors:
+                add_cors(flow.response.headers, exchange.cors)
+            self.exchanges.close(flow, flow.response.status_code)
+
+        other = exchange.find(OtherAction)
+        if other is not None and other.action == "input_tokens":
+            other.take_count(exchange, flow)
+        elif (job := exchange.answer_job(flow)) is not None:
+            return self.work.take(job, lambda done: self._answered(flow, exchange, done, finish))
+        finish(None)
+        return None
+
+    def _answered(
+        self, flow: HTTPFlow, exchange: Exchange, done: Done, finish: Callable[[Done], None]
+    ) -> Awaitable[None] | None:
+        if (done.withheld and flow.live) or done.names is not None:
+            return self._completed(flow, exchange, done, finish)
+        finish(done)
+        return None
+
+    async def _completed(self, flow: HTTPFlow, exchange: Exchange, done: Done, finish: Callable[[Done], None]) -> None:
+        if done.withheld:
+            done = await self._asking.whole(flow, exchange, done)
+        finish(await self.remembering.store_whole(exchange, done))

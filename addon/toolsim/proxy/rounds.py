@@ -1,0 +1,330 @@
+"""Rounds as flows: requests that the proxy sends to itself, within this process (see ``rounds/``).
+
+A round goes through mitmproxy's HTTP layer as a replayed request does (``mitmproxy12.replayed``). The content of the
+answer comes from the round's exchange. The request is the client's own, as it was routed, with another body; so no
+round is routed or checked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, override
+
+from mitmproxy import ctx
+from mitmproxy.http import HTTPFlow, Request
+
+from toolsim.core.conversation import ClientRequest, Topic, topic_of
+from toolsim.core.errors import ApiError, BadRequest
+from toolsim.core.events import ClientEvent, Ended, Failed
+from toolsim.core.plan import Plan, Policy
+from toolsim.core.report import Report
+from toolsim.core.tasks import spawn
+from toolsim.proxy.decoding import TooLarge, decoded
+from toolsim.proxy.exchange import Exchange, Feature
+from toolsim.proxy.jobs import RequestJob
+from toolsim.proxy.memory import Remembered
+from toolsim.proxy.metadata import NOTE
+from toolsim.proxy.mitmproxy12.replayed import FlowHandler, own_flow
+from toolsim.proxy.reporting import summary
+from toolsim.request.rewrite import as_stored, is_to_be_stored
+from toolsim.response.retry import SECOND_OPINION, Retry
+from toolsim.response.rewrite import Listener
+from toolsim.rounds.course import Bounds, Round, may_be_hosted, may_take_rounds
+from toolsim.rounds.hosted_calls import HostedCalls, Hosting
+from toolsim.rounds.runner import TOKEN, Ask, Job, Refused, RoundEvent, RoundReport, StoreAnswer, Stream
+from toolsim.wire.api import Api
+from toolsim.wire.errors import error_body
+from toolsim.wire.json_codec import dump, read_body
+from toolsim.wire.json_fields import string
+
+if TYPE_CHECKING:
+    from toolsim.rounds.server import RunnerServer
+
+MAX_BODY_BYTES = 1024 * 1024
+"""The decoded size of a request that may take rounds: it is parsed on the event loop, and again for each round."""
+
+MAX_WAITING = 32
+"""Events of a round that wait for a client who reads slowly; then the backend is not read."""
+
+# Framing of the client's own connection, and what the runner alone may read.
+_DROPPED = ("transfer-encoding", "content-encoding", "content-length", "expect", TOKEN)
+
+
+class Rounds:
+    """Sends requests to the runner, and asks its rounds. ``keepalive``: as the addon's."""
+
+    def __init__(self, keepalive: float) -> None:
+        self.keepalive = keepalive
+        self._server: RunnerServer | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def take(
+        self,
+        flow: HTTPFlow,
+        exchange: Exchange,
+        api: Api,
+        policy: Policy,
+        bounds: Bounds,
+        hosting: Hosting | None = None,
+        store: StoreAnswer | None = None,
+    ) -> bool:
+        """Send a request to the runner if its answer may take several rounds; return whether it goes there.
+
+        ``hosting``: the MCP servers that it may use; ``store`` stores its answer.
+        """
+        memory = exchange.find(Remembered)
+        try:
+            body = own_body(flow.request, memory)
+            hosting = hosting if hosting is not None and hosting.is_asked(body) else None
+            document = read_body(body) if hosting is not None or policy.asks_again else None
+            if document is None or not (hosting is not None or api.uses_tools(document)):
+                return False
+            policy = policy.for_model(string(document.get("model")))
+            request = api.read(document)
+            request, document, body = stored_by_us(request, document, body, memory)
+        except TooLarge:
+            # It is not parsed: whether it could take rounds at all shows when it is rewritten.
+            exchange.attach(OneRound(hosting.marks if hosting is not None else ()))
+            return False
+        except (BadRequest, ValueError):
+            # The direct path reports what is wrong with it.
+            return False
+        hosting = hosting if hosting is not None and may_be_hosted(request, policy, bounds) else None
+        if hosting is None and not may_take_rounds(request, policy):
+            return False
+        report = Report(client=api.name)
+        calls = HostedCalls(hosting, api, document, policy, report, flow.id) if hosting is not None else None
+        ask, store = self.asking(flow, body, document), store if request.form.id else None
+        job = Job(api, document, request.form, policy, ask, bounds, report, store, calls)
+        self._hand_over(flow, exchange, report, topic_of(request.items), job)
+        return True
+
+    def asking(self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None) -> Ask:
+        """Return what asks the rounds of a request; ``body``: its own, as ``document``.
+
+        ``request``: how the client sent it, if the flow does not hold that any more.
+        """
+        return partial(self._ask, Origin(flow, body, document, request))
+
+    def show(self, flow: HTTPFlow, exchange: Exchange, stream: Stream) -> None:
+        """Answer a flow with our own stream."""
+        self._hand_over(flow, exchange, Report(), None, stream)
+
+    def _hand_over(
+        self, flow: HTTPFlow, exchange: Exchange, report: Report, topic: Topic | None, job: Job | Stream
+    ) -> None:
+        """Let the runner answer a flow: the bytes pass unchanged."""
+        exchange.report = report
+        exchange.is_ours = False
+        exchange.attach(HandedOver(flow, topic, self._serve(), job))
+
+    def end(self, error: ApiError) -> None:
+        """End all answers that are made in rounds, with this error."""
+        if self._server is not None:
+            self._server.end(error)
+
+    async def stop(self) -> None:
+        """Stop the server, if there is one."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop()
+
+    def _serve(self) -> RunnerServer:
+        if self._server is None:
+            # It needs tornado's server, which takes as long to import as all of toolsim.
+            from toolsim.rounds.server import RunnerServer
+
+            server = RunnerServer(self.keepalive)
+            server.start()
+            self._server = server
+        return self._server
+
+    async def _ask(self, origin: Origin, round_: Round) -> AsyncGenerator[RoundEvent]:
+        """Ask one round. Closing the generator early ends it."""
+        arrived: asyncio.Queue[ClientEvent | Retry | None] = asyncio.Queue()
+
+        def listen(events: Sequence[ClientEvent], retry: Retry | None) -> None:
+            for event in events if retry is None else events[:-1]:
+                arrived.put_nowait(event)
+            if retry is not None:
+                arrived.put_nowait(retry)
+            if arrived.qsize() > MAX_WAITING:
+                handler.reading.clear()
+
+        flow = origin.flow(round_)
+        report = Report(round=round_.number, part_of=origin.id)
+        asked = _ASKED[flow.id] = RoundFlow(
+            round_.asks, round_.begun, round_.hosted, report, round_.policy, listen, round_.is_aside
+        )
+        handler = FlowHandler(flow, ctx.options, "round")
+        task = spawn(handler.run(), self._tasks)
+        task.add_done_callback(lambda _: arrived.put_nowait(None))
+        task.add_done_callback(lambda _: _ASKED.pop(flow.id, None))
+        is_over = False
+        try:
+            while (event := await arrived.get()) is not None:
+                if arrived.empty():
+                    handler.reading.set()
+                if isinstance(event, Ended | Failed | Retry):
+                    # The rest, such as hanging up, the round does by itself.
+                    is_over = True
+                    yield RoundReport(asked.report)
+                yield event
+                if is_over:
+                    return
+            is_over = True
+            yield RoundReport(asked.report)
+            yield _refused(flow)
+        finally:
+            # Nobody takes the rest of a round that is over: it may hang up on its own.
+            handler.reading.set()
+            if not is_over:
+                await handler.leave()
+
+
+def own_body(request: Request, memory: Remembered | None) -> bytes:
+    """Return the body of a client's request, with what it refers to.
+
+    Raises TooLarge if that is too much for several rounds, or ValueError.
+    """
+    if memory is not None and memory.body is not None:
+        return memory.body
+    return decoded(request.raw_content or b"", request.headers.get("content-encoding", ""), MAX_BODY_BYTES)
+
+
+def stored_by_us(
+    request: ClientRequest, document: dict[str, Any], body: bytes, memory: Remembered | None
+) -> tuple[ClientRequest, dict[str, Any], bytes]:
+    """Return a request as its rounds ask it, with its form and its bytes: we store the answer, no round does."""
+    if memory is None or not is_to_be_stored(document, memory.stored_as):
+        return request, document, body
+    request = as_stored(request, memory.stored_as)
+    document = dict(request.body)
+    return request, document, dump(document).encode()
+
+
+class OneRound(Feature):
+    """A request that is too large for several rounds. ``marks``: see ``RequestJob``."""
+
+    def __init__(self, marks: tuple[bytes, ...]) -> None:
+        self.marks = marks
+
+    @override
+    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
+        return replace(job, marks_of_rounds=self.marks)
+
+
+class HandedOver(Feature):
+    """A client's flow on its way to the runner, which answers it in rounds, exchanges of their own, and back."""
+
+    def __init__(self, flow: HTTPFlow, topic: Topic | None, server: RunnerServer, job: Job | Stream) -> None:
+        self.topic = topic
+        """What the request is about."""
+        request = flow.request
+        self._server = server
+        self._target = request.scheme, request.host, request.port, request.headers.copy()
+        self._token = server.admit(job)
+        request.scheme, request.host, request.port = "http", "127.0.0.1", server.port
+        request.headers[TOKEN] = self._token
+
+    @override
+    def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
+        response = flow.response
+        assert response is not None
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            response.headers.update(summary.headers(exchange.report))
+        exchange.pass_on(response, recorded=True)
+        return True
+
+    @override
+    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+        """Restore the flow's own target, which people see and a replay uses, and store its answer in it."""
+        self._server.forget(self._token)
+        if flow is not None:
+            request = flow.request
+            request.scheme, request.host, request.port, request.headers = self._target
+            exchange.recorder.store_in(flow)
+
+
+@dataclass(slots=True)
+class RoundFlow(Feature):
+    """A flow that is one round of an answer: what its exchange needs to know of a ``loop.course.Round``."""
+
+    asks: frozenset[str]
+    begun: str
+    hosted: frozenset[str] = frozenset()
+    report: Report = field(default_factory=Report)
+    policy: Policy | None = None
+    """That of the round, None for a flow from a file."""
+    listener: Listener | None = None
+    """Who gets its events, None for a flow from a file."""
+    is_aside: bool = False
+    """Whether it asks something about a call, and is not part of the conversation."""
+
+    @override
+    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
+        return replace(job, is_round=True)
+
+    @override
+    def planned(self, plan: Plan) -> Plan:
+        may_invent = plan.may_invent and SECOND_OPINION in self.asks
+        return replace(plan, asks=self.asks, begun=self.begun, hosted=self.hosted, may_invent=may_invent)
+
+    def note(self) -> dict[str, Any]:
+        """Return what a recording needs so that the round can be replayed."""
+        where = {"number": self.report.round, "of": self.report.part_of, "is_aside": self.is_aside}
+        return {**where, "asks": sorted(self.asks), "begun": self.begun, "hosted": sorted(self.hosted)}
+
+
+_ASKED: dict[str, RoundFlow] = {}
+"""The rounds in flight, by flow id. A client's own flow is never one of these, whatever it sends."""
+
+
+def round_of(flow: HTTPFlow) -> RoundFlow | None:
+    """Return the round that a flow is, None for a client's own request."""
+    if flow.id in _ASKED:
+        return _ASKED[flow.id]
+    note: Mapping[str, Any] | None = flow.metadata.get(NOTE, {}).get("round")
+    if note is None or flow.live:
+        return None
+    report = Report(round=note["number"], part_of=note["of"])
+    hosted, is_aside = frozenset(note.get("hosted", ())), note.get("is_aside") is True
+    return RoundFlow(frozenset(note["asks"]), note["begun"], hosted, report, is_aside=is_aside)
+
+
+class Origin:
+    """A client's request as it was routed, with its decoded body and its parsed form: its rounds are made from this."""
+
+    def __init__(
+        self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None
+    ) -> None:
+        self._document = document
+        self.id = flow.id
+        self._client = flow.client_conn
+        self._request: Request = (request or flow.request).copy()
+        self._body = body
+
+    def flow(self, round_: Round) -> HTTPFlow:
+        """Return the flow of a round; one that repeats the client's request has the client's own bytes."""
+        request: Request = self._request.copy()
+        for name in _DROPPED:
+            request.headers.pop(name, None)
+        request.content = self._body if round_.body is self._document else dump(round_.body).encode()
+        return own_flow(self._client, request)
+
+
+def _refused(flow: HTTPFlow) -> Refused:
+    """Return the error that a round ended with in place of an answer."""
+    response = flow.response
+    if flow.error is None and response is not None and response.raw_content is not None:
+        kept = ("content-type", "retry-after", "www-authenticate")
+        headers = {name: response.headers[name] for name in kept if name in response.headers}
+        return Refused(response.status_code, headers, response.get_content(strict=False) or b"")
+    from toolsim.proxy.reporting.unreachable import reason
+
+    why = reason(flow.error.msg) if flow.error is not None else "it was too long to store"
+    error = ApiError(f"The backend gave no answer: {why}", code="backend_unavailable", status=502)
+    return Refused(502, {"content-type": "application/json"}, error_body(error))

@@ -1,0 +1,90 @@
+"""Options as they are given at the start (``--set``, config.yaml), checked before mitmproxy applies them.
+
+mitmproxy applies them once the script has added its options (``mitmproxy12.deferred``). A wrong value
+then ends the loading of the script, in silence: the proxy would serve without toolsim, its key check
+included. A name that nobody ever adds is not mentioned at all. So the entries that are ours are checked
+while the script is loaded. Each problem is logged as an error, in one line, and mitmproxy ends a start
+that has logged an error.
+
+    toolsim_idle_timeout: got '5m', expected a whole number, 0 or more
+    toolsim_bakend: no such option; did you mean toolsim_backend?
+    toolsim_use_tool: this option is gone: write toolsim_untagged=no_use_tool instead of false
+
+Nothing of this is needed while the proxy runs: mitmproxy refuses what ``set`` or mitmweb gets wrong, and keeps the old
+value.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from types import SimpleNamespace
+from typing import Any
+
+from mitmproxy.exceptions import OptionsError
+from mitmproxy.optmanager import OptManager
+from mitmproxy.proxy.mode_specs import ProxyMode
+
+from toolsim.command_line import nearest
+from toolsim.proxy.mitmproxy12 import deferred
+from toolsim.proxy.options.former import GONE, RENAMED
+from toolsim.proxy.options.option import PREFIX, Option, Value
+from toolsim.proxy.options.profiles import with_profiles
+from toolsim.proxy.options.settings import check_together, parse
+from toolsim.proxy.options.table import OPTIONS
+
+logger = logging.getLogger(__name__)
+
+_OURS = re.compile(r"toolsim[\W_]*", re.IGNORECASE)
+_BY_NAME = {option.full_name: option for option in OPTIONS}
+
+
+def take_problems(options: OptManager) -> list[str]:
+    """Remove what is wrong from the entries that mitmproxy has put aside; return one line for each problem.
+
+    ``options``: mitmproxy's, with ours among them, at their defaults or, when the script is reloaded, at their values.
+    """
+    for old, new in RENAMED.items():
+        if deferred.rename(options, PREFIX + old, PREFIX + new):
+            logger.warning("%s%s: this option is called %s%s now", PREFIX, old, PREFIX, new)
+    current = {option.full_name: getattr(options, option.full_name) for option in OPTIONS}
+    problems: dict[str, str] = {}
+    given: dict[str, Value] = {}
+    for name, value in deferred.given(options).items():
+        try:
+            if name in _BY_NAME:
+                given[name] = _value(_BY_NAME[name], value)
+                # Each by itself, so that each wrong one is named.
+                parse(SimpleNamespace(**current | {name: given[name]}))
+            elif _OURS.match(name):
+                problems[name] = _unknown(name)
+        except ValueError as problem:
+            problems[name] = f"{name}: {problem}"
+        except OptionsError as problem:
+            problems[name] = str(problem)
+    for name in problems:
+        deferred.drop(options, name)
+    if problems:
+        return list(problems.values())
+    try:
+        hosts = [ProxyMode.parse(mode).listen_host(options.listen_host) for mode in options.mode]
+        settings = with_profiles(parse(SimpleNamespace(**current | given)), os.environ)
+        check_together(settings, hosts)
+    except OptionsError as problem:
+        return [str(problem)]
+    return []
+
+
+def _value(option: Option, entry: Any) -> Value:
+    """Return the value of an entry, of the option's type. Raises ValueError."""
+    return option.from_texts(entry) if isinstance(entry, deferred.Texts) else option.from_yaml(entry)
+
+
+def _unknown(name: str) -> str:
+    """Return what is wrong with a name that no option has: what replaces it, or which one is meant."""
+    rest = re.sub(r"\W", "_", _OURS.sub("", name).lower())
+    if rest in GONE:
+        return f"{name}: this option is gone: {GONE[rest]}"
+    hint = nearest(rest, [option.name for option in OPTIONS], PREFIX)
+    return f"{name}: no such option{hint or f'; their names begin with {PREFIX}, see README'}"

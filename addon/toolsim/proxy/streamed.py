@@ -1,0 +1,240 @@
+"""An answer in flight that its client gets as a stream.
+
+    feed … feed, feed(b"")      what the backend sends; in ``slices`` if the caller can pause, and wait
+    tick                        the backend is silent
+
+1. It is ``finished`` once the rewriter has emitted everything. If the backend does not hang up then, the next tick
+   stops it.
+2. It is ``cut`` if it ends before the backend does: because the turn is over, because of silence, because it is too
+   large, or because of a bug in toolsim. The caller then stops the backend, and ends the client's answer.
+3. The last frames of an answer that has to be stored are held back (``end``) until they are released.
+4. One that is nothing but an invented call ``waits`` at its end: the caller has the model asked once more, and sends
+   what that brings (``further``), as it comes.
+5. It is rewritten in slices of time, between which other work continues. A chunk of an answer may hold a thousand
+   calls: rewriting it at once would stop every other stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from toolsim.core.events import ClientEvent
+from toolsim.core.pace import PAUSE_SECONDS, Pace
+from toolsim.core.plan import Plan
+from toolsim.core.report import Report
+from toolsim.proxy.clocks import Clocks
+from toolsim.proxy.head import internal_error
+from toolsim.proxy.jobs import answer_too_large
+from toolsim.proxy.options.settings import Limits
+from toolsim.proxy.recorder import BodyRecorder
+from toolsim.response.retry import Retry
+from toolsim.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
+from toolsim.wire.responses.stored import without_promise
+
+# So little that measuring its time would cost as much as the work; between such pieces others have their turn anyway.
+_SMALL_BYTES = 4096
+
+
+class Further(Protocol):
+    """A further round of an answer that waits (rule 4)."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all that comes has been taken."""
+
+    async def wait(self) -> None:
+        """Wait until something of it has come, or for a while."""
+
+    def take(self) -> Sequence[ClientEvent]:
+        """Return what has come; the last of all is the end of the answer."""
+
+
+class StreamedAnswer:
+    """The answer to the request of a ``plan``."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        report: Report,
+        *,
+        limits: Limits,
+        clocks: Clocks,
+        recorder: BodyRecorder,
+        listener: Listener | None = None,
+    ) -> None:
+        self.is_stored = bool(plan.form.id)
+        """Whether it has to be stored before its client gets the end (rule 3)."""
+        self._rewriter = ResponseRewriter(
+            plan, report, content_type=EVENT_STREAM, max_event_bytes=limits.max_event_bytes, listener=listener
+        )
+        self.report = report
+        self.limits = limits
+        self._clocks = clocks
+        self._recorder = recorder
+        self._pace = Pace()
+        self._received = 0
+        """Bytes of the backend's, so far."""
+        self.cut = False
+        """Whether it ends before the backend does (rule 2)."""
+        self.end = b""
+        """The last frames, if they are held back (rule 3)."""
+        self.further: Further | None = None
+        """What comes in place of its end, if it waits, and its model has been asked (rule 4)."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the client has all of it."""
+        return self._rewriter.is_done
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has no end of its own (rule 4)."""
+        return self._rewriter.waits is not None
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether it is finished or waits."""
+        return self._rewriter.has_read_all
+
+    @property
+    def needs_time(self) -> bool:
+        """Whether what the caller does at its end may take time, so that it must not be fed by ``feed``."""
+        return self.is_stored or self._rewriter.is_withholding
+
+    @property
+    def reason(self) -> Retry | None:
+        """Why it waits."""
+        return self._rewriter.waits
+
+    @property
+    def final(self) -> Mapping[str, Any] | None:
+        """The whole answer if it is over and has to be stored, else None."""
+        return self._rewriter.final if self.is_stored else None
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the client's bytes for the backend's; b"" = end of input, whichever side ended it."""
+        chunks = [chunk for chunks in self.slices(data) for chunk in chunks or ()]
+        if self.waits:  # This caller can ask nobody,
+            chunks += self.proceed()
+        if self.end:  # nor wait for the store.
+            chunks += self.release(without_promise(self.end, stream=True))
+        return [b"".join(chunks)] if chunks else []
+
+    def slices(self, data: bytes) -> Iterator[list[bytes] | None]:
+        """Yield what ``feed`` returns, and None whenever other work should run first."""
+        self._note_input(data)
+        try:
+            if self._received > self.limits.max_answer_bytes and not self.finished:
+                self.cut = True
+                yield self._chunk_of(self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes)))
+            elif not data and self._clocks.ended_by is not None and not self.finished:
+                # The connection was closed because the proxy ends: that is not the backend's fault.
+                yield self._chunk_of(self._rewriter.fail(self._clocks.ended_by))
+            else:
+                pace = self._pace if len(data) > _SMALL_BYTES else None
+                for frames in in_slices(self._rewriter.steps(data), lambda: self.finished, pace):
+                    yield None if frames is None else self._chunk_of(frames)
+        except Exception:
+            yield self._chunk_of(self._crashed())
+
+    async def pause(self) -> None:
+        """Let other work continue: between two slices, or until something of a further round has come."""
+        if self.further is None:
+            await asyncio.sleep(PAUSE_SECONDS)
+        else:
+            await self.further.wait()
+
+    def proceed(self) -> list[bytes]:
+        """Return what has come of a further round, or the end as it is if there is none."""
+        try:
+            if self.further is None:
+                return self._chunk_of(self._rewriter.conclude())
+            if not (events := self.further.take()) and self.further.is_over:
+                return self._chunk_of(self._crashed())
+            return self._chunk_of(self._rewriter.proceed(events))
+        except Exception:
+            return self._chunk_of(self._crashed())
+
+    def release(self, end: bytes) -> list[bytes]:
+        """Return the end for the client, once storing the answer has succeeded or failed."""
+        self.end = b""
+        return self._sent([end])
+
+    def tick(self) -> list[bytes]:
+        """Return a keep-alive, or the end of the answer when it is overdue."""
+        try:
+            if self.finished:
+                # The client has everything, but the backend does not hang up.
+                self.cut = True
+                return []
+            # The further round has clocks of its own.
+            if self._clocks.is_overdue and not self.waits:
+                self.cut = True
+                return self._recorder.pass_on(self._rewriter.fail(self._clocks.overdue()))
+            if not self._clocks.is_quiet:
+                return []
+            self._clocks.client_served()
+            return self._recorder.pass_on(self._rewriter.keepalive())
+        except Exception:
+            return self._recorder.pass_on(self._crashed())
+
+    def _crashed(self) -> list[bytes]:
+        """End an answer that we failed to rewrite; otherwise the client would wait for ever."""
+        self.cut = True
+        error = internal_error()
+        self.report.error = error.code
+        try:
+            return self._rewriter.fail(error)
+        except Exception:
+            return []
+
+    def _note_input(self, data: bytes) -> None:
+        self._recorder.received.add(data)
+        self._received += len(data)
+        self._clocks.backend_active()
+
+    def _chunk_of(self, frames: list[bytes]) -> list[bytes]:
+        """Return one chunk for all frames; nothing if they end an answer that has to be stored."""
+        if self.finished:
+            self.cut = self.cut or self._rewriter.is_cut
+            if self.final is not None:
+                self.end += b"".join(frames)
+                return []
+        return self._sent(frames)
+
+    def _sent(self, frames: list[bytes]) -> list[bytes]:
+        """Return one chunk for all frames, so that no frame is ever split."""
+        if not frames:
+            return []
+        self._clocks.answered()
+        return self._recorder.pass_on([b"".join(frames)])
+
+
+def in_slices(
+    steps: Iterable[list[bytes]], is_over: Callable[[], bool], pace: Pace | None
+) -> Iterator[list[bytes] | None]:
+    """Yield the frames of ``steps``, those of one slice together, and None whenever other work should run.
+
+    What a step raises follows the frames before it. ``is_over``: there are no frames to come. Without a ``pace`` there
+    is but one slice.
+    """
+    frames: list[bytes] = []
+    if pace is not None:
+        pace.begin()
+    try:
+        for step in steps:
+            frames += step
+            if pace is not None and pace.is_due and not is_over():
+                pace.renew()
+                yield frames
+                yield None
+                frames = []
+                pace.begin()
+    except Exception:
+        yield frames
+        raise
+    if pace is not None:
+        pace.end()
+    yield frames

@@ -1,0 +1,46 @@
+"""The commands of mitmproxy's about recorded exchanges; what they do is imported when one is called."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import mitmproxy.types
+from mitmproxy import command
+from mitmproxy.exceptions import CommandError, FlowReadException
+
+logger = logging.getLogger(__name__)
+
+
+class Commands:
+    """The commands ``toolsim.replay`` and ``toolsim.pseudonymise``."""
+
+    @command.command("toolsim.replay")  # type: ignore[untyped-decorator]
+    def replay(self, path: mitmproxy.types.Path) -> None:
+        """Replay recorded exchanges (a file or a folder) through the addon, and log what is not as recorded.
+
+        Options that are set by hand count before those of the recording, so that one can see what they would change.
+        """
+        from toolsim.recordings.replay import flow_files, replay_file, summary
+
+        files = flow_files([Path(path).expanduser()])
+        if not files:
+            raise CommandError(f"toolsim.replay: no .flow file at {path}")
+        results = [replay_file(file) for file in files]
+        for result in results:
+            logger.log(logging.INFO if result.same else logging.WARNING, "%s", result)
+        logger.info("%s", summary(results))
+
+    @command.command("toolsim.pseudonymise")  # type: ignore[untyped-decorator]
+    def pseudonymise(self, path: mitmproxy.types.Path) -> None:
+        """Replace all texts of recorded exchanges (a file or a folder) by pseudonyms of the same shape, for good."""
+        from toolsim.recordings.pseudonymise import pseudonymise
+        from toolsim.recordings.replay import flow_files
+
+        files = flow_files([Path(path).expanduser()])
+        for file in files:
+            try:
+                pseudonymise(file)
+            except (OSError, ValueError, FlowReadException) as problem:
+                raise CommandError(f"toolsim.pseudonymise: {file}: {problem}") from problem
+        logger.info("toolsim pseudonymised %d recorded exchanges", len(files))

@@ -1,0 +1,165 @@
+"""Pseudonyms for texts, letter for letter: an exchange keeps its shape and loses its content.
+
+1. Every word of a text becomes another one of the same length and case, and equal words stay equal.
+2. What the addon depends on is unchanged: tags, JSON syntax and keys, names of tools, roles, types, ids, models.
+3. Only the backend's side is edited. The addon itself then makes the client's side from it, so the two match, and no
+   rule has to know what the addon does.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any
+
+from mitmproxy.http import HTTPFlow
+
+from toolsim.recordings.capture import dump
+from toolsim.recordings.replay import accept, recorded, replay, unanswerable
+from toolsim.recordings.stream_text import Edited, edit_stream, parse_json
+from toolsim.wire.dialect import APIS
+from toolsim.wire.json_codec import dump as dump_json
+
+# Fields whose strings are not free text: the APIs' own terms, and what programs match on.
+STRUCTURE = frozenset(
+    {
+        "code",
+        "detail",
+        "effort",
+        "format",
+        "id",
+        "include",
+        "mode",
+        "model",
+        "name",
+        "namespace",
+        "object",
+        "param",
+        "pattern",
+        "reason",
+        "required",
+        "role",
+        "service_tier",
+        "status",
+        "strict",
+        "syntax",
+        "tool_choice",
+        "type",
+        "verbosity",
+        "$ref",
+    }
+).union(*(api.terms for api in APIS.values()))
+_KEPT = re.compile(
+    r"</?[A-Za-z_][\w.:-]*/?>"  # tags
+    r"|\\+[\"'](?:[A-Za-z_][\w.-]*)\\+[\"']\s*:|[\"'][A-Za-z_][\w.-]*[\"']\s*:"  # JSON keys, at any depth
+    r"|(?<=[\"']name[\"']:)\s*[\"'][\w.:-]+[\"']|(?<=[\"']name[\"']: )[\"'][\w.:-]+[\"']"  # a call's name
+    r"|\\+(?:u[0-9a-fA-F]{4}|[nrtbf\"\\/])"  # JSON escapes
+    r"|\b(?:true|false|null)\b"
+    r"|\b(?:fc|ctc|call|msg|resp|rs)_\w+"  # ids
+)
+_WORD = re.compile(r"[^\W\d_]+|\d+")
+
+
+class Pseudonyms:
+    """Replaces words by other words, chosen by ``key``; ``names`` (of tools) are unchanged."""
+
+    def __init__(self, names: Iterable[str], key: bytes | None = None) -> None:
+        self._key = key or secrets.token_bytes(16)
+        named = sorted({name for name in names if name}, key=len, reverse=True)
+        stay = [rf"(?<![\w.-]){re.escape(name)}(?![\w-])" for name in named]
+        self._kept = re.compile("|".join([*stay, _KEPT.pattern]))
+
+    def text(self, text: str) -> str:
+        """Return a text of the same length with other words."""
+        parts, done = [], 0
+        for kept in self._kept.finditer(text):
+            parts += [_WORD.sub(self._word, text[done : kept.start()]), kept[0]]
+            done = kept.end()
+        return "".join([*parts, _WORD.sub(self._word, text[done:])])
+
+    def value(self, value: Any, key: str = "") -> Any:
+        """Return plain data of the same shape with other texts."""
+        match value:
+            case Edited():
+                return value
+            case str() if key not in STRUCTURE:
+                return self.text(value)
+            case list() if key == "bytes":
+                return None  # The text of a token, as numbers.
+            case list():
+                return [self.value(item, key) for item in value]
+            case dict():  # Also under a term of the API's: the schema of a property that is called "code".
+                return {name: self.value(member, name) for name, member in value.items()}
+        return value
+
+    def stream(self, data: bytes) -> bytes:
+        """Return an event stream of the same events with other texts; a word may span several events."""
+        return edit_stream(data, self.text, self.value)
+
+    def _word(self, found: re.Match[str]) -> str:
+        word = found[0]
+        digest = self._digits(word.lower())
+        letters = (self._letter(letter, next(digest)) for letter in word)
+        return "".join(letters)
+
+    def _digits(self, word: str) -> Iterator[int]:
+        block = 0
+        while True:
+            yield from blake2b(f"{block} {word}".encode(), key=self._key, digest_size=64).digest()
+            block += 1
+
+    def _letter(self, letter: str, chance: int) -> str:
+        if letter.isdigit():
+            # Zeros neither appear nor vanish: JSON has no numbers with leading zeros.
+            return letter if letter == "0" else "123456789"[chance % 9]
+        other = ascii_lowercase[chance % 26]
+        return other.upper() if letter.isupper() else other
+
+
+def pseudonymise(path: Path, key: bytes | None = None) -> None:
+    """Replace all texts of a recorded exchange. Raises OSError, or ValueError or FlowReadException if it is none.
+
+    Needs mitmproxy's context, with the addon's options.
+    """
+    backend, client = recorded(path)
+    request = parse_json((backend.request.raw_content or b"").decode("utf-8", "replace"))
+    words = Pseudonyms(_names(request), key)
+    _change(backend, words)
+    if unanswerable(backend, client) and client.response is not None:
+        # The addon cannot rebuild this answer, and the recorded one holds the real words.
+        client.response.raw_content = b""
+    client.comment = words.text(client.comment)
+    accept(client, replay(backend), answered=not unanswerable(backend, client))
+    path.write_bytes(dump([backend, client]))
+
+
+def _change(flow: HTTPFlow, words: Pseudonyms) -> None:
+    messages = [flow.request] if flow.response is None else [flow.request, flow.response]
+    for message in messages:
+        content = message.raw_content or b""
+        if message.headers.get("content-type", "").startswith("text/event-stream"):
+            message.raw_content = words.stream(content)
+            continue
+        text = content.decode("utf-8", "replace")
+        document = parse_json(text)
+        changed = words.text(text) if document is None else dump_json(words.value(document))
+        message.raw_content = changed.encode()
+        if "content-length" in message.headers:
+            message.headers["content-length"] = str(len(message.raw_content))
+
+
+def _names(value: Any) -> Iterator[str]:
+    """Yield every value of a key ``name``: of tools, namespaces, and anything else that must keep its name."""
+    match value:
+        case dict():
+            if isinstance(value.get("name"), str):
+                yield value["name"]
+            for member in value.values():
+                yield from _names(member)
+        case list():
+            for item in value:
+                yield from _names(item)

@@ -1,0 +1,365 @@
+"""Hides the secrets of an exchange before it is written.
+
+1. A text keeps its length: each hidden character becomes an ``x``. So the text of a stream can be joined, searched, and
+   split again at the same places: a key that arrived in ten deltas is found.
+2. A secret is hidden in the same way on both sides, so that a stored exchange still replays: in any form of a call,
+   which stays one. A number remains a number, of ones, and ``null`` is no secret.
+3. Headers are the other way round: whatever is not known to be harmless is hidden, since anyone may invent a header.
+4. JSON that holds no secret is unchanged, to the byte.
+
+``secret_rules`` defines what a secret is; its patterns are bounded, so that time is linear in the text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from urllib.parse import quote, unquote_plus
+
+from toolsim.recordings.secret_rules import (
+    DROPPED_HEADERS,
+    DROPPED_PREFIXES,
+    KEPT_HEADERS,
+    KEPT_PREFIXES,
+    PATTERNS,
+    is_secret_name,
+    is_secret_parameter,
+)
+from toolsim.recordings.stream_text import Edited, edit_pieces, edit_stream, is_deep, parse_json
+from toolsim.wire.json_codec import dump
+
+HIDDEN = "[redacted]"
+
+# A shorter secret may be an ordinary word: it is hidden only in its own place, not everywhere that it occurs.
+_MIN_LEARNED = 8
+# Texts up to this length repeat from event to event.
+_MAX_CACHED = 200
+
+# A named value in a text, which may be JSON inside JSON: any number of backslashes before each quote. If what follows
+# looks like the rest of a document, there is no value: the quote closed a label, such as "Password:".
+_NAMED = re.compile(
+    r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{0,63})(?:\\*[\"'`]|\*{1,2})?"
+    r"(?:\s{0,8}(?:=>|:=|[:=])\s{0,8}(?P<open>\\*[\"'`]|<\|\\*\"\|>)(?!\s{0,8}(?:[,:}\])]|\\*[\"'`]))"
+    r"|\s{0,8}[:=]\s{0,8}(?P<list>\[)"
+    r"|(?:[ \t]{0,4}(?:=>|:=|=)|:)[ \t]{0,4}(?=[^\s\"'`&;,<>\\{\[(]))"
+)
+_ITEM = re.compile(r"[\s,]{0,64}(?P<open>\\*[\"'`]|<\|\\*\"\|>)")
+# Brackets at the end close what the value stands in.
+_BARE = re.compile(r"[^\s\"'`&;,<>\\{\[(]{4,8192}(?<![)\]}])")
+# The last one is Gemma's.
+_CLOSE = {quote: re.compile(rf"\\*{quote}") for quote in "\"'`"} | {">": re.compile(r"<\|\\*\"\|>")}
+# <password>, <parameter=password>, <parameter name="password"> and <arg_key>password</arg_key><arg_value>, or an end.
+_TAG = re.compile(
+    r"</(?P<closed>[\w.:｜-]{1,128})"
+    r"|<(?:arg_key>|[\w.:｜-]{0,64}parameter(?:=| name=\\*\")|(?:[\w.-]{1,64}:)?)(?P<name>[A-Za-z][\w.-]{0,63})"
+    r"(?:</arg_key>\s{0,64}<arg_value|\\*\"[^<>]{0,64}|\s[^<>]{0,256})?>"
+)
+_TAG_END = re.compile(r"[\s=>]")
+
+# Escaped whitespace in JSON inside JSON: its letter would be taken for the start of the next word.
+_ESCAPED_SPACE = re.compile(r"\\[nrt]")
+# Keywords under which a schema gives values of what it describes.
+_SCHEMA_VALUES = frozenset({"default", "const", "enum", "examples", "value"})
+_OF_SERVERS = ("headers", "server_url")
+_ORIGIN = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#@]*")
+_STREAM_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
+_STREAM_BLANK = b"\xef\xbb\xbf\r\n "
+# Line breaks are not masked: JSON inside JSON escapes them, which is longer, and both sides must stay alike.
+_MASKED = re.compile(r"\\+[nr]|[^\r\n\\]+|\\+")
+_CONSTANTS = frozenset({"null", "true", "false", "None", "True", "False"})
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_DIGIT = re.compile(r"[0-9]")
+
+
+class Redactor:
+    """Hides the secrets of one exchange.
+
+    Secrets found in headers and queries (``learn``) are hidden in all later texts.
+    """
+
+    def __init__(self) -> None:
+        self._learned: set[str] = set()
+        self._known: re.Pattern[str] | None = None
+        self._short_defaults: list[re.Pattern[str]] = []
+        # The events of a stream repeat the same few strings.
+        self._seen: dict[str, str] = {}
+
+    # -- learning --
+
+    def learn(self, headers: Iterable[tuple[str, str]], path: str) -> None:
+        """Learn what must not occur anywhere: credentials in headers and in the query of a path."""
+        for name, value in headers:
+            if is_secret_parameter(name):
+                self._note(_credentials(name.lower(), value))
+        for name, _, value in _parameters(path):
+            if is_secret_parameter(unquote_plus(name)):
+                self._note([unquote_plus(value)])
+        self._compile()
+
+    def _compile(self) -> None:
+        forms = {
+            form for secret in self._learned for form in (secret, json.dumps(secret)[1:-1], quote(secret, safe=""))
+        }
+        ordered = sorted(forms, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        self._seen = {}
+
+    def learn_schemas(self, document: Any) -> None:
+        """Learn the secrets in the schemas of tools, such as the default of a key: the manifest repeats them as text.
+
+        A short one is hidden only after the name of its property.
+        """
+        found = {pair for pair in _schema_secrets(document) if pair[1] and pair[1] != HIDDEN}
+        self._note(secret for _, secret in found)
+        self._short_defaults = [_default_of(name, secret) for name, secret in found if len(secret) < _MIN_LEARNED]
+        self._compile()
+
+    def _note(self, secrets: Iterable[str]) -> None:
+        self._learned.update(secret for secret in secrets if len(secret) >= _MIN_LEARNED and secret != HIDDEN)
+
+    # -- hiding --
+
+    def headers(self, fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return headers without secrets, and without those that only describe the machine."""
+        kept = []
+        for name, value in fields:
+            lower = name.lower()
+            if lower in DROPPED_HEADERS or lower.startswith(DROPPED_PREFIXES):
+                continue
+            if lower == "user-agent":
+                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # The rest describes the machine.
+                value = product[0] if product else ""
+            harmless = lower in KEPT_HEADERS or lower.startswith(KEPT_PREFIXES)
+            kept.append((name, self.text(value) if harmless else HIDDEN))
+        return kept
+
+    def path(self, path: str) -> str:
+        """Return a path and query with secret parameters hidden."""
+        plain, mark, _ = path.partition("?")
+        fields = []
+        for name, equals, value in _parameters(path):
+            plain_value = unquote_plus(value)
+            if is_secret_parameter(unquote_plus(name)):
+                value = "x" * len(value)
+            elif (clean := self.text(plain_value)) != plain_value:
+                value = quote(clean, safe="")
+            fields.append(f"{name}{equals}{value}")
+        return f"{self.text(plain)}{mark}{'&'.join(fields)}"
+
+    def text(self, text: str) -> str:
+        """Return a text of the same length without secrets."""
+        if len(text) > _MAX_CACHED:
+            return self._hide(text)
+        if text not in self._seen:
+            self._seen[text] = self._hide(text)
+        return self._seen[text]
+
+    def _hide(self, text: str) -> str:
+        spans = list(self._spans(text))
+        if not spans:
+            return text
+        characters, done = [], 0
+        for start, end in sorted(spans):
+            if end <= done:
+                continue
+            start = max(start, done)
+            characters += [text[done:start], _masked(text[start:end])]
+            done = end
+        return "".join([*characters, text[done:]])
+
+    def value(self, value: Any) -> Any:
+        """Return plain data without secrets: the same object if it holds none."""
+        return self._walk(value, self.text)
+
+    def body(self, data: bytes, content_type: str) -> bytes:
+        """Return a body without secrets: JSON, an event stream, or any other text; never raises."""
+        text = data.decode("utf-8", "surrogateescape")
+        try:
+            is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
+            # Some streams are labelled as JSON.
+            if is_stream or data.lstrip(_STREAM_BLANK).startswith(_STREAM_STARTS):
+                return edit_stream(data, self.text, self.value, self.text)
+            document = parse_json(text)
+            if '"logprob"' in text and is_deep(document, text):
+                return b"{}"
+            # In a whole body only the tokens of logprobs are pieces of a text.
+            joined = edit_pieces([document], self.text) if '"logprob"' in text else set()
+            clean = self.value(document)
+        except RecursionError:
+            document = None
+        if document is None:
+            return self.text(text).encode("utf-8", "surrogateescape")
+        return data if clean is document and not joined else dump(clean).encode()
+
+    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+        if self._known is not None:
+            for found in self._known.finditer(text):
+                yield found.span()
+        for short in self._short_defaults:
+            for found in short.finditer(text):
+                yield found.span("secret")
+        text = _ESCAPED_SPACE.sub("  ", text)
+        for _, pattern in PATTERNS:
+            for found in pattern.finditer(text):
+                yield found.span("secret")
+        yield from _elements(text)
+        position = 0
+        while (named := _NAMED.search(text, position)) is not None:
+            # The value of a harmless name may itself begin with a name.
+            position = named.end()
+            if not is_secret_name(named["name"]):
+                continue
+            if named["list"]:
+                for start, end in _items(text, position):
+                    yield start, end
+                    position = end
+                continue
+            if named["open"]:
+                end = _end_of_string(text, position, named["open"])
+            elif (bare := _BARE.match(text, position)) is not None:
+                end = bare.end()
+            else:
+                continue
+            yield position, end
+            position = end
+
+    def _walk(self, value: Any, text: Callable[[str], str], name: str = "", *, secret: bool = False) -> Any:
+        """Return ``value`` itself where nothing is hidden; ``secret``: strings here are secrets."""
+        match value:
+            case Edited():
+                return value
+            case str():
+                clean = _masked(value) if secret else text(value)
+                return value if clean == value else clean
+            case list():
+                items = [self._walk(item, text, name, secret=secret) for item in value]
+                return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+            case dict():
+                fields = {key: self._field(value, key, text, name) for key in value}
+                return fields if any(fields[key] is not value[key] for key in value) else value
+        return value
+
+    def _field(self, parent: dict[str, Any], key: str, text: Callable[[str], str], parent_name: str) -> Any:
+        value = parent[key]
+        if parent.get("type") == "mcp" and key in _OF_SERVERS:
+            return _for_server(value)
+        secret = is_secret_name(key) and not isinstance(value, dict)
+        if key == "token" and "logprob" in parent:
+            secret = False  # A piece of the model's text.
+        if key in _SCHEMA_VALUES and is_secret_name(parent_name):
+            secret = not isinstance(value, dict)  # The schema of a secret.
+        return self._walk(value, text, key, secret=secret)
+
+
+def _for_server(value: Any) -> Any:
+    """Hide what only the MCP server may see: headers of any name, and the path of a URL, which may be a key itself."""
+    if isinstance(value, dict):
+        return {name: "x" * len(item) if isinstance(item, str) else HIDDEN for name, item in value.items()} or value
+    found = _ORIGIN.match(value) if isinstance(value, str) else None
+    if found is None or not value[found.end() :].strip("/"):
+        return value
+    return found[0] + "/" + "x" * (len(value) - found.end() - 1)
+
+
+def _elements(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the contents of elements with a secret's name, unless they hold other elements."""
+    begun: dict[str, int] = {}
+    latest = ""
+    for found in _TAG.finditer(text):
+        if found["closed"] is None:
+            latest = _TAG_END.split(found[0].rpartition("<")[2], 1)[0]
+            begun.pop(latest, None)
+            if is_secret_name(found["name"]):
+                begun[latest] = found.end()
+            continue
+        # Models also forget to close the last one.
+        start, end = begun.get(found["closed"]) or begun.get(latest), found.start()
+        begun.clear()
+        if start is None:
+            continue
+        rest = text[start:end].lstrip().removeprefix("<![CDATA[")
+        if content := rest.rstrip().removesuffix("]]>"):
+            start = end - len(rest)
+            yield start, start + len(content)
+
+
+def _items(text: str, start: int) -> Iterator[tuple[int, int]]:
+    """Yield the strings at the beginning of a list, from behind its bracket on."""
+    while (item := _ITEM.match(text, start)) is not None:
+        end = _end_of_string(text, item.end(), item["open"])
+        yield item.end(), end
+        start = end + len(item["open"])
+
+
+def _masked(secret: str) -> str:
+    if secret in _CONSTANTS:
+        return secret
+    return _DIGIT.sub("1", secret) if _NUMBER.fullmatch(secret) else _MASKED.sub(_mask, secret)
+
+
+def _mask(found: re.Match[str]) -> str:
+    return found[0] if found[0][0] == "\\" and found[0][-1] in "nr" else "x" * len(found[0])
+
+
+def _end_of_string(text: str, start: int, opening: str) -> int:
+    """Return the end of a quoted value: a quote that is escaped no more deeply than the opening one."""
+    for found in _CLOSE[opening[-1]].finditer(text, start):
+        if len(found[0]) <= len(opening):
+            return found.start()
+    return len(text)
+
+
+def _credentials(name: str, value: str) -> Iterator[str]:
+    """Yield the secrets in a header's value."""
+    if name.endswith("cookie"):
+        for pair in value.split(";"):
+            yield pair.partition("=")[2].strip(' \t"')
+        return
+    scheme, _, token = value.strip().partition(" ")
+    yield token.strip() or scheme
+    if scheme.lower() == "basic":
+        try:
+            yield base64.b64decode(token, validate=True).decode().partition(":")[2]
+        except ValueError:
+            return
+
+
+def _default_of(name: str, secret: str) -> re.Pattern[str]:
+    """Return a pattern for the default of a property, as manifests of any form repeat it.
+
+    "pin": <string, default "1234">         "pin":{"type":"string","default":"1234"}
+    """
+    property_, value = (re.escape(json.dumps(text, ensure_ascii=False)[1:-1]) for text in (name, secret))
+    between = r"""(?:(?!"default":|default ").){0,2000}?"""
+    return re.compile(rf'"{property_}":\s?[<{{]{between}(?:"default":|default )"(?P<secret>{value})"', re.DOTALL)
+
+
+def _schema_secrets(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (name, value) for the strings that schemas give as values of properties with a secret's name."""
+    match value:
+        case dict():
+            if value.get("type") == "mcp" and isinstance(headers := value.get("headers"), dict):
+                for header, secret in headers.items():
+                    found = _credentials(header.lower(), secret) if isinstance(secret, str) else ()
+                    yield from ((header, credential) for credential in found)
+            for key, member in value.items():
+                if key in _SCHEMA_VALUES and is_secret_name(name):
+                    yield from ((name, text) for text in _strings(member))
+                elif isinstance(member, dict | list):
+                    yield from _schema_secrets(member, key)
+        case list():
+            for item in value:
+                yield from _schema_secrets(item, name)
+
+
+def _strings(value: Any) -> list[str]:
+    values = value if isinstance(value, list) else [value]
+    return [item for item in values if isinstance(item, str)]
+
+
+def _parameters(path: str) -> Iterator[tuple[str, str, str]]:
+    for field in path.partition("?")[2].split("&"):
+        yield field.partition("=")

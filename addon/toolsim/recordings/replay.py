@@ -1,0 +1,207 @@
+"""Replays recorded exchanges through the addon's own hooks, as mitmproxy calls them for a live one.
+
+``toolsim replay [--update] [--cut SEED] PATH…`` replays files and folders, and fails if the addon's output differs from
+what they hold; ``--update`` writes the new output into them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from mitmproxy.exceptions import FlowReadException, OptionsError
+from mitmproxy.http import HTTPFlow
+from mitmproxy.io import read_flows_from_paths
+from mitmproxy.master import Master
+from mitmproxy.options import Options
+
+from toolsim.command_line import EXIT_USAGE, Parser
+from toolsim.proxy.addon import ToolSim
+from toolsim.proxy.metadata import NOTE, REPORT
+from toolsim.recordings.capture import clean, dump
+from toolsim.recordings.compare import comparable, differences, keep_recorded_ids_and_times
+from toolsim.recordings.junit import junit
+from toolsim.recordings.result import Result
+
+Cut = Callable[[bytes], Iterable[bytes]]
+
+
+def in_one_piece(data: bytes) -> list[bytes]:
+    """Deliver a body in one piece."""
+    return [data] if data else []
+
+
+def cut_by(chance: random.Random) -> Cut:
+    """Return a function that cuts bodies at random places, often within an event, a line or a character."""
+
+    def cut(data: bytes) -> Iterator[bytes]:
+        start = 0
+        while start < len(data):
+            end = start + chance.choice((1, 2, 7, 30, 200, 1000))
+            yield data[start:end]
+            start = end
+
+    return cut
+
+
+def replay(stored: HTTPFlow, cut: Cut = in_one_piece, *, by_hand: Collection[str] = ()) -> HTTPFlow:
+    """Return the client's side that the addon makes today of the backend's side of a recorded exchange.
+
+    ``cut`` splits a stream into the pieces that arrive; ``by_hand``: names of options that override the recorded ones,
+    besides those that are not at their default. Needs mitmproxy's context, with the addon's options.
+    """
+    addon = ToolSim(alone=True, by_hand=by_hand)
+    addon.configure({"toolsim_backend"})
+    flow: HTTPFlow = stored.copy()  # type: ignore[no-untyped-call]
+    answer, flow.response = flow.response, None
+    addon.requestheaders(flow)
+    addon.request(flow)
+    if flow.response is not None:
+        addon.responseheaders(flow)
+        addon.response(flow)
+    elif answer is None:
+        addon.error(flow)
+    else:
+        body, answer.raw_content = answer.raw_content or b"", None
+        flow.response = answer
+        addon.responseheaders(flow)
+        stream = flow.response.stream
+        if stream is False:
+            flow.response.raw_content = body
+        passed = list(_streamed(flow, body, cut)) if callable(stream) else [body]
+        addon.response(flow)
+        if flow.response.raw_content is None:
+            flow.response.raw_content = b"".join(passed)
+    return flow
+
+
+def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
+    """Feed a streamed answer as ``EndableStream`` does."""
+    assert flow.response is not None
+    stream = flow.response.stream
+    assert callable(stream)
+    exchange = ToolSim.exchanges.of(flow)
+    streamed = exchange.streamed if exchange is not None else None
+    for data in [*cut(body), b""]:
+        if streamed is None or not streamed.cut or not data:
+            chunks = stream(data)
+            yield from [chunks] if isinstance(chunks, bytes) else chunks
+
+
+def replay_file(path: Path, cut: Cut = in_one_piece, *, update: bool = False, by_hand: Collection[str] = ()) -> Result:
+    """Replay a file and compare; ``update``: write a new output into it. The result does not depend on ``update``."""
+    try:
+        backend, client = recorded(path)
+    except (ValueError, FlowReadException) as problem:
+        return Result(path, problem=str(problem))
+    note = unanswerable(backend, client)
+    made = replay(backend, cut, by_hand=by_hand)
+    got, expected = comparable(made, answered=not note, like=client), comparable(client, answered=not note)
+    found = tuple(differences(got, expected))
+    if update and found:
+        accept(client, made, answered=not note)
+        path.write_bytes(dump(clean([backend, client])))
+    return Result(path, found, note)
+
+
+def accept(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
+    """Update the recorded client's side to what the addon made; recorded times and random ids stay."""
+    made.request.timestamp_start = client.request.timestamp_start
+    made.request.timestamp_end = client.request.timestamp_end
+    client.request = made.request
+    if not answered or made.response is None or client.response is None:
+        return
+    new, old = (
+        (response.raw_content or b"").decode("utf-8", "surrogateescape")
+        for response in (made.response, client.response)
+    )
+    made.response.raw_content = keep_recorded_ids_and_times(new, old).encode("utf-8", "surrogateescape")
+    made.response.timestamp_start = client.response.timestamp_start
+    made.response.timestamp_end = client.response.timestamp_end
+    client.response = made.response
+    client.comment, client.marked = made.comment, made.marked
+    if REPORT in made.metadata:
+        seconds = client.metadata.get(REPORT, {}).get("seconds", 0.0)
+        client.metadata[REPORT] = made.metadata[REPORT] | {"seconds": seconds}
+
+
+def recorded(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
+    """Return both sides of a recorded exchange. Raises ValueError or FlowReadException if the file holds none."""
+    flows = [flow for flow in read_flows_from_paths([path]) if isinstance(flow, HTTPFlow)]
+    sides = [flow.metadata.get(NOTE, {}).get("side") for flow in flows]
+    if sides != ["backend", "client"]:
+        raise ValueError(f"got flows of the sides {sides}, expected a recorded exchange: backend, client")
+    backend, client = flows
+    return backend, client
+
+
+def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
+    """Return why an answer cannot be replayed, "" if it can: a recording holds only what the backend sent."""
+    note = backend.metadata[NOTE]
+    if note["missing_bytes"]:
+        return "the answer was too long to be kept whole: only the request is compared"
+    if backend.response is None and not note["refused"]:
+        return "the backend gave no answer: only the request is compared"
+    report = client.metadata.get(REPORT, {})
+    if report.get("rounds"):
+        return "the model was asked once more: only the request is compared"
+    if report.get("error") == "backend_timeout":
+        return "the backend fell silent: only the request is compared"
+    return ""
+
+
+def summary(results: Sequence[Result]) -> str:
+    """Return the outcome of several replays in one line."""
+    count, differing = len(results), sum(not result.same for result in results)
+    return f"{count} recorded exchange{'s' * (count != 1)}, {differing or 'none'} differ{'s' * (differing == 1)}"
+
+
+def flow_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the files among the paths, and the .flow files in the folders among them."""
+    return [file for path in paths for file in (sorted(path.glob("*.flow")) if path.is_dir() else [path])]
+
+
+async def _main(arguments: argparse.Namespace) -> int:
+    master = Master(Options())
+    try:
+        master.options.set(*arguments.set, defer=True)
+        # Checks the options, and logs what is wrong.
+        master.addons.add(ToolSim())  # type: ignore[no-untyped-call]
+    except OptionsError as problem:
+        print(problem, file=sys.stderr)
+        return EXIT_USAGE
+    by_hand = [setting.partition("=")[0] for setting in arguments.set]
+    cut = in_one_piece if arguments.cut is None else cut_by(random.Random(arguments.cut))
+    results, seconds = [], []
+    for file in flow_files(arguments.paths):
+        began = time.monotonic()
+        results.append(replay_file(file, cut, update=arguments.update, by_hand=by_hand))
+        seconds.append(time.monotonic() - began)
+        print(results[-1], flush=True)
+    print(summary(results))
+    if arguments.junit is not None:
+        arguments.junit.write_bytes(junit(list(zip(results, seconds, strict=True))))
+    if not results:
+        return 2
+    return int(any(result.problem or (result.differences and not arguments.update) for result in results))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Replay files and folders; return the exit code."""
+    parser = Parser(prog="toolsim replay", description="Replay recorded exchanges and compare.")
+    parser.add_argument("paths", nargs="+", type=Path, help=".flow files, or folders with such files")
+    parser.add_argument("--update", action="store_true", help="write what came out into the files")
+    parser.add_argument("--cut", type=int, metavar="SEED", help="cut streams at random places")
+    set_help = "set an option, before what was recorded: toolsim_manifest=schemas (repeatable)"
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=set_help)
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the results as JUnit's XML too")
+    return asyncio.run(_main(parser.parse_args(words)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""``mitmdump -S FILE -s addon/toolsim.py``: recorded answers of a backend for live clients.
+
+mitmproxy's own server replay looks for a stored flow with the same request, but only after our hooks: by then the live
+request has been rewritten, while the recorded one is the client's own. So we match a live request before it is
+rewritten (``ServerReplay``, listed before ToolSim), and hand over the stored answer under the rewritten request
+afterwards (``Handover``, listed after it). mitmproxy does the rest: it answers, and the answer passes through the
+ordinary hooks.
+
+Hosts, ports and secrets are ignored; a client that addresses the listener itself is served too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mitmproxy import ctx
+from mitmproxy.addons.serverplayback import ServerPlayback
+from mitmproxy.exceptions import FlowReadException
+from mitmproxy.http import HTTPFlow, Request
+from mitmproxy.io import read_flows_from_paths
+
+from toolsim.core.errors import ApiError
+from toolsim.proxy import route
+from toolsim.proxy.address import is_listener
+from toolsim.proxy.head import error_response
+from toolsim.proxy.metadata import NOTE
+
+logger = logging.getLogger(__name__)
+
+NOT_RECORDED = "No recorded exchange began with this request"
+_MAX_SHOWN = 5
+
+# A hidden secret; its length does not matter here.
+_HIDDEN = re.compile("x{4,}")
+
+
+class ServerReplay:
+    """Recognises requests whose answer was recorded."""
+
+    def __init__(self) -> None:
+        self.handover = Handover()
+
+    def running(self) -> None:
+        """Drop what was loaded before this script and must not be served."""
+        if (playback := _playback()) is not None:
+            _drop_clients_sides(playback)
+
+    def requestheaders(self, flow: HTTPFlow) -> None:
+        """Redirect a request for the listener to the recorded backend."""
+        request, playback = flow.request, _playback()
+        if playback is None:
+            return
+        # Files can be loaded at any time. mitmproxy's ``update`` hook would report that, but it is also called after
+        # every other hook.
+        _drop_clients_sides(playback)
+        if flow.response is not None or not route.endpoint(request.path):
+            return
+        if is_listener(request.host, request.port, flow.client_conn.sockname):
+            stored = next(_stored(playback), None)
+            if stored is not None:
+                request.scheme, request.host, request.port = (
+                    stored.request.scheme,
+                    stored.request.host,
+                    stored.request.port,
+                )
+                self.handover.redirected.add(flow.id)
+                # The addon takes a request for a model whatever its API: the recording says that it is one of ours.
+                flow.metadata[NOTE] = stored.metadata[NOTE]
+
+    def request(self, flow: HTTPFlow) -> None:
+        """Find the recorded exchange that began with this request."""
+        playback = _playback()
+        if playback is None or flow.response is not None or not flow.live:
+            return
+        if route.api_of(flow.request.method, flow.request.path) is None:
+            return
+        from toolsim.recordings.compare import differences  # for those who replay
+
+        wanted = _comparable(flow)
+        nearest: tuple[HTTPFlow, list[str]] | None = None
+        for stored in _stored(playback):
+            found = [str(difference) for difference in differences(wanted, _comparable(stored))]
+            if not found:
+                flow.metadata[NOTE] = stored.metadata[NOTE]
+                self.handover.found[flow.id] = stored
+                return
+            if nearest is None or len(found) < len(nearest[1]):
+                nearest = stored, found
+        if nearest is not None:
+            message = f"{NOT_RECORDED}; the nearest is {_file_of(nearest[0])}:{_listed(nearest[1])}"
+            self.handover.missed[flow.id] = message
+            logger.warning("%s", message)
+
+
+class Handover:
+    """Hands a recorded answer to mitmproxy's server replay, under the rewritten request."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, HTTPFlow] = {}
+        self.redirected: set[str] = set()
+        self.missed: dict[str, str] = {}
+        self._handed: dict[str, HTTPFlow] = {}
+
+    def request(self, flow: HTTPFlow) -> None:
+        """Hand over what was found for this request."""
+        stored, playback = self.found.pop(flow.id, None), _playback()
+        missed = self.missed.pop(flow.id, f"{NOT_RECORDED}.")
+        was_redirected = flow.id in self.redirected
+        self.redirected.discard(flow.id)
+        if flow.response is not None or playback is None:
+            return
+        if stored is None or stored.response is None:
+            if was_redirected:
+                flow.response = error_response(ApiError(missed, "invalid_request_error", "not_recorded", status=404))
+            return
+        if not ctx.options.server_replay_reuse:
+            _take(playback, stored)
+        handed: HTTPFlow = stored.copy()  # type: ignore[no-untyped-call]
+        handed.request = flow.request.copy()
+        self._handed[flow.id] = handed
+        playback.add_flows([handed])
+
+    def responseheaders(self, flow: HTTPFlow) -> None:
+        """Take back an answer that has been used, or never will be."""
+        handed, playback = self._handed.pop(flow.id, None), _playback()
+        if handed is not None and playback is not None:
+            _take(playback, handed)
+
+    def error(self, flow: HTTPFlow) -> None:
+        """Do the same if the client disconnects."""
+        self.responseheaders(flow)
+
+
+def _playback() -> ServerPlayback | None:
+    playback = ctx.master.addons.get("serverplayback")  # type: ignore[no-untyped-call]
+    return playback if isinstance(playback, ServerPlayback) and playback.flowmap else None
+
+
+def _file_of(stored: HTTPFlow) -> str:
+    """Return the name of the file that holds a recording: mitmproxy does not remember it."""
+    for path in map(Path, ctx.options.server_replay):
+        try:
+            if any(flow.id == stored.id for flow in read_flows_from_paths([path])):
+                return path.name
+        except (OSError, FlowReadException):
+            continue
+    return "one that was loaded by hand"
+
+
+def _listed(found: list[str]) -> str:
+    """Return the first differences, one per line."""
+    more = [f"and {len(found) - _MAX_SHOWN} more"] if len(found) > _MAX_SHOWN else []
+    return "".join(f"\n  {line}" for line in [*found[:_MAX_SHOWN], *more])
+
+
+def _stored(playback: ServerPlayback) -> Iterator[HTTPFlow]:
+    for flows in list(playback.flowmap.values()):
+        yield from (flow for flow in flows if NOTE in flow.metadata)
+
+
+def _drop_clients_sides(playback: ServerPlayback) -> None:
+    """Leave only the backend's sides of exchanges: an answer that we made must not be rewritten again."""
+    for stored in list(_stored(playback)):
+        if stored.metadata[NOTE].get("side") == "client":
+            _take(playback, stored)
+
+
+def _take(playback: ServerPlayback, flow: HTTPFlow) -> None:
+    for key, flows in list(playback.flowmap.items()):
+        rest = [stored for stored in flows if stored is not flow]
+        if rest:
+            playback.flowmap[key] = rest
+        else:
+            del playback.flowmap[key]
+
+
+def _comparable(flow: HTTPFlow) -> dict[str, Any]:
+    """Return the parts of a request that are compared, without secrets, like the recorded one."""
+    from toolsim.recordings.capture import clean
+
+    copy: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
+    copy.response = None
+    (cleaned,) = clean([copy])
+    request: Request = cleaned.request
+    query = _HIDDEN.sub("x", request.path.partition("?")[2])
+    text = _HIDDEN.sub("x", (request.get_content(strict=False) or b"").decode("utf-8", "surrogateescape"))
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = text
+    if ctx.options.server_replay_ignore_content:
+        body = None
+    return {"endpoint": route.endpoint(request.path), "query": query, "body": body}

@@ -1,0 +1,173 @@
+"""Edits the texts of an event stream, whose words and secrets may span several events.
+
+Strings that arrive in pieces are joined, edited as one text of the same length, and split again at the same places. An
+event that does not change stays the same, to the byte.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from toolsim.wire.dialect import APIS
+from toolsim.wire.json_codec import dump
+
+Edit = Callable[[str], str]
+
+_BOM = "\ufeff"
+
+# Strings that a stream sends piece by piece.
+_PIECES = frozenset[str]().union(*(api.pieces for api in APIS.values()))
+_PLACE = ("type", "item_id", "output_index", "content_index", "summary_index", "index")
+
+
+class Edited(str):
+    """A text that was edited as part of a longer one: edits of the rest of its event leave it alone."""
+
+    __slots__ = ()
+
+
+MAX_DEPTH = 100
+"""How many levels a document may have: what walks through it needs several calls for each."""
+
+
+def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit = str) -> bytes:
+    """Return an event stream with other texts.
+
+    ``text`` edits what arrives in pieces, and must keep its length. ``value`` edits the JSON of an event, and returns
+    the same object if it changes nothing. ``line`` edits lines that hold no JSON. An event that is nested too deeply to
+    be walked through loses its data.
+    """
+    # Split as bytes: in a str, U+2028 would be a line break too.
+    lines = [raw.decode("utf-8", "surrogateescape") for raw in data.splitlines(keepends=True)]
+    if lines and lines[0].startswith(_BOM):
+        lines[:1] = [_BOM, lines[0][1:]]
+    events = list(_events(lines))
+    touched = edit_pieces((event.document for event in events), text)
+    edited: list[str] = []
+    for number, event in enumerate(events):
+        if event.document is None:
+            edited += [line(text_line) for text_line in event.lines]
+            continue
+        document = value(event.document)
+        if document is event.document and number not in touched and not isinstance(document, _TooDeep):
+            edited += event.lines
+        else:
+            edited.append(f"data: {dump(document)}{_line_end(event.lines[-1])}")
+    return "".join(edited).encode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """Lines that hold one JSON document; ``document`` is None for lines of any other kind."""
+
+    lines: list[str]
+    document: Any
+
+
+def _events(lines: Iterable[str]) -> Iterator[_Event]:
+    """Group the lines of a stream: the ``data`` lines of an event may hold one document together, or one per line."""
+    data: list[str] = []
+    for line in [*lines, ""]:
+        if line.startswith("data:"):
+            data.append(line)
+            continue
+        if len(data) > 1 and (whole := _parse("".join(map(_payload, data)))) is not None:
+            yield _Event(data, whole)
+        else:
+            yield from (_Event([data_line], _parse(_payload(data_line))) for data_line in data)
+        data = []
+        if line:
+            yield _Event([line], None)
+
+
+def _payload(line: str) -> str:
+    return line[5:]  # With its line end, which is whitespace to JSON.
+
+
+def _line_end(line: str) -> str:
+    return line[len(line.rstrip("\r\n")) :]
+
+
+def _parse(text: str) -> Any:
+    """Return the JSON object or array in a text, None if there is none, ``_TooDeep`` if it is nested too deeply."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    except RecursionError:
+        return _TooDeep()
+    if not isinstance(document, dict | list):
+        return None
+    return _TooDeep() if is_deep(document, text) else document
+
+
+def is_deep(document: Any, text: str) -> bool:
+    """Return whether a document, the JSON of ``text``, has too many levels for the functions that walk through it."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return False
+    level = [document]
+    for _ in range(MAX_DEPTH):
+        members = (member for each in level for member in (each.values() if isinstance(each, dict) else each))
+        level = [member for member in members if isinstance(member, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+class _TooDeep(dict[str, Any]):
+    """Stands for data that cannot be walked through, and so not be edited: it is written as ``{}``."""
+
+
+def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
+    """Edit in place the texts that arrive in pieces; return the numbers of the documents that changed."""
+    texts: dict[tuple[Any, ...], list[tuple[int, dict[str, Any], str]]] = defaultdict(list)
+    for number, document in enumerate(documents):
+        for place, owner, key in pieces_of(document):
+            texts[place].append((number, owner, key))
+    touched: set[int] = set()
+    for pieces in texts.values():
+        whole = "".join(owner[key] for _, owner, key in pieces)
+        edited = text(whole)
+        start = 0
+        for number, owner, key in pieces:
+            end = start + len(owner[key])
+            if whole[start:end] != edited[start:end]:
+                if "bytes" in owner:
+                    owner["bytes"] = None  # They repeat the token.
+                touched.add(number)
+            owner[key] = Edited(edited[start:end])
+            start = end
+    return touched
+
+
+def pieces_of(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], str]]:
+    """Yield the strings of an event that are pieces, as (place, owner, key): pieces of one text have the same place."""
+    match value:
+        case dict():
+            if "logprob" in value and isinstance(value.get("token"), str):
+                yield (*place, "token"), value, "token"
+            mark = tuple([mark for key in _PLACE if not isinstance(mark := value.get(key), dict | list)])
+            for key, member in value.items():
+                if isinstance(member, str) and key in _PIECES:
+                    yield (*place, *mark, key), value, key
+                elif isinstance(member, dict | list):
+                    yield from pieces_of(member, (*place, *mark, key))
+        case list():
+            for position, item in enumerate(value):
+                index = item.get("index", position) if isinstance(item, dict) else position
+                if isinstance(item, dict) and "logprob" in item and place[-1:] != ("top_logprobs",):
+                    index = 0  # Consecutive tokens are one text.
+                yield from pieces_of(item, (*place, index if isinstance(index, int) else position))
+
+
+def parse_json(text: str) -> Any:
+    """Return the JSON object or array in a text, None if there is none."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict | list) else None

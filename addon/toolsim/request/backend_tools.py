@@ -1,0 +1,100 @@
+"""Tools that a backend runs itself (``web_search``, ``mcp``, …): whether it gets them. None is ever lost in silence.
+
+| the request has               | a backend of the same API                        | one of another API           |
+|-------------------------------|--------------------------------------------------|------------------------------|
+| only such tools               | gets them                                        | 400, there is no form for it |
+| functions as well             | gets them with ``toolsim_forward_hosted_tools``, | left out, with a warning     |
+|                               | else they are left out, with a warning           |                              |
+| a ``tool_choice`` that wants  | 400                                              | 400                          |
+| one which is left out         |                                                  |                              |
+
+A backend that answers in text may refuse what it does not know. So beside functions, which are why toolsim is there,
+the operator decides. What a client forbids (``tool_choice: none``) is left out without a warning. So is what the
+operator's lists exclude, by its type or by an MCP server's label; a choice that wants it is a 400 too.
+
+A client's own tool is one of these if the model itself may not call it (``allowed_callers``), only a program that the
+backend runs for it (``programmatic_tool_calling``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from toolsim.core.conversation import ClientRequest
+from toolsim.core.errors import BadRequest
+from toolsim.core.plan import ApiName, Policy
+from toolsim.core.report import Report, entry, loggable_name
+from toolsim.wire.json_fields import mappings, string
+from toolsim.wire.tool_choice import wanted_of_backend
+from toolsim.wire.tools import Hosted
+
+LEFT_OUT = "TOOL_LEFT_OUT"
+"""The warning: a tool that a backend would have to run was not passed on."""
+
+
+def excludes_any(body: Mapping[str, Any], policy: Policy) -> bool:
+    """Return whether the operator's lists exclude one of the tools of a request that has no others."""
+    return any(_is_excluded(tool, policy) for tool in mappings(body.get("tools")))
+
+
+def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy, report: Report) -> ClientRequest:
+    """Return a request that declares only what its backend gets. Raises BadRequest; what is left out is reported.
+
+    ``policy.mode`` native passes on all that the lists allow.
+    """
+    allowed = tuple(tool for tool in request.hosted if not _is_excluded(tool, policy))
+    is_same = backend == request.api
+    is_native = policy.mode == "native" and is_same
+    passes = is_same and (is_native or policy.forward_hosted_tools or not request.tools)
+    forbidden = request.tool_choice.mode == "none"
+    if not passes and allowed and not request.tools and not forbidden:
+        raise _no_form(allowed, request.api, backend)
+    kept = allowed if passes else ()
+    left_out = [_label(tool) for tool in request.hosted if tool not in kept]
+    choice = request.body.get("tool_choice")
+    wanted = wanted_of_backend(choice, {tool.name for tool in request.tools})
+    if choice == "required" and not kept and not request.tools:
+        wanted = left_out[0]
+    if left_out and wanted and not forbidden and wanted not in [string(tool.get("type")) for tool in kept]:
+        raise _unavailable(wanted, is_allowed=len(allowed) == len(request.hosted))
+    report.dropped += [f"tool:{kind[:40]}" for kind in left_out]
+    if not forbidden and not passes:
+        report.warnings += [entry(LEFT_OUT, loggable_name(_label(tool))) for tool in allowed]
+    if not left_out:
+        # The part of a choice that concerns them is passed on too.
+        report.dropped[:] = [note for note in report.dropped if not (kept and note.startswith("tool_choice:"))]
+        return request
+    return replace(request, hosted=kept)
+
+
+def _label(tool: Hosted) -> str:
+    """Return what a tool is called: one of a client's own has a name."""
+    kind = string(tool.get("type"))
+    return string(tool.get("name")) or kind if kind in ("function", "custom", "namespace") else kind
+
+
+def _is_excluded(tool: Hosted, policy: Policy) -> bool:
+    return policy.excludes((_label(tool), string(tool.get("server_label"))))
+
+
+def _no_form(tools: tuple[Hosted, ...], client: ApiName, backend: ApiName) -> BadRequest:
+    kinds = dict.fromkeys(_label(tool)[:40] for tool in tools)
+    message = (
+        f"'tools' holds only what a backend has to run itself ({', '.join(kinds)}), and this one has another API "
+        f"({backend}). Expected functions, or a backend of the API {client} (toolsim_backend)"
+    )
+    message += "; with toolsim_mcp_hosts toolsim runs mcp tools itself." if "mcp" in kinds else "."
+    return BadRequest(message, "tools", "unsupported_value")
+
+
+def _unavailable(wanted: str, *, is_allowed: bool) -> BadRequest:
+    kind = wanted[:40]
+    message = f"'tool_choice' wants '{kind}', which a backend has to run itself, and it does not get this tool"
+    if not is_allowed:
+        message += " (toolsim_tool_allowlist)."
+    else:
+        message += " beside functions: set toolsim_forward_hosted_tools for a backend that can run it"
+        message += ", or toolsim_mcp_hosts." if kind == "mcp" else "."
+    return BadRequest(message, "tool_choice", "unsupported_value")

@@ -1,0 +1,175 @@
+"""Answer formats that a backend enforces: the engine lets the model write nothing but a call.
+
+When asked in words, a small model calls when and how it likes. A grammar leaves it no choice:
+
+- ``json_schema``: the whole answer is one JSON object, ``{"name": …, "arguments": {…}}``, without a tag. For answers
+  that must call (``tool_choice`` required, or a named function). Enforced by llama.cpp, vLLM, SGLang, Ollama, LM Studio
+  and most hosted APIs. If any tool will do and several calls may be made, it is a list of such objects for engines
+  known to take one; hosted APIs demand an object.
+- ``structural_tag``: text is free until the sentinel's opening tag; then come the tool's name and its schema. For every
+  answer with tools, so that a call is valid whenever the model makes one. Enforced by engines that sample with xgrammar
+  (vLLM and SGLang), over chat completions.
+- ``gbnf``: the same as a grammar in llama.cpp's own notation, in its own field (``gbnf.py``).
+
+The first two are answer formats in the flat shape of ``text.format``, which ``compose`` writes in the backend's API.
+The answer is judged like any other: a server that ignores the format is only as good as its model.
+
+No format bounds the length of a string that the tool's schema leaves open. A small model may then write until its token
+limit cuts it off, which the client can see (finish reason ``length``, status ``incomplete``). With our own bound every
+call would be complete, but the content of a file might be silently truncated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from toolsim.core.plan import Policy, Tool, ToolChoice
+from toolsim.request.forms import compact_schema
+from toolsim.request.gbnf import TooLarge, call_grammar
+from toolsim.wire.json_codec import value_line
+
+# Engines that enforce a schema whose root is not an object.
+_TAKE_LISTS = ("llama.cpp", "ollama", "sglang", "vllm")
+_SCHEMAS_BY_NAME = frozenset({"properties", "$defs", "definitions"})
+_LISTS_OF_SCHEMAS = frozenset({"anyOf", "oneOf", "prefixItems"})
+_OPENING = frozenset(
+    {"additionalProperties", "patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "$ref", "if"}
+)
+
+
+def constraint(tools: Sequence[Tool], choice: ToolChoice, *, policy: Policy, one_call: bool) -> dict[str, Any] | None:
+    """Return the format that an answer must have, None if it is free. ``tools``: those on offer, at least one."""
+    match policy.constrain:
+        case "json_schema" if choice.mode == "required":
+            is_named = choice.names is not None and len(choice.names) == 1
+            several = not one_call and not is_named and policy.engine in _TAKE_LISTS
+            schema = calls_schema(tools, policy.tool_block_max) if several else call_schema(tools)
+            return {"type": "json_schema", "name": "tool_call", "strict": True, "schema": schema}
+        case "structural_tag":
+            return {"type": "structural_tag", "format": _tagged(tools, choice, policy.sentinel, one_call=one_call)}
+    return None
+
+
+def grammar_fields(
+    tools: Sequence[Tool], choice: ToolChoice, *, policy: Policy, one_call: bool, untagged: bool
+) -> dict[str, Any]:
+    """Return the fields of a backend's body that hold a grammar; none if the answer's format is not a grammar.
+
+    None either if there are too many tools for one, or a schema that cannot be written out: we then ask for calls in
+    words. ``untagged``: whether calls without the tag count.
+    """
+    if policy.constrain != "gbnf":
+        return {}
+    schemas = [(tool, _arguments(tool)) for tool in tools]
+    limit = 1 if one_call else policy.tool_block_max
+    required = choice.mode == "required"
+    try:
+        return {"grammar": call_grammar(schemas, policy.sentinel, required=required, untagged=untagged, limit=limit)}
+    except (TooLarge, RecursionError):
+        return {}
+
+
+def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
+    """Return the schema of one call of any of ``tools``: ``name``, then ``arguments`` as an object.
+
+    A tool's own references stay valid: its schema moves under ``$defs`` by its name, and they are rewritten.
+    """
+    calls: list[dict[str, Any]] = []
+    moved: dict[str, Any] = {}
+    for tool in tools:
+        schema = _arguments(tool)
+        if _refers(schema):
+            moved[tool.name] = _moved(schema, f"#/$defs/{_escaped(tool.name)}")
+            schema = {"$ref": f"#/$defs/{_escaped(tool.name)}"}
+        calls.append(
+            {
+                "type": "object",
+                # The order matters: an engine writes properties in the order of the schema.
+                "properties": {"name": {"const": tool.name}, "arguments": schema},
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+            }
+        )
+    whole = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    return {**whole, "$defs": moved} if moved else whole
+
+
+def calls_schema(tools: Iterable[Tool], most: int) -> dict[str, Any]:
+    """Return the schema of a list of one or more calls of any of ``tools``, ``most`` at most; 0: any number."""
+    call = call_schema(tools)
+    moved = {"$defs": call.pop("$defs")} if "$defs" in call else {}
+    return {"type": "array", "items": call, "minItems": 1, **({"maxItems": most} if most else {}), **moved}
+
+
+def _tagged(tools: Iterable[Tool], choice: ToolChoice, sentinel: str, *, one_call: bool) -> dict[str, Any]:
+    opening = f"<{sentinel}>"
+    return {
+        "type": "triggered_tags",
+        "triggers": [opening],
+        "tags": [
+            {
+                "type": "tag",
+                "begin": f'{opening}{{"name":{value_line(tool.name)},"arguments":',
+                "content": {"type": "json_schema", "json_schema": _arguments(tool)},
+                "end": f"}}</{sentinel}>",
+            }
+            for tool in tools
+        ],
+        "at_least_one": choice.mode == "required",
+        "stop_after_first": one_call,
+    }
+
+
+def _arguments(tool: Tool) -> dict[str, Any]:
+    schema: dict[str, Any] = _closed(compact_schema(tool.shown_parameters))
+    return schema if "type" in schema or "$ref" in schema else {"type": "object", **schema}
+
+
+def _closed(schema: Any) -> Any:
+    """Return a schema whose objects allow only their named properties, unless they say otherwise.
+
+    By default JSON Schema allows any property, and a weak model invents some.
+    """
+    if not isinstance(schema, dict):
+        return schema
+    closed = {
+        keyword: {name: _closed(inner) for name, inner in value.items()}
+        if keyword in _SCHEMAS_BY_NAME and isinstance(value, dict)
+        else [_closed(inner) for inner in value]
+        if keyword in _LISTS_OF_SCHEMAS and isinstance(value, list)
+        else _closed(value)
+        if keyword == "items"
+        else value
+        for keyword, value in schema.items()
+    }
+    # With one of these keywords, a property may be named elsewhere.
+    if isinstance(schema.get("properties"), dict) and not _OPENING & schema.keys():
+        closed["additionalProperties"] = False
+    return closed
+
+
+def _refers(schema: Any) -> bool:
+    match schema:
+        case dict():
+            return isinstance(schema.get("$ref"), str) or any(_refers(value) for value in schema.values())
+        case list():
+            return any(_refers(value) for value in schema)
+    return False
+
+
+def _moved(schema: Any, root: str) -> Any:
+    match schema:
+        case dict():
+            moved = {key: _moved(value, root) for key, value in schema.items()}
+            if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
+                moved["$ref"] = root + reference[1:]
+            return moved
+        case list():
+            return [_moved(value, root) for value in schema]
+    return schema
+
+
+def _escaped(name: str) -> str:
+    """Return a name as one step of a JSON pointer, which must escape only ``~`` and ``/`` in names of tools."""
+    return name.replace("~", "~0").replace("/", "~1")

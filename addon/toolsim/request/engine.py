@@ -1,0 +1,147 @@
+"""The server behind a backend's address: how it is recognised, and what follows from it for a request.
+
+Servers speak the same API and differ in what else they do with a request. Each row of ``PROBES`` is a page that only
+one kind of server has, and the content to expect there; ``proxy/known.py`` fetches them. The consequences:
+
+1. *The tag.* Ollama parses ``<tool_call>`` in the answers of some models itself, whether the request has tools or not,
+   and fails with HTTP 500 ``{"error":"EOF"}`` if the body is not in its own form. Those models get a private tag.
+2. *The form of a call.* A schema makes each of these servers write nothing but JSON: we send one if the answer must
+   call. llama.cpp, vLLM and SGLang can also switch a grammar on within free text: we use that for strict tools.
+3. *Special tokens.* vLLM and SGLang drop them from answers to requests without ``tools``, including the markers around
+   the calls of some models. We keep them only for these models: both servers always drop the token that ends a turn,
+   but not the other special tokens that a model may write.
+
+If ``auto`` chose something that a backend refused for a model, it is not sent for that model again. The operator's
+choice is always sent, and the backend's error goes to the client.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from toolsim.core.conversation import ClientRequest
+from toolsim.core.plan import Engine, Feature, Policy
+from toolsim.wire.api import Api
+
+TAG = "tool_call"
+"""The tag of Hermes, which most models know if they were trained on any."""
+PRIVATE_TAG = "call_tool"
+"""A tag that no server's own parser looks for."""
+
+# Models whose answers Ollama parses whatever the request.
+_PARSED_BY_OLLAMA = re.compile(r"qwen-?3|glm-?4\.7", re.IGNORECASE)
+# Models that write their calls between special tokens.
+_SPECIAL_TOKENS = re.compile(r"kimi|gemma-?4|(?:mi|mini|magi|dev|code)stral", re.IGNORECASE)
+_VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A page of one engine; ``fits`` returns whether the JSON object found there is from that engine."""
+
+    path: str
+    engine: Engine
+    fits: Callable[[Mapping[str, Any]], bool]
+
+
+PROBES = (
+    Probe("/props", "llama.cpp", lambda body: "default_generation_settings" in body),
+    Probe("/api/version", "ollama", lambda body: _is_version(body.get("version"))),
+    # LocalAI has the same page; its versions begin with a "v".
+    Probe("/version", "vllm", lambda body: body.keys() == {"version"} and _is_version(body["version"])),
+    Probe("/server_info", "sglang", lambda body: "internal_states" in body),
+    Probe("/get_server_info", "sglang", lambda body: "internal_states" in body),
+    Probe("/api/v0/models", "lmstudio", lambda body: body.get("object") == "list" and "data" in body),
+)
+
+
+def engine_of(probe: Probe, status: int, headers: Mapping[str, str], body: Mapping[str, Any]) -> Engine | None:
+    """Return the engine that the answer to a probe identifies, None if it identifies none.
+
+    ``headers`` ignore case, or are lower-case. ``body`` is empty if it is not a JSON object.
+    """
+    if headers.get("server", "").lower() == "llama.cpp":
+        return "llama.cpp"  # Errors have the header too, such as that for a missing key.
+    return probe.engine if status == 200 and probe.fits(body) else None
+
+
+def settle(
+    policy: Policy, request: ClientRequest, backend: Api, refused: Collection[tuple[str, Feature]]
+) -> tuple[Policy, frozenset[Feature]]:
+    """Return the policy for one request, with ``auto`` resolved where the engine decides, and the attempts in it.
+
+    An attempt is a feature that the backend may refuse, and that the request can do without. ``refused``: pairs of
+    model and refused feature.
+    """
+    model = request.form.model
+    mode, constrain = policy.mode, policy.constrain
+    attempts: set[Feature] = set()
+    if mode == "auto":
+        native = backend.name == request.api and (model, "tools") not in refused
+        mode = "native" if native else "inject"
+        if native:
+            attempts.add("tools")
+    if constrain == "auto":
+        constrain = "off" if (model, "constraint") in refused else _constraint(policy.engine, request, backend)
+        if constrain != "off" and mode == "inject":
+            attempts.add("constraint")
+    return replace(policy, sentinel=_tag(policy, model), mode=mode, constrain=constrain), frozenset(attempts)
+
+
+def engine_fields(engine: str, model: str) -> dict[str, Any]:
+    """Return the additional fields that a request without ``tools`` needs for this engine and model."""
+    if engine in ("vllm", "sglang") and _SPECIAL_TOKENS.search(model):
+        return {"skip_special_tokens": False}
+    return {}
+
+
+def is_refusal(attempt: Feature, status: int, message: str) -> bool:
+    """Return whether a backend's error means that it cannot do what was attempted.
+
+    Called only after an attempt, so it is enough that the error names the feature. A status about the key, a timeout or
+    the load says nothing about the body.
+    """
+    return 400 <= status < 600 and status not in _OTHER_REASONS and _REFUSAL[attempt].search(message) is not None
+
+
+_OTHER_REASONS = (401, 403, 408, 413, 429, 502, 503, 504)
+_CANNOT = (
+    r"not (?:be )?(?:support|enabled|available|allowed|permitted|implemented)|n.t support|unsupported|requires?\b"
+    r"|unknown|unrecogni[sz]ed|unexpected|extra|no endpoints"
+)
+_REFUSAL: Mapping[Feature, re.Pattern[str]] = {
+    # Errors about a client's own tools contain these words too, but not together with the others.
+    "tools": re.compile(
+        rf"(?=.*(?:\btools?\b|tool[_ -](?:us|choice|call)|function[_ -]?call))(?=.*(?:{_CANNOT}))",
+        re.IGNORECASE | re.DOTALL,
+    ),
+    "constraint": re.compile(r"response_format|text\.format|schema|structur|grammar|guided|constrain", re.IGNORECASE),
+}
+
+
+def _tag(policy: Policy, model: str) -> str:
+    if policy.sentinel != "auto":
+        return policy.sentinel
+    return PRIVATE_TAG if policy.engine == "ollama" and _PARSED_BY_OLLAMA.search(model) else TAG
+
+
+def _constraint(
+    engine: str, request: ClientRequest, backend: Api
+) -> Literal["off", "json_schema", "gbnf", "structural_tag"]:
+    if engine == "unknown":
+        return "off"
+    if request.tool_choice.mode == "required":
+        return "json_schema"
+    if any(tool.strict for tool in request.tools):
+        if engine == "llama.cpp":
+            return "gbnf"
+        if engine in ("vllm", "sglang") and backend.takes_structural_tags:
+            return "structural_tag"
+    return "off"
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, str) and _VERSION.fullmatch(value) is not None

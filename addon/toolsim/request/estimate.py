@@ -1,0 +1,67 @@
+"""An estimate of the tokens in a backend's request, for when nothing can count them.
+
+Tokenizers differ, and we have none. They agree on the cost of each kind of character: a word is about one token however
+long it is, punctuation comes in runs, digits are single tokens. The weights were fitted to Qwen2.5's tokenizer on
+Python, Markdown, JSON and catalogues of tools, in pieces of 2,000 characters: 0.91 to 1.10 of the true count, while a
+quarter of the bytes is 0.43 to 1.34 of it. Other scripts are within a fifth; pure numbers are a quarter too high.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from math import ceil
+from typing import Any
+
+from toolsim.wire.dialect import APIS
+from toolsim.wire.json_codec import dump
+
+# By kind of character: tokens per run, and per character.
+_WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
+    (re.compile(r"[A-Za-z]+"), 0.9, 0.027),
+    (re.compile(r"[!-/:-@\[-`{-~]+"), 0.34, 0.3),
+    (re.compile(r"[0-9]+"), 0.0, 1.7),
+    (re.compile(r"\n\s*"), 1.5, 0.0),
+    # Scripts without spaces, the alphabets of Europe and Asia, and the rest: accents, dashes, emoji.
+    (re.compile("[\u3000-\u30ff\u4e00-\u9fff\uac00-\ud7af\uff00-\uffef]+"), 0.0, 0.63),
+    (re.compile("[\u0370-\u1fff]+"), 0.0, 0.43),
+    (
+        re.compile("[\u0080-\u036f\u2000-\u2fff\u3100-\u4dff\ua000-\uabff\ufb00-\ufeff\U00010000-\U0010ffff]+"),
+        0.0,
+        0.34,
+    ),
+)
+
+# The tokens that a chat template adds to a message.
+_PER_MESSAGE = 4
+_CONVERSATION = tuple(dict.fromkeys(key for api in APIS.values() for key in api.told))
+_DEMANDS = ("tools", "response_format", "text")
+
+
+def estimated_tokens(body: Mapping[str, Any]) -> int:
+    """Return an estimate of the tokens in a backend's request, in any API; images and files count as 0."""
+    texts = [text for key in _CONVERSATION for text in _texts(body.get(key))]
+    texts += [dump(body[key]) for key in _DEMANDS if body.get(key)]
+    messages = sum(len(value) for key in _CONVERSATION if isinstance(value := body.get(key), list))
+    return ceil(sum(map(_tokens, texts)) + _PER_MESSAGE * max(messages, 1))
+
+
+def _tokens(text: str) -> float:
+    tokens = 0.0
+    for pattern, of_run, of_character in _WEIGHTS:
+        runs = pattern.findall(text)
+        tokens += of_run * len(runs) + of_character * sum(map(len, runs))
+    return tokens
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts of a conversation that a model sees, including those in the parts of messages."""
+    match value:
+        case str():
+            yield value
+        case list():
+            for item in value:
+                yield from _texts(item)
+        case dict():
+            for key in ("content", "text", "output", "name", "arguments", "function", "tool_calls"):
+                yield from _texts(value.get(key))

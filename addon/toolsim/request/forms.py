@@ -1,0 +1,236 @@
+"""The forms of the manifest, as data: how it shows a tool, and how it asks for a call.
+
+Chosen by measurement (addon/docs/figures.md), mostly with a coder model of 0.5 billion parameters, partly with one of
+1.5:
+
+1. A weak model copies whatever looks like a call: a negative example, ``name(key: type)``, a string of arguments with
+   its escapes. So no form shows anything that must not be written, and arguments are always shown as an object.
+2. "Answer in words if no tool fits" makes weak models answer everything in words. "What a tool can find out, never
+   answer yourself" makes them call, and they still answer greetings and requests for poems in words.
+3. The sentence that Hermes and Qwen models were trained on ("For each … call, return a json object …") does more for
+   them than the catalogue's notation: with it they call instead of calculating or writing Python themselves.
+4. How to ask for several calls: a list of two to fill, ``[{…}, {…}]``, makes the model invent a second call where one
+   is needed (it writes a file nobody asked for); two lines to fill get one call where three are needed. A list of one,
+   followed by the reason for a second call, gets as many as needed; with the reason before it, one.
+5. A model writes what it reads: past calls are shown as blocks, like those in the catalogue or its example.
+
+A form is one row of the table at the end; its entries can be read back. A client
+sends the same tools with each request, and ``wire.tools`` returns the very same ``Tool``s for them:
+so entries are cached by identity.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from toolsim.core.plan import Tool
+from toolsim.request.notation import Shown, indented, slot_type
+from toolsim.wire.json_codec import value_line
+from toolsim.wire.json_fields import array
+
+# In every form the last words on how to call, which mark the end of a manifest.
+CLOSING = "The client runs your calls, wherever you run, and the results come in the next user message."
+SCHEMA_LINE = "  The arguments obey this JSON schema: "
+
+_MAX_DEPTH = 8
+_IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+
+_DROPPED_KEYWORDS = frozenset({"$schema", "title"})
+# Keywords whose keys are the client's own names, and keywords whose values are data.
+_NAMED_SCHEMAS = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+)
+_DATA = frozenset({"enum", "const", "default", "examples", "example", "required", "dependentRequired"})
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form of the catalogue. In a rule ``{tag}`` is the sentinel's tag, ``{example}`` a call of the first tool."""
+
+    entry: Callable[[Tool, str], str]
+    """Writes a tool, given the sentinel's tag."""
+    rule: str
+    """When and how to call."""
+    several: str = ""
+    """How to make more than one call."""
+    intro: str = ""
+    """Precedes the entries."""
+    outro: str = ""
+    """Follows the entries."""
+
+
+MAX_TOOL_SETS = 64
+"""Sets of tools whose entries are cached."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSet:
+    """Tools as a key: equal if they are the very same ones. It holds them, so that no other object gets their ids."""
+
+    ids: tuple[int, ...]
+    tools: Sequence[Tool] = field(compare=False)
+
+    @classmethod
+    def of(cls, tools: Sequence[Tool]) -> ToolSet:
+        """Return the key of these tools."""
+        return cls(tuple(map(id, tools)), tools)
+
+
+def entries(tools: Sequence[Tool], write: Callable[[Tool, str], str], sentinel: str) -> str:
+    """Return what ``write`` returns for each tool, joined by line ends."""
+    return _entries(ToolSet.of(tools), write, sentinel)
+
+
+@lru_cache(maxsize=MAX_TOOL_SETS)
+def _entries(key: ToolSet, write: Callable[[Tool, str], str], sentinel: str) -> str:
+    return "\n".join(write(tool, sentinel) for tool in key.tools)
+
+
+def _call_entry(tool: Tool, tag: str) -> str:
+    """Write a tool as a call of it with slots for the values."""
+    schema = tool.shown_parameters
+    shown = Shown(schema)
+    call = f'{{"name": {value_line(tool.name)}, "arguments": {shown.template}}}'
+    words = indented(tool.description or tool.name)
+    lines = [f"- {'[strict] ' if tool.strict else ''}{words}\n  <{tag}>{call}</{tag}>", *shown.notes]
+    if not shown.is_all:
+        lines.append(f"{SCHEMA_LINE}{schema_line(tool.shown_parameters)}")
+    if tool.kind == "custom" or tool.grammar:
+        lines += _free_form_lines(tool)
+    return "\n".join(lines)
+
+
+def _schema_entry(tool: Tool, tag: str) -> str:
+    """Write a tool as its name, its JSON schema and its description."""
+    lines = [f"- {tool.name}{' [strict]' if tool.strict else ''}"]
+    lines.append(f"  parameters: {schema_line(tool.shown_parameters)}")
+    if tool.description:
+        lines.append(f"  description: {indented(tool.description)}")
+    return "\n".join([*lines, *_free_form_lines(tool)])
+
+
+def _json_entry(tool: Tool, tag: str) -> str:
+    """Write a tool as one line of JSON, as the API declares it."""
+    description = "\n".join(filter(None, [tool.description, *(line.strip() for line in _free_form_lines(tool))]))
+    function: dict[str, Any] = {"name": tool.name}
+    if description:
+        function["description"] = description
+    function["parameters"] = compact_schema(tool.shown_parameters)
+    if tool.strict:
+        function["strict"] = True
+    return value_line({"type": "function", "function": function})
+
+
+def _typescript_entry(tool: Tool, tag: str) -> str:
+    """Write a tool as a TypeScript declaration; descriptions are comments."""
+    schema = tool.shown_parameters
+    words = "\n".join(filter(None, [tool.description, *(line.strip() for line in _free_form_lines(tool))]))
+    lines = [f"// {line}" for line in words.splitlines()]
+    arguments = typescript(schema)
+    lines.append(f"function {tool.name}(args: {arguments}): any;{' // [strict]' if tool.strict else ''}")
+    return "\n".join(lines)
+
+
+def _free_form_lines(tool: Tool) -> list[str]:
+    lines = ["  `input` is one free-form string, not JSON of its own."] if tool.kind == "custom" else []
+    if tool.grammar:
+        lines.append(f"  `input` must obey this grammar, {indented(tool.grammar)}")
+    return lines
+
+
+def typescript(schema: object, depth: int = 0) -> str:
+    """Return a JSON schema as a TypeScript type, on one line; omits what such a type cannot express."""
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+        return "any"
+    properties, items = schema.get("properties"), schema.get("items")
+    if isinstance(properties, dict):
+        needed = array(schema.get("required"))
+        fields = []
+        for name, inner in properties.items():
+            key = name if _IDENTIFIER.fullmatch(name) else value_line(name)
+            fields.append(f"{key}{'' if name in needed else '?'}: {typescript(inner, depth + 1)}")
+        return f"{{ {', '.join(fields)} }}" if fields else "{}"
+    if isinstance(items, dict) and "properties" in items:
+        return f"{typescript(items, depth + 1)}[]"
+    return slot_type(schema)
+
+
+def schema_line(schema: Mapping[str, Any]) -> str:
+    """Return a JSON schema as ``compact_schema`` leaves it, on one line."""
+    line = value_line(schema)
+    # A schema too deep to be walked can be shown if nothing has to go.
+    return value_line(compact_schema(schema)) if any(keyword in line for keyword in _DROPPED_KEYWORDS) else line
+
+
+def compact_schema(schema: Any) -> Any:
+    """Return a JSON schema without its ``$schema`` and ``title`` keywords; a property of that name stays."""
+    if isinstance(schema, list):
+        return [compact_schema(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    compact = {}
+    for keyword, value in schema.items():
+        if keyword in _DROPPED_KEYWORDS:
+            continue
+        if not isinstance(value, dict | list) or keyword in _DATA:
+            compact[keyword] = value
+        elif keyword in _NAMED_SCHEMAS and isinstance(value, dict):
+            compact[keyword] = {name: compact_schema(inner) for name, inner in value.items()}
+        else:
+            compact[keyword] = compact_schema(value)
+    return compact
+
+
+_EACH_CALL = "For each tool call, return a json object with tool name and arguments within <{tag}></{tag}> XML tags"
+_CALLS_INTRO = (
+    "What a tool can find out, calculate or do, never answer yourself: call it. These are the tools, each as a call of"
+    " it:"
+)
+_CALL_LINE = '{{"name": <tool-name>, "arguments": <args-json-object>}}'
+
+FORMS: Mapping[str, Form] = {
+    "calls": Form(
+        _call_entry,
+        intro=_CALLS_INTRO,
+        rule=f"{_EACH_CALL}, in a list:\n<{{tag}}>\n[{_CALL_LINE}]\n</{{tag}}>\nTwo places, people, dates or amounts"
+        " that are asked about take two calls.",
+    ),
+    "lines": Form(
+        _call_entry,
+        intro=_CALLS_INTRO,
+        rule=f"Two places, people, dates or amounts that are asked about take two calls. {_EACH_CALL}, one after the"
+        f" other:\n<{{tag}}>\n{_CALL_LINE}\n</{{tag}}>\n<{{tag}}>\n{_CALL_LINE}\n</{{tag}}>",
+    ),
+    "schemas": Form(
+        _schema_entry,
+        intro="The client offers you these tools:",
+        rule="To call a tool write a block of this form; `arguments` is an object that fits the tool's `parameters`:\n"
+        "{example}",
+        several="Several calls are several blocks, one after the other.",
+    ),
+    "hermes": Form(
+        _json_entry,
+        intro="What a function can find out, calculate or do, never answer yourself: call it. You are provided with"
+        " function signatures within <tools></tools> XML tags:\n<tools>",
+        outro="</tools>",
+        rule="For each function call, return a json object with function name and arguments within <{tag}></{tag}> XML"
+        ' tags:\n<{tag}>\n{{"name": <function-name>, "arguments": <args-json-object>}}\n</{tag}>',
+    ),
+    "typescript": Form(
+        _typescript_entry,
+        intro="You have these functions:\n```typescript",
+        outro="```",
+        rule="When a function does what the user asks, call it: write nothing but a block of this form.\n{example}",
+        several="For several calls write several blocks.",
+    ),
+}
+DEFAULT = "calls"
+
+
+def form_named(name: str) -> Form:
+    """Return the form that the operator chose; ``auto`` is the default form."""
+    return FORMS[DEFAULT if name == "auto" else name]

@@ -1,0 +1,281 @@
+"""Grammars for llama.cpp (GBNF): text without a call, and then calls by their tools' schemas.
+
+    root  := text calls?                  or calls, if the answer must call
+    calls := block (newline block)*       or bare or fenced, if the answer must call
+    block := "<tag>" newline? (call | list) newline? "</tag>"
+    bare  := call (newline call)* | list
+    list  := "[" call ("," call)* "]"     the form that the manifest asks for
+    call  := {"name": …, "arguments": …}
+
+1. *Text* is everything without the opening tag. GBNF has no negation, so this is written out letter by letter: one rule
+   for each number of the tag's characters read so far. The tag has one ``<``, so no other state is needed.
+2. *A call without the tag* is text to the grammar if the answer is free. If it must call, the model may choose the
+   form: a model that never writes the tag by itself makes fewer calls than it should if it is forced to.
+3. Nothing may follow the calls, and if a call is demanded nothing may precede it: a small model that may talk first
+   talks until it is cut off.
+4. *Whitespace* within JSON is at most one space or one line's indentation: a derailed model would write nothing else.
+5. *Arguments* are what a schema allows, as far as a grammar can express it: types, properties in order, required ones,
+   enums, constants, unions, references, the lengths of arrays and short strings, small ranges of integers. The rest
+   (patterns, ``not``, conditions, bounds of numbers, formats) is left open; the judge checks it later.
+6. *The number of calls* in a list is up to the model, unless the client or the operator has set a limit. A grammar
+   cannot forbid repetition; ``response/same_call.py`` stops a model that repeats itself endlessly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from toolsim.core.plan import Tool
+from toolsim.request.example import referred
+from toolsim.wire.json_fields import array, mapping
+
+_MAX_RULES = 4000
+"""More rules than any real catalogue needs; it stops a schema that refers to itself in ever new ways."""
+_MAX_REPEAT = 500
+"""llama.cpp expands ``x{0,n}`` to n rules, and refuses a few thousand: longer strings and arrays are unbounded."""
+_MAX_RANGE = 200
+"""The largest range of integers that is listed one by one."""
+
+_COMMON = {
+    "ws": '( " " | "\\n" [ ]{0,40} )?',
+    "nl": '"\\n"?',
+    "value": "object | array | string | number | boolean | null",
+    "object": '"{" ws ( pair ( ws "," ws pair )* )? ws "}"',
+    "pair": 'string ws ":" ws value',
+    "array": '"[" ws ( value ( ws "," ws value )* )? ws "]"',
+    "string": '"\\"" char* "\\""',
+    "char": '[^"\\\\\\x00-\\x1F\\x7F] | "\\\\" ( ["\\\\/bfnrt] | "u" [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F] )',
+    "integer": '"-"? ( "0" | [1-9] [0-9]{0,15} )',
+    "natural": '"0" | [1-9] [0-9]{0,15}',
+    "number": 'integer ( "." [0-9]{1,16} )? ( [eE] [-+]? [0-9]{1,3} )?',
+    "boolean": '"true" | "false"',
+    "null": '"null"',
+}
+_ANNOTATIONS = frozenset({"allOf", "default", "deprecated", "description", "examples", "readOnly", "writeOnly"})
+"""Keywords beside an ``allOf`` that do not change what it allows."""
+_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+
+
+def call_grammar(
+    tools: Sequence[tuple[Tool, Mapping[str, Any]]], tag: str, *, required: bool, untagged: bool, limit: int
+) -> str:
+    """Return the grammar of an answer with calls of ``tools``, each with the schema of its arguments.
+
+    ``untagged``: whether a call without the tag counts. ``limit``: the largest number of calls, 0 for any. Raises
+    TooLarge.
+    """
+    rules = Rules()
+    for name, body in _COMMON.items():
+        rules.set(name, body)
+    opening, closing = f"<{tag}>", literal(f"</{tag}>")
+    more = "" if limit == 1 else _repeat(0, limit - 1 if limit else None)
+    named = rules.add(" | ".join(_named(rules, tool, schema) for tool, schema in tools))
+    rules.set("call", f'"{{" ws {literal(_json("name"))} ws ":" ws {named}')
+    rules.set("list", '"[" ws call ' + (f'( ws "," ws call ){more} ' if more else "") + 'ws "]"')
+    rules.set("body", f"nl ( call | list ) nl {closing}")
+    rules.set("calls", f"body ( nl {literal(opening)} body ){more}" if more else "body")
+    if required:
+        ways = [f"{literal(opening)} calls"]
+        if untagged:
+            rules.set("bare", f'( call ( "\\n" call ){more} | list )' if more else "( call | list )")
+            ways += ["bare nl", '"```" "json"? "\\n" ws bare nl "```" nl']
+        rules.set("root", " | ".join(ways))
+        return rules.text()
+    rules.set("root", "text-0")
+    for read, char in enumerate(opening):
+        then = f"text-{read + 1}" if read + 1 < len(opening) else "calls"
+        other_chars = none_of("<" if read == 0 else f"<{char}")
+        again = "" if read == 0 else ' | "<" text-1'
+        rules.set(f"text-{read}", f"( {other_chars} text-0 | {literal(char)} {then}{again} )?")
+    return rules.text()
+
+
+def _named(rules: Rules, tool: Tool, schema: Mapping[str, Any]) -> str:
+    """Return the rule of a call of one tool, from its name on."""
+    arguments = f'ws "," ws {literal(_json("arguments"))} ws ":" ws {_Values(rules, schema).rule(schema)}'
+    return rules.add(f'{literal(_json(tool.name))} {arguments} ws "}}"')
+
+
+class _Values:
+    """The rules of one tool's schema; its references point into ``root``."""
+
+    def __init__(self, rules: Rules, root: Mapping[str, Any]) -> None:
+        self._rules = rules
+        self._root = root
+        self._references: dict[str, str] = {}
+
+    def rule(self, schema: Any) -> str:
+        """Return the name of a rule for the values of ``schema``."""
+        if not isinstance(schema, Mapping) or not schema:
+            return "value"
+        if isinstance(reference := schema.get("$ref"), str):
+            return self._reference(reference)
+        if "const" in schema:
+            return self._rules.add(literal(_json(schema["const"])))
+        if isinstance(listed := schema.get("enum"), list) and listed:
+            return self._rules.add(" | ".join(literal(_json(value)) for value in listed))
+        for keyword in ("anyOf", "oneOf"):
+            if isinstance(branches := schema.get(keyword), list) and branches:
+                rest = {key: value for key, value in schema.items() if key != keyword}
+                merged = [{**rest, **branch} if isinstance(branch, Mapping) else rest for branch in branches]
+                return self._either(merged)
+        if isinstance(parts := schema.get("allOf"), list):
+            # How older generators refer to a model, which may contain itself.
+            is_one = len(parts) == 1 and schema.keys() <= _ANNOTATIONS
+            return self.rule(parts[0] if is_one else self._merged(schema, parts))
+        match schema.get("type"):
+            case list(kinds) if kinds:
+                return self._either([{**schema, "type": kind} for kind in kinds])
+            case "object":
+                return self._object(schema)
+            case "array":
+                return self._array(schema)
+            case "string":
+                return self._string(schema)
+            case "integer":
+                return self._integer(schema)
+            case str(kind) if kind in _TYPES:
+                return kind
+        if "properties" in schema:
+            return self._object(schema)
+        return "value"
+
+    def _either(self, schemas: Iterable[Any]) -> str:
+        return self._rules.add(" | ".join(dict.fromkeys(self.rule(schema) for schema in schemas)))
+
+    def _reference(self, reference: str) -> str:
+        if reference not in self._references:
+            target = self._target(reference)
+            # Named before it is made: a schema may contain itself.
+            name = self._references[reference] = self._rules.new()
+            self._rules.set(name, self.rule(target))
+        return self._references[reference]
+
+    def _target(self, reference: str) -> Any:
+        target = referred(self._root, reference)
+        return target if reference.startswith("#") and target != {"$ref": reference} else None
+
+    def _merged(self, schema: Mapping[str, Any], parts: Sequence[Any]) -> dict[str, Any]:
+        """Return one schema for an ``allOf``: properties are merged, for other keywords the last part counts."""
+        whole: dict[str, Any] = {}
+        for part in (*parts, {key: value for key, value in schema.items() if key != "allOf"}):
+            if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
+                part = self._target(part["$ref"])
+            if isinstance(part, Mapping) and "allOf" not in part:
+                properties = {**mapping(whole.get("properties")), **mapping(part.get("properties"))}
+                required = [*_names(whole.get("required")), *_names(part.get("required"))]
+                whole |= part
+                whole |= {"properties": properties, "required": required} if properties else {}
+        return whole
+
+    def _string(self, schema: Mapping[str, Any]) -> str:
+        least, most = _count(schema.get("minLength")), _count(schema.get("maxLength"))
+        if not least and (most is None or most > _MAX_REPEAT):
+            return "string"
+        return self._rules.add(f'"\\"" char{_repeat(least or 0, most)} "\\""')
+
+    def _integer(self, schema: Mapping[str, Any]) -> str:
+        least, most = schema.get("minimum"), schema.get("maximum")
+        if isinstance(least, int) and isinstance(most, int) and 0 <= most - least <= _MAX_RANGE:
+            return self._rules.add(" | ".join(literal(str(number)) for number in range(least, most + 1)))
+        return "natural" if isinstance(least, int) and least >= 0 else "integer"
+
+    def _array(self, schema: Mapping[str, Any]) -> str:
+        if isinstance(prefix := schema.get("prefixItems"), list) and prefix:
+            return self._rules.add(f'"[" ws {' ws "," ws '.join(self.rule(item) for item in prefix)} ws "]"')
+        item = self.rule(schema.get("items"))
+        least, most = _count(schema.get("minItems")) or 0, _count(schema.get("maxItems"))
+        if most == 0:
+            return self._rules.add('"[" ws "]"')
+        more = _repeat(max(least - 1, 0), None if most is None else most - 1)
+        items = f'{item} ( ws "," ws {item} ){more}'
+        return self._rules.add(f'"[" ws {items if least else f"( {items} )?"} ws "]"')
+
+    def _object(self, schema: Mapping[str, Any]) -> str:
+        properties = dict(mapping(schema.get("properties")))
+        required = _names(schema.get("required"))
+        properties |= {name: True for name in required if name not in properties}
+        further = schema.get("additionalProperties", not properties)
+        if "patternProperties" in schema:
+            further = True
+        # From the last property to the first, what may follow: with an earlier property, and without one.
+        later, first = "", ""
+        if further is not False:
+            pair = self._rules.add(f'string ws ":" ws {self.rule(further)}')
+            later = self._rules.add(f'( ws "," ws {pair} )*')
+            first = self._rules.add(f"( {pair} {later} )?")
+        for name in reversed(properties):
+            pair = self._rules.add(f'{literal(_json(name))} ws ":" ws {self.rule(properties[name])} {later}')
+            if name in required:
+                later, first = self._rules.add(f'ws "," ws {pair}'), pair
+            else:
+                first = self._rules.add(f"{pair} | {first}" if first else f"( {pair} )?")
+                later = self._rules.add(f'ws "," ws {pair} | {later}' if later else f'( ws "," ws {pair} )?')
+        return self._rules.add(f'"{{" ws {first} ws "}}"')
+
+
+def _repeat(least: int, most: int | None) -> str:
+    least = min(least, _MAX_REPEAT)
+    if most is None or most > _MAX_REPEAT:
+        return f"{{{least},}}" if least else "*"
+    return f"{{{least},{max(least, most)}}}"
+
+
+def _names(required: object) -> list[str]:
+    """Return the names in a ``required``; in old schemas it is a boolean, about the property itself."""
+    return [name for name in array(required) if isinstance(name, str)]
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+class TooLarge(ValueError):
+    """A grammar with more rules than a server would accept."""
+
+
+class Rules:
+    """Rules under construction, by name."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, str] = {}
+
+    def set(self, name: str, body: str) -> None:
+        """Set a rule. Raises TooLarge."""
+        if len(self._rules) >= _MAX_RULES:
+            raise TooLarge(f"expected at most {_MAX_RULES} rules")
+        self._rules[name] = body
+
+    def new(self) -> str:
+        """Return a new name, whose rule is still to be set."""
+        name = f"r{len(self._rules)}"
+        self.set(name, "")
+        return name
+
+    def add(self, body: str) -> str:
+        """Return the name of a new rule."""
+        name = self.new()
+        self._rules[name] = body
+        return name
+
+    def text(self) -> str:
+        """Return the grammar."""
+        return "\n".join(f"{name} ::= {body}" for name, body in self._rules.items()) + "\n"
+
+
+def literal(text: str) -> str:
+    """Return ``text`` as a literal of the grammar."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{escaped}"'
+
+
+def none_of(chars: str) -> str:
+    """Return the class of all characters but these."""
+    escaped = (f"\\{char}" if char in "]\\^-" else char for char in chars)
+    return f"[^{''.join(escaped)}]".replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")

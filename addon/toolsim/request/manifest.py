@@ -1,0 +1,84 @@
+"""The tools as text for a model.
+
+It consists of heading, entries and the rule for calling, in the words and notation of the chosen form (``forms.py``).
+What a request wants beyond that closes its prompt (``closing.py``). Some gateways mistake a prompt with the phrases
+"output format", "concise title" or "conversation:" for one of their own utility requests, so the text avoids them.
+Text that the client controls (descriptions, grammars) is indented, a comment or inside JSON, so that it cannot pass
+for a tool or a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from toolsim.core.plan import Tool
+from toolsim.request.example import example_arguments
+from toolsim.request.forms import CLOSING, entries, form_named, schema_line
+from toolsim.request.names_first import INTRO, name_lines
+from toolsim.request.record import sentinel_block
+from toolsim.wire.json_codec import value_line
+
+HEADING = "# CLIENT TOOL CATALOG"
+
+FURTHER = "Tools of the client tool catalog, and how to call them:"
+"""Precedes entries that the catalogue lacks."""
+
+ANSWER_RULE = "An answer that calls no tool must be "
+"""Begins a paragraph that may follow the last words on how to call."""
+
+
+def manifest(
+    tools: Sequence[Tool],
+    *,
+    sentinel: str,
+    answer_format: Mapping[str, Any] | None,
+    form: str = "auto",
+    named: Collection[str] = (),
+) -> str:
+    """Return the catalogue of ``tools`` (at least one), and the rule for calling them.
+
+    ``form``: the name of a form of ``forms.FORMS``, or auto. ``answer_format``: the flat ``text.format`` that an answer
+    in words has to obey, since the backend cannot enforce it beside calls. ``named``: the tools listed by name only.
+    """
+    shape = form_named(form)
+    whole = [tool for tool in tools if tool.name not in named] if named else tools
+    catalogue = "\n".join(filter(None, [shape.intro, entries(whole, shape.entry, sentinel), shape.outro]))
+    example = _example(whole[0], sentinel) if "{example}" in shape.rule else ""
+    rule = shape.rule.format(tag=sentinel, example=example)
+    further = " ".join(filter(None, [shape.several, _strict_rule(tools), CLOSING]))
+    sections = [
+        HEADING,
+        catalogue,
+        f"{INTRO}\n{name_lines(tool for tool in tools if tool.name in named)}" if named else "",
+        f"{rule}{'\n\n' if '\n' in rule else ' '}{further}",
+        _answer_rule(answer_format) if answer_format is not None else "",
+    ]
+    return "\n\n".join(filter(None, sections))
+
+
+def further_entries(tools: Sequence[Tool], *, sentinel: str, form: str = "auto") -> str:
+    """Return the entries of ``tools`` that the catalogue only names."""
+    return f"{FURTHER}\n{entries(tools, form_named(form).entry, sentinel)}"
+
+
+def _example(tool: Tool, sentinel: str) -> str:
+    return sentinel_block(tool.name, value_line(example_arguments(tool.shown_parameters)), sentinel)
+
+
+def _strict_rule(tools: Sequence[Tool]) -> str:
+    strict = [tool.name for tool in tools if tool.strict]
+    if not strict:
+        return ""
+    return (
+        f"For {', '.join(strict)} the arguments MUST conform exactly: every required property, no property that is not"
+        " shown, each value of its type."
+    )
+
+
+def _answer_rule(answer_format: Mapping[str, Any]) -> str:
+    schema = answer_format.get("schema")
+    rule = f"{ANSWER_RULE}one JSON object and nothing else, without a code fence"
+    if not isinstance(schema, dict):
+        return f"{rule}."
+    return f"{rule}, and it MUST conform exactly to this schema:\n{schema_line(schema)}"

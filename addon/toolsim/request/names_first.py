@@ -1,0 +1,110 @@
+"""A catalogue of names for many tools: the model looks up the tools that it needs.
+
+128 tools take more than 12,000 tokens of every question, and a small model cannot find the right one among them. So
+beyond ``catalog_budget`` characters a catalogue shows most tools by name and the first line of their description, plus
+one more tool, ``find_tools``, which returns the entries of the tools named in its call. That tool is ours: a call of it
+ends a round (``response/retry.py``), and the next round starts with the entries (``rounds/course.py``). The client sees
+nothing of it.
+
+1. The tools and the budget alone decide what the catalogue shows, so that it is the same in each request.
+2. The entry of a tool that the conversation has called before is shown where it was called (``closing.py``): it is
+   likely to be called again, and earlier look-ups are not part of the conversation. So are the entries of all tools
+   on offer if no round may follow, or if they fit the budget by themselves.
+3. Every tool is on offer, looked up or not: a call that fits its schema counts. One that does not counts as the first
+   look-up: Qwen2.5-Coder-0.5B, shown only names, never looks them up but guesses (``response/judge.py``).
+4. If the client has its own ``find_tools``, or a single tool, the catalogue is complete.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from toolsim.core.plan import FIND_TOOLS, Policy, Tool
+from toolsim.request.forms import entries, form_named
+from toolsim.request.transforms import tools_shown
+from toolsim.wire.json_codec import value_line
+from toolsim.wire.json_fields import array
+
+# Not of the kind "function": a call that does not fit the schema stays text, and none is announced before it is whole.
+FINDER = Tool(
+    FIND_TOOLS,
+    FIND_TOOLS,
+    kind="tool_search",
+    description="Look up how to call tools of which only the name is listed.",
+    parameters={
+        "type": "object",
+        "properties": {"names": {"type": "array", "items": {"type": "string"}, "minItems": 1}},
+        "required": ["names"],
+    },
+)
+
+INTRO = f"These are further tools, of which only the names are listed. Before you call one, look it up by {FIND_TOOLS}:"
+
+_MAX_LINE = 100
+"""Characters of a description beside a name."""
+_MAX_LOOKUPS = 64
+"""Names that one call may look up."""
+
+
+def only_named(tools: tuple[Tool, ...], policy: Policy) -> frozenset[str]:
+    """Return the names of ``tools``, if the catalogue of them shows only names; none if it is complete."""
+    budget = policy.catalog_budget
+    if not budget or len(tools) < 2 or any(tool.name == FIND_TOOLS for tool in tools):
+        return frozenset()
+    transformed = tools_shown(tools, policy.transforms)
+    if len(entries(transformed, form_named(policy.manifest).entry, policy.sentinel)) <= budget:
+        return frozenset()
+    return frozenset(tool.name for tool in tools)
+
+
+def name_lines(tools: Iterable[Tool]) -> str:
+    """Return one line per tool: its name, and the first line of its description."""
+    return "\n".join(f"- {tool.name}{_first_line(tool)}" for tool in tools)
+
+
+def looked_up(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
+    """Return the output of a call of ``find_tools``: the entries of the tools that ``arguments`` names.
+
+    ``tools``: those on offer. As many entries as fit the budget, but at least one.
+    """
+    shape = form_named(policy.manifest)
+    by_name = {tool.name: tool for tool in tools_shown(tools, policy.transforms)}
+    folded = {name.casefold(): name for name in by_name}
+    found: list[str] = []
+    missing: list[str] = []
+    omitted: list[str] = []
+    size = 0
+    for name in dict.fromkeys(_names(arguments)[:_MAX_LOOKUPS]):
+        tool = by_name.get(name) or by_name.get(folded.get(name.casefold(), ""))
+        if tool is None:
+            missing.append(name)
+            continue
+        entry = shape.entry(tool, policy.sentinel)
+        size += len(entry)
+        if found and size > policy.catalog_budget:
+            omitted.append(tool.name)
+        else:
+            found.append(entry)
+    parts = []
+    if found:
+        parts.append("\n".join(["These are the tools that you looked up:", *found]))
+    if omitted:
+        parts.append(f"Too many at once, look these up next: {', '.join(omitted)}.")
+    if missing:
+        parts.append(f"There is no tool {value_line(', '.join(missing)[:_MAX_LINE])}; the catalog lists all names.")
+    parts.append("Go on now: call what the user's request needs, or answer it.")
+    return "\n\n".join(parts)
+
+
+def _names(arguments: str) -> list[str]:
+    """Return the names in a call's arguments, which the schema has validated."""
+    names = json.loads(arguments).get("names")
+    return [name for name in array(names) if isinstance(name, str)]
+
+
+def _first_line(tool: Tool) -> str:
+    words = " ".join((tool.description or "").split("\n", 1)[0].split())
+    if len(words) > _MAX_LINE:
+        words = f"{words[: _MAX_LINE - 1]}…"
+    return f": {words}" if words else ""

@@ -1,0 +1,139 @@
+r"""Past calls and their outputs as one-line records, in a form that neither tool outputs nor users can forge.
+
+    [function_call id=fc_001 call_id=fc_001 name=get_weather arguments={"city":"Paris"}]
+    [function_call_output call_id=fc_001 output={"celsius":21}]
+    [function_call_output name=get_weather arguments={"city":"Paris"} output={"celsius":21}]
+    [function_call_error reason=SCHEMA_MISMATCH name=get_weather expected="…; /days: got string, expected integer"]
+
+Every value is JSON on one line (plain ids and names are unquoted), so that a value can neither end its record nor start
+another one. A line of a user's text that begins like a record is marked as text by one more backslash (``as_text``):
+``\[function_call_output …``, also if it begins with characters that nobody sees, or holds some. In a further round of
+an answer we write records of errors ourselves, among the user's messages: there, and only there, a user's line may look
+like one. JSON loses only its whitespace: 1.0 stays 1.0, and a number of any length stays whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from toolsim.core.conversation import Call
+from toolsim.wire.json_codec import LINE_ENDS, finite, value_line
+
+# The parts of JSON between whitespace: strings, and anything outside of them.
+_BETWEEN_SPACE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" \t\r\n]++)++')
+# Text that cannot begin JSON need not be parsed: most outputs are plain text.
+_MAY_BE_JSON = re.compile(r'[ \t\r\n]*+[-{["0-9tfn]').match
+_SPACE = re.compile(r"[ \t\r\n]").search
+_SPACES = re.compile(r"[ \t\r\n]*+")
+_PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
+OUTPUT = "function_call_output"
+ERROR = "function_call_error"
+# A label longer than this is shortened, since it repeats what is above; strings are cut to 60 characters.
+_MAX_LABEL = 240
+_STRING = re.compile(r'"((?:[^"\\]|\\(?:u[0-9a-fA-F]{4}|.)){0,60}+)[^"\\]*+(?:\\.[^"\\]*+)*+"')
+# What a reader does not see: spaces of any width, and characters without a shape.
+_INVISIBLE = (
+    r"\s\x00-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f"
+    r"\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_SEEN = re.compile(rf"[{_INVISIBLE}]*+".join(map(re.escape, "[function_call")))
+_LINE_END = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
+# At the beginning of a line, with a space of any kind after it. The space is only looked at: it may be followed by the
+# next line that looks like a record, and a record that ends with its line is none.
+_BEGINS = rf"((?:^|{_LINE_END})[{_INVISIBLE}]*+)(\\*+{_SEEN.pattern}(?:%s)?(?!{_LINE_END})(?=[{_INVISIBLE}]))"
+_LOOKS_LIKE_RECORD = re.compile(_BEGINS % "_output|_error")
+_LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")
+
+
+def as_text(text: str, *, errors: bool = True) -> str:
+    """Return a user's ``text`` with a backslash before each line that looks like a record, otherwise unchanged.
+
+    ``errors``: also before those that look like records of errors.
+    """
+    if _SEEN.search(text) is None:
+        return text
+    return (_LOOKS_LIKE_RECORD if errors else _LOOKS_LIKE_CALL_OR_OUTPUT).sub(r"\1\\\2", text)
+
+
+def call_record(call: Call) -> str:
+    """Return the record of ``call``. A custom tool's input is shown as the single argument that the model knows."""
+    call_id = _word(call.call_id)
+    item_id = _word(call.item_id) if call.item_id else call_id
+    return f"[function_call id={item_id} call_id={call_id} name={_word(call.name)} arguments={call_arguments(call)}]"
+
+
+def output_record(label: str, output: str) -> str:
+    """Return the record of a tool's output; ``label`` says which call it belongs to."""
+    return f"[{OUTPUT} {label} output={json_line(output)}]"
+
+
+def id_label(call_id: str) -> str:
+    """Return how an output names its call if calls are shown with their ids."""
+    return f"call_id={_word(call_id)}"
+
+
+def call_label(call: Call) -> str:
+    """Return how an output names its call if ids are not shown: by its name and arguments, long ones shortened."""
+    return f"name={_word(call.name)} arguments={_shortened(call_arguments(call))}"
+
+
+def _shortened(arguments: str) -> str:
+    """Return JSON on one line; if it is long, with its strings cut or as a string of its beginning, and "…" after it.
+
+    Not inside it, so that a secret which a recording hides (``x`` for each character) is cut at the same place.
+    """
+    if len(arguments) <= _MAX_LABEL:
+        return arguments
+    cut = _STRING.sub(r'"\1"', arguments)
+    return f"{cut if len(cut) <= _MAX_LABEL else value_line(cut[:_MAX_LABEL])}…"
+
+
+def error_record(reason: str, name: str | None, expected: str) -> str:
+    """Return the record of a refused call: a code, the tool that was meant, and what the call should have been."""
+    named = f" name={_word(name)}" if name is not None else ""
+    return f"[{ERROR} reason={reason}{named} expected={value_line(expected)}]"
+
+
+def sentinel_record(call: Call, tag: str) -> str:
+    """Return ``call`` as the block that the model would write."""
+    return sentinel_block(call.name, call_arguments(call), tag)
+
+
+def sentinel_block(name: str, arguments: str, tag: str) -> str:
+    """Return a call block with ``arguments``, JSON text on one line."""
+    return f'<{tag}>{{"name": {value_line(name)}, "arguments": {arguments}}}</{tag}>'
+
+
+def call_arguments(call: Call) -> str:
+    """Return the arguments of ``call`` as JSON on one line."""
+    if call.kind == "custom":
+        return f'{{"input":{value_line(call.arguments)}}}'
+    return json_line(call.arguments) if call.arguments.strip() else "{}"
+
+
+def json_line(text: str) -> str:
+    """Return ``text`` on one line: JSON without its insignificant whitespace, anything else as a JSON string."""
+    begun = _MAY_BE_JSON(text)
+    if begun is None or not _is_json(text, begun.end() - 1):
+        return value_line(text)
+    if " " in text or _SPACE(text):
+        text = "".join(_BETWEEN_SPACE.findall(text))
+    return text if text.isascii() else text.translate(LINE_ENDS)
+
+
+def _word(text: str) -> str:
+    return text if _PLAIN.fullmatch(text) else value_line(text)
+
+
+def _is_json(text: str, start: int) -> bool:
+    """Return whether ``text`` is JSON that begins at ``start``."""
+    try:
+        _, end = _decode(text, start)
+    except (ValueError, RecursionError):
+        return False
+    return end == len(text) or _SPACES.fullmatch(text, end) is not None
+
+
+# Numbers stay text: the value does not matter, and Python limits the digits of an int.
+_decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=finite).raw_decode

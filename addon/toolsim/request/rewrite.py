@@ -1,0 +1,421 @@
+"""Turns a client's request into a backend's request and the plan for its answer.
+
+Three stages, each with one input and one output, so that a loop over several model turns can repeat only the last::
+
+    read      body bytes ─▶ ClientRequest        the client's API; 400s for its errors
+    plan      ClientRequest, Policy ─▶ Plan      which tools are on offer, how many calls, which number is the first
+    compose   ClientRequest, Plan ─▶ body bytes  the backend's API; tools and history as text
+
+``compose`` itself has six steps:
+
+1. ``adopt``: the items as the backend's API takes them. Anything it has no form for is noted or, if leaving it out
+   would change the question, a 400.
+2. What is left of the tools that the backend itself runs (``backend_tools``) stays, with its items in the history.
+3. ``flatten``: calls and outputs become records in messages, adjacent messages of one role are merged.
+4. If tools are on offer, or were earlier in the conversation, the manifest is placed before it.
+5. What else is said of them closes the messages of the user (``closing``), so that the beginning never changes.
+6. ``compose``: the messages in the client's own body, or in a new one for another API.
+
+A backend that takes tools itself (``toolsim_mode=native``) gets the client's own body instead of ``compose``; its
+answer is read like any other, so that a call which its parser missed still counts.
+
+A request unrelated to tools, to a backend of its own API, is not rewritten: it passes byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, Literal
+
+from toolsim.core.conversation import Call, CallOutput, ClientRequest, Demand, Item, said_last
+from toolsim.core.errors import BadRequest
+from toolsim.core.outputs import Outputs
+from toolsim.core.plan import (
+    FIND_TOOLS,
+    OUTPUT_MODES,
+    ApiName,
+    Feature,
+    Plan,
+    Policy,
+    StoredAs,
+    Tool,
+    ToolChoice,
+)
+from toolsim.core.report import Report, entry
+from toolsim.request.backend_tools import excludes_any, with_backend_tools
+from toolsim.request.closing import closed
+from toolsim.request.constrain import constraint, grammar_fields
+from toolsim.request.engine import engine_fields, settle
+from toolsim.request.fields import with_fields
+from toolsim.request.manifest import manifest
+from toolsim.request.names_first import FINDER, only_named
+from toolsim.request.strict_tools import check_strict
+from toolsim.request.transcript import flatten, is_longer, place
+from toolsim.request.transforms import native_body, outputs_shown, tools_shown
+from toolsim.wire.api import Api
+from toolsim.wire.dialect import APIS, backend_of, translated_path
+from toolsim.wire.json_codec import dump, read_body
+from toolsim.wire.json_fields import string
+from toolsim.wire.tools import offered_natively
+
+# If the backend holds the history, numbers start anywhere in this range: see first_number.
+_STORED_START = 1_000
+_STORED_RANGE = 900_000
+_MAX_TOOLS_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """The request for the backend, and the ``plan`` for its answer."""
+
+    plan: Plan
+    body: bytes
+    """JSON, UTF-8."""
+    path: str
+    """With its query."""
+    items: tuple[Item, ...] = ()
+    """The conversation as the client sent it, for logs and pages."""
+    asked: Mapping[str, Any] = MappingProxyType({})
+    """The JSON that it was read from."""
+
+
+def rewrite_request(
+    dialect: ApiName,
+    path: str,
+    body: bytes,
+    policy: Policy,
+    *,
+    output_mode: str | None,
+    report: Report,
+    refused: Collection[tuple[str, Feature]] = (),
+    stored_as: StoredAs | None = None,
+    is_round: bool = False,
+    is_action: bool = False,
+) -> Rewritten | None:
+    """Rewrite a client's request for the backend that ``policy`` names; fills ``report``.
+
+    ``dialect``: the client's; ``output_mode``: the client's preference (a header), which overrides the policy's.
+    ``refused``: what the backend has refused before, by model. ``stored_as``: None if the answer is not stored.
+    ``is_round``, ``is_action``: the request is ours whatever it holds: one of several turns, or an action in place of
+    one.
+    Returns None for a request that is not ours and passes byte for byte: not a JSON object, or one to a backend of the
+    same dialect with no tools, no calls in its history and nothing to store. Raises BadRequest for the client's errors.
+    """
+    client = APIS[dialect]
+    backend = backend_of(client, policy.backend)
+    asked = read_body(body)
+    if asked is None:
+        return None
+    report.model = string(asked.get("model"))
+    report.stream = asked.get("stream") is True
+    if stored_as is not None and not is_to_be_stored(asked, stored_as):
+        stored_as = None
+    # Items that only toolsim can read become text, which makes another request of it.
+    document = client.spelt_out(asked)
+    is_changed = document is not asked
+    must_rewrite = is_round or is_action or is_changed or stored_as is not None
+    if backend is client and not must_rewrite and not (client.uses_tools(document) or excludes_any(document, policy)):
+        return None
+    report.client = client.name
+    report.backend = backend.name
+    policy = _with_output_mode(policy.for_model(report.model), client, output_mode)
+    report.profile = policy.profile
+    try:
+        request = read(client, document, report)
+        if stored_as is not None:
+            request = as_stored(request, stored_as)
+            is_changed = True
+        request = replace(request, tool_choice=_choice(request, policy))
+        policy, attempts = settle(policy, request, backend, refused)
+        if request.hosted:
+            declared = request
+            request = with_backend_tools(request, backend.name, policy, report)
+            is_changed = is_changed or request is not declared
+        planned = plan(request, backend, policy, report, attempts)
+        # Only a body that is larger than the limit can hold tools that are.
+        if len(body) > _MAX_TOOLS_BYTES:
+            _check_tools_size(planned)
+        if policy.mode == "native" and backend is client:
+            written = keep(request, planned, b"" if is_changed or request.form.compacts else body)
+        else:
+            written = compose(request, planned, report, is_round=is_round)
+        if request.form.compacts:
+            # None was offered, but a model that calls one has written no summary.
+            planned = replace(planned, tools=request.tools, masked=frozenset(), tool_choice=ToolChoice())
+    except RecursionError:
+        raise BadRequest("The request body is nested too deeply.") from None
+    if backend is not client:
+        path = translated_path(path, client, backend)
+    return Rewritten(planned, written, path, request.items, asked)
+
+
+def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequest:
+    """Read a client's request. Raises BadRequest with the exact param."""
+    request = client.read(document)
+    report.model = request.form.model
+    report.stream = request.form.stream
+    report.dropped.extend(request.notes)
+    answered = {item.call_id for item in request.items if isinstance(item, CallOutput)}
+    unanswered = [item.name for item in request.items if isinstance(item, Call) and item.call_id not in answered]
+    report.warnings.extend(entry("UNANSWERED_CALL", name) for name in unanswered)
+    return request
+
+
+def is_to_be_stored(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
+    """Return whether a request is changed because there is a store: it is to be stored, or refers to stored data."""
+    return bool(stored_as.echo) or document.get("store") is not False
+
+
+def as_stored(request: ClientRequest, stored_as: StoredAs) -> ClientRequest:
+    """Return a request whose answer is stored here, under our id, and nowhere else. Raises BadRequest."""
+    if request.stored_history is not None:
+        raise BadRequest("The request refers to stored data in a form that cannot be read.", "input")
+    if request.body.get("background") is True:
+        # The backend would refuse it as well, but blame a ``store`` that the client has not sent.
+        message = "'background' cannot be read here: write it without escapes."
+        raise BadRequest(message, "background", "unsupported_parameter")
+    echo = {**request.form.echo, **stored_as.echo}
+    form = replace(request.form, id=stored_as.id if echo["store"] else "", echo=echo)
+    return replace(request, body={**request.body, "store": False}, form=form)
+
+
+def plan(
+    request: ClientRequest,
+    backend: Api,
+    policy: Policy,
+    report: Report,
+    attempts: frozenset[Feature] = frozenset(),
+) -> Plan:
+    """Decide what the answer needs to know about its request. Raises BadRequest for tools that cannot be offered."""
+    choice = request.tool_choice
+    any_strict = any(tool.strict for tool in request.tools)
+    if any_strict:
+        check_strict(request)
+    offered = tools_on_offer(request, policy)
+    if choice.mode == "required" and not offered:
+        message = "'tool_choice' demands a call, but none of the tools that it allows is offered here."
+        raise BadRequest(message, "function_call" if request.form.legacy_functions else "tool_choice", "invalid_value")
+    names = [tool.name for tool in offered]
+    is_native = policy.mode == "native" and backend.name == request.api
+    listed = () if is_native else _listed(request, offered, policy)
+    shortened = named = frozenset[str]()
+    if policy.catalog_budget and not is_native:
+        shortened = only_named(listed, policy)
+        # Alone they may fit the budget, and are then shown as soon as only they may be called.
+        if policy.may_look_up and only_named(offered, policy):
+            named = shortened.intersection(names).difference(_called(request))
+    one_call = not (request.parallel and policy.parallel_tool_calls)
+    stops = policy.stop_after_tools
+    ends_turns = stops == "on" or (stops == "auto" and not APIS[request.api].text_follows_calls)
+    report.mode = policy.output_mode
+    report.stop_after_tools_mode = policy.stop_after_tools_mode if ends_turns else "off"
+    report.tools.extend(names)
+    if named:
+        # First, since the example in a form is of the first tool.
+        offered = (FINDER, *offered)
+    enforced: Mapping[str, Any] | None = None
+    fields = engine_fields(policy.engine, request.form.model)
+    if offered and policy.constrain != "off":
+        enforces_one = one_call or request.form.legacy_functions
+        untagged = policy.untagged != "off" and request.answer_format is None
+        enforced = constraint(offered, choice, policy=policy, one_call=enforces_one)
+        fields |= grammar_fields(offered, choice, policy=policy, one_call=enforces_one, untagged=untagged)
+    return Plan(
+        client=request.api,
+        backend=backend.name,
+        form=request.form,
+        tools=offered,
+        masked=frozenset(tool.name for tool in request.tools).difference(names),
+        listed=listed,
+        only_named=shortened,
+        named=named,
+        any_strict=any_strict,
+        tool_choice=choice,
+        one_call=one_call,
+        stops_after_tools=ends_turns,
+        choices=request.n,
+        policy=policy,
+        first_number=first_number(request),
+        answer_format=request.answer_format,
+        constraint=enforced,
+        fields=fields,
+        attempts=attempts,
+        after_outputs=is_after_outputs(request),
+        may_invent=bool(offered) and _may_invent(request, policy),
+        outputs=quotable(request, policy) if offered else Outputs(),
+    )
+
+
+def quotable(request: ClientRequest, policy: Policy) -> Outputs:
+    """Return the outputs from which the model may quote calls: those that it sees, except our own of ``find_tools``."""
+    if policy.untagged == "all":
+        return Outputs()
+    calls = [item for item in request.items if isinstance(item, Call)]
+    is_ours = all(tool.name != FIND_TOOLS for tool in request.tools)
+    lookups = {call.call_id for call in calls if is_ours and call.name == FIND_TOOLS}
+    texts = [item.text for item in request.items if isinstance(item, CallOutput) and item.call_id not in lookups]
+    shown = [text for text in texts if not is_longer(text, policy.max_tool_output_bytes)]
+    if not shown:
+        return Outputs()
+    return Outputs.of(shown, [(call.name, call.arguments) for call in calls])
+
+
+def first_number(request: ClientRequest) -> int:
+    """Return the number for the first call of the answer: one more than the highest in the request's own history.
+
+    We cannot see a history that the backend holds. The number then starts at a hash of the previous response's id, or
+    of the whole request, since a conversation's id does not change.
+    """
+    number = request.highest_call + 1
+    if request.stored_history is None:
+        return number
+    seed = (request.stored_history or dump(request.body)).encode()
+    return max(number, _STORED_START + int.from_bytes(sha256(seed).digest()) % _STORED_RANGE)
+
+
+def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: bool = False) -> bytes:
+    """Return the body for the backend: the request with its tools and its history of calls as text.
+
+    Raises BadRequest if the backend has no form for something that the client asked for.
+    """
+    api = APIS[plan.backend]
+    items, notes = api.adopt(request)
+    keep_hosted = plan.backend == plan.client and (plan.policy.forward_hosted_tools or bool(request.hosted))
+    report.dropped += notes if plan.backend == plan.client else [*request.lost, *notes]
+    transformed = outputs_shown(items, plan.policy.transforms) if plan.policy.transforms else items
+    # In a conversation that is only translated, without tools, there are no records to tell lines apart from.
+    records = bool(plan.listed) or any(isinstance(item, Call | CallOutput) for item in items)
+    shown = closed(transformed, plan) if plan.listed else transformed
+    messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
+    if plan.listed:
+        messages = place(messages, catalogue_of(plan), _manifest_role(plan))
+    # A backend that enforces the client's answer format could never write a call: the manifest asks for it in words.
+    wanted: Demand = plan.constraint if plan.tools else "as sent"
+    body = api.compose(request, messages, wanted, keep_hosted)
+    return dump(_with_operator_fields(plan, {**body, **plan.fields})).encode()
+
+
+def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
+    """Return the body for a backend that takes tools itself: as sent, except for masked tools.
+
+    ``body``: as sent, b"" if the request has been changed since.
+    """
+    policy = plan.policy
+    if body and not (plan.masked or policy.transforms or policy.request_overrides or policy.llm_options_defaults):
+        return body
+    offered = offered_natively(request.sent or request.body, {tool.name for tool in plan.tools}, request.hosted)
+    return dump(_with_operator_fields(plan, native_body(offered, policy.transforms))).encode()
+
+
+def _with_operator_fields(plan: Plan, body: dict[str, Any]) -> dict[str, Any]:
+    policy = plan.policy
+    if not policy.llm_options_defaults and not policy.request_overrides:
+        return body
+    return with_fields(body, defaults=policy.llm_options_defaults, overrides=policy.request_overrides)
+
+
+def _check_tools_size(plan: Plan) -> None:
+    """Refuse tools too large for an answer to carry along, and for a Response to repeat three times."""
+    carried = [tool.shown_parameters for tool in plan.tools] + [tool.description for tool in plan.tools]
+    size = len(dump([carried, plan.form.echo]))
+    if size > _MAX_TOOLS_BYTES:
+        message = (
+            f"The tools, and what a Response repeats of its request, are too large: got {size} bytes, expected at most "
+            f"{_MAX_TOOLS_BYTES}."
+        )
+        raise BadRequest(message, "tools", "request_too_large")
+
+
+def tools_on_offer(request: ClientRequest, policy: Policy) -> tuple[Tool, ...]:
+    """Return the client's tools without those that its choice or the operator masks."""
+    choice = _choice(request, policy)
+    if choice.mode == "none":
+        return ()
+    allowed = _allowed(request.tools, policy)
+    return allowed if choice.names is None else tuple(tool for tool in allowed if tool.name in choice.names)
+
+
+def _allowed(tools: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
+    """Return tools without those that the operator masks."""
+    return tuple(tool for tool in tools if not policy.excludes((tool.name, tool.wire_name)))
+
+
+def _listed(request: ClientRequest, offered: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
+    """Return the tools that the catalogue shows: the first ones, unless none may be called, and none was.
+
+    The model has read a catalogue before a call, and before it is to summarise; to leave it out would make its server
+    read everything again.
+    """
+    is_written = offered or policy.tool_use_mode == "withheld"
+    if not is_written and (policy.tool_use_mode == "disabled" or not (request.form.compacts or _called(request))):
+        return ()
+    return _allowed(request.first_tools, policy) or _allowed(request.tools, policy)
+
+
+def _called(request: ClientRequest) -> frozenset[str]:
+    return frozenset(item.name for item in request.items if isinstance(item, Call))
+
+
+def _may_invent(request: ClientRequest, policy: Policy) -> bool:
+    """Return whether an answer that is nothing but an invented call is asked for in words.
+
+    Never one of several choices, nor in the background, which nobody watches, nor where JSON or a summary is wanted.
+    """
+    is_plain = request.n == 1 and request.answer_format is None and not request.form.compacts
+    is_watched = request.body.get("background") is not True
+    return policy.second_opinion != "off" and is_plain and is_watched and calls_freely(request, policy)
+
+
+def calls_freely(request: ClientRequest, policy: Policy) -> bool:
+    """Return whether the model decides freely whether to call a tool, in answer to the user."""
+    return _choice(request, policy).mode == "auto" and not is_after_outputs(request)
+
+
+def _choice(request: ClientRequest, policy: Policy) -> ToolChoice:
+    """Return the client's choice, or the operator's if ``tool_use_mode`` decides."""
+    if policy.tool_use_mode in ("disabled", "withheld"):
+        return ToolChoice("none")
+    # A model forced to call after each output would never answer.
+    if policy.tool_use_mode == "enforced" and request.tool_choice.mode == "auto" and not is_after_outputs(request):
+        return replace(request.tool_choice, mode="required")
+    return request.tool_choice
+
+
+def is_after_outputs(request: ClientRequest) -> bool:
+    """Return whether a conversation ends with the output of a tool."""
+    return isinstance(said_last(request.items), CallOutput)
+
+
+def catalogue_of(plan: Plan) -> str:
+    """Return the catalogue of the tools, and the rules for calling them."""
+    policy = plan.policy
+    # First, since the example in a form is of the first tool.
+    tools = (FINDER, *plan.listed) if plan.only_named else plan.listed
+    return manifest(
+        tools_shown(tools, policy.transforms) if policy.transforms else tools,
+        sentinel=policy.sentinel,
+        answer_format=plan.answer_format,
+        form=policy.manifest,
+        named=plan.only_named,
+    )
+
+
+def _manifest_role(plan: Plan) -> Literal["developer", "system", "user"]:
+    role = plan.policy.manifest_role
+    return APIS[plan.backend].manifest_role if role == "auto" else role
+
+
+def _with_output_mode(policy: Policy, client: Api, header: str | None) -> Policy:
+    """Return the policy with the mode that applies to this request: the client's, or the operator's for its API."""
+    word = header.strip().lower() if header else ""
+    if not word:
+        mode = client.output_mode(policy)
+    elif word in OUTPUT_MODES:
+        mode = OUTPUT_MODES[word]
+    else:
+        message = f"Invalid header 'x-proxy-output-mode': expected openai-json or obsidian-xml, got {word[:64]!r}."
+        raise BadRequest(message, "x-proxy-output-mode", "invalid_value")
+    return policy if mode == policy.output_mode else replace(policy, output_mode=mode)

@@ -1,0 +1,39 @@
+"""Whether the schemas of strict tools can be used, found out once for the same set of tools."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from toolsim.core.conversation import ClientRequest
+from toolsim.core.errors import BadRequest
+from toolsim.core.plan import Tool
+from toolsim.request.forms import MAX_TOOL_SETS, ToolSet
+from toolsim.schema import SchemaError, compile_schema
+from toolsim.wire.tools import schema_param
+
+_MAX_ATOMS = 25_000
+"""For the patterns of all strict tools of a request, which are compiled on the event loop: up to 50 ms."""
+
+
+def check_strict(request: ClientRequest) -> None:
+    """Check that the schemas of strict tools compile. Raises BadRequest."""
+    if (found := _unusable(ToolSet.of(request.tools))) is not None:
+        tool, problem = found
+        message = f"Invalid schema for function '{tool.wire_name}': {problem}"
+        raise BadRequest(message, schema_param(request, tool.name), "invalid_function_parameters")
+
+
+@lru_cache(maxsize=MAX_TOOL_SETS)
+def _unusable(key: ToolSet) -> tuple[Tool, str] | None:
+    """Return the first strict tool whose schema cannot be used, and why."""
+    atoms = 0
+    for tool in key.tools:
+        if not tool.strict or tool.parameters is None:
+            continue
+        try:
+            atoms += compile_schema(tool.parameters).atoms
+        except SchemaError as problem:
+            return tool, str(problem)
+        if atoms > _MAX_ATOMS:
+            return tool, f"the patterns of all strict tools up to this one are too large: more than {_MAX_ATOMS} atoms"
+    return None

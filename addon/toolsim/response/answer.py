@@ -1,0 +1,231 @@
+"""A whole answer: the backend's events in, the client's events out, and one end for all choices.
+
+What the choices share is here: the numbers of the calls, which run across all choices; the judge
+with its time budget; the usage, which comes once; and the end. The answer ends exactly once, by the first of
+
+1. the backend's own terminator (``Closed``): every choice ends, and what it held back is resolved;
+2. the early end of every choice that was asked for: the backend may be stopped (``is_cut``);
+3. a failure: reported by the backend, found in its bytes, or a broken strict guarantee.
+
+If other text after a call would have ended the choice, a backend that fails after one has failed too late: the answer
+ends with its calls, as if it had been ended early, and the report says why. Nothing is emitted after the end.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from toolsim.core.errors import ApiError
+from toolsim.core.events import (
+    BackendEvent,
+    ClientEvent,
+    Closed,
+    Counted,
+    Ended,
+    EndReason,
+    Failed,
+    Finished,
+    HostedEnded,
+    HostedProgress,
+    HostedStarted,
+    KeepAlive,
+    NextMessage,
+    Opened,
+    PassThrough,
+    ReasoningDelta,
+    RefusalDelta,
+    StructuredCall,
+    StructuredDelta,
+    TextDelta,
+    Usage,
+)
+from toolsim.core.plan import Plan
+from toolsim.core.report import Report, entry
+from toolsim.response.answer_format import AnswerWatch
+from toolsim.response.checker import BUDGET_SECONDS
+from toolsim.response.choice import Choice
+from toolsim.response.judge import Judge
+from toolsim.response.reasoned_calls import IN_REASONING, ReasonedCalls, reasoned_calls_for
+from toolsim.response.retry import EMPTY_ANSWER, NO_CALL, Retry
+from toolsim.response.structured import ClientItems
+from toolsim.response.verdict import UNKNOWN_TOOL
+
+
+class Answer:
+    """All choices of one answer. ``feed`` it the backend's events in order; it never raises.
+
+    ``retry``: why the model is to be asked once more; then the last event is a failure that says so (``retrying``).
+    """
+
+    def __init__(self, plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> None:
+        self._plan = plan
+        self._report = report
+        self._judge = Judge(plan, report, seconds=seconds)
+        self._client_items = ClientItems(self._judge.toolbox)
+        self._numbers = count(plan.first_number)
+        self._choices: dict[int, Choice] = {}
+        self._reasoned = reasoned_calls_for(plan)  # None once reasoning is only reasoning.
+        wanted = self._judge.answer_format
+        self._watch = AnswerWatch(wanted, report) if wanted is not None else None
+        self._usage: Usage | None = None
+        self._is_empty = True
+        self.retry: Retry | None = None
+        self.is_done = False  # Whether the last event has been returned.
+
+    @property
+    def is_buffering(self) -> bool:
+        """Whether the client gets nothing because text is being held back."""
+        holds_back = self._reasoned is not None and self._reasoned.holds_back
+        return not self.is_done and (holds_back or any(choice.is_buffering for choice in self._choices.values()))
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the answer ended before the backend did, so that the backend should be stopped."""
+        return self.is_done and any(choice.speech.is_cut for choice in self._choices.values())
+
+    def feed(self, event: BackendEvent) -> list[ClientEvent]:
+        """Take one event of the backend. After the end everything is ignored."""
+        emitted = self._feed(event) if self._reasoned is None else self._feed_reasoned(self._reasoned, event)
+        if self._watch is not None:
+            self._watch.take(emitted)
+        return emitted
+
+    def _feed_reasoned(self, reasoned: ReasonedCalls, event: BackendEvent) -> list[ClientEvent]:
+        emitted: list[ClientEvent] = []
+        events = reasoned.take(event)
+        if reasoned.is_over:
+            self._reasoned = None
+            self._report.warnings += [IN_REASONING] * reasoned.has_found
+        for each in events:
+            emitted += self._feed(each)
+        return emitted
+
+    def _feed(self, event: BackendEvent) -> list[ClientEvent]:
+        if self.is_done:
+            return []
+        match event:
+            case TextDelta():
+                choice = self._choice(event.choice)
+                return self.checked(choice, choice.text(event.text))
+            case NextMessage():
+                choice = self._choice(0)
+                return self.checked(choice, choice.next_message())
+            case ReasoningDelta() | RefusalDelta():
+                choice = self._choice(event.choice)
+                return self.checked(choice, choice.other(event))
+            case PassThrough() | HostedStarted() | HostedProgress() | HostedEnded():
+                taken = self._client_items.take(event)
+                if taken is None:
+                    return []
+                choice = self._choice(0)
+                if isinstance(taken, StructuredCall):
+                    return self.checked(choice, choice.structured(taken))
+                return self.checked(choice, choice.other(taken))
+            case StructuredCall():
+                choice = self._choice(event.choice)
+                return self.checked(choice, choice.structured(event))
+            case StructuredDelta():
+                choice = self._choice(event.choice)
+                return self.checked(choice, choice.arriving(event))
+            case Opened():
+                return [event]
+            case Finished():
+                choice = self._choice(event.choice)
+                return self.checked(choice, choice.finish(event.reason))
+            case Counted():
+                self._usage = event.usage
+                return []
+            case Failed():
+                return self.fail(event.error)
+            case Closed():
+                return self._close()
+
+    def end_of_input(self) -> list[ClientEvent]:
+        """Take the end of the backend's bytes. Without the backend's terminator before it, the answer has failed."""
+        return self.fail(
+            ApiError("The backend's stream ended before its answer was complete.", code="backend_truncated", status=502)
+        )
+
+    def fail(self, error: ApiError) -> list[ClientEvent]:
+        """End the answer as failed. Text that was held back comes first, since it would be lost otherwise."""
+        if self.is_done:
+            return []
+        if self._reasoned is not None:
+            return self.feed(Failed(error))
+        tail = [event for choice in self._choices.values() for event in choice.salvage()]
+        code = error.code or error.type
+        if (
+            self._plan.stops_after_tools
+            and self._choices
+            and all(choice.has_called for choice in self._choices.values())
+        ):
+            self._report.warnings.append(entry("FAILED_AFTER_CALLS", code))
+            self._report.tool_cutoff = self._report.tool_cutoff or "backend failed after tools"
+            return [*tail, self._end(dict.fromkeys(self._choices, "tool_calls"))]
+        self.is_done = True
+        self._report.error = code
+        self._report.truncated |= error.code == "backend_truncated"
+        return [*tail, Failed(error)]
+
+    def keep_alive(self) -> list[ClientEvent]:
+        """Emit a keep-alive, if the client gets nothing because text is being held back."""
+        return [KeepAlive()] if self.is_buffering else []
+
+    def declares(self, name: str) -> bool:
+        """Return whether a name in the model's text means a tool of the client's, on offer or not."""
+        found = self._judge.toolbox.written(name)
+        return found.tool is not None or found.reason != UNKNOWN_TOOL
+
+    def new_choice(self, index: int) -> Choice:
+        """Return a choice that has taken nothing yet."""
+        return Choice(self._plan, self._report, self._judge, self._numbers, index)
+
+    def _choice(self, index: int) -> Choice:
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = self.new_choice(index)
+        return choice
+
+    def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
+        """Check whether a choice has failed, or whether all have ended early."""
+        if events:
+            self._is_empty = False
+        if not choice.speech.is_over:
+            return events
+        if events and isinstance(events[-1], Failed):
+            self.is_done = True
+            self._report.error = events[-1].error.code
+        elif len(self._choices) >= self._plan.choices and all(
+            choice.speech.is_cut for choice in self._choices.values()
+        ):
+            return [*events, self._end()]
+        return events
+
+    def _close(self) -> list[ClientEvent]:
+        events: list[ClientEvent] = []
+        for choice in self._choices.values():
+            events += choice.finish("stop")
+            self._is_empty = self._is_empty and not events
+            if events and isinstance(events[-1], Failed):
+                return self.checked(choice, events)
+        return self.closed(events)
+
+    def closed(self, events: list[ClientEvent]) -> list[ClientEvent]:
+        """Return what ends the answer, after ``events``: every choice has ended, and none has failed."""
+        return [*events, self._end()]
+
+    def _end(self, reasons: dict[int, EndReason] | None = None) -> Ended:
+        self.is_done = True
+        if reasons is None:
+            reasons = {index: choice.speech.reason or "stop" for index, choice in self._choices.items()}
+        self._warn_if_empty(set(reasons.values()))
+        self._report.finish = reasons.get(0, "stop")
+        self._report.truncated |= "length" in reasons.values()
+        return Ended(reasons, self._usage)
+
+    def _warn_if_empty(self, reasons: set[EndReason]) -> None:
+        """Warn of an answer that looks like success but is empty, or lacks the call that it had to hold."""
+        if self._plan.tool_choice.mode == "required" and "tool_calls" not in reasons:
+            self._report.warnings.append(NO_CALL)
+        if self._is_empty and reasons <= {"stop"}:
+            self._report.warnings.append(EMPTY_ANSWER)

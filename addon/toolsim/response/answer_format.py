@@ -1,0 +1,141 @@
+"""The JSON that the client demands of an answer in words (``response_format``, ``text.format``), beside its tools.
+
+A backend that enforced it could never write a call, so the model is asked for it in words (``request/manifest.py``).
+What it writes may be a call or the answer, and often neither has a tag:
+
+| an untagged form (see ``untagged``) that is a call       | and the demanded schema                        | is     |
+|----------------------------------------------------------|------------------------------------------------|--------|
+| in a programmer's syntax, or JSON that has to be repaired | any                                            | a call |
+| any JSON                                                 | none (``json_object``), or it does not fit     | a call |
+| an object that fits                                      | leaves room for one of its keys, undeclared    | a call |
+| an object that fits                                      | declares each of its keys                      | text   |
+| an array that fits                                       | says that it takes an array                    | text   |
+| an array that fits                                       | does not                                       | a call |
+
+1. So a schema that takes any object, or one with ``name`` alone, does not hide calls; one that asks for ``name`` and
+   ``arguments``, as a plan of calls would, gets its answer.
+2. An answer in words that breaks the schema gets a warning. It is all the text of a choice that ends by itself and
+   without a call; a code fence around it breaks the schema too, since the client parses the text as it is.
+3. If the model may be asked again (``HeldAnswer``), the text is held back to its end, or to the first call or item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from toolsim.core.events import CallStarted, ClientEvent, Ended, TextDelta
+from toolsim.core.plan import Tool
+from toolsim.core.report import Report, entry
+from toolsim.response.checker import SchemaChecker
+from toolsim.response.pieces import BrokenCall, Parser, Piece, TextHeld
+from toolsim.response.verdict import ANSWER_MISMATCH, Rejected
+from toolsim.response.written import read_value
+from toolsim.schema import Finding
+
+_ANSWER = "/answer"
+"""The name of the answer where a tool has one: no tool has a slash in its name."""
+
+_MAX_CHARS = 1_000_000
+"""A longer answer is not checked."""
+
+_NOT_JSON = Finding("it is not JSON", outline="not JSON")
+_NO_OBJECT = Finding("it is not a JSON object", outline="not an object")
+
+
+class AnswerFormat:
+    """What the client demands. ``wanted``: the flat ``text.format``."""
+
+    def __init__(self, wanted: Mapping[str, Any], checker: SchemaChecker) -> None:
+        schema = wanted.get("schema") if wanted.get("type") == "json_schema" else None
+        self._needs_object = wanted.get("type") == "json_object"
+        self._checker = checker
+        self._answer = Tool(_ANSWER, _ANSWER, parameters=schema if isinstance(schema, dict) else None)
+
+    def is_answer(self, text: str) -> bool:
+        """Return whether the ``text`` of a form that may be a call is what the client demands (see the table)."""
+        schema = self._checker.schema(self._answer)
+        read = read_value(text) if schema is not None else None
+        if schema is None or read is None or not self._checker.conforms(schema, read.value):
+            return False
+        if isinstance(read.value, dict):
+            return all(schema.property(key) is not None for key in read.value)
+        return "array" in schema.types()
+
+    def mismatch(self, text: str) -> Finding | None:
+        """Return why an answer in words is not what the client demands, None if it is."""
+        if len(text) > _MAX_CHARS:
+            return None
+        read = read_value(text)
+        if read is None:
+            return _NOT_JSON
+        if self._needs_object and not isinstance(read.value, dict):
+            return _NO_OBJECT
+        return self._checker.mismatch(self._answer, read.value)
+
+
+class AnswerWatch:
+    """Warns of answers in words that are not as demanded (rule 2), from what the client gets."""
+
+    def __init__(self, wanted: AnswerFormat, report: Report) -> None:
+        self._wanted = wanted
+        self._report = report
+        self._texts: dict[int, list[str]] = {}  # The pieces of the text of each choice.
+        self._calls: set[int] = set()  # The choices with calls, announced ones included.
+
+    def take(self, events: Iterable[ClientEvent]) -> None:
+        """Take events of an answer, in order."""
+        for event in events:
+            match event:
+                case TextDelta():
+                    self._texts.setdefault(event.choice, []).append(event.text)
+                case CallStarted():
+                    self._calls.add(event.choice)
+                case Ended():
+                    for choice, pieces in self._texts.items():
+                        if event.reasons.get(choice) == "stop" and choice not in self._calls:
+                            self._check("".join(pieces))
+
+    def _check(self, text: str) -> None:
+        finding = self._wanted.mismatch(text) if text.strip() else None
+        if finding is not None:
+            self._report.warnings.append(ANSWER_MISMATCH)
+            self._report.mismatches.append(entry("answer", finding.outline))
+
+
+class HeldAnswer(TextHeld[Parser]):
+    """Wraps the parser ``inner``, and holds the answer back (rule 3). Used like ``inner``; ``limit`` in characters."""
+
+    def __init__(self, inner: Parser, wanted: AnswerFormat, limit: int) -> None:
+        super().__init__(inner)
+        self._wanted = wanted
+        self._left = limit
+
+    def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
+        """Return what is left at the end of the text; an answer that is not as demanded says so."""
+        # An open call is another fault: it can be asked for by itself.
+        has_open_call = self._inner.in_block if cut else self._inner.open_size > 0
+        pieces = self._inner.finish(cut=cut)
+        if self._is_over:
+            return pieces
+        passed = self._take([_without_fault(piece) for piece in pieces])
+        text = "".join(self._held)
+        self._held = []
+        if not text:
+            return passed
+        if has_open_call:
+            return [*passed, text]
+        finding = self._wanted.mismatch(text) if text.strip() and not cut else None
+        if finding is None:
+            return [*passed, BrokenCall(text, None)]
+        expected = f"an answer in the JSON that was demanded; {finding.mismatch}"
+        return [*passed, BrokenCall(text, Rejected(text, ANSWER_MISMATCH, expected=expected))]
+
+    def _holds(self, text: str) -> bool:
+        self._left -= len(text)
+        return self._left >= 0
+
+
+def _without_fault(piece: Piece | BrokenCall) -> Piece | BrokenCall:
+    """Return the text of what was held back as a call, and is none."""
+    return piece.raw if isinstance(piece, BrokenCall) and piece.refused is None else piece

@@ -1,0 +1,227 @@
+"""The arguments of a call: found in any form that models write, as text for the client and as a value for the schema.
+
+| tool     | what the model wrote                  | text for the client                            |
+|----------|---------------------------------------|------------------------------------------------|
+| function | an object, or a JSON string of one    | the object's own source, verbatim              |
+| function | nothing, null, an empty string        | ``{}``                                         |
+| function | XML elements                          | an object, each value typed by its own schema  |
+| function | one element that holds all the others | what stands inside it                          |
+| function | values in a programmer's syntax       | an object, by keyword or the schema's order    |
+| custom   | ``{"input": "…"}``, in either form    | the input                                      |
+| custom   | any other string                      | the string                                     |
+
+A custom tool was shown to the model as a function with one string parameter ``input``. Nothing here uses the report or
+passes a verdict: None means that the arguments cannot be read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from toolsim.core.plan import Tool
+from toolsim.response.checker import SchemaChecker
+from toolsim.response.repair import mend
+from toolsim.response.typed_elements import ElementTypes
+from toolsim.response.written import (
+    ARGUMENTS_KEY,
+    EXTRA_BRACE,
+    Json,
+    Written,
+    json_object,
+    read_elements,
+    read_value,
+    trim,
+    unescape,
+)
+
+DOUBLE_ENCODED = "DOUBLE_ENCODED"
+
+Elements = tuple[tuple[str, str], ...]
+"""Names and raw contents, in order."""
+
+_WHOLE = ("arguments", "parameters")
+"""Elements that hold all arguments, unless the tool has a parameter of that name."""
+
+_NO_OBJECT = Json("", ())
+"""Stands for several candidates none of which can be chosen: not an object in any form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Arguments as found: ``text`` for the client, ``value`` for the schema (a custom tool's input: the same string).
+
+    ``codes`` name the repairs that left all values as they were, ``mends`` those that changed text.
+    """
+
+    text: str
+    value: Any
+    codes: tuple[str, ...] = ()
+    mends: tuple[str, ...] = ()
+
+
+_NONE = Arguments("{}", {})
+
+
+def function_arguments(written: Written, tool: Tool, checker: SchemaChecker, *, repair: bool) -> Arguments | None:
+    """Return the arguments of a call to a function tool."""
+    if written.broken:
+        return None
+    if written.elements is not None:
+        return _from_elements(written.elements, tool, checker, repair=repair)
+    if written.values is not None:
+        return _from_values(written.values, tool)
+    given = written.arguments
+    codes: tuple[str, ...] = ()
+    if (given is None or given.value is None) and written.aliased:
+        given = next(iter(written.aliased.values())) if repair and len(written.aliased) == 1 else _NO_OBJECT
+        codes = (ARGUMENTS_KEY,)
+    found = _from_json(given, repair=repair)
+    return found and Arguments(found.text, found.value, codes, found.mends)
+
+
+def custom_input(written: Written, *, repair: bool) -> Arguments | None:
+    """Return the input of a call to a custom tool."""
+    if written.broken:
+        return None
+    if written.elements is not None:
+        return _input_of_elements(written.elements, repair=repair)
+    if written.values is not None:
+        match written.values:
+            case ((None | "input", Json(value=str() as text)),):
+                return Arguments(text, text)
+        return None
+    given = written.arguments
+    codes: tuple[str, ...] = ()
+    named_input = given is None and "input" in written.aliased
+    if named_input:
+        given = written.aliased["input"]
+    elif given is None and len(written.aliased) == 1 and repair:
+        given = next(iter(written.aliased.values()))
+        codes = (ARGUMENTS_KEY,)
+    match given:
+        case None | Json(value=None):
+            return Arguments("", "", codes)
+        case Json(value={"input": str() as text}):
+            return Arguments(text, text, codes)
+        case Json(value=str() as text):
+            mends: tuple[str, ...] = ()
+            if not named_input:
+                text, mends = _unwrap_input(text, repair=repair)
+            return Arguments(text, text, codes, mends)
+    return None
+
+
+# JSON
+
+
+def _from_json(given: Json | None, *, repair: bool) -> Arguments | None:
+    match given:
+        case None | Json(value=None):
+            return _NONE
+        case Json(source=source, value=dict() as value):
+            return Arguments(source, value)
+        case Json(value=str() as text):
+            return _from_string(text, repair=repair)
+    return None
+
+
+def _from_string(text: str, *, repair: bool) -> Arguments | None:
+    if text.strip() in {"", "null"}:
+        return _NONE
+    match read_value(text):
+        case Json(value=dict() as value):
+            return Arguments(text, value)
+        case Json(value=str() as inner) if repair:
+            match read_value(inner):
+                case Json(value=dict() as value):
+                    return Arguments(inner, value, mends=(DOUBLE_ENCODED,))
+        case None if repair:
+            return _mended(text)
+    return None
+
+
+def _mended(text: str) -> Arguments | None:
+    mended = mend(text, len(text) - len(text.lstrip()))
+    if mended is None or text[mended.end :].strip(" \t\r\n}]"):
+        return None
+    mends = mended.codes if mended.end == len(text.rstrip()) else (*mended.codes, EXTRA_BRACE)
+    match read_value(mended.text):
+        case Json(value=dict() as value):
+            return Arguments(mended.text, value, mends=mends)
+    return None
+
+
+def _unwrap_input(text: str, *, repair: bool) -> tuple[str, tuple[str, ...]]:
+    """Return the input that ``arguments`` as a string stands for: its member ``input``, or else the string itself."""
+    match read_value(text):
+        case Json(value={"input": str() as inner}):
+            return inner, ()
+        case None if repair:
+            match _mended(text):
+                case Arguments(value={"input": str() as inner}, mends=mends):
+                    return inner, mends
+    return text, ()
+
+
+# A programmer's syntax
+
+
+def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arguments | None:
+    """Return the object of all values; those without a keyword are the schema's properties in their order."""
+    names = list(tool.declared)
+    members: dict[str, Json] = {}
+    for position, (keyword, value) in enumerate(values):
+        if keyword is None and position >= len(names):
+            return None
+        name = names[position] if keyword is None else keyword
+        if name in members:
+            return None
+        members[name] = value
+    whole = json_object(members)
+    return Arguments(whole.source, whole.value)
+
+
+# XML
+
+
+def _from_elements(elements: Elements, tool: Tool, checker: SchemaChecker, *, repair: bool) -> Arguments | None:
+    """Return the object of all elements, or the content of a single one that holds all arguments."""
+    match elements:
+        case ((only, content),) if only in _WHOLE and only not in tool.declared:
+            whole = _inside(content, repair=repair)
+            if isinstance(whole, Arguments):
+                return whole
+            elements = whole if whole is not None else elements
+    found = ElementTypes(checker, repair=repair).object(elements, checker.schema(tool))
+    return None if found is None else Arguments(found.source, found.value)
+
+
+def _inside(content: str, *, repair: bool) -> Arguments | Elements | None:
+    """Read an element that holds all arguments: as one JSON object, or as elements inside it."""
+    texts = (unescape(content), content)
+    for text in texts:
+        match read_value(text):
+            case Json(value=dict() as value):
+                return Arguments(text.strip(), value)
+    inner = read_elements(content)
+    if inner is None and repair:
+        return next(filter(None, map(_mended, texts)), None)
+    return None if inner is None else tuple(inner)
+
+
+def _input_of_elements(elements: Elements, *, repair: bool) -> Arguments | None:
+    """Return the input that stands in the only element, or inside one that holds all arguments."""
+    match elements:
+        case ():
+            return Arguments("", "")
+        case (("input" | "arguments" | "parameters" as key, content),):
+            if key != "input":
+                match _inside(content, repair=repair):
+                    case Arguments(value={"input": str() as text}, mends=mends):
+                        return Arguments(text, text, mends=mends)
+                    case (("input", inner),):
+                        content = inner
+            text = trim(unescape(content))
+            return Arguments(text, text)
+    return None

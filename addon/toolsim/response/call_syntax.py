@@ -1,0 +1,158 @@
+"""Calls written in a programmer's syntax, or as the record that the history shows, read as source text.
+
+    syntax := name "(" object ")" | name "(" [ value ("," value)* ] ")"
+    value  := [ key ("=" | ":") ] literal       JSON's literals and Python's: 'a', True, None, (no names, no operators)
+    record := "[function_call " (("id" | "call_id" | "name") "=" word)* "arguments=" (object | string) "]"
+
+A literal is not a slip here: Python's quotes, escapes and words are the grammar of this form, so they do not count as
+repairs. An escape that Python does not know is text, backslash included.
+Values keep their source if it is JSON already. Linear; nothing raises.
+
+A model that writes Markdown may escape the underscores of names and keys; then those in its strings are escaped too,
+and all of them are read without the backslash. That is a repair.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+
+from toolsim.response.repair import PYTHON_WORDS, mend
+from toolsim.response.written import Json, Written, decode, read_value
+
+MARKDOWN_ESCAPES = "MARKDOWN_ESCAPES"
+ESCAPED = "\\_"
+_STRING_OR_ESCAPED = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|\\_""", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_][\w.:/-]*+(?=\()")
+_KEY = re.compile(r"\s*+([A-Za-z_]\w*+)\s*+(?:=(?!=)|:(?![:=]))")
+# A value up to the comma behind it: strings and brackets are skipped whole, since commas inside them are content.
+_TOKEN = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|[\[{(]|[\]})]|,|[^"'\[\]{}(),]++""", re.DOTALL)
+# The escapes that JSON does not have: a character by its number or name, and a line that continues.
+_ESCAPE = re.compile(
+    r"\\(?:(x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|[0-3]?[0-7]{1,2}|N\{[^{}]{1,80}\}|[av])|(\r?\n)|.)", re.DOTALL
+)
+_RECORD = re.compile(
+    r"""\[function_call(?P<words>(?:\s+(?:id|call_id|name)\s*=\s*(?:"[^"\\\]]{1,256}"|[^\s"\]=]{1,256}))+)\s+arguments\s*=\s*"""
+)
+_RECORD_NAME = re.compile(r"""\sname\s*=\s*(?:"([^"]+)"|(\S+))""")
+_MAX_VALUES = 64
+"""More values than any tool has parameters; the text is then something else."""
+
+
+def without_escapes(text: str) -> str:
+    """Return calls without the backslashes before their underscores, unchanged if none is outside of strings."""
+    if ESCAPED not in text or all(found[0] != ESCAPED for found in _STRING_OR_ESCAPED.finditer(text)):
+        return text
+    return text.replace(ESCAPED, "_")
+
+
+def read_call(text: str) -> Written | None:
+    """Read ``name(…)`` that is all of ``text``; None if it is not such a call with literal values."""
+    named = _NAME.match(text)
+    if named is None or not text.endswith(")"):
+        return None
+    inner = text[named.end() + 1 : -1]
+    if inner.lstrip().startswith("{") and (whole := _literal(inner)) and isinstance(whole.value, dict):
+        return Written(text, named[0], arguments=whole)
+    values = _values(inner)
+    return None if values is None else Written(text, named[0], values=values)
+
+
+def read_calls(text: str) -> list[Written]:
+    """Read ``name(…)`` or a list of such calls that is all of ``text``; never empty, one broken call otherwise."""
+    bare = text.strip()
+    parts = _split(bare[1:-1]) if bare.startswith("[") and bare.endswith("]") else [bare]
+    calls = [read_call(part.strip()) for part in parts or ()]
+    named = _NAME.match(bare.lstrip("[ "))
+    if None in calls or not calls:
+        return [Written(text, named[0] if named else None, broken=True)]
+    return [call for call in calls if call is not None]
+
+
+def read_strings(text: str) -> list[Written | None]:
+    """Read a list that is all of ``text``, each item a string that holds ``name(…)``; None for each other item."""
+    listed = _literal(text)
+    items = listed.value if listed is not None and isinstance(listed.value, list) else [None]
+    return [read_call(item.strip()) if isinstance(item, str) else None for item in items]
+
+
+def read_record(text: str) -> Written | None:
+    """Read ``[function_call … name=x arguments=…]`` that is all of ``text``."""
+    head = _RECORD.match(text)
+    name = _RECORD_NAME.search(head["words"]) if head else None
+    if head is None or name is None or not text.endswith("]"):
+        return None
+    arguments = _literal(text[head.end() : -1])
+    return None if arguments is None else Written(text, name[1] or name[2], arguments=arguments)
+
+
+def _values(inner: str) -> tuple[tuple[str | None, Json], ...] | None:
+    parts = _split(inner)
+    if parts is None:
+        return None
+    values: list[tuple[str | None, Json]] = []
+    for part in parts:
+        key = _KEY.match(part)
+        value = _literal(part[key.end() :] if key else part)
+        if value is None or (key is None and values and values[-1][0] is not None):
+            return None
+        values.append((key[1] if key else None, value))
+    return tuple(values)
+
+
+def _split(inner: str) -> list[str] | None:
+    """Return the texts between top-level commas; one comma at the end is allowed."""
+    if not inner.strip():
+        return []
+    parts: list[str] = []
+    depth = start = at = 0
+    while at < len(inner):
+        token = _TOKEN.match(inner, at)
+        if token is None:
+            return None
+        match token[0]:
+            case "[" | "{" | "(":
+                depth += 1
+            case "]" | "}" | ")":
+                depth -= 1
+            case "," if depth == 0:
+                parts.append(inner[start:at])
+                start = token.end()
+        at = token.end()
+        if len(parts) > _MAX_VALUES or depth < 0:
+            return None
+    if inner[start:].strip():
+        parts.append(inner[start:])
+    return parts
+
+
+def _literal(text: str) -> Json | None:
+    """Read one literal; its ``source`` is JSON."""
+    bare = text.strip()
+    bare = PYTHON_WORDS.get(bare, bare)
+    if value := read_value(bare):
+        return value
+    bare = _ESCAPE.sub(_as_json, bare)
+    # Python's quotes and words: the repairs handle them, and brackets around them make a JSON text.
+    mended = mend(f"[{bare}]", closed=False)
+    if mended is None or mended.end != len(bare) + 2:
+        return None
+    source = mended.text[1:-1].strip()
+    got = decode(source, 0)
+    return Json(source, got[0]) if got and got[1] == len(source) else None
+
+
+def _as_json(escape: re.Match[str]) -> str:
+    """Return an escape of Python's as JSON's; one that JSON has too, or that neither has, unchanged."""
+    char, line = escape.groups()
+    if line:
+        return ""
+    if not char:
+        return escape[0]
+    try:
+        found = codecs.decode(escape[0], "unicode_escape")
+    except UnicodeDecodeError:  # No character has that number or name.
+        return escape[0]
+    # A quote must not end the string that it stands in.
+    return f"\\u{ord(found):04x}" if found <= "\uffff" else json.dumps(found)[1:-1]

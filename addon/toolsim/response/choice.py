@@ -1,0 +1,367 @@
+"""One choice of an answer: what the backend sends for it becomes speech or calls.
+
+    text ─▶ parser ─▶ pieces ─▶ judge ─▶ verdicts ─▶ speech, or calls
+
+1. Each part of an answer has one owner: ``speech`` has the order of text and calls and says when the choice ends,
+   ``client_calls`` decides how a call is emitted, and ``judge`` whether it is one.
+2. What arrives while a call is open is emitted after it. Text and other items count as if they had come before it, as
+   they do if the call is emitted whole; calls that the backend emits as such count from there on.
+3. A tagged block that is open where a message of the backend ends continues in the next one: nothing gets into its
+   arguments.
+4. A call too many ends the turn at its first character if text after a call would: whatever becomes of it does not
+   matter, and neither does where the text is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+
+from toolsim.core.events import (
+    ClientEvent,
+    Failed,
+    FinishReason,
+    HostedEvent,
+    HostedProgress,
+    ReasoningDelta,
+    RefusalDelta,
+    StructuredCall,
+    StructuredDelta,
+    TextDelta,
+)
+from toolsim.core.plan import Plan
+from toolsim.core.report import Report, entry, loggable_name
+from toolsim.response.answer_format import HeldAnswer
+from toolsim.response.broken_call import BrokenCalls
+from toolsim.response.client_calls import ClientCalls
+from toolsim.response.continuation import Continuation
+from toolsim.response.judge import Judge
+from toolsim.response.pieces import (
+    Block,
+    BrokenCall,
+    Calls,
+    FenceMark,
+    Fragment,
+    Oversize,
+    Parser,
+    Piece,
+    joined,
+)
+from toolsim.response.quotation import block_limit, tagged_calls
+from toolsim.response.same_call import ONE_CALL
+from toolsim.response.speech import EMPTY_LINE, Speech
+from toolsim.response.structured import StructuredCalls
+from toolsim.response.untagged import Untagged
+from toolsim.response.verdict import (
+    ANSWER_MISMATCH,
+    CALL_AS_TEXT,
+    MALFORMED_JSON,
+    QUOTED_CALL,
+    Call,
+    Rejected,
+    Verdict,
+    Violation,
+)
+
+
+class Choice:
+    """One choice. Each method takes one event of the backend and returns the client's events for it.
+
+    ``speech`` says whether it is over, and why.
+    """
+
+    def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
+        self._plan = plan
+        self._report = report
+        self._judge = judge  # Shared by all choices of the answer, with its time for schema checks.
+        self._structured_calls = StructuredCalls(judge)
+        self._index = index  # Which choice it is, in each of its events.
+        self._parser = parser_for(plan, judge)  # None: no tools are on offer, so all text is text.
+        self._calls = ClientCalls(plan, report, numbers, index)
+        self.speech = Speech(plan, report, self._calls, index)
+        self._position = 0  # How many characters of the text have been taken.
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.speech}, {self._calls.made} calls, {self._parser})"
+
+    @property
+    def has_called(self) -> bool:
+        """Whether there were calls, all of them whole."""
+        return self._calls.made > 0 and not self._calls.has_broken
+
+    @property
+    def is_buffering(self) -> bool:
+        """Whether the client gets nothing of what the backend sends: it is held back, or dropped as a tail."""
+        holds_back = self._in_block or self.speech.is_held or self._calls.holds_back
+        return not self.speech.is_over and holds_back
+
+    @property
+    def _in_block(self) -> bool:
+        return self._parser is not None and self._parser.in_block
+
+    # -- what the backend does
+
+    def text(self, text: str) -> list[ClientEvent]:
+        """Take a piece of the backend's text."""
+        if self.speech.is_over:
+            return []
+        if self._parser is not None:
+            self._take(self._parser.feed(text))
+            # Rule 4: a block that has just begun cannot be a call any more.
+            is_surplus = self._plan.stops_after_tools and self._calls.is_spent and self._in_block
+            if is_surplus and not self.speech.is_over:
+                self.speech.end_early(self._calls.pass_over())
+        elif text:  # No tools are on offer: whatever it looks like, it is text.
+            self.speech.state(text)
+        return self._calls.take()
+
+    def next_message(self) -> list[ClientEvent]:
+        """Take the end of the backend's message, before the text of another one."""
+        if self.speech.is_over:
+            return []
+        follows = self.speech.end_message()
+        if self._parser is None:
+            pieces: Sequence[Piece] = [EMPTY_LINE]
+        elif self._parser.open_size:
+            # Rule 3: the block goes on in the next message.
+            pieces = []
+        else:
+            # The parser reads it like text, since a call at the end of the message may be alone on its lines.
+            pieces = self._parser.feed(EMPTY_LINE)
+        # An empty line that parts nothing is dropped. But it may have completed what was held back before it.
+        if follows or not all(isinstance(piece, str) and piece.isspace() for piece in pieces):
+            self._take(pieces)
+        return self._calls.take()
+
+    def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
+        """Take what is neither text nor a call."""
+        # How an item goes on that the client has already interrupts nothing.
+        if isinstance(event, HostedProgress) and not event.key:
+            if not self.speech.is_over:
+                self._calls.emit(event)
+            return self._calls.take()
+        # Text that was held back came before the item, and may end the choice.
+        self._release_text()
+        if not self.speech.is_over:
+            self.speech.item(event)
+        return self._calls.take()
+
+    def structured(self, call: StructuredCall) -> list[ClientEvent]:
+        """Take a call that the backend emitted as one."""
+        self._release_text()
+        # Rule 2: it counts from the end of the open call on, unless it is that call.
+        if self._calls.is_open and not self._calls.is_arriving_as(call.key):
+            self._after_call(broke=self._calls.postpone(call))
+        elif not self.speech.is_over:
+            self._structured(call)
+        return self._calls.take()
+
+    def arriving(self, delta: StructuredDelta) -> list[ClientEvent]:
+        """Take a piece of a call that the backend is emitting as one; the whole call follows."""
+        if self.speech.is_over:
+            return []
+        # In an open block the client may be about to get another call.
+        may_announce = delta.is_first and not self._in_block
+        self._calls.arriving(delta, self._structured_calls.arriving(delta) if may_announce else None)
+        return self._calls.take()
+
+    def finish(self, reason: FinishReason) -> list[ClientEvent]:
+        """End the choice, for the backend's own reason. What was held back is resolved now."""
+        if self.speech.is_over:
+            return []
+        self._drain(reason)
+        # What was held back may have ended it early, or as failed. A backend for which calls are text says "stop".
+        if not self.speech.is_over:
+            self.speech.end("tool_calls" if self._calls.made else reason)
+        return self._calls.take()
+
+    def salvage(self) -> list[ClientEvent]:
+        """End the choice because the answer failed: what was held back is emitted, a second failure is not."""
+        if self.speech.is_over:
+            return []
+        self._drain("length")  # Nobody knows how the text would have continued.
+        self.speech.end(self.speech.reason)
+        return [event for event in self._calls.take() if not isinstance(event, Failed)]
+
+    # -- pieces
+
+    def _take(self, pieces: Sequence[Piece | BrokenCall]) -> None:
+        for piece in joined(pieces) if len(pieces) > 1 else pieces:
+            if self.speech.is_over:
+                return
+            match piece:
+                case str():
+                    # An announced call whose block turned out to be prose is incomplete.
+                    self._position += len(piece)
+                    self._end_block()
+                    self.speech.state(piece)
+                case Fragment():
+                    # Ahead of its block, and no text of its own.
+                    self._calls.fragment(piece.text)
+                case Block() | Oversize():
+                    # One verdict may end the choice; those after it are passed over, and listed as such.
+                    with self._reported(piece.raw) as outcomes:
+                        outcomes += [self.act(verdict) for verdict in self._judge.block(piece)]
+                    self._end_block()
+                case Calls():
+                    self._untagged(piece)
+                case FenceMark():
+                    # Beside a call it is dropped, as whitespace is.
+                    self._position += len(piece.raw)
+                    self.speech.mark(piece.raw, opening=piece.opening)
+                case BrokenCall():
+                    # Nobody asks again: it is the answer.
+                    self.speech.state(piece.raw)
+
+    def _untagged(self, piece: Calls) -> None:
+        with self._reported(piece.raw) as outcomes:
+            # One call that a tool's output holds shows that the model copies the whole unit from it.
+            if any(accepted.is_quoted for accepted in piece.calls):
+                for accepted in piece.calls:
+                    self._judge.warn(QUOTED_CALL, accepted.call.tool.name)
+                outcomes.append(f"text {QUOTED_CALL}")
+                self.speech.state(piece.raw)
+                return
+            for accepted in piece.calls:
+                self._judge.count_untagged(accepted)
+                outcomes.append(self.act(accepted.call))
+        # The model would repeat the call until something stops it (``same_call``).
+        if piece.ends and not self.speech.is_over:
+            self.speech.end_early(ONE_CALL)
+
+    def _reported(self, raw: str) -> AbstractContextManager[list[str]]:
+        start = self._position
+        self._position += len(raw)
+        return self._report.block(self._index, start, self._position)
+
+    def _release_text(self) -> None:
+        """Emit what the parser holds back only while the answer has nothing but text."""
+        if self._parser is not None:
+            self._take(self._parser.release())
+
+    def _drain(self, reason: FinishReason) -> None:
+        """Resolve everything held back, at an end for ``reason``; "length" is used for any cut."""
+        # The whole call that should have followed its pieces will not come.
+        if self._calls.is_arriving:
+            self._after_call(broke=self._calls.break_off())
+        if self._parser is not None:
+            self.take_rest(self._parser, reason)
+        # Nor will the block of a call that was announced from its beginning.
+        self._end_block()
+        self.speech.end_of_text()
+
+    def take_rest(self, parser: Parser, reason: FinishReason) -> None:
+        """Take what the parser has held back up to the end of the text."""
+        self._take(parser.finish(cut=reason == "length"))
+
+    # -- verdicts
+
+    def act(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
+        """Act on a verdict, perhaps on a ``structured`` call; return what became of it, for the log."""
+        match verdict:
+            case Call():
+                return self._call(verdict, structured)
+            case Rejected():
+                return self._reject(verdict, structured)
+            case Violation():
+                return self._violate(verdict)
+
+    def _call(self, call: Call, structured: StructuredCall | None) -> str:
+        """Emit a call, unless it is one too many or repeats another one."""
+        passed_over = f"passed over {call.tool.name}"
+        if self.speech.is_over:
+            return passed_over
+        outcome = self._calls.make(call, structured.key if structured else None)
+        # One that is dropped leaves the text around it in one piece.
+        self.speech.called(made=outcome.made)
+        if outcome.end:
+            self.speech.end_early(outcome.end)
+        self._after_call(broke=outcome.broke)
+        return f"call {call.tool.name}" if outcome.made else passed_over
+
+    def _reject(self, verdict: Rejected, structured: StructuredCall | None) -> str:
+        """Emit the text of what is not a call."""
+        outcome = f"text {verdict.reason}"
+        if not verdict.raw or self.speech.is_over:
+            return outcome
+        if structured is not None:
+            self._say_in_words(verdict, structured)
+            return outcome
+        # Its beginning may have been announced as a call, which is incomplete then.
+        self._end_block()
+        self.speech.state(verdict.raw)
+        return outcome
+
+    def _say_in_words(self, verdict: Rejected, call: StructuredCall) -> None:
+        """Emit a refused call of the backend's as text."""
+        if self._calls.is_arriving_as(call.key) and self._calls.break_off():
+            self.speech.interrupt()
+        # Text after a call would end the turn, or is dropped: the client has its calls.
+        if self.speech.gap is None:
+            return
+        self._report.warnings.append(entry(CALL_AS_TEXT, verdict.name and loggable_name(verdict.name)))
+        # These words are not the model's: they are a paragraph of their own.
+        parting = EMPTY_LINE if self.speech.is_speaking else ""
+        self.speech.state(f"{parting}{verdict.raw}")
+
+    def _violate(self, verdict: Violation) -> str:
+        """End the choice with an error, or with its words, since a strict guarantee cannot be kept."""
+        if self.speech.is_over:
+            return f"failure {verdict.reason}"
+        # Rule 4: a right call would not be emitted here either.
+        if self._calls.is_spent:
+            end = self._calls.pass_over(verdict.name and loggable_name(verdict.name))
+            if end:
+                self.speech.end_early(end)
+            return f"passed over {verdict.reason}"
+        # Calls that waited for an announced one come first, and one of them may end the choice.
+        self._end_block()
+        if self.speech.is_over:
+            return f"failure {verdict.reason}"
+        # For clients that cannot show an error, its words are the answer.
+        if self._plan.policy.strict_policy == "message":
+            self._calls.emit(TextDelta(verdict.error.message, self._index))
+            self.speech.end_early("strict failure")
+        else:
+            self._calls.emit(Failed(verdict.error))
+            self.speech.fail()
+        return f"failure {verdict.reason}"
+
+    # -- calls
+
+    def _structured(self, call: StructuredCall) -> None:
+        for verdict in self._structured_calls.verdicts(call):
+            self.act(verdict, call)
+        # If it is still open, it was not emitted as a call.
+        broke = self._calls.is_arriving_as(call.key) and self._calls.break_off()
+        self._after_call(broke=broke)
+
+    def _end_block(self) -> None:
+        if self._calls.has_block:
+            self._after_call(broke=self._calls.end_block())
+
+    def _after_call(self, *, broke: bool) -> None:
+        """Continue after a call. One that ``broke`` after it was announced interrupts the text."""
+        if broke:
+            self.speech.interrupt()
+        for call in self._calls.take_postponed():
+            if not self.speech.is_over:
+                self._structured(call)
+
+
+def parser_for(plan: Plan, judge: Judge) -> Parser | None:
+    """Return the parsers that the plan requires, one around the other; None if no tools are on offer."""
+    if not plan.tools:
+        return None
+    limit = block_limit(plan)
+    tagged = tagged_calls(plan, fragments=plan.announces_early, count_lost=judge.count_lost)
+    parser: Parser = tagged
+    if plan.reads_untagged:
+        parser = Untagged(tagged, judge, limit=limit, repair=plan.policy.repair == "safe")
+        if MALFORMED_JSON in plan.asks:
+            parser = BrokenCalls(parser, plan, judge, limit)
+    if judge.answer_format is not None and ANSWER_MISMATCH in plan.asks:
+        parser = HeldAnswer(parser, judge.answer_format, limit)
+    if plan.begun:
+        parser = Continuation(parser, plan.begun)
+    return parser

@@ -1,0 +1,284 @@
+"""What one choice emits: its calls, one after the other, and behind each what arrived meanwhile.
+
+1. A call that the judge has passed is emitted whole, unless it is one too many or repeats another. One too many is
+   dropped; it ends the turn wherever other text behind a call would.
+2. With incremental arguments a call is announced before it is whole, if it would not be one too many: from an open
+   block, as soon as its header is clean (``preview``), or while the backend is emitting it as a call, unless it may
+   repeat one that came as text. A call that is run between the rounds (``Plan.hosted``) never is: its client gets other
+   items for it.
+3. What was announced stays announced. If the judge passes a call that begins with what the client has, the rest is
+   emitted. If it passes anything else, or nothing, the call ends as incomplete, and the choice ends as cut.
+4. One call at a time: while one is open, no other is announced, and everything else is emitted behind it.
+5. No model makes dozens of calls before its first one is over: a call for which so many wait has broken.
+6. In the output mode obsidian-xml a call is followed by its text, so that a client which stops at the first text has
+   received the call.
+7. Some backends send a call as text **and** as a structured call; if both were passed on, a tool that writes would
+   write twice. So a call of one kind that means the same as an unpaired call of the other kind is dropped: as many are
+   left as the backend made of the more frequent kind. With ``toolsim_tool_block_dedup`` every repetition is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from toolsim.core.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    ItemStatus,
+    StructuredCall,
+    StructuredDelta,
+    TextDelta,
+)
+from toolsim.core.plan import Plan, Tool
+from toolsim.core.report import Report, entry
+from toolsim.response.preview import Preview, as_block
+from toolsim.response.verdict import Call
+from toolsim.response.written import use_tool_text
+
+MAX_WAITING = 64
+"""Calls that wait for an open one: they are emitted in one step, at 0.05 ms each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a call: whether it was made, and why the turn ends at it, "" if it continues.
+
+    ``broke``: it is not the one that was announced, which has ended incomplete (rule 3).
+    """
+
+    made: bool = False
+    broke: bool = False
+    end: str = ""
+
+
+class ClientCalls:
+    """The calls of one choice, and all else that it emits. ``has_broken``: whether a call ended incomplete.
+
+    ``made``: how many were emitted whole.
+    ``preview``: what is read of the open block, None if nothing is.
+    """
+
+    def __init__(self, plan: Plan, report: Report, numbers: Iterator[int], choice: int) -> None:
+        self._plan = plan
+        self._report = report
+        self._numbers = numbers
+        self._choice = choice
+        self._seen_calls = SeenCalls(drops_all=plan.policy.tool_block_dedup)
+        self._limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max  # 0: any number.
+        self._out: list[ClientEvent] = []
+        self._behind: list[ClientEvent] = []  # What arrives while a call is open (rule 4).
+        self._postponed: list[StructuredCall] = []  # Calls that completed while another one is open.
+        self._open: Preview | None = None  # Of the announced call that has not ended.
+        self._key: str | None = None  # The key of its pieces, None if it stands in a block.
+        self.preview: Preview | None = None
+        self.has_broken = False
+        self.made = 0
+
+    def emit(self, *events: ClientEvent) -> None:
+        """Emit what does not belong to the open call."""
+        (self._out if self._open is None else self._behind).extend(events)
+
+    def take(self) -> list[ClientEvent]:
+        """Return what the client gets now."""
+        out, self._out = self._out, []
+        return out
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether something waits for the end of the open call."""
+        return bool(self._behind)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no further call may be made."""
+        return 0 < self._limit <= self.made
+
+    @property
+    def has_block(self) -> bool:
+        """Whether something was read of a block, or a call has been announced."""
+        return self.preview is not None or self._open is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an announced call has not ended yet."""
+        return self._open is not None
+
+    @property
+    def is_arriving(self) -> bool:
+        """Whether the open call is one that the backend is emitting as a call."""
+        return self._open is not None and self._key is not None
+
+    def is_arriving_as(self, key: str) -> bool:
+        """Whether the open call is the one whose pieces have this ``key``."""
+        return self._open is not None and self._key == key
+
+    def make(self, call: Call, key: str | None = None) -> Outcome:
+        """Emit a call.
+
+        ``key``: of a call that the backend emitted as one, the key that its pieces had, "" if there were none.
+        """
+        if self.is_spent:
+            return Outcome(end=self.pass_over(call.tool.name))
+        if self._seen_calls.take(call.tool.name, call.arguments, structured=key is not None):
+            self._report.warnings.append(entry("DUPLICATE_CALL", call.tool.name))
+            return Outcome()
+        announced = self._open if self._key == key else None
+        rest = announced.rest(call.tool.name, call.arguments) if announced else call.arguments
+        if rest is None:
+            # The judge passed something other than was announced, perhaps a repaired text: too late for it.
+            return Outcome(broke=self.break_off())
+        events: list[ClientEvent] = [] if announced else [self._started(call.tool)]
+        if rest:
+            events.append(CallDelta(rest, self._choice))
+        if announced:
+            self._out += events
+            self._end("completed")
+        else:
+            self.emit(*events, CallEnded("completed", self._choice))
+        if self._plan.policy.output_mode == "obsidian-xml":
+            gap = self._plan.policy.tool_block_delimiter if self.made else ""
+            self.emit(TextDelta(gap + use_tool_text(call.tool, call.arguments), self._choice))
+        self._report.calls.append(call.tool.name)
+        self.made += 1
+        first_ends = self._plan.stops_after_tools and self._plan.policy.stop_after_tools_mode == "first"
+        return Outcome(made=True, end="first call" if first_ends else "")
+
+    def pass_over(self, name: str | None = None) -> str:
+        """Drop a call that exceeds the limit; return why the turn ends there, "" if it continues."""
+        stops = self._plan.stops_after_tools
+        self._report.drop_call(None if stops else name)
+        return f"more than {self._limit} calls" if stops else ""
+
+    def fragment(self, text: str) -> None:
+        """Take a piece of the open block's body (rule 2)."""
+        if self.preview is None:
+            tools = (tool for tool in self._plan.tools if tool.name not in self._plan.hosted)
+            self.preview = Preview(tools, self._plan.outputs)
+        self._read(self.preview, text, None)
+
+    def arriving(self, delta: StructuredDelta, tool: Tool | None) -> None:
+        """Take a piece of a call that the backend is emitting, which may be announced if it is one of ``tool``."""
+        if self._open is not None and self._key == delta.key:
+            self._read(self._open, delta.text, delta.key)
+        elif tool is not None and not self._seen_calls.may_be_repeated:
+            self._read(Preview([tool]), as_block(tool.name, delta.text), delta.key)
+
+    def _read(self, preview: Preview, text: str, key: str | None) -> None:
+        arguments = preview.feed(text)
+        if preview is not self._open and preview.tool is not None:
+            if self.is_open or self.is_spent:
+                preview.give_up()
+                return
+            self._open = preview
+            self._key = key
+            self._out.append(self._started(preview.tool))
+        if arguments:
+            self._out.append(CallDelta(arguments, self._choice))
+
+    def postpone(self, call: StructuredCall) -> bool:
+        """Keep a call until the open one has ended; return whether that one broke at it (rule 5)."""
+        self._postponed.append(call)
+        return len(self._postponed) > MAX_WAITING and self.break_off()
+
+    def take_postponed(self) -> list[StructuredCall]:
+        """Return the calls that were kept, and forget them; none while a call is open."""
+        if self.is_open or not self._postponed:
+            return []
+        calls, self._postponed = self._postponed, []
+        return calls
+
+    def end_block(self) -> bool:
+        """Forget the open block; return whether its call was announced but ended by no verdict: it is incomplete."""
+        self.preview = None
+        return not self.is_arriving and self.break_off()
+
+    def break_off(self) -> bool:
+        """End the open call, if there is one, as incomplete; return whether there was."""
+        if self._open is None:
+            return False
+        self._open.give_up()  # If its block continues, it is not announced again.
+        self.has_broken = True
+        self._end("incomplete")
+        return True
+
+    def _end(self, status: ItemStatus) -> None:
+        self._out += [CallEnded(status, self._choice), *_joined(self._behind)]
+        self._open = None
+        self._behind = []
+
+    def _started(self, tool: Tool) -> CallStarted:
+        return CallStarted(next(self._numbers), tool.wire_name, tool.kind, tool.namespace, self._choice)
+
+
+def _joined(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
+    """Yield events that are emitted together, with adjacent texts joined: there may be a hundred thousand of them."""
+    for kind, same in groupby(events, type):
+        if kind is TextDelta:
+            texts = [event for event in same if isinstance(event, TextDelta)]
+            yield TextDelta("".join([event.text for event in texts]), texts[0].choice)
+        else:
+            yield from same
+
+
+type _Meaning = tuple[str, str]
+
+
+class SeenCalls:
+    """The calls of one choice, none of which is made twice (rule 7); ``drops_all``: not even on purpose."""
+
+    def __init__(self, *, drops_all: bool) -> None:
+        self._drops_all = drops_all
+        self._seen: set[_Meaning] = set()
+        # Calls that came as text, not parsed until a structured call makes it matter.
+        self._unparsed: list[_Meaning] = []
+        # The calls of each kind, structured or not, that none of the other kind has repeated.
+        self._unpaired: dict[bool, Counter[_Meaning]] = {False: Counter(), True: Counter()}
+
+    @property
+    def may_be_repeated(self) -> bool:
+        """Whether a structured call may be one that came as text before."""
+        return bool(self._unparsed) or self._unpaired[False].total() > 0
+
+    def take(self, name: str, arguments: str, *, structured: bool) -> bool:
+        """Return whether this call was made already; it counts as made from now on.
+
+        ``structured``: the backend emitted it as one.
+        """
+        if self._drops_all:
+            meaning = _meaning(name, arguments)
+            is_known = meaning in self._seen
+            self._seen.add(meaning)
+            return is_known
+        if not structured and not self._unpaired[True]:
+            self._unparsed.append((name, arguments))
+            return False
+        self._unpaired[False].update(_meaning(*call) for call in self._unparsed)
+        self._unparsed = []
+        meaning = _meaning(name, arguments)
+        counterparts = self._unpaired[not structured]
+        if counterparts[meaning] > 0:
+            counterparts[meaning] -= 1
+            return True
+        self._unpaired[structured][meaning] += 1
+        return False
+
+
+def _meaning(name: str, arguments: str) -> _Meaning:
+    """Return what two calls have in common that mean the same: the tool and the values, however they are spelled."""
+    try:
+        value = json.loads(arguments, parse_float=_number)
+    except (ValueError, RecursionError):
+        return name, arguments.strip()
+    return name, json.dumps(value, sort_keys=True)
+
+
+def _number(text: str) -> float | int:
+    """Return 1 for 1.0: the same number in JSON."""
+    number = float(text)
+    return int(number) if number.is_integer() else number

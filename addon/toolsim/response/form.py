@@ -1,0 +1,377 @@
+"""The lexer of one untagged form: finds where it ends, or the character from which on it cannot be a call.
+
+It reads a form piece by piece and tracks strings, brackets and, in a JSON object that may be a call, the keys. It
+builds no values: the form is parsed once, when it is complete.
+
+1. Outside strings there are only brackets, ``,``, ``:``, words and whitespace; in call syntax also ``=``. Strings are
+   quoted by ``"`` or ``'``. A string, a bracket or a word begins only where a value or a key may stand. Anything else
+   is not a form.
+2. An object that may be a call has only the keys of a call, a ``name`` on offer, and a ``type`` of calls. These are the
+   outermost object, the objects in an outermost array, and those under ``function`` and ``tool_calls``. Its arguments
+   may also stand beside the ``name``, under the tool's own parameters; or under the tool's name in place of all that
+   (``unwrap``). Keys are compared from their first character on, so that other JSON is released at once.
+3. An array that may hold calls holds only objects.
+4. In a fence, the closing mark ends a JSON form that lacks its last brackets.
+5. Gemma's braces hold any text, since its strings may have lost their quotes: only brackets outside quotes count.
+6. An array whose calls repeat without end is over as soon as that is certain (``same_call``).
+7. A bracket within JSON may be closed by one of the wrong kind if only closing brackets follow (``repair``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from toolsim.response.call_syntax import (
+    MARKDOWN_ESCAPES,
+    read_call,
+    read_calls,
+    read_record,
+    read_strings,
+    without_escapes,
+)
+from toolsim.response.gemma_braces import QUOTE, read_gemma
+from toolsim.response.named_json import read_braces
+from toolsim.response.one_object import unwrap
+from toolsim.response.pieces import IN_STRING, end_of
+from toolsim.response.same_call import REPEATED_CALL, LoopDetector
+from toolsim.response.toolbox import Toolbox
+from toolsim.response.written import Written, read_json
+
+UNTAGGED_FENCED = "UNTAGGED_FENCED"
+UNTAGGED_BARE = "UNTAGGED_BARE"
+UNTAGGED_CALL_SYNTAX = "UNTAGGED_CALL_SYNTAX"
+UNTAGGED_RECORD = "UNTAGGED_RECORD"
+
+Kind = Literal["json", "syntax", "record", "list", "strings", "braces", "gemma"]
+
+_KEYS = (
+    *("name", "arguments", "parameters", "params", "args", "input", "type", "id", "call_id"),
+    *("function", "custom", "tool_calls"),
+)
+"""The keys of a call in any spelling."""
+
+_TYPES = ("function", "tool_call", "function_call", "tool_use", "custom")
+"""Values of ``type`` in a call; in a schema it is ``object``."""
+
+_MAX_DEPTH = 512
+"""More open brackets than in any real call."""
+
+_MAX_NAME = 256
+"""Characters of a name or a type; no real one is as long."""
+
+_SPACE = re.compile(r"[ \t\r\n]++")
+_NO_BRACKET = re.compile(r"[^{}\[\]<]*+")
+_WORD = re.compile(r"[\w+\-.]++")
+_ESCAPED_WORD = re.compile(r"(?:[\w+\-.]|\\_)++")
+_PAIRS = {"{": "}", "[": "]", "(": ")"}
+# Where a string, a word or a bracket may begin.
+_OPENERS = frozenset("{[(,:=")
+# What a bracket may hold: the keys of a call, calls, calls in a programmer's syntax, or anything.
+_OUTERMOST, _CALL, _CALLS, _LIST, _DATA = "outermost", "call", "calls", "list", "data"
+_IN_ARRAY = [("]", _CALLS)]
+"""The open brackets between the items of an outermost array that may hold calls."""
+_DEPTH_OF_KEYS: Mapping[Kind, int] = {"syntax": 1, "record": 1, "list": 2}
+"""How many brackets are open where a "=" may stand."""
+_READERS: Mapping[Kind, Callable[[str], Sequence[Written | None]]] = {
+    "syntax": lambda text: [read_call(text)],
+    "record": lambda text: [read_record(text)],
+    "list": read_calls,
+    "strings": read_strings,
+    "braces": read_braces,
+    "gemma": read_gemma,
+}
+"""What reads the calls of a whole form; None for each that is not one."""
+
+
+class Form:
+    """One form. ``toolbox``: the tools on offer; ``mark``: the mark of the fence around it.
+
+    ``repair``: whether slips may be mended.
+    """
+
+    def __init__(self, kind: Kind, toolbox: Toolbox, mark: str = "", *, repair: bool = True) -> None:
+        self.kind = kind
+        self._repair = repair
+        self._toolbox = toolbox
+        # Outside strings only calls in a programmer's syntax have escapes: in names and keys.
+        self._word = _ESCAPED_WORD if kind in ("syntax", "list") and repair else _WORD
+        self._fenced = bool(mark)
+        self._mark = mark if kind == "json" else ""
+        self._text: list[str] = []
+        self._stack: list[tuple[str, str]] = []  # Each open bracket: what closes it, and what it may hold.
+        # Whether the name before the braces is still ahead: it is skipped, since the caller has read it.
+        self._before_braces = kind in ("braces", "gemma")
+        self._is_misclosed = False  # Whether a bracket was closed by one of the wrong kind (rule 7).
+        self._last = ""  # The last significant character outside strings; "w" for a word.
+        self._quote = ""  # What ends the open string.
+        self._in_word = False
+        self._key = ""  # The last key of a call (rule 2).
+        self._parameters: Collection[str] = ()  # Those of the tool that the open call names.
+        self._role: Literal["key", "value"] | None = None  # The role of the open string or word in a call.
+        self._token = ""  # That string or word, as far as it has been read.
+        self._copied = 0  # How far the current text has been added to ``_text``.
+        self._item_start = 0  # Index in ``_text`` of the first piece of the open array item.
+        self._loop = LoopDetector()  # Watches the items before it.
+        self._length = 0  # How many characters they take.
+        self.is_loop = False  # Whether it is an array that repeats one call (rule 6).
+        self.was_cut = False  # Whether the text ended before the model was done.
+
+    @property
+    def is_in_string(self) -> bool:
+        """Whether the next text is content of a string; never on a new line, which no JSON string has."""
+        return bool(self._quote) and not self._text[-1].endswith("\n")
+
+    @property
+    def lacks_end(self) -> bool:
+        """Whether the end of the text can end it: only the last bracket is missing, or it was cut off in a loop.
+
+        The arguments are then complete, and nothing unknown has begun behind them. A list that the backend cut off may
+        lack more than a bracket: another call.
+        """
+        ends = [[("}", _CALL)]] if self.was_cut else [[("}", _CALL)], _IN_ARRAY]
+        lacks_bracket = self.kind == "json" and self._last == "}" and self._stack in ends
+        return lacks_bracket or self._is_cut_in_loop("")
+
+    @property
+    def json(self) -> str:
+        """The text of a complete form that is JSON, "" for any other."""
+        return "".join(self._text) if self.kind == "json" and not self.is_loop else ""
+
+    def calls(self) -> tuple[Sequence[Written | None], str]:
+        """Return the calls of the complete form, None for each that is not one; and the code that names its kind."""
+        text = "".join(self._text)
+        if self.kind == "json":
+            return self._json_calls(text), UNTAGGED_FENCED if self._fenced else UNTAGGED_BARE
+        code = UNTAGGED_RECORD if self.kind == "record" else UNTAGGED_CALL_SYNTAX
+        if self.kind in ("syntax", "list") and self._repair and (plain := without_escapes(text)) != text:
+            return [replace(call, mends=(MARKDOWN_ESCAPES,)) for call in read_calls(plain)], code
+        return _READERS[self.kind](text), code
+
+    def _json_calls(self, text: str) -> Sequence[Written | None]:
+        if self.is_loop:
+            calls = read_json(f"{text[: self._loop.first_end]}]", closed=True, repair=True)
+            return [*calls[:-1], replace(calls[-1], codes=(*calls[-1].codes, REPEATED_CALL))]
+        calls = read_json(text, closed=True, repair=self._repair)
+        return [part for call in calls for part in unwrap(call, self._toolbox.parameters)] if self._repair else calls
+
+    def read(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
+        """Read from ``pos``. Return how far, and whether it is a form: None while that is undecided.
+
+        Once it is decided, the position returned is where the form ends, or where it broke. Until then, what is left
+        before ``stop`` (a lone backslash, half a mark) must be read again together with what follows.
+        """
+        self._copied = pos
+        end, is_form = self._lex(text, pos, stop)
+        if end > self._copied:
+            self._text.append(text[self._copied : end])
+        if is_form is None and end < stop and self._is_cut_in_loop(text[end:stop]):
+            return stop, True
+        return end, is_form
+
+    def _is_cut_in_loop(self, rest: str) -> bool:
+        if self.was_cut and self._repair:
+            self.is_loop = self._loop.is_cut("".join([*self._text[self._item_start :], rest]))
+        return self.is_loop
+
+    def _lex(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
+        if self._before_braces:
+            self._before_braces = False
+            if (pos := text.index("{", pos)) >= stop:
+                return stop, False
+        return self._count_brackets(text, pos, stop) if self.kind == "gemma" else self._lex_tokens(text, pos, stop)
+
+    def _count_brackets(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
+        while pos < stop:
+            if self._quote:
+                end = text.find(QUOTE, pos, stop)
+                if end == -1:
+                    return max(pos, stop - len(QUOTE) + 1), None
+                pos, self._quote = end + len(QUOTE), ""
+                continue
+            pos = end_of(_NO_BRACKET, text, pos, stop)
+            if pos == stop or (text[pos] == "<" and stop - pos < len(QUOTE) and QUOTE.startswith(text[pos:stop])):
+                return pos, None
+            if text[pos] == "<":
+                self._quote = QUOTE if text.startswith(QUOTE, pos) else ""
+                pos += len(QUOTE) if self._quote else 1
+                continue
+            if text[pos] in _PAIRS:
+                self._stack.append((_PAIRS[text[pos]], _DATA))
+            elif self._stack.pop()[0] != text[pos]:
+                return pos, False
+            pos += 1
+            if not self._stack or len(self._stack) > _MAX_DEPTH:
+                return pos, not self._stack
+        return pos, None
+
+    def _lex_tokens(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
+        while pos < stop:
+            if self._quote:
+                start, pos = pos, end_of(IN_STRING[self._quote], text, pos, stop)
+                if (fits := self._grow(text[start:pos])) < pos - start:
+                    return start + fits, False
+                if pos == stop or text[pos] == "\\":  # The character after a backslash is still to come.
+                    return pos, None
+                self._quote = ""
+                self._last = '"'
+                if not self._end_token():
+                    return pos, False
+                pos += 1
+                continue
+            start, pos = pos, end_of(self._word, text, pos, stop)
+            if pos == start == stop - 1 and text[pos] == "\\" and self._word is _ESCAPED_WORD:
+                return pos, None  # An underscore may follow.
+            if pos > start:
+                if not (self._in_word or self._begin()):
+                    return start, False
+                if (fits := self._grow(text[start:pos])) < pos - start:
+                    return start + fits, False
+                self._in_word = True
+                self._last = "w"
+                continue
+            if self._in_word:
+                self._in_word = False
+                if not self._end_token():
+                    return pos, False
+            if text[pos] in " \t\r\n":
+                pos = end_of(_SPACE, text, pos, stop)
+            elif text[pos] == "`" and self._mark and self._last not in ("", "{", "[", ",", ":"):
+                if text.startswith(self._mark, pos):
+                    return pos, True
+                return pos, None if self._mark.startswith(text[pos:stop]) else False
+            elif self._symbol(text[pos]):
+                pos += 1
+                if not self._stack and not self._quote:
+                    return pos, True
+                if self._last == "}" and self._stack == _IN_ARRAY and self._end_item(text[self._copied : pos], pos):
+                    return pos, True
+            else:
+                return pos, False
+        return pos, None
+
+    def _end_item(self, text: str, pos: int) -> bool:
+        """Take an array item whose last ``text`` ends at ``pos``; return whether the array ends there."""
+        self._text.append(text)
+        item = "".join(self._text[self._item_start :])
+        self._copied = pos
+        self._item_start = len(self._text)
+        self._length += len(item)
+        self._loop.take(item, self._length)
+        self.is_loop = self._repair and self._loop.is_endless
+        return self.is_loop
+
+    def _symbol(self, char: str) -> bool:
+        """Take one character that is neither in a string nor in a word; return whether it may stand here."""
+        if self._is_misclosed and char not in "}]":
+            return False
+        match char:
+            case '"' | "'":
+                self._quote = char
+                return self._begin()
+            case "{" | "[" | "(":
+                return self._open(char)
+            case "}" | "]" | ")":
+                self._last = char
+                return self._close(char)
+            case ",":
+                self._last = char
+                return True
+            case ":":
+                behind_word, self._last = self._last in 'w"', char
+                if self.kind in ("json", "braces") or len(self._stack) > 1:
+                    return True
+                return self.kind == "syntax" and behind_word
+            case "=":
+                self._last = char
+                return len(self._stack) == _DEPTH_OF_KEYS.get(self.kind)
+        return False
+
+    def _close(self, char: str) -> bool:
+        if self._stack.pop()[0] == char:
+            return True
+        self._is_misclosed = self._repair and self.kind == "json" and char != ")" and bool(self._stack)
+        return self._is_misclosed
+
+    def _open(self, char: str) -> bool:
+        holds = self._stack[-1][1] if self._stack else _OUTERMOST
+        is_call = (holds == _OUTERMOST and self.kind == "syntax") or (holds == _LIST and self._last == "w")
+        if (char == "(") != is_call or len(self._stack) == _MAX_DEPTH:
+            return False
+        if (holds == _CALLS and char != "{") or (
+            self._stack and not is_call and (holds == _LIST or not self._may_open())
+        ):
+            return False
+        inner = _LIST if holds == _OUTERMOST and self.kind == "list" else _DATA
+        if self.kind == "json":
+            key = self._key if holds == _CALL else ""
+            if char == "{" and (holds in (_OUTERMOST, _CALLS) or key in ("function", "custom")):
+                inner, self._parameters = _CALL, ()
+            elif char == "[" and self._names_tool(key):
+                return False
+            elif char == "[" and (holds == _OUTERMOST or key == "tool_calls"):
+                inner = _CALLS
+        self._stack.append((_PAIRS[char], inner))
+        self._last = char
+        return True
+
+    def _may_open(self) -> bool:
+        """Return whether a value may begin here; in an object a key comes first."""
+        return self._last in _OPENERS and not (self._stack[-1][0] == "}" and self._last in "{,")
+
+    def _begin(self) -> bool:
+        """Begin a string or a word; return whether one may stand here."""
+        if self._is_misclosed:
+            return False
+        if not self._stack:
+            return self.kind == "syntax"  # The name.
+        holds = self._stack[-1][1]
+        if self.kind == "record" and len(self._stack) == 1 and not self._quote:
+            return True  # The words of a record stand side by side.
+        if holds == _CALLS or self._last not in _OPENERS or (holds == _LIST and self._quote):
+            return False
+        if holds == _CALL and self._last in "{,":
+            self._role = "key"
+        elif holds == _CALL and self._names_tool(self._key):
+            return False
+        elif holds == _CALL and self._key in ("name", "function", "type") and self._key not in self._parameters:
+            self._role = "value"
+        return True
+
+    def _names_tool(self, key: str) -> bool:
+        """Return whether that key of a call is the name of a tool, and its value the arguments."""
+        return bool(key) and key not in _KEYS and key not in self._parameters
+
+    def _grow(self, text: str) -> int:
+        """Extend the open string or word; return how many of the characters a call allows there (rule 2).
+
+        The form breaks at the first one that it does not: where the text is split must not matter.
+        """
+        if self._role is None:
+            return len(text)
+        length = len(self._token)
+        self._token += text
+        if self._role == "key":
+            ends = range(length + 1, len(self._token) + 1)
+            broken = next((end for end in ends if not self._may_be_key(self._token[:end])), len(self._token) + 1)
+            return broken - 1 - length
+        return min(len(self._token), _MAX_NAME) - length
+
+    def _may_be_key(self, start: str) -> bool:
+        if any(key.startswith(start) for key in (*_KEYS, *self._parameters)):
+            return True
+        return self._repair and self._toolbox.has_prefix(start)
+
+    def _end_token(self) -> bool:
+        role, token = self._role, self._token
+        self._role = None
+        self._token = ""
+        if role == "key":
+            self._key = token
+            return token in _KEYS or token in self._parameters or (self._repair and self._toolbox.offers(token))
+        if role == "value" and self._key != "type":
+            self._parameters = self._toolbox.parameters(token) or () if self._repair else ()
+            return self._toolbox.offers(token)
+        return role is None or token in _TYPES

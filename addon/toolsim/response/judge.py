@@ -1,0 +1,387 @@
+"""The judge: which call is good, which is repaired, which stays text, which ends the turn.
+
+| row | what the model wrote                          | tool strict                | otherwise                  |
+|-----|-----------------------------------------------|----------------------------|----------------------------|
+| 1   | nothing that has a name                       | violation if any is strict | text                       |
+| 2   | unknown, masked or not-chosen name            | violation if any is strict | text                       |
+| 3   | unknown, with ``unknown_tool=call``           | on, with a warning         | on, with a warning         |
+| 4   | malformed arguments                           | violation                  | one repair pass, else text |
+| 5   | arguments that are too large                  | violation                  | text                       |
+| 6   | a guess at a tool that was only named         | its look-up                | its look-up                |
+| 7   | schema mismatch, or undecided in time         | violation                  | row 8                      |
+| 8   | a mismatch of a repaired call, or of an item  | –                          | text                       |
+| 9   | any other mismatch                            | –                          | call, warning              |
+| 10  | everything else                               | call                       | call                       |
+| 11  | any of these, and a tool's output holds it    | text, warning              | text, warning              |
+
+``decide`` is this table, from the first row to the tenth. ``arguments`` says what counts as arguments: absent ones,
+null and "" are ``{}``. An item (row 8) is a call of a tool that the client runs by a type of its own, such as a shell:
+it cannot be represented at all unless it fits.
+
+There are two kinds of repair. Unwrapping (several calls in one block, ``parameters`` for ``arguments``, a name with a
+slip) leaves the arguments as the model wrote them, and is allowed for strict tools too. Changing the text of the JSON
+is not. Either is accepted only if the result satisfies the tool's schema.
+
+A call that an output of the same request holds, in all its letters, is quoted and not made: ``outputs`` says what
+counts as the same. Calls that the backend emitted as such are judged by the same table (``structured``), but are not
+text, and not compared. Untagged calls have to be beyond doubt: ``untagged``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from toolsim.core.errors import ApiError
+from toolsim.core.plan import FIND_TOOLS, GUESSED_CALL, Plan, Tool
+from toolsim.core.report import Report, code_of, entry, loggable_name
+from toolsim.response.answer_format import AnswerFormat
+from toolsim.response.arguments import Arguments, custom_input, function_arguments
+from toolsim.response.call_forms import FOREIGN, read_form
+from toolsim.response.checker import BUDGET_SECONDS, SCHEMA_UNSETTLED, UNSETTLED, SchemaChecker
+from toolsim.response.one_object import REPEATED_KEYS, split_call
+from toolsim.response.pieces import Block, Oversize, utf8_length
+from toolsim.response.toolbox import Lookup, Toolbox
+from toolsim.response.verdict import (
+    ARGUMENTS_TOO_LARGE,
+    INVALID_CALL,
+    MALFORMED_JSON,
+    QUOTED_CALL,
+    SCHEMA_MISMATCH,
+    TOOL_NAME,
+    UNKNOWN_TOOL,
+    Accepted,
+    Call,
+    Rejected,
+    Verdict,
+    Violation,
+)
+from toolsim.response.written import Written, name_of, read_json
+from toolsim.schema import Finding
+from toolsim.wire.local_tools import is_item
+
+_MAX_HEADER = 2048
+"""How many characters of an oversize block are searched for the tool's name."""
+
+_MAX_SEARCHED = 1 << 30
+"""Bytes of outputs that the calls of one answer are searched for; no model writes so many calls that more is needed.
+
+What is written after that counts as quoted.
+"""
+
+_MAX_OFFERED = 500
+"""How many characters of the names on offer an error message lists."""
+
+_NO_ITEM = Finding("one of its numbers is too large", outline="a number is too large")
+
+
+class Judge:
+    """Judges the calls of one answer against its plan, and counts the outcomes in its report.
+
+    ``seconds``: the time budget of its schema checks (see ``checker``).
+    """
+
+    def __init__(self, plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> None:
+        self.plan = plan
+        self.report = report
+        self.toolbox = Toolbox(plan)
+        self._repair = plan.policy.repair == "safe"
+        self._limit = plan.policy.max_tool_args_bytes
+        self._searched = 0  # Bytes of outputs that have been searched (_MAX_SEARCHED).
+        self._checker = SchemaChecker(self.warn, seconds=seconds)
+        # What an answer in words has to be; None if anything will do, or the backend can write nothing but calls.
+        self.answer_format: AnswerFormat | None = None
+        if plan.answer_format is not None and plan.tools and plan.constraint is None:
+            self.answer_format = AnswerFormat(plan.answer_format, self._checker)
+
+    def decide(self, written: Written, raw: str, lookup: Lookup, *, in_ours: bool = True) -> Verdict:
+        """Return the verdict on one call, by the rows of the table.
+
+        ``raw``: the text that stays if it is not made. ``lookup``: what its name means. ``in_ours``: it stands in our
+        own tags, or was emitted as a call, so it is one whatever its tool is.
+        """
+        any_strict = in_ours and self.plan.any_strict
+        # 1. Nobody can tell which tool was meant: it may have been a strict one.
+        if written.name is None:
+            expected = "a JSON object with name and arguments, got none"
+            return self.fail(any_strict, raw, MALFORMED_JSON, None, expected)
+        tool = lookup.tool
+        # 2. The same here: what was meant may be the one strict tool, misspelt beyond repair.
+        if tool is None and not (in_ours and lookup.may_pass):
+            return self.fail(any_strict, raw, lookup.reason, written.name, self._on_offer())
+        # 3. The operator lets such calls through; without a schema any object fits.
+        if tool is None:
+            self.warn(UNKNOWN_TOOL, written.name)
+            tool = Tool(written.name, written.name)
+        # 4. A repair that changes text is a guess, however safe: a strict tool's client was promised that none is made.
+        found = self._arguments(written, tool)
+        if found is None or (tool.strict and (written.mends or found.mends)):
+            expected = 'arguments {"input": "…"}' if tool.kind == "custom" else "arguments that are one JSON object"
+            return self.fail(tool.strict, raw, MALFORMED_JSON, tool.name, expected)
+        # 5. Only what is read can be measured: escapes and quotes around it do not count.
+        if utf8_length(found.text) > self._limit:
+            return self.fail(tool.strict, raw, ARGUMENTS_TOO_LARGE, tool.name, self._size_expected())
+        codes = (*written.codes, *lookup.codes, *found.codes)
+        mends = (*written.mends, *found.mends)
+        broken = self._mismatch(tool, found)
+        # 6. Weak models guess rather than ask; the guess says what they want to know.
+        if broken is not None and (question := self._lookup_instead(tool)) is not None:
+            return question
+        if broken is not None:
+            self.report.mismatches.append(entry(tool.name, broken.outline))
+            expected = f"arguments that conform to its schema; {broken.mismatch}"
+            # 7. The promise of a strict tool, which an undecided check does not keep.
+            if tool.strict and broken is UNSETTLED:
+                return self.fail(True, raw, SCHEMA_UNSETTLED, tool.name, expected)
+            if tool.strict:
+                return self.fail(True, raw, SCHEMA_MISMATCH, tool.name, expected)
+            # 8. A repair was a wrong guess if its result does not fit; it is named by what was repaired.
+            if TOOL_NAME in codes:
+                return self.reject(raw, UNKNOWN_TOOL, tool.name, expected)
+            if codes or mends:
+                return self.reject(raw, MALFORMED_JSON, tool.name, expected)
+            if tool.must_fit:
+                return self.reject(raw, SCHEMA_MISMATCH, tool.name, expected)
+            # 9. The client has its own check, and can tell the model what is wrong.
+            self.warn(SCHEMA_MISMATCH, tool.name)
+        # 10. Only now is it certain that the repairs were right.
+        self._count(self.report.repairs, (*codes, *mends), tool.name)
+        return Call(tool, found.text)
+
+    # -- tagged calls
+
+    def block(self, block: Block | Oversize) -> list[Verdict]:
+        """Return the verdicts on what one block holds, in source order; nothing follows a Violation."""
+        # 5. It was given up at the limit, so nothing more of it can be read.
+        if isinstance(block, Oversize):
+            return [self._oversize(block.raw)]
+        calls = self._read(block)
+        # 1. Of XML without a name even strict tools' clients get the text: it describes the syntax, and calls nothing.
+        if block.form == "xml" and calls[0].name is None:
+            return [self.reject(block.raw, MALFORMED_JSON, None)]
+        is_indivisible = _is_indivisible(block.body, calls)
+        quoted = [written for written in calls if self._is_quoted(written)]
+        # 11. An output may hold all of a block. What counts only as a whole is quoted if a part of it is.
+        if quoted and (is_indivisible or len(quoted) == len(calls)):
+            return [self._quote(quoted[0], block.raw)]
+        repairs, warnings = len(self.report.repairs), len(self.report.warnings)
+        verdicts = self._decide_each(block, calls, quoted)
+        rejected = [verdict for verdict in verdicts if isinstance(verdict, Rejected)]
+        # A violation ends the turn, whatever the others are.
+        if not rejected or isinstance(verdicts[-1], Violation):
+            return verdicts
+        # The client sees such a block as the model wrote it: none of its calls was repaired, or made with a warning.
+        if is_indivisible or len(rejected) == len(verdicts) > 1:
+            self._uncount(repairs, warnings)
+            return [replace(rejected[0], raw=block.raw)]
+        return verdicts
+
+    def _decide_each(self, block: Block, calls: Sequence[Written], quoted: Sequence[Written]) -> list[Verdict]:
+        """Return the verdicts on a block's calls up to a Violation; those that are ``quoted`` are not made (row 11)."""
+        parts: list[Written] = []
+        for written in calls:
+            # A quoted call is shown as it is. The other forms have one object a call, which stands for no others.
+            parts += [written] if written in quoted or block.form == "xml" else self._split(written)
+        # In another form's own tags a model may be quoting what it has read: an unknown name there ends nothing.
+        in_ours = block.opening not in FOREIGN
+        verdicts: list[Verdict] = []
+        for written in parts:
+            if written in quoted:
+                verdicts.append(self._quote(written, written.source))
+                continue
+            # A block's only call stays text with the tags around it; of several, each is the text of its own.
+            raw = block.raw if len(parts) == 1 else written.source
+            verdicts.append(self.decide(written, raw, self.toolbox.written(written.name), in_ours=in_ours))
+            if isinstance(verdicts[-1], Violation):
+                break
+        return verdicts
+
+    def _read(self, block: Block) -> list[Written]:
+        if block.form == "json":
+            return read_json(block.body, closed=bool(block.closing), repair=self._repair)
+        calls = read_form(block.opening, block.body)
+        if self._repair:
+            return calls
+        return [replace(call, broken=call.broken or bool(call.mends)) for call in calls]
+
+    def _oversize(self, raw: str) -> Verdict:
+        """Return the verdict on the beginning of a block that is over the size limit (row 5)."""
+        _, _, inside = raw.partition(">")
+        name = name_of(inside[:_MAX_HEADER])
+        tool = self.toolbox.written(name).tool
+        # 1 and 2. What was meant may be a strict tool, unless it is known.
+        strict = self.plan.any_strict if tool is None else tool.strict
+        return self.fail(strict, raw, ARGUMENTS_TOO_LARGE, name, self._size_expected())
+
+    # -- untagged calls
+
+    def untagged(self, calls: Sequence[Written | None], code: str) -> list[Accepted] | None:
+        """Return the calls that an untagged form stands for, None if it is text.
+
+        Nothing is counted, and nothing is ever a violation: most such forms are text. So every call must be beyond
+        doubt: a name on offer, arguments that are present and fit the schema, strict or not, and no other keys.
+        """
+        accepted: list[Accepted] = []
+        for written in calls:
+            # A list that holds anything else is text, the calls in it too.
+            if written is None:
+                return None
+            for part in self._split(written):
+                call = self._accept(part, code)
+                if call is None:
+                    return None
+                accepted.append(call)
+        # 11. They are one text, so one of them shows where all of it is from.
+        is_quoted = any(written is not None and self._is_quoted(written) for written in calls)
+        return [replace(call, is_quoted=is_quoted) for call in accepted]
+
+    def count_untagged(self, accepted: Accepted) -> None:
+        """Count a call that was accepted, and its repairs."""
+        name = accepted.call.tool.name
+        self._count(self.report.untagged, (accepted.form,), name)
+        self._count(self.report.repairs, accepted.repairs, name)
+
+    def count_lost(self) -> None:
+        """Count a call that was lost: its block never became one, and passes as text (see ``sentinel``)."""
+        self._count(self.report.parse_failures, (MALFORMED_JSON,), None)
+
+    def _accept(self, written: Written, code: str) -> Accepted | None:
+        """Return an untagged call, None if there is any doubt about it: rows 1 to 8, all of which leave text."""
+        lookup = self.toolbox.written(written.name)
+        tool = lookup.tool
+        # 1 to 3. Keys that no call has: it may be anything.
+        if tool is None or written.broken or written.unknown:
+            return None
+        found = self._arguments(written, tool)
+        # 4 and 5.
+        if found is None or utf8_length(found.text) > self._limit:
+            return None
+        # 6 to 8. A guess names what the model wants to know here too, unless it is empty or declares a tool.
+        if tool.kind != "custom" and not self._fits(tool, written, found):
+            if not found.value or _is_schema(found.value, tool) or (question := self._lookup_instead(tool)) is None:
+                return None
+            return Accepted(question, code)
+        mends = (*written.mends, *found.mends)
+        # 4. As above, a guess is not made for a strict tool.
+        if mends and tool.strict:
+            return None
+        return Accepted(Call(tool, found.text), code, (*written.codes, *lookup.codes, *found.codes, *mends))
+
+    def _fits(self, tool: Tool, written: Written, found: Arguments) -> bool:
+        given = written.arguments or next(iter(written.aliased.values()), None)
+        if not written.values and (given is None or given.value in (None, "")):
+            return False  # Without arguments it may just as well be the name of something.
+        fits = not _is_schema(found.value, tool) and self._checker.fits(tool, found.value)
+        return fits and (not tool.must_fit or is_item(found.text))
+
+    # -- what the rows ask
+
+    def _arguments(self, written: Written, tool: Tool) -> Arguments | None:
+        if tool.kind == "custom":
+            return custom_input(written, repair=self._repair)
+        return function_arguments(written, tool, self._checker, repair=self._repair)
+
+    def _mismatch(self, tool: Tool, found: Arguments) -> Finding | None:
+        """Return why arguments do not fit; any input of a custom tool does."""
+        if tool.kind == "custom":
+            return None
+        broken = self._checker.mismatch(tool, found.value)
+        if broken is None and tool.must_fit and not is_item(found.text):
+            return _NO_ITEM
+        return broken
+
+    def _lookup_instead(self, tool: Tool) -> Call | None:
+        """Return the lookup that replaces a call that does not fit, if the model has not seen its tool's entry.
+
+        None for any other tool, and once anything was looked up.
+        """
+        if tool.name not in self.plan.named or GUESSED_CALL not in self.plan.asks:
+            return None
+        return Call(self.toolbox[FIND_TOOLS], json.dumps({"names": [tool.name]}))
+
+    def _split(self, written: Written) -> list[Written]:
+        """Return the calls that several have collapsed into one, if the schema allows nothing else."""
+        tool = self.toolbox.written(written.name).tool
+        # Telling them apart is a repair, and needs a schema: other kinds of tools have none of the client's.
+        if not self._repair or tool is None or tool.kind != "function":
+            return [written]
+        return split_call(
+            written,
+            self._checker.schema(tool) if written.arguments else None,
+            accepts=lambda call: self._accept(call, REPEATED_KEYS) is not None,
+            fits=lambda value: self._checker.fits(tool, value),
+        )
+
+    def _is_quoted(self, written: Written) -> bool:
+        """Return whether an output holds the call, and it is not one that the model has made before (row 11)."""
+        outputs = self.plan.outputs
+        if not outputs.text:
+            return False
+        # Beyond the limit nobody searches any more: it counts as held.
+        self._searched += len(outputs.text)
+        if self._searched <= _MAX_SEARCHED and not outputs.hold(written.source):
+            return False
+        tool = self.toolbox.written(written.name).tool
+        if tool is None or (found := self._arguments(written, tool)) is None:
+            return True
+        # Tools repeat what they were called with: such an output answers the call, which may be made once more.
+        return not outputs.answer(tool.name, found.text)
+
+    def _quote(self, written: Written, raw: str) -> Rejected:
+        self.warn(QUOTED_CALL, written.name)
+        return Rejected(raw, QUOTED_CALL, written.name)
+
+    def _size_expected(self) -> str:
+        return f"arguments of at most {self._limit} bytes, got more"
+
+    def _on_offer(self) -> str:
+        return f"one of the tools on offer: {(', '.join(self.toolbox.names) or 'none')[:_MAX_OFFERED]}"
+
+    # -- what follows
+
+    def fail(self, strict: bool, raw: str, reason: str, name: str | None, expected: str) -> Verdict:
+        """Return the verdict on what cannot be a call: a violation if a ``strict`` tool is concerned."""
+        if not strict:
+            return self.reject(raw, reason, name, expected)
+        self._count(self.report.strict_failures, (reason,), name)
+        called = "a tool whose name cannot be read"
+        if name is not None:
+            called = f"the tool {loggable_name(name)}"
+        message = f"The model called {called} and failed ({reason}): expected {expected}."
+        error = ApiError(message, type="invalid_request_error", code=INVALID_CALL, param="tools", status=422)
+        return Violation(error, reason, raw, name, expected)
+
+    def reject(self, raw: str, reason: str, name: str | None, expected: str = "") -> Rejected:
+        """Count what is not a call, and return the verdict."""
+        self._count(self.report.parse_failures, (reason,), name)
+        return Rejected(raw, reason, name, expected)
+
+    def warn(self, code: str, name: str | None) -> None:
+        """Add a warning about a tool."""
+        self._count(self.report.warnings, (code,), name)
+
+    def _count(self, counts: list[str], codes: tuple[str, ...], name: str | None) -> None:
+        counts += [entry(code, None if name is None else loggable_name(name)) for code in codes]
+
+    def _uncount(self, repairs: int, warnings: int) -> None:
+        """Take back the repairs and warnings beyond these numbers, except that what was quoted stays so."""
+        del self.report.repairs[repairs:]
+        later = self.report.warnings[warnings:]
+        self.report.warnings[warnings:] = [warning for warning in later if code_of(warning) == QUOTED_CALL]
+
+
+def _is_indivisible(body: str, calls: Sequence[Written]) -> bool:
+    """Return whether a block counts only as a whole: none of it is a call if a part is not.
+
+    An array does, and so does a call with words behind it. Objects side by side are independent calls.
+    """
+    return body.lstrip().startswith("[") or any(call.broken and call.source[:1] not in {"{", ""} for call in calls)
+
+
+def _is_schema(value: Mapping[str, Any], tool: Tool) -> bool:
+    """Return whether ``value`` is a JSON schema: then it declares a tool and is not a call."""
+    if "properties" in tool.declared:
+        return False
+    return value.get("type") == "object" and isinstance(value.get("properties"), dict)

@@ -1,0 +1,150 @@
+"""What one JSON object may stand for beside the one call that it seems to be: calls in another shape, or several.
+
+Calls whose name or arguments are not where a call has them (``unwrap``):
+
+    {"get_weather": {"city": "Bonn"}}               the name as a key; several of them are several calls: NAME_AS_KEY
+    {"name": "get_weather", "city": "Bonn"}         the arguments beside the name: FLAT_ARGUMENTS
+
+Other JSON may look like that too. So it must be the name of a tool on offer, with parameters that this tool declares
+and no others.
+
+Several calls that have collapsed into one (``split_call``):
+
+    {"city": "Rome", "city": "Oslo"}                two objects, one city each: REPEATED_KEYS
+    {"unit": "C", "city": "Rome", "city": "Oslo"}   a key that occurs once is shared
+    {"city": "Rome", "city2": "Oslo"}               the same, if the tool takes no ``city2``
+    {"city": ["Rome", "Oslo"]}                      the same, if the tool takes no list there: LISTED_VALUES
+
+A JSON parser keeps the last of equal keys and silently drops the others. In either case the schema must decide; the
+caller asks it. Values keep their source.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from toolsim.response.written import Json, Written, json_object, read_items, read_json, read_pairs
+from toolsim.schema.validator import Validator
+
+NAME_AS_KEY = "NAME_AS_KEY"
+FLAT_ARGUMENTS = "FLAT_ARGUMENTS"
+REPEATED_KEYS = "REPEATED_KEYS"
+LISTED_VALUES = "LISTED_VALUES"
+
+Parameters = Callable[[str], Collection[str] | None]
+"""Returns the names of the parameters of a tool on offer, None if there is no such tool."""
+
+_NUMBERED = re.compile(r"_?\d{1,2}\Z")
+
+_MAX_LENGTH = 4096
+"""Calls that collapse into one are short; longer arguments are not parsed again for this."""
+
+
+def unwrap(call: Written, parameters: Parameters) -> list[Written]:
+    """Return the calls that one object stands for."""
+    inner = call.unknown
+    if call.broken or not inner or call.arguments is not None or call.aliased:
+        return [call]
+    if call.name is not None:
+        if not _declares(parameters(call.name), inner):
+            return [call]
+        return [replace(call, arguments=json_object(inner), codes=(*call.codes, FLAT_ARGUMENTS), unknown={})]
+    for key, value in inner.items():
+        if not isinstance(value.value, dict) or not _declares(parameters(key), value.value):
+            return [call]
+    codes = (*call.codes, NAME_AS_KEY)
+    return [replace(call, name=key, arguments=value, codes=codes, unknown={}) for key, value in inner.items()]
+
+
+def _declares(parameters: Collection[str] | None, keys: Iterable[str]) -> bool:
+    """Return whether there are keys, and all of them are parameters."""
+    return bool(keys) and parameters is not None and set(keys) <= set(parameters)
+
+
+def split_call(
+    written: Written,
+    schema: Validator | None,
+    *,
+    accepts: Callable[[Written], bool],
+    fits: Callable[[Any], bool],
+) -> list[Written]:
+    """Return the calls that one call of a function tool stands for: itself alone unless several have collapsed into it.
+
+    ``schema``: that of its arguments, None if there is none or no arguments were written. ``accepts``: whether a call
+    would be made beyond doubt; ``fits``: whether arguments satisfy the schema.
+    """
+    calls = [read_json(part.source, closed=True, repair=True)[0] for part in split_repeated(written.source)]
+    if calls and all(accepts(call) for call in calls):
+        return [replace(call, codes=(*call.codes, REPEATED_KEYS)) for call in calls]
+    given = written.arguments
+    if schema is None or given is None:
+        return [written]
+    code, parts = split_arguments(given.value if isinstance(given.value, str) else given.source, schema)
+    if not parts or not all(fits(part.value) for part in parts):
+        return [written]
+    return [replace(written, arguments=part, codes=(*written.codes, code)) for part in parts]
+
+
+def split_repeated(text: str) -> list[Json]:
+    """Return the objects for which the text of one stands if some keys are repeated, all equally often; else none."""
+    return _spread(_grouped(_pairs(text)))
+
+
+def split_arguments(text: str, schema: Validator) -> tuple[str, list[Json]]:
+    """Return those for which the text of one call's arguments stands by its ``schema``, and the code of the repair.
+
+    A key unknown to the schema repeats a known one if they differ only by a number at the end, unless the schema says
+    that it takes keys without naming them. Only keys that the schema knows, and that take no list, have several values.
+    """
+    pairs = _pairs(text)
+    schemas = {key: schema.property(key) for key, _ in pairs}
+    takes_all = schema.takes_unnamed()
+    named = [(key if schemas[key] or takes_all else _plain(key, schema), value) for key, value in pairs]
+    types = {key: found.types() for key, _ in named if (found := schema.property(key)) is not None}
+    grouped = _grouped(named)
+    if parts := _spread(grouped):
+        repeated = [key for key, values in grouped.items() if len(values) > 1]
+        takes_one = all(key in types and "array" not in types[key] for key in repeated)
+        return REPEATED_KEYS, parts if takes_one else []
+    listed = {
+        key: read_items(value.source, 0) or [value] if types.get(key) and "array" not in types[key] else [value]
+        for key, value in named
+        if isinstance(value.value, list)
+    }
+    return LISTED_VALUES, _spread({key: listed.get(key, [value]) for key, value in named})
+
+
+def _plain(key: str, schema: Validator) -> str:
+    plain = _NUMBERED.sub("", key)
+    return key if schema.property(plain) is None else plain
+
+
+def _pairs(text: str) -> list[tuple[str, Json]]:
+    read = read_pairs(text, len(text) - len(text.lstrip())) if len(text) <= _MAX_LENGTH else None
+    return [] if read is None else read[0]
+
+
+def _grouped(pairs: list[tuple[str, Json]]) -> dict[str, list[Json]]:
+    grouped: dict[str, list[Json]] = {}
+    for key, value in pairs:
+        grouped.setdefault(key, []).append(value)
+    return grouped
+
+
+def _spread(grouped: Mapping[str, list[Json]]) -> list[Json]:
+    """Return an object for each of the values that several keys have, with those that there is only one of in each."""
+    times = max((len(values) for values in grouped.values()), default=0)
+    if times < 2 or any(len(values) not in (1, times) for values in grouped.values()):
+        return []
+    objects: list[Json] = []
+    for index in range(times):
+        members = {key: values[index] if len(values) > 1 else values[0] for key, values in grouped.items()}
+        source = ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value.source}" for key, value in members.items())
+        objects.append(Json("{" + source + "}", {key: value.value for key, value in members.items()}))
+    if all(item.value == objects[0].value for item in objects):
+        return []  # The same call, written twice by a slip.
+    return objects

@@ -1,0 +1,194 @@
+"""What may begin an untagged call: openings of forms and fences, recognised from as few characters as possible.
+
+{                      JSON        at once; the form's own lexer gives it up at the first key that no call has
+[                      JSON        unless it continues like the history's record
+[function_call SPACE   a record
+['name(   ["name(      strings     a list of calls, each in quotes
+[name(                 list        only the name of a tool on offer, here and below: no other word is held back for it
+name(                  syntax, with underscores escaped or not; or a near spelling of a name (``repair``), here as well
+name{   name[ARGS]{    braces      what is left of Mistral's calls, and of Kimi's (functions.name:0{), if the server has
+name NEWLINE {         braces      as GLM-4 writes
+call:name{             gemma       dropped the marks; the same for Gemma's and gpt-oss's
+commentary to=functions.name json{  braces
+```                    a fence     its language decides whether it may hold a call
+~~~                    a fence of code, which holds none
+
+In a fence of code that does nothing but call, Python may stand around the calls (``Statement``):
+
+    statement := call | "print(" call ")" | name "=" call
+
+Some models were shown their tools with ``default_api.`` before the name; it counts as part of that.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from typing import Literal
+
+from toolsim.response.call_syntax import ESCAPED
+from toolsim.response.form import Kind
+from toolsim.response.pieces import end_of
+from toolsim.response.repair import common_spelling
+
+LANGUAGES = ("", "json", "tool_call", "tool_code", "xml", "python", "py")
+"""What may stand behind the opening mark of a fence that holds a call."""
+
+CODE = ("tool_code", "python", "py")
+"""Languages of fences that may hold statements around their calls."""
+
+PYTHON = ("python", "py")
+"""Languages of fences that show code far more often than they make calls."""
+
+_BEHIND_WORDS = tuple(language for language in LANGUAGES if language not in PYTHON)
+
+_MAX_LANGUAGE = 64
+"""Characters behind a fence's mark that are inspected: a language, and spaces."""
+
+MARK = re.compile(r"`++|~++")
+# Some models escape names as in Markdown: get\_weather(…). A backslash at the end of the text may begin that.
+NAME = re.compile(r"[A-Za-z_](?:[\w.:/-]|\\(?:_|\Z))*+")
+_LANGUAGE = re.compile(r"[ \t]*+(\w*+)[ \t\r]*+")
+_RECORD = "[function_call"
+_MIN_MARK = 3
+_PREFIXES = (_GEMMA := "call:", _GPT_OSS := "commentary to=")
+_FIRST = frozenset(prefix[0] for prefix in _PREFIXES)
+_AFTER_NAME = frozenset("({[\r\n")
+_MODULE = "functions."
+_MAX_NAME = 256
+"""Characters of a word that are compared with names; none is as long."""
+
+_NUMBER = re.compile(r":\d{0,3}\Z")
+_ARGUMENTS = re.compile(r"(?:(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?|\r?\n)\{")
+_HALF_ARGUMENTS = re.compile(r"(?:\[[A-Z_]{0,8}(?:\][\w-]{0,64}(?:\[[A-Z]{0,4}\]?)?)?|\r?\n?)\Z")
+_GPT_OSS_ARGUMENTS = re.compile(r" ?(?:json)?\{")
+_HALF_GPT_OSS_ARGUMENTS = re.compile(r" ?(?:j(?:s(?:on?)?)?)?\Z")
+_SPACE = re.compile(r"\s{0,32}")
+_WORD = re.compile(r"[A-Za-z_]\w{0,63}[ \t]{0,8}")
+_CODE_SPACE = re.compile(r"[ \t\r\n]{0,64}")
+_DEFAULT_MODULE = "default_api."
+
+
+def language_at(text: str, pos: int, *, has_begun: bool, final: bool) -> tuple[str, int] | Literal["more"] | None:
+    """Return the language behind the opening mark that ends at ``pos``, and the end of that line; None: no such line.
+
+    A list may follow the mark at once, as in ```[f(x)]```.
+    ``has_begun``: text precedes the fence, so it shows code if its language is one of ``PYTHON``.
+    """
+    languages = _BEHIND_WORDS if has_begun else LANGUAGES
+    found = _LANGUAGE.match(text, pos)
+    assert found is not None
+    word, end = found[1].lower(), found.end()
+    if end == pos and text.startswith("[", pos):
+        return "", pos
+    if end == len(text) and not final and end - pos <= _MAX_LANGUAGE:
+        return "more" if any(name.startswith(word) for name in languages) else None
+    return (word, end + 1) if text.startswith("\n", end) and word in languages else None
+
+
+def opening_at(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["fence", "code", "more"] | None:
+    """Return what begins at ``pos``: "more" while that is uncertain, which it never is if the text is ``final``.
+
+    ``names``: the spellings of the tools on offer, sorted.
+    """
+    match text[pos]:
+        case "{":
+            return "json"
+        case "[":
+            return _bracketed(text, pos, names, final=final)
+        case "`" | "~":
+            mark = MARK.match(text, pos)
+            assert mark is not None
+            if mark.end() == len(text) and not final:
+                return "more"
+            if len(mark[0]) < _MIN_MARK:
+                return None
+            return "fence" if text[pos] == "`" else "code"
+    return _named(text, pos, names, final=final)
+
+
+def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["more"] | None:
+    """Return what a ``[`` begins: a record, a list of calls, perhaps each in quotes, or JSON."""
+    head = text[pos : pos + len(_RECORD) + 1]
+    if _RECORD.startswith(head) and not final:
+        return "more"
+    if head.startswith(_RECORD):
+        return "record" if head[len(_RECORD) :].isspace() else None
+    inner = end_of(_SPACE, text, pos + 1)
+    is_quoted = text.startswith(("'", '"'), inner)
+    inner += is_quoted
+    if inner == len(text):
+        return "json" if final else "more"
+    # No other word is held back: only the name of a tool on offer begins a call.
+    found = _named(text, inner, names, final=final) if is_quoted or NAME.match(text, inner) else None
+    if found == "syntax":
+        return "strings" if is_quoted else "list"
+    return "more" if found == "more" else "json"
+
+
+def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["more"] | None:
+    """Return the form that begins with the name of a tool on offer, and with what some models put before it."""
+    at = pos
+    if text[at] in _FIRST:
+        for prefix in _PREFIXES:
+            head = text[at : at + len(prefix)]
+            if head == prefix:
+                at += len(prefix)
+            elif prefix.startswith(head) and not final:  # The text is at its end.
+                return "more"
+    name = NAME.match(text, at)
+    if name is None:
+        return "more" if at == len(text) and not final else None
+    if at == pos and name.end() < len(text) and text[name.end()] not in _AFTER_NAME:
+        return None  # As nearly every line of prose.
+    word = name[0].removesuffix("\\").replace(ESCAPED, "_")
+    is_escaped = len(word) < len(name[0])
+    near = common_spelling(_NUMBER.sub("", word[:_MAX_NAME]))
+    # In these forms a hyphen is a minus, unless it is a tool's own.
+    spellings = (word,) if "-" in word else (word, near, near.removeprefix(common_spelling(_MODULE)))
+    found = [(spelling, names[place]) for spelling in spellings if (place := bisect_left(names, spelling)) < len(names)]
+    if name.end() == len(text) and not final:
+        return "more" if _MODULE.startswith(word) or any(of.startswith(spelling) for spelling, of in found) else None
+    if all(of != spelling for spelling, of in found):
+        return None
+    if text.startswith("(", name.end()):
+        return "syntax" if at == pos else None
+    if is_escaped:
+        return None
+    arguments, half = _ARGUMENTS, _HALF_ARGUMENTS
+    if text.startswith(_GPT_OSS, pos):
+        arguments, half = _GPT_OSS_ARGUMENTS, _HALF_GPT_OSS_ARGUMENTS
+    if arguments.match(text, name.end()):
+        return "gemma" if text.startswith(_GEMMA, pos) else "braces"
+    return "more" if not final and half.match(text, name.end()) else None
+
+
+class Statement:
+    """The code around one call after another. ``is_open``: a ``print(`` is not closed yet.
+
+    ``is_python``: its language is Python, and no language of calls.
+    """
+
+    def __init__(self, *, is_python: bool = False) -> None:
+        self.is_open = False
+        self.is_python = is_python
+
+    def before(self, text: str, pos: int, *, final: bool) -> int | None:
+        """Return where the call of the statement at ``pos`` may begin, None if more text is needed."""
+        at = end_of(_WORD, text, pos)
+        if at == len(text):
+            return pos if final else None
+        self.is_open = text[pos:at].rstrip() == "print" and text[at] == "("
+        is_assigned = at > pos and text[at] == "="
+        at = end_of(_CODE_SPACE, text, at + 1) if self.is_open or is_assigned else pos
+        if not final and _DEFAULT_MODULE.startswith(text[at:]):
+            return None
+        if text.startswith(_DEFAULT_MODULE, at):
+            at += len(_DEFAULT_MODULE)
+        return pos if at == len(text) else at
+
+    def behind(self, text: str, pos: int) -> int:
+        """Return the end of the statement whose call ended at ``pos``."""
+        closes = self.is_open and text.startswith(")", pos)
+        self.is_open = False
+        return pos + closes

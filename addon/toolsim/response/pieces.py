@@ -1,0 +1,219 @@
+"""What a parser makes of a text: prose as plain strings, and pieces that may be calls; and what every parser offers."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from toolsim.response.verdict import Accepted, Rejected, Violation
+
+IN_STRING = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in ('"', "'")}
+"""What is between the quotes of a string: at most up to a backslash without its character."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One complete call block.
+
+    ``body`` is everything between the tags, verbatim; ``closing`` is "" if rule 3 or 4 closed it.
+    """
+
+    form: Literal["json", "xml"]
+    opening: str
+    body: str
+    closing: str
+
+    @property
+    def raw(self) -> str:
+        """The block as the model wrote it."""
+        return self.opening + self.body + self.closing
+
+
+@dataclass(frozen=True, slots=True)
+class Oversize:
+    """The beginning of a block that exceeded the limit, as the model wrote it, opening tag included."""
+
+    raw: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A piece of the body of the open JSON block, ahead of its ``Block``: a preview, which adds nothing to the text.
+
+    If the block turns out not to be one, no ``Block`` follows, and its text is emitted as prose.
+    """
+
+    text: str
+
+
+TaggedPiece = str | Block | Oversize | Fragment
+"""What the sentinel returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """One unit of untagged calls: ``raw`` as the model wrote it, and the calls that it stands for.
+
+    ``ends``: the answer ends there.
+    """
+
+    raw: str
+    calls: tuple[Accepted, ...]
+    ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FenceMark:
+    """The opening or the closing line of a fence around tagged blocks: text, unless they are calls."""
+
+    raw: str
+    opening: bool
+
+
+Piece = TaggedPiece | Calls | FenceMark
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenCall:
+    """A whole answer that was held back, and what is wrong with it as a call, or as the JSON that was demanded.
+
+    None: it is merely text.
+    """
+
+    raw: str
+    refused: Rejected | Violation | None
+
+
+class Open(Protocol):
+    """What has begun in a text that arrives in pieces, and not ended."""
+
+    @property
+    def in_block(self) -> bool:
+        """Whether text is being held back because it may be a call."""
+
+    @property
+    def open_size(self) -> int:
+        """How many characters of the open tagged block have arrived, 0 if none is open."""
+
+
+class Parser(Open, Protocol):
+    """Finds calls in a text that arrives in pieces. What it returns adds up to the text."""
+
+    def feed(self, text: str) -> Sequence[Piece]:
+        """Return what ``text`` completes."""
+
+    def release(self) -> Sequence[Piece]:
+        """Return what is held back only while the answer has nothing but text: now it has more."""
+
+    def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
+        """Return what is left at the end of the text. Nothing may be fed after it.
+
+        ``cut``: the text is known not to be all that the model would have written.
+        """
+
+
+class Around[Inner: Open, Held: Sized]:
+    """A parser around another one, of whose pieces it holds some back."""
+
+    def __init__(self, inner: Inner, held: Held) -> None:
+        self._inner = inner
+        self._held = held
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({'holding, ' if self._held else ''}{self._inner})"
+
+    @property
+    def in_block(self) -> bool:
+        """Whether text is being held back because it may be a call."""
+        return bool(self._held) or self._inner.in_block
+
+    @property
+    def open_size(self) -> int:
+        """How many characters of the open tagged block have arrived, 0 if none is open."""
+        return self._inner.open_size
+
+    def release(self) -> Sequence[Piece]:
+        """Return what is held back only while the answer has nothing but text: none of it, unless a parser says so."""
+        return []
+
+
+class TextHeld[Inner: Parser](Around[Inner, list[str]]):
+    """Holds an answer's text back, as long as the answer has nothing else and ``_holds`` says so."""
+
+    def __init__(self, inner: Inner) -> None:
+        super().__init__(inner, [])
+        self._is_over = False  # Whether nothing is held back any more.
+
+    def feed(self, text: str) -> Sequence[Piece]:
+        """Return what ``text`` completes."""
+        pieces = self._inner.feed(text)
+        return pieces if self._is_over else self._take(pieces)
+
+    def release(self) -> Sequence[Piece]:
+        """Return what is held back only while the answer has nothing but text: now it has more."""
+        held, self._held = self._held, []
+        self._is_over = self._is_over or bool(held)
+        return [*held, *self._inner.release()]
+
+    def _holds(self, text: str) -> bool | None:
+        """Return whether a text is held back; None: it passes, and nothing is decided yet."""
+        raise NotImplementedError
+
+    def _take[P: (Piece, Piece | BrokenCall)](self, pieces: Iterable[P]) -> list[P]:
+        out: list[P] = []
+        for piece in pieces:
+            holds = isinstance(piece, str) and not self._is_over and self._holds(piece)
+            if holds and isinstance(piece, str):
+                self._held.append(piece)
+            else:
+                self._is_over = self._is_over or holds is not None
+                out += [*self._held, piece]
+                self._held = []
+        return out
+
+
+def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:
+    """Yield the pieces, with adjacent prose joined: where the parser split it means nothing."""
+    prose: list[str] = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            prose.append(piece)
+            continue
+        if prose:
+            yield "".join(prose)
+            prose = []
+        yield piece
+    if prose:
+        yield "".join(prose)
+
+
+def split_end[Other](pieces: Sequence[str | Other], size: int) -> tuple[Sequence[str | Other], Sequence[str | Other]]:
+    """Split the pieces before the last ``size`` characters; if these are not all prose, everything is the end."""
+    at = len(pieces)
+    while size > 0 and at and isinstance(piece := pieces[at - 1], str):
+        at, size = at - 1, size - len(piece)
+    if size > 0 or at == len(pieces):
+        return [], pieces
+    text = str(pieces[at])
+    return [*pieces[:at], *filter(None, [text[:-size]])] if size else pieces[:at], [text[-size:], *pieces[at + 1 :]]
+
+
+def utf8_length(text: str) -> int:
+    """Return how many bytes of UTF-8 ``text`` takes."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def characters_within(text: str, size: int) -> int:
+    """Return how many of the first characters of ``text`` take at most ``size`` bytes of UTF-8."""
+    if text.isascii():
+        return min(size, len(text))
+    return bisect_right(range(len(text) + 1), size, key=lambda n: utf8_length(text[:n])) - 1
+
+
+def end_of(pattern: re.Pattern[str], text: str, pos: int, stop: int | None = None) -> int:
+    """Return where the match of ``pattern`` at ``pos`` ends, ``pos`` if there is none."""
+    match = pattern.match(text, pos, len(text) if stop is None else stop)
+    return pos if match is None else match.end()

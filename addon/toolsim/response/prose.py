@@ -1,0 +1,206 @@
+"""The text around untagged calls, which arrives in pieces: where in it a call may begin.
+
+| state   | what is read                     | then                                 |
+|---------|----------------------------------|--------------------------------------|
+| start   | whitespace that opens the answer | thought at ``<think>``, else indent  |
+| thought | everything up to ``</think>``    | start                                |
+| indent  | the indentation of a line        | a call may begin; if none does, line |
+| line    | the rest of the line             | indent                               |
+| code    | a fence that holds no call       | line, behind its closing mark        |
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from toolsim.response.pieces import end_of
+
+_THINK = "<think>"
+_END_THINK = "</think>"
+_SPACE = re.compile(r"\s*+")
+_INDENT = re.compile(r"[ \t\r]*+")
+_LINE_END_OR_TICK = re.compile(r"[\n`]")
+
+Place = Literal["info", "line", "start"]
+"""A place in a fence: in the line of its opening mark, in another line, or at the start of one."""
+
+
+class Cursor:
+    """``text``: the current text; ``pos``: how far it has been read; ``is_final``: whether no more text follows.
+
+    A reader continues until ``is_spent``. What it cannot decide yet, it reads again once more text has arrived.
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.pos = 0
+        self.is_final = False
+        self._rest = ""
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether there is nothing to be read before more text arrives."""
+        return self.pos == len(self.text)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether text that was taken already is to be read again."""
+        return bool(self._rest)
+
+    @property
+    def char(self) -> str:
+        """The next character, "" at the end of the current text."""
+        return self.text[self.pos : self.pos + 1]
+
+    def feed(self, text: str) -> None:
+        """Continue with ``text``, behind what is to be read again."""
+        self.text = self._rest + text
+        self.pos = 0
+        self._rest = ""
+
+    def take(self, end: int) -> str:
+        """Return the text up to ``end``, and move there."""
+        text = self.text[self.pos : end]
+        self.pos = end
+        return text
+
+    def end_of(self, pattern: re.Pattern[str]) -> int:
+        """Return where the match of ``pattern`` ends, or the position if there is none."""
+        return end_of(pattern, self.text, self.pos)
+
+    def skip(self, pattern: re.Pattern[str]) -> str:
+        """Return what ``pattern`` matches, "" if nothing, and move behind it."""
+        return self.take(self.end_of(pattern))
+
+    def wait(self) -> None:
+        """Read the rest again when more text has arrived."""
+        self._rest = self.take(len(self.text))
+
+
+class Prose:
+    """Text that is not a call. ``has_begun``: whether anything visible has come, apart from a thought."""
+
+    def __init__(self) -> None:
+        self.state = self.state_start
+        self.has_begun = False
+        self._mark = ""  # The mark of the open fence that holds no call.
+        self._code = CodeFence("```", "info")
+
+    def __repr__(self) -> str:
+        return f"Prose({self.state.__name__})"
+
+    @property
+    def is_in_line(self) -> bool:
+        """Whether no call may begin before the line ends."""
+        return self.state == self.state_line
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is text before this place, all of it emitted, and no fence around it."""
+        return self.has_begun and self.state in (self.state_line, self.state_indent)
+
+    def read(self, at: Cursor) -> tuple[str, bool]:
+        """Return what can be emitted, and whether a call may begin behind it; if none does, call ``resume``."""
+        state = self.state
+        text = at.take(state(at))
+        if not self.has_begun and state in (self.state_line, self.state_code):
+            self.has_begun = bool(text) and not text.isspace()
+        if at.is_spent:
+            return text, False
+        if self.state == self.state_code:
+            at.wait()  # What is left may be its closing mark.
+        return text, state == self.state_indent
+
+    def resume(self, place: Place, mark: str = "") -> None:
+        """Resume at ``place``; ``mark``: of a fence that is open there and was found to hold no call."""
+        self._mark = mark or self._mark
+        if self._mark:
+            self._code = CodeFence(self._mark, place)
+            self.state = self.state_code
+        else:
+            self.state = self.state_indent if place == "start" else self.state_line
+
+    def state_start(self, at: Cursor) -> int:
+        """Before the first visible character; a thought may stand there."""
+        end = at.end_of(_SPACE)
+        # The sentinel never cuts these tags: it holds them back until they are whole.
+        if at.text.startswith(_THINK, end):
+            self.state = self.state_thought
+        elif end < len(at.text):
+            self.state = self.state_indent
+        return end
+
+    def state_thought(self, at: Cursor) -> int:
+        """In a thought: nothing is a call."""
+        end = at.text.find(_END_THINK, at.pos)
+        if end == -1:
+            return len(at.text)
+        self.state = self.state_start
+        return end + len(_END_THINK)
+
+    def state_indent(self, at: Cursor) -> int:
+        """At the start of a line, where a call may begin."""
+        return at.end_of(_INDENT)
+
+    def state_line(self, at: Cursor) -> int:
+        """In a line of text."""
+        end = at.text.find("\n", at.pos) + 1
+        if end:
+            self.state = self.state_indent
+        return end or len(at.text)
+
+    def state_code(self, at: Cursor) -> int:
+        """In a fence that holds no call."""
+        end, over = self._code.read(at.text, at.pos, final=at.is_final)
+        if over:
+            self._mark = ""
+            self.state = self.state_line
+        return end
+
+
+class CodeFence:
+    """A fence that holds no call: finds its end, so that nothing in it is taken for a call.
+
+        ```python                    the opening mark and its line; with a backtick in it, it was inline code
+        print("```")                 a mark in the middle of a line is content
+        ```                          a mark at least as long, alone on its line, closes it
+
+    These are Markdown's rules. A fence that is never closed extends to the end of the text. ``place``: in the line of
+    the opening ``mark``, in another line, or at the start of one.
+    """
+
+    def __init__(self, mark: str, place: Place) -> None:
+        self._mark = mark
+        self._marks = re.compile(re.escape(mark[0]) + "++")
+        self._place = place
+
+    def read(self, text: str, pos: int, *, final: bool) -> tuple[int, bool]:
+        """Return up to where the text can be emitted, and whether the fence ends there.
+
+        What is left must be read again together with what follows; if the text is ``final``, nothing is left.
+        """
+        while pos < len(text):
+            if self._place == "info":
+                found = _LINE_END_OR_TICK.search(text, pos)
+                if found and found[0] == "`" and self._mark[0] == "`":
+                    return found.start(), True
+                pos, self._place = (found.end(), "start") if found else (len(text), "info")
+            elif self._place == "line":
+                at = text.find("\n", pos)
+                pos, self._place = (at + 1, "start") if at != -1 else (len(text), "line")
+            else:
+                pos = end_of(_INDENT, text, pos)
+                if pos == len(text):
+                    break
+                marks = self._marks.match(text, pos)
+                if marks is None:
+                    self._place = "line"
+                    continue
+                end = end_of(_INDENT, text, marks.end())
+                if end == len(text) and not final:
+                    break
+                if marks[0].startswith(self._mark) and text[end : end + 1] in ("", "\n"):
+                    return end, True
+                self._place = "line"
+        return pos, False

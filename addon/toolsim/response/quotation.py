@@ -1,0 +1,182 @@
+"""Tagged calls that a model shows: those in inline code and in Markdown quotations are text.
+
+    > <tool_call>{…}</tool_call>                    a quotation: its line begins with ">"
+    Write `<tool_call>{…}</tool_call>` to call it.  inline code: between marks of equal length
+
+1. A block is quoted if the line of its opening tag begins with ``>``, whatever follows.
+2. A block is in inline code if a mark (backticks) is open in its line before it, and a mark of the same length follows
+   in the line in which it ends. Until that is known, the block is held back, and so is what follows it. If no mark
+   follows, the open one was only a character, and the block counts.
+3. A mark at the end of its line opens nothing: it belongs to a fence, in which calls may count (see ``untagged``).
+4. What may be quoted is not previewed: its fragments are dropped.
+5. Nothing is lost, and where the text is split does not matter.
+
+Untagged calls need no such rule, since nothing may stand beside them on their lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from toolsim.core.plan import Plan
+from toolsim.response.pieces import Around, Block, Fragment, Oversize, TaggedPiece
+from toolsim.response.sentinel import Sentinel
+
+_HEADER_BYTES = 4096
+"""For the quotes, the name and the escapes around the arguments, which are not counted as arguments."""
+
+_MAX_LINE = 4096
+"""How many characters after a block are held back for the mark that closes inline code."""
+
+_MAX_HELD = 16
+"""How many blocks, and texts between them, are held back for it."""
+
+_MARK = re.compile(r"`+")
+_BEGINS = re.compile(r"[ \t\r]*(>)?")
+
+
+class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
+    """The sentinel, except that blocks which are only shown are text. It is used like the sentinel."""
+
+    def __init__(self, sentinel: Sentinel) -> None:
+        # What is held: a block that may be in inline code, with others in the same line.
+        super().__init__(sentinel, [])
+        self._line = _Line()
+        self._tail = ""  # The text after it.
+        self._closing = _MARK  # The mark that is awaited.
+
+    def feed(self, text: str) -> list[TaggedPiece]:
+        """Return what ``text`` completes."""
+        return self._take(self._inner.feed(text))
+
+    def finish(self, *, cut: bool = False) -> list[TaggedPiece]:
+        """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
+        out = self._take(self._inner.finish(cut=cut))
+        return out + self._read_tail("", is_all=True)
+
+    def _take(self, pieces: Iterable[TaggedPiece]) -> list[TaggedPiece]:
+        out: list[TaggedPiece] = []
+        for piece in pieces:
+            if isinstance(piece, str):
+                if self._held:
+                    out += self._read_tail(piece)
+                else:
+                    self._line.read(piece)
+                    out.append(piece)
+            elif not isinstance(piece, Fragment):
+                # Only text can lengthen the mark with which the tail ends.
+                out += self._read_tail("", is_all=True, goes_on=True)
+                out += self._block(piece)
+            elif not self._held and not self._line.is_quotation and not self._line.mark:
+                out.append(piece)
+        return out
+
+    def _block(self, block: Block | Oversize) -> list[TaggedPiece]:
+        self._line.read_block()
+        if self._line.is_quotation:
+            return [block.raw]
+        if self._held or self._line.mark:
+            self._closing = re.compile(f"(?<!`)`{{{self._line.mark}}}(?!`)") if not self._held else self._closing
+            self._held.append(block)
+            return []
+        return [block]
+
+    def _read_tail(self, text: str, *, is_all: bool = False, goes_on: bool = False) -> list[TaggedPiece]:
+        """Take text after a held block; return what that decides (rule 2).
+
+        ``is_all``: no text follows it directly. ``goes_on``: but another block in the same line does.
+        """
+        if not self._held:
+            return []
+        start = max(0, len(self._tail) - self._line.mark)
+        self._tail += text
+        closing = self._closing.search(self._tail, start)
+        end = self._tail.find("\n", 0, closing.start() if closing else len(self._tail))
+        if closing is not None and end == -1 and closing.end() <= _MAX_LINE:
+            if closing.end() == len(self._tail) and not is_all:
+                return []  # It may be the beginning of a longer mark.
+            held: list[TaggedPiece] = [piece if isinstance(piece, str) else piece.raw for piece in self._held]
+            return self._release(held, closing.end())
+        is_over = len(self._held) >= _MAX_HELD if goes_on else is_all
+        if end != -1 or is_over or len(self._tail) > _MAX_LINE:
+            return self._release([*self._held], 0)
+        if goes_on:
+            self._held.append(self._tail)
+            self._tail = ""
+        return []
+
+    def _release(self, held: list[TaggedPiece], read: int) -> list[TaggedPiece]:
+        """Return what was ``held``, and the tail; its first ``read`` characters close the mark."""
+        tail, self._held, self._tail = self._tail, [], ""
+        self._line.close_mark()
+        self._line.read(tail[read:])
+        return [*held, tail] if tail else held
+
+
+class _Line:
+    """The line of text so far. ``is_quotation``: it begins as one."""
+
+    def __init__(self) -> None:
+        self.is_quotation = False
+        self._is_blank = True  # Whether only whitespace has come.
+        self._open = 0  # The length of the open mark, 0 if none is open.
+        self._run = 0  # The backticks with which the text ends; more may follow.
+
+    @property
+    def mark(self) -> int:
+        """The length of the open mark if no more backticks follow, 0 if none is open."""
+        if not self._open or not self._run:
+            return self._open or self._run
+        return 0 if self._open == self._run else self._open
+
+    def read(self, text: str) -> None:
+        """Take a piece of text."""
+        at = text.rfind("\n") + 1
+        if at:
+            self.is_quotation = False
+            self._is_blank = True
+            self._open = 0
+            self._run = 0
+        if self._is_blank:
+            found = _BEGINS.match(text, at)
+            assert found is not None
+            self.is_quotation = found[1] is not None
+            self._is_blank = found.end() == len(text) and not self.is_quotation
+        if self._run and at < len(text) and text[at] != "`":
+            self._end_run()
+        for found in _MARK.finditer(text, at) if "`" in text else ():
+            self._run += found.end() - found.start()
+            if found.end() < len(text):
+                self._end_run()
+
+    def read_block(self) -> None:
+        """Take a block; what it holds means nothing here."""
+        self._end_run()
+        self._is_blank = False
+
+    def close_mark(self) -> None:
+        """Forget the open mark: it was closed, or never will be."""
+        self._open = self._run = 0
+
+    def _end_run(self) -> None:
+        self._open = self.mark
+        self._run = 0
+
+
+def block_limit(plan: Plan) -> int:
+    """Return how many bytes a call may have, or characters while it is held back."""
+    return plan.policy.max_tool_args_bytes + _HEADER_BYTES
+
+
+def tagged_calls(plan: Plan, *, fragments: bool = False, count_lost: Callable[[], None] = lambda: None) -> Quotation:
+    """Return the parser of tagged calls that a plan requires."""
+    sentinel = Sentinel(
+        plan.policy.sentinel,
+        use_tool=plan.policy.use_tool,
+        foreign=plan.reads_untagged,
+        limit=block_limit(plan),
+        fragments=fragments,
+        count_lost=count_lost,
+    )
+    return Quotation(sentinel)

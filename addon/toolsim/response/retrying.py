@@ -1,0 +1,232 @@
+"""Answers whose model can be asked again: they end at a fault (``retry``), and report it in place of the rest.
+
+A choice stores what the model writes, and looks at each verdict before it acts on it; an answer, at each of its
+possible ends. Without a reason to ask (``Plan.asks``) none of this is there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from toolsim.core.errors import ApiError
+from toolsim.core.events import (
+    ClientEvent,
+    Ended,
+    Failed,
+    FinishReason,
+    HostedEvent,
+    ReasoningDelta,
+    RefusalDelta,
+    StructuredCall,
+    TextDelta,
+)
+from toolsim.core.plan import FIND_TOOLS, Plan
+from toolsim.core.report import Report, entry, loggable_name
+from toolsim.response.answer import Answer
+from toolsim.response.choice import Choice
+from toolsim.response.judge import Judge
+from toolsim.response.pieces import BrokenCall, Parser, Piece, split_end
+from toolsim.response.retry import CUT_OFF, EMPTY_ANSWER, NO_CALL, Fault, Retry, asked_again
+from toolsim.response.speech import EMPTY_LINE
+from toolsim.response.verdict import MALFORMED_JSON, Call, Rejected, Verdict, Violation
+
+_WHOLE = "a whole call, up to its closing tag"
+
+_MAX_WORDS = 65_536
+"""Characters that are stored of an answer: a model that wrote more is not helped by seeing all of it."""
+
+_SLOT = re.compile(r":\s*(<[A-Za-z_][^<>{}\"\n]{0,63}>)\s*[,}\]]")
+"""A placeholder, as the catalogue and the manifest show it in place of a value: small models copy it."""
+
+_CALL_START = re.compile(r"\s*<[A-Za-z_][A-Za-z0-9_.-]*>\s*[\[{]")
+
+
+class RetryingChoice(Choice):
+    """A choice that ends at a ``fault`` of which the model can be told."""
+
+    def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
+        super().__init__(plan, report, judge, numbers, index)
+        self._asks = plan.asks  # None once the answer has failed for another reason.
+        self._words: list[str] = []
+        self._length = 0
+        self._has_items = False  # Whether anything but text and reasoning has come.
+        self.fault: Fault | None = None
+
+    @property
+    def words(self) -> str:
+        """What the model wrote, cut to as much as anyone needs."""
+        return "".join(self._words)[:_MAX_WORDS]
+
+    def _note(self, text: str) -> None:
+        """Store a piece of the model's text."""
+        if self._asks and self._length < _MAX_WORDS:
+            self._words.append(text)
+            self._length += len(text)
+
+    # -- what the backend does
+
+    def text(self, text: str) -> list[ClientEvent]:
+        """Take a piece of the backend's text, which may be shown to the model."""
+        if not self.speech.is_over:
+            self._note(text)
+        return super().text(text)
+
+    def next_message(self) -> list[ClientEvent]:
+        """Take the end of the backend's message, which is an empty line in the model's words too."""
+        if not self.speech.is_over and not (self._parser is not None and self._parser.open_size):
+            self._note(EMPTY_LINE)
+        return super().next_message()
+
+    def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
+        """Take what is neither text nor a call; an answer that has it is not empty."""
+        emitted = super().other(event)
+        self._has_items |= not self.speech.is_over and not isinstance(event, ReasoningDelta)
+        return emitted
+
+    def salvage(self) -> list[ClientEvent]:
+        """End the choice because the answer failed: nothing else is a fault."""
+        self._asks = frozenset()
+        return super().salvage()
+
+    def take_rest(self, parser: Parser, reason: FinishReason) -> None:
+        """Take what the parser has held back up to the end of the text, unless a call in it is at fault."""
+        was_open, size = parser.in_block, parser.open_size
+        pieces = parser.finish(cut=reason == "length")
+        # What was held back before an open block is not part of the call that the model is asked to continue.
+        prose, pieces = split_end(pieces, size)
+        self._take(prose)
+        fault = self._unfinished(pieces, reason) if was_open and self._may_ask else None
+        if fault is not None:
+            self.fault = fault
+            self.speech.end(None)
+        else:
+            self._take(pieces)
+
+    def act(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
+        """Act on a verdict, unless it is a fault; return what became of it, for the log."""
+        if structured is not None and isinstance(verdict, Rejected):
+            self._note(verdict.raw)
+        if self._may_ask and (fault := self._broken(verdict)) is not None:
+            self.fault = fault
+            self.speech.fail()
+            return f"asked again {fault.reason}"
+        return super().act(verdict, structured)
+
+    # -- what is a fault
+
+    @property
+    def _may_ask(self) -> bool:
+        """Whether the model can be asked for another call: not beside an announced one, nor for one too many."""
+        calls = self._calls
+        return not (self.speech.is_over or calls.is_open or calls.has_broken or calls.is_spent)
+
+    def _broken(self, verdict: Verdict) -> Fault | None:
+        """Return the fault that a verdict is (rules 2 and 5)."""
+        if isinstance(verdict, Call):
+            if not (self._plan.named and verdict.tool.name == FIND_TOOLS):
+                return None
+            message = "The model looks up tools, and there is no time left for it."
+            error = ApiError(message, code="no_round_left", status=504)
+            return Fault(FIND_TOOLS, "tools", arguments=verdict.arguments, otherwise=(Failed(error),))
+        if verdict.reason not in self._asks or not verdict.expected:
+            return None
+        if isinstance(verdict, Rejected):
+            return _refused(verdict, self._as_text(verdict.raw))
+        if self._plan.policy.strict_policy == "message":
+            return _refused(verdict, (TextDelta(verdict.error.message),))
+        return _refused(verdict, (Failed(verdict.error),))
+
+    def _unfinished(self, pieces: Sequence[Piece | BrokenCall], reason: FinishReason) -> Fault | None:
+        """Return the fault of a call without its end; ``pieces``: what the parser made of what it held back (rule 3).
+
+        An answer that is nothing but a broken untagged call is one too (see ``broken_call``).
+        """
+        if pieces and isinstance(answer := pieces[-1], BrokenCall):
+            refused = answer.refused
+            if refused is None or refused.reason not in self._asks or reason not in ("stop", "length"):
+                return None
+            return _refused(refused, self._as_text(answer.raw), reason)
+        raw = "".join(piece for piece in pieces if isinstance(piece, str))
+        if not raw or not all(isinstance(piece, str) for piece in pieces):
+            return None
+        if reason == "length" and CUT_OFF in self._asks:
+            return Fault(CUT_OFF, _WHOLE, begun=raw, otherwise=self._as_text(raw), finish="length")
+        if reason == "stop" and MALFORMED_JSON in self._asks and _CALL_START.match(raw):
+            return Fault(MALFORMED_JSON, _WHOLE, otherwise=self._as_text(raw))
+        return None
+
+    def missing(self, finish: FinishReason) -> Fault | None:
+        """Return the fault of an answer without a call, which ended for the reason ``finish`` (rule 4)."""
+        # Its client has seen a call, and must not run what a further round would add.
+        if self._calls.has_broken:
+            return None
+        if self._plan.tool_choice.mode == "required" and NO_CALL in self._asks:
+            return Fault(NO_CALL, "a call: this answer has to hold one", finish=finish)
+        is_empty = not self._has_items and not self.words.strip()
+        if self._plan.after_outputs and is_empty and EMPTY_ANSWER in self._asks:
+            return Fault(EMPTY_ANSWER, "an answer in words", finish=finish)
+        return None
+
+    def _as_text(self, raw: str) -> tuple[ClientEvent, ...]:
+        """Return the events of text, with the whitespace before it; none if text is dropped here."""
+        gap = self.speech.gap
+        text = gap.take() + raw if gap is not None else ""
+        return (TextDelta(text),) if text else ()
+
+
+def _refused(verdict: Rejected | Violation, otherwise: tuple[ClientEvent, ...], finish: FinishReason = "stop") -> Fault:
+    expected = verdict.expected
+    # Why the JSON is malformed: the model has copied the notation of the catalogue.
+    if verdict.reason == MALFORMED_JSON and (slot := _SLOT.search(verdict.raw)) is not None:
+        expected += f"; {slot[1]} stands for a value that is to be filled in"
+    return Fault(verdict.reason, expected, verdict.name, otherwise=otherwise, finish=finish)
+
+
+class RetryingAnswer(Answer):
+    """An answer that ends at the first fault of a choice; ``retry`` says then what the model is to be told."""
+
+    def new_choice(self, index: int) -> Choice:
+        """Return a choice that has taken nothing yet."""
+        return RetryingChoice(self._plan, self._report, self._judge, self._numbers, index)
+
+    def fail(self, error: ApiError) -> list[ClientEvent]:
+        """End the answer as failed, unless the model can be asked for what is missing of it."""
+        if self.is_done or self._reasoned is not None:
+            return super().fail(error)
+        return self._ask([]) or super().fail(error)
+
+    def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
+        """Check whether a choice is at fault, has failed, or whether all have ended early."""
+        # A fault at the end of the text waits for the usage; one before it ends the answer at once.
+        if choice.speech.is_cut and (end := self._ask(events)):
+            return end
+        return super().checked(choice, events)
+
+    def closed(self, events: list[ClientEvent]) -> list[ClientEvent]:
+        """Return what ends the answer, after ``events``: every choice has ended, and none has failed."""
+        choice = self._choice(0)
+        assert isinstance(choice, RetryingChoice)
+        if choice.speech.reason is None:
+            events = [*events, *choice.finish("stop")]
+        if choice.speech.reason in ("stop", "length") and choice.fault is None:
+            choice.fault = choice.missing(choice.speech.reason)
+        return self._ask(events) or super().closed(events)
+
+    def _ask(self, events: list[ClientEvent]) -> list[ClientEvent]:
+        """End the answer after ``events`` if it is at fault, and return what ends it; [] if it is not.
+
+        The runner decides what the client gets instead.
+        """
+        choice = next(
+            (each for each in self._choices.values() if isinstance(each, RetryingChoice) and each.fault), None
+        )
+        if choice is None or choice.fault is None:
+            return []
+        fault, otherwise = choice.fault, choice.fault.otherwise
+        if not otherwise or not isinstance(otherwise[-1], Failed):
+            otherwise = (*otherwise, Ended({0: fault.finish}))
+        self.is_done = True
+        self.retry = Retry(fault, choice.words, otherwise, self._usage)
+        self._report.asked_again.append(entry(fault.reason, fault.name and loggable_name(fault.name)))
+        return [*events, Failed(asked_again(fault))]

@@ -1,0 +1,300 @@
+"""The path of a response, from the backend's bytes to the client's::
+
+    bytes ─▶ sse ─▶ reader ─▶ answer ─▶ ClientEvents ─▶ writer ─▶ bytes
+
+Up to the events nothing depends on the client's API. An answer that is not streamed is a stream that arrives at once:
+both take this path and give the same events.
+
+An answer that is nothing but an invented call (``invented``) has no end of its own: the caller asks the model once
+more, and has what comes written too (``proceed``), or emits the answer as it is (``conclude``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from toolsim.core.errors import ApiError
+from toolsim.core.events import (
+    BackendEvent,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    Ended,
+    Failed,
+    KeepAlive,
+    Opened,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+from toolsim.core.plan import AnswerForm, Plan
+from toolsim.core.report import Report, entry
+from toolsim.response.answer import Answer
+from toolsim.response.checker import BUDGET_SECONDS
+from toolsim.response.retry import SECOND_OPINION, Retry, asked_again
+from toolsim.response.retrying import RetryingAnswer
+from toolsim.wire.api import Api, Writer
+from toolsim.wire.dialect import APIS
+from toolsim.wire.json_codec import as_read, dump, parse_object
+from toolsim.wire.repeats import RepeatReader
+from toolsim.wire.sse import MAX_EVENT_BYTES, comment
+
+if TYPE_CHECKING:
+    from toolsim.response.invented import Invented
+
+Listener = Callable[[Sequence[ClientEvent], Retry | None], None]
+
+EVENT_STREAM = "text/event-stream; charset=utf-8"
+JSON = "application/json"
+
+# Types of unknown events that are reported: a backend may invent any number.
+_MAX_UNKNOWN = 8
+# Characters of text that are read in one step: up to 20 calls.
+_STEP_CHARS = 1024
+_STREAM_STARTS = (b"data:", b"event:", b":")
+_BOM = b"\xef\xbb\xbf"
+# What an invented call begins with, and a list or a fence of them.
+_CALL_STARTS = ("{", "[", "`", "<")
+# No fault of a call: nothing else has to wait for it.
+_IN_WORDS = frozenset({SECOND_OPINION})
+
+
+class ResponseRewriter:
+    """Rewrites one successful (2xx) answer of a backend; whatever it holds, nothing is raised.
+
+    ``content_type``: the backend's header; what is not an event stream is read as one JSON object at the end of input.
+    ``writer`` writes the client's answer; a new one by default. ``max_event_bytes``: a larger event of a stream is
+    truncated, so that it is not JSON. ``check_seconds``: the time budget of schema checks (see ``checker``).
+    ``listener`` also gets the events, and with the last ones why the model is to be asked again, if it is. For an
+    answer that is not streamed ``status`` is its HTTP status, to be read when it is done.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        report: Report,
+        *,
+        content_type: str,
+        writer: Writer | None = None,
+        max_event_bytes: int = MAX_EVENT_BYTES,
+        check_seconds: float = BUDGET_SECONDS,
+        listener: Listener | None = None,
+    ) -> None:
+        self._plan = plan
+        self._report = report
+        self._reader = APIS[plan.backend].reader()
+        # A call that can be asked for again is held back until it is complete.
+        self._reader.streams_ahead = plan.announces_early and plan.asks <= _IN_WORDS
+        self._answer = answer_for(plan, report, seconds=check_seconds)
+        is_stream = content_type.lower().startswith("text/event-stream")
+        self._stream = RepeatReader(self._reader, max_event_bytes) if is_stream else None
+        self._body: list[bytes] = []
+        self._may_invent = plan.may_invent  # Whether the answer may still be nothing but an invented call.
+        self._invented: Invented | None = None  # What withholds it, if it begins like one.
+        self.waits: Retry | None = None
+        """Why the model is to be asked once more, if the answer ends with what comes then."""
+        self._writer = writer or APIS[plan.client].writer(plan.form)
+        self._record = ClientRecord(APIS[plan.client], plan.form, report)
+        self._listener = listener
+        self.status = 200
+        self.content_type = EVENT_STREAM if plan.stream else JSON
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that the client gets has been returned."""
+        return self._answer.is_done and self.waits is None
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether nothing more of the backend's is read: the answer is done, or waits."""
+        return self._answer.is_done
+
+    @property
+    def is_withholding(self) -> bool:
+        """Whether the answer may turn out to wait."""
+        return self._invented is not None and self._invented.is_holding
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the answer ended before the backend did, so that the backend may be stopped."""
+        return self._answer.is_cut
+
+    @property
+    def final(self) -> dict[str, Any] | None:
+        """The whole answer as an object, once it is over."""
+        return self._writer.body
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the client's bytes for the backend's; ``b""`` is the end of input and may come more than once."""
+        chunks = [chunk for step in self.steps(data) for chunk in step]
+        if self.waits is not None:  # This caller asks nobody.
+            chunks += self.conclude()
+        return [b"".join(chunks)] if chunks else []
+
+    def steps(self, data: bytes) -> Iterator[list[bytes]]:
+        """Yield what ``feed`` returns, in steps of at most a few milliseconds each, which must all be consumed."""
+        if self._answer.is_done:
+            return
+        for events in self.events(data):
+            yield self._written(events)
+            if self._answer.is_done:
+                return
+
+    def proceed(self, events: Sequence[ClientEvent]) -> list[bytes]:
+        """Write what a further round has brought to an answer that waits; it ends with ``Ended`` or ``Failed``."""
+        if self.waits is not None and events and isinstance(events[-1], Ended | Failed):
+            self.waits = None
+        return self._written(events)
+
+    def conclude(self) -> list[bytes]:
+        """End an answer that waits as it is: nobody asks the model again."""
+        assert self.waits is not None
+        *text, end = self.waits.otherwise
+        assert isinstance(end, Ended)
+        return self.proceed([*text, replace(end, usage=self.waits.usage)])
+
+    def keepalive(self) -> list[bytes]:
+        """Return a keep-alive, if the client gets nothing because a block is being held back."""
+        if not self._plan.stream or self.is_done:
+            return []
+        is_silent = self.waits is not None or self.is_withholding
+        return self._written([KeepAlive()] if is_silent else self._answer.keep_alive())
+
+    def fail(self, error: ApiError) -> list[bytes]:
+        """End the answer as failed, for a reason that lies outside the backend's bytes."""
+        if self.waits is None:
+            return [] if self.is_done else self._written(self._answer.fail(error))
+        self._report.error = error.code or error.type
+        return self.proceed([Failed(error)])
+
+    # -- as far as the events
+
+    def events(self, data: bytes) -> Iterator[list[ClientEvent]]:
+        """Yield the events of ``data`` in the steps of ``steps``, before they are written."""
+        if data and self._stream is None:
+            self._body.append(data)
+            return
+        if self._stream is None:
+            yield from self._whole()
+        else:
+            for events in self._stream.feed(data):
+                yield from self._client_events(events)
+        if not data:
+            yield from self._client_events(self._reader.end())
+            yield self._answer.end_of_input()
+
+    def _warn_of_unknown(self) -> None:
+        warnings = [entry("UNKNOWN_EVENT", kind) for kind in self._reader.unknown]
+        reported = self._report.warnings
+        reported += [warning for warning in warnings if warning not in reported][:_MAX_UNKNOWN]
+        self._reader.unknown.clear()
+
+    def _client_events(self, events: Sequence[BackendEvent]) -> Iterator[list[ClientEvent]]:
+        if self._reader.unknown:
+            self._warn_of_unknown()
+        if not events:
+            yield []  # What says nothing takes its time as well.
+        for event in events:
+            if isinstance(event, TextDelta) and len(event.text) > _STEP_CHARS:
+                for start in range(0, len(event.text), _STEP_CHARS):
+                    yield self._answer.feed(TextDelta(event.text[start : start + _STEP_CHARS], event.choice))
+            else:
+                yield self._answer.feed(event)
+
+    def _whole(self) -> Iterator[list[ClientEvent]]:
+        data = b"".join(self._body)
+        self._body = []
+        if data.removeprefix(_BOM).lstrip().startswith(_STREAM_STARTS):
+            # An event stream with the wrong content type.
+            stream = RepeatReader(self._reader)
+            for events in chain(stream.feed(data), stream.feed(b"")):
+                yield from self._client_events(events)
+        elif (body := parse_object(data, parse_float=as_read)) is not None:
+            yield from self._client_events(self._reader.whole(body))
+        else:
+            error = ApiError("The backend's answer is not a JSON object.", code="backend_bad_answer", status=502)
+            yield from self._client_events([Failed(error)])
+
+    # -- as far as the bytes
+
+    def _checked(self, events: Sequence[ClientEvent]) -> Sequence[ClientEvent]:
+        """Return what passes of events while the answer may still be nothing but an invented call."""
+        if self._invented is None:
+            for event in events:
+                if isinstance(event, Opened | KeepAlive | ReasoningDelta):
+                    continue
+                start = event.text.lstrip()[:1] if isinstance(event, TextDelta) else "?"
+                if start:
+                    self._may_invent = start in _CALL_STARTS
+                    break
+            else:
+                return events
+            if not self._may_invent:
+                return events
+            # Nearly all answers are words or real calls.
+            from toolsim.response.invented import Invented
+
+            self._invented = Invented(self._answer.declares)
+        passed = self._invented.take(events)
+        self._may_invent = not self._invented.is_over
+        if (retry := self._invented.retry) is None:
+            return passed
+        if SECOND_OPINION in self._plan.asks:
+            self._answer.retry = retry
+            return [*passed, Failed(asked_again(retry.fault))]
+        self.waits = retry
+        return passed
+
+    def _written(self, events: Sequence[ClientEvent]) -> list[bytes]:
+        """Return whole frames; at the end of an answer that is not streamed its body."""
+        if self._may_invent:
+            events = self._checked(events)
+        frames: list[bytes] = []
+        if self._listener is not None:
+            self._listener(events, self._answer.retry if self._answer.is_done else None)
+        for event in events:
+            self._record.take(event)
+            frames += self._writer.write(event)
+        if not self._answer.is_done or self.waits is not None:
+            return frames
+        if self._plan.stream:
+            if self._plan.policy.sse_telemetry:
+                frames.insert(-1, comment(dump(self._report.for_clients())))
+            return frames
+        if self._writer.error is not None:
+            self.status = self._writer.error.status
+        return [self._writer.whole()]
+
+
+def answer_for(plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> Answer:
+    """Return the answer for a plan; ``seconds``: see ``Answer``."""
+    return (Answer if plan.asks <= _IN_WORDS else RetryingAnswer)(plan, report, seconds=seconds)
+
+
+class ClientRecord:
+    """Records the ids of the calls, which clients send back, and the token counts of an answer of ``api``."""
+
+    def __init__(self, api: Api, form: AnswerForm, report: Report) -> None:
+        self._api = api
+        self._form = form
+        self._report = report
+        self._open_calls: dict[int, str] = {}  # The id of the open call, by choice.
+
+    def take(self, event: ClientEvent) -> None:
+        """Record one event, as it is emitted."""
+        match event:
+            case CallStarted() if not self._form.legacy_functions:
+                self._open_calls[event.choice] = self._api.call_id(event.kind, event.number)
+            case CallEnded(status="completed") if event.choice in self._open_calls:
+                self._report.tool_call_ids.append(self._open_calls.pop(event.choice))
+            case Ended(usage=usage) if usage is not None:
+                self._report.tokens = tokens_of(usage)
+
+
+def tokens_of(usage: Usage | None) -> dict[str, int]:
+    """Return token counts as a report has them."""
+    counts = asdict(usage).items() if usage is not None else ()
+    return {name.removesuffix("_tokens"): count for name, count in counts}

@@ -1,0 +1,459 @@
+"""The sentinel: finds call blocks in a text that arrives in pieces.
+
+    prose <tool_call>{"name":"f","arguments":"{}"}</tool_call> prose <use_tool><name>f</name></use_tool>
+
+What it may know: the tags, where a string or a value begins and ends, and how deep the braces nest. It never parses
+JSON, never inspects a name, and never decides whether a block is a good call: the judge does.
+
+The rules, by number; the tests name them.
+
+ 1. Only the exact opening tag, ours or one of the ``call_forms``, opens a block. Only what may become one is held back.
+ 2. The body of a block begins with ``{`` and then a quote, a ``}`` or a bare key with its colon, with ``[`` and then
+    ``{`` or ``]``, or as a body of one of the ``call_forms``. Whitespace may precede each, and the opening line of a
+    fence may precede JSON. With anything else the tag was prose and is released at once.
+ 3. A tag inside a JSON string is content. Outside strings the closing tag closes the block at any depth (a last brace
+    may be missing: the judge repairs that), and a new opening tag closes it if the JSON is complete. So does a closing
+    tag of another form (``</function>``): it belongs to the block, and so does the right one behind it. In a form
+    without a closing tag the last bracket closes it, unless a comma or a semicolon and another object follow.
+ 4. The end of the text closes a block too, if the JSON is complete; half a closing tag then belongs to the block. It
+    closes a form's body if the reader misses nothing, and a mark ends the call or the text is not known to be cut.
+ 5. Text that is neither JSON nor a small slip in JSON (rule 6) makes the block literal: from its beginning, the first
+    closing tag closes it, the first new opening tag ends it. A form's body is literal from the start, but a tag
+    inside one of its values is content. A value has lost its end if it never ends, or if an unmatched closing tag in it
+    is followed by an opening one: the block is then read again without values, and so is everything after it.
+ 6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, braces too many.
+ 7. A block that is never closed is not a block: its opening tag is text, and parsing resumes right behind that tag.
+ 8. A ``<think>`` may open before the first visible character, since some models write their reasoning into their text;
+    nothing up to its ``</think>`` is a block. Anywhere else the tag is ordinary text.
+ 9. A block (tags not counted) of more than ``limit`` bytes of UTF-8 is emitted as ``Oversize`` up to that byte; what
+    follows is prose again.
+10. Nothing is lost: the pieces, with each block as its raw text, add up to the input.
+11. The pieces, once joined, do not depend on where the input is split.
+12. A model that means to call may fail so badly that the judge never sees it, and a lost call must show up somewhere.
+    So it is counted if our own tag opened no body, and its closing tag follows before any other tag; or if a body
+    began, and the text ends in the middle of it without having been cut.
+
+Linear: only rules 5 and 7 read text again. When a body is read twice, a tag that the first reading saw inside a string
+may be outside one for the second (quotes pair up differently), and ends that second block; so no character is read
+more than a fixed number of times. Memory is bounded by ``limit``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal
+
+from toolsim.response.call_forms import JSON, CallForm, reads_cleanly, row_at
+from toolsim.response.json_body import JsonBody
+from toolsim.response.pieces import Block, Fragment, Oversize, TaggedPiece, characters_within, utf8_length
+from toolsim.response.tags import OpenValue, behind_fence, ends, foreign_end, held_from, tags
+
+_SPACE = re.compile(r"[ \t\r\n]*+").match
+_BLANK = re.compile(r"\s*+").match
+_THINK = "<think>"
+_END_THINK = "</think>"
+_END_THINK_BEGINNINGS = frozenset(_END_THINK[:end] for end in range(1, len(_END_THINK)))
+_BETWEEN = re.compile(
+    r"\s{0,16}(?:[;,]\s{0,16}|(?P<tail>\[/TOOL_CALLS\]|</function_call>)|(?P<half>[\[<](?:/[A-Za-z_]{0,13})?\Z))?"
+).match
+_END_FUNCTION = "</function>"
+# No model writes more whitespace than this between an opening tag and its body: by rule 2 the tag is then prose.
+_MAX_SPACE = 1024
+_MAX_LOST = 4096
+"""How far behind its opening tag a lost call may be closed (rule 12)."""
+
+
+class Sentinel:
+    """The parser. ``feed`` it text, ``finish`` it once; both return pieces. It never raises.
+
+    ``count_lost`` is called for each call that was lost (rule 12).
+    """
+
+    def __init__(
+        self,
+        tag: str = "tool_call",
+        *,
+        use_tool: bool = True,
+        foreign: bool = False,
+        limit: int = 200_000,
+        fragments: bool = False,
+        count_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._tags = tags(tag, use_tool, foreign)
+        self._limit = limit
+        self._fragments = fragments
+        self._out: list[TaggedPiece] = []
+        self._text = ""  # The current text.
+        self._pos = 0  # How far it has been read.
+        self._held = ""  # What is held back of it; it is prepended to the next piece.
+        self._final = False  # Whether no more text follows.
+        self._was_cut = False  # Whether the model would have written more.
+        self._is_idle = False  # Whether nothing is open or held back: text without a tag is prose.
+        self._ignores_values = False  # Whether values are ignored from now on (rule 5).
+        self._lost = LostCalls(count_lost)
+        self.state = self.state_start
+        # The open block.
+        self._opening = ""  # Its tags; "" if none is open.
+        self._closing = ""
+        self._is_foreign = False  # Whether they are a form's own.
+        self._pieces: list[str] = []  # What arrived of it with earlier texts, the opening tag included.
+        self._start = 0  # Where the rest of it begins in the current text.
+        self._size = 0  # How many bytes its body had in these pieces.
+        self._json: JsonBody  # Its body, if it is JSON.
+        self._row: CallForm | None = None  # The form of its body; None before the body, and once JSON turned literal.
+        self._value = OpenValue()  # The open value in that body.
+
+    def __repr__(self) -> str:
+        return f"Sentinel({self.state.__name__})"
+
+    @property
+    def in_block(self) -> bool:
+        """Whether a block is open, so that text is being held back for it."""
+        return bool(self._opening)
+
+    @property
+    def open_size(self) -> int:
+        """How many characters of the open block have arrived, 0 if none is open."""
+        return sum(map(len, self._pieces)) + len(self._held) if self._opening else 0
+
+    def feed(self, text: str) -> list[TaggedPiece]:
+        """Return what ``text`` completes."""
+        if self._is_idle and (("<" not in text and "[" not in text) or not self._tags.hint.search(text)):
+            return [text] if text else []
+        self._text = self._held + text
+        self._held = ""
+        self._pos = 0
+        return self._read()
+
+    def finish(self, *, cut: bool = False) -> list[TaggedPiece]:
+        """Return what is left at the end of the text. Nothing may be fed after it.
+
+        ``cut``: the text is known not to be all that the model would have written.
+        """
+        self._final = True
+        self._was_cut = cut
+        self._text = self._held
+        self._held = ""
+        out = self._read()
+        while self._opening:
+            self._end_of_text()
+            out += self._read()
+        return out
+
+    def _read(self) -> list[TaggedPiece]:
+        while self._pos < len(self._text):
+            self.state()
+        self._text = ""
+        self._pos = 0
+        self._is_idle = not (self._opening or self._held or self._lost.is_searching) and self.state == self.state_prose
+        self._out, out = [], self._out
+        return out
+
+    # -- outside blocks
+
+    def state_start(self) -> None:
+        """Before the first visible character, where a thought may open (rule 8)."""
+        at = _BLANK(self._text, self._pos).end()  # type: ignore[union-attr]
+        if self._text.startswith(_THINK, at):
+            self.state = self.state_thought
+            return
+        self._emit(at)
+        if at < len(self._text):
+            if self._final or not _THINK.startswith(self._text[at:]):
+                self.state = self.state_prose
+            else:
+                self._hold(at)
+
+    def state_thought(self) -> None:
+        """In a thought: nothing is a block (rule 8)."""
+        at = self._text.find(_END_THINK, self._pos)
+        if at != -1:
+            self._emit(at + len(_END_THINK))
+            self.state = self.state_prose
+            return
+        end = len(self._text) if self._final else held_from(self._text, self._pos, _END_THINK_BEGINNINGS)
+        self._emit(end)
+        self._hold(end)
+
+    def state_prose(self) -> None:
+        """Outside blocks: look for an opening tag (rule 1)."""
+        match = self._tags.opening.search(self._text, self._pos)
+        if match is None:
+            end = len(self._text) if self._final else held_from(self._text, self._pos, self._tags.beginnings)
+            self._emit(end)
+            self._hold(end)
+            return
+        self._emit(match.start())
+        self._lost.close()
+        self._start, self._pos = match.span()
+        self._opening = match[0]
+        self._closing = self._tags.closing[match[0]]
+        self._is_foreign = match[0] not in self._tags.ours
+        self._row = None
+        self._size = -len(match[0])
+        self.state = self.state_opened
+        if self._pos == len(self._text):
+            self._stash(self._pos)
+
+    def _emit(self, end: int) -> None:
+        if end > self._pos:
+            prose, self._pos = self._text[self._pos : end], end
+            self._out.append(prose)
+            self._lost.feed(prose)
+
+    def _hold(self, at: int) -> None:
+        self._held = self._text[at:]
+        self._pos = len(self._text)
+
+    # -- inside a block
+
+    def state_opened(self) -> None:
+        """Behind an opening tag: wait for what distinguishes a body from prose (rule 2)."""
+        text = self._text
+        at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]
+        if text.startswith("`", at) and not self._is_foreign:
+            if (behind := behind_fence(text, at, final=self._final)) is None:
+                self._stash(at)
+                return
+            at = behind
+        if self._size + at - self._start > min(_MAX_SPACE, self._limit):
+            self._reject()
+        elif at == len(text):
+            self._stash(at)
+        else:
+            row = row_at(text, at, self._opening, behind_tag=self._size + at == self._start, final=self._final)
+            if row is None:
+                self._stash(at)
+            elif isinstance(row, CallForm):
+                self._open_body(row, at)
+            else:
+                self._reject()
+
+    def _open_body(self, row: CallForm, at: int) -> None:
+        self._row = row
+        self._value = OpenValue(None if self._ignores_values else row)
+        self._pos = at
+        self.state = self.state_literal
+        if row.is_json:
+            head = row.begins.match(self._text, at)
+            self._pos = (head.end() if head else at) + 1
+            self._json = JsonBody(self._text[self._pos - 1], closes=not self._closing)
+            self.state = self.state_json
+            if self._pos == len(self._text):
+                self._stash(self._pos)
+
+    def state_json(self) -> None:
+        """Inside a JSON body, of which only strings and brackets are tracked (rules 3 and 6)."""
+        text = self._text
+        # The text may extend far beyond the largest block; reading past the limit would read it over and over.
+        stop = min(len(text), self._start + self._limit - self._size + 1)
+        pos, met = self._json.read(text, self._pos, stop)
+        if met == "tag" and self._closing:
+            met, end = self._json.read_tag(text, pos, self._opening, self._closing, final=self._final)
+        if met == "more":
+            self._stash(pos)
+        elif met == "opened":
+            self._reject_at(pos)
+        elif met != "closed":
+            self._turn_literal(pos)
+        elif self._closing:
+            self._close(pos, end)
+        else:
+            self._pos = pos
+            self.state = self.state_behind_json
+            if pos == len(text):
+                self._stash(pos)
+
+    def state_behind_json(self) -> None:
+        """Behind a JSON body that no tag closes: another one may follow a comma or a semicolon (rule 4)."""
+        text = self._text
+        between = _BETWEEN(text, self._pos)
+        assert between is not None
+        if between["tail"]:
+            self._close(self._pos, between.end())
+        elif between.end() == len(text) and not self._final:
+            self._stash(self._pos)
+        elif self._row and between[0].strip() and text.startswith("{", between.end()):
+            self._open_body(self._row, between.end())
+        else:
+            self._close(self._pos, self._pos)
+
+    def state_literal(self) -> None:
+        """Inside a body that is not JSON: only tags count, and none inside a value (rule 5)."""
+        text, closing, value = self._text, self._closing, self._value
+        # A tag that begins at the limit must still be seen whole.
+        stop = min(len(text), self._start + self._limit - self._size + 1 + len(closing))
+        match = ends(self._opening, closing, value.marks).search(text, self._pos, stop)
+        if match is None:
+            self._stash(stop if self._final or stop < len(text) else value.held_from(text, self._pos))
+        elif match.lastgroup == "value" or value.is_open:
+            self._pos = match.end()
+            if not value.passes(match, self._opening):
+                self._read_plainly(self._pos)
+            elif self._pos == len(text):
+                self._stash(self._pos)
+        elif match[0] != closing:
+            self._reject_at(match.start())
+        else:
+            end = match.end()
+            if self._is_foreign and closing == _END_FUNCTION:  # Our own closing tag may go with it.
+                end = foreign_end(text, match.start(), self._tags.ours_end, final=self._final)
+            if end < 0:
+                self._stash(match.start())
+            else:
+                self._close(match.start(), end)
+
+    def _stash(self, at: int) -> None:
+        """Store the block's text up to ``at``, hold back the rest, and wait for more."""
+        piece = self._text[self._start : at]
+        size = self._size + utf8_length(piece)
+        if size > self._limit:
+            self._overflow(at)
+            return
+        if self._fragments and self.state != self.state_literal and not self._is_foreign:
+            body = piece if self._pieces else piece[len(self._opening) :]
+            if body:
+                self._out.append(Fragment(body))
+        self._size = size
+        self._pieces.append(piece)
+        self._start = 0
+        self._hold(at)
+
+    def _is_oversize(self, at: int) -> bool:
+        return self._size + utf8_length(self._text[self._start : at]) > self._limit
+
+    def _overflow(self, at: int) -> None:
+        """Give up a block that is over the limit at ``at`` (rule 9)."""
+        raw = self._raw(at)
+        end = characters_within(raw, self._limit + len(self._opening))
+        self._out.append(Oversize(raw[:end]))
+        self._reread(raw, end, at)
+
+    def _close(self, at: int, end: int) -> None:
+        """Emit the block whose body ends at ``at`` and whose closing tag ends at ``end``."""
+        if self._is_oversize(at):
+            self._overflow(at)
+            return
+        form: Literal["json", "xml"] = "json" if self._row in (None, JSON) else "xml"
+        self._out.append(Block(form, self._opening, self._raw(at)[len(self._opening) :], self._text[at:end]))
+        self._leave()
+        self._pos = end
+
+    def _reject_at(self, at: int) -> None:
+        """Treat the open block as prose, because of what was read at ``at`` (rule 7)."""
+        if self._is_oversize(at):
+            self._overflow(at)
+        else:
+            self._reject()
+
+    def _reject(self) -> None:
+        self._out.append(self._opening)
+        if not self._is_foreign:
+            self._lost.open(self._closing)
+        self._reread(self._raw(self._pos), len(self._opening), self._pos)
+
+    def _turn_literal(self, at: int) -> None:
+        """Read the block again from its beginning, now only for tags (rule 5)."""
+        if self._is_oversize(at):
+            self._overflow(at)
+        elif self._closing:
+            self._gather(at)
+            self._row = None if self._row is JSON else self._row
+            self._pos = self._start + len(self._opening)
+            self.state = self.state_literal
+        else:
+            self._reject()
+
+    def _read_plainly(self, at: int) -> None:
+        """Read the block again from its beginning, as if there were no values (rule 5)."""
+        self._value = OpenValue()
+        self._ignores_values = True
+        self._turn_literal(at)
+
+    def _end_of_text(self) -> None:
+        """Resolve a block that is open at the end of the text (rules 4, 5 and 7)."""
+        # All of its text is stored, except half an escape that no character followed.
+        self._text = self._held
+        self._held = ""
+        if self._value.is_open:
+            self._read_plainly(self._pos)
+        elif self._is_whole:
+            self._close(self._pos, self._pos)
+        else:
+            if self.state != self.state_opened and not (self._was_cut or self._is_foreign):
+                self._lost.count()
+            self._reject()
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the end of the text closes the open block (rule 4)."""
+        if self.state != self.state_literal:
+            return self.state == self.state_behind_json or (self.state == self.state_json and self._json.is_complete)
+        if (row := self._row) is None or (self._was_cut and not row.whole):
+            return False
+        return reads_cleanly(row, self._opening, self._raw(self._pos)[len(self._opening) :])
+
+    def _raw(self, at: int) -> str:
+        return "".join([*self._pieces, self._text[self._start : at]])
+
+    def _gather(self, at: int) -> None:
+        """Move the whole open block back into the current text."""
+        if self._pieces:
+            self._text = self._raw(at) + self._text[at:]
+            self._start = 0
+            self._pieces = []
+            self._size = -len(self._opening)
+
+    def _reread(self, raw: str, done: int, at: int) -> None:
+        """Leave the block; resume as prose behind the first ``done`` characters of ``raw``, its text up to ``at``."""
+        if self._pieces:
+            self._text = raw[done:] + self._text[at:]
+            self._pos = 0
+        else:
+            self._pos = self._start + done
+        self._leave()
+
+    def _leave(self) -> None:
+        self._opening = ""
+        self._pieces = []
+        self._value = OpenValue()
+        self.state = self.state_prose
+
+
+class LostCalls:
+    """Searches for the closing tags of calls that opened no body, and calls ``count`` for each (rule 12)."""
+
+    def __init__(self, count: Callable[[], None]) -> None:
+        self.count = count
+        self._closing = ""  # The tag that is searched for, "" if none is.
+        self._tail = ""  # The end of the text so far, which may be half of it.
+        self._left = 0  # How many characters are still searched.
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether a closing tag is searched for, so that all text has to be fed."""
+        return bool(self._closing)
+
+    def open(self, closing: str) -> None:
+        """Remember an opening tag that opened no block; ``closing`` is its closing tag."""
+        self._closing = closing
+        self._tail = ""
+        self._left = _MAX_LOST
+
+    def close(self) -> None:
+        """Stop searching: another tag has come."""
+        self._closing = ""
+
+    def feed(self, text: str) -> None:
+        """Take prose behind the opening tag."""
+        if not self._closing:
+            return
+        searched = self._tail + text[: self._left]
+        self._left -= len(text)
+        self._tail = searched[1 - len(self._closing) :]
+        if self._closing in searched:
+            self.count()
+            self.close()
+        elif self._left <= 0:
+            self.close()

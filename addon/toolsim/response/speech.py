@@ -1,0 +1,203 @@
+"""What one choice says, in the order in which the client gets it: text, other items, and where a call lies among them.
+
+The state is a method that takes visible text. Between one state and the next:
+
+    | state    | text                    | call    | other item         | end  |
+    |----------|-------------------------|---------|--------------------|------|
+    | waiting  | speaking                | calling | waiting            | over |
+    | speaking | speaking                | calling | waiting or calling | over |
+    | calling  | speaking, calling, over | calling | calling            | over |
+    | over     | over                    | over    | over               | over |
+
+1. Whitespace beside a call is not text: while waiting or calling it is held back until other text follows.
+2. The plan decides what other text does after a call: it ends the turn (stop after tools), is dropped (suppress tail),
+   or is emitted.
+3. Another item (reasoning, a refusal, an item of a built-in tool) interrupts the text. It ends nothing, except that a
+   refusal counts as text under rule 2.
+4. An announced call that breaks is such an item too; then the choice ends as cut ("length").
+5. An empty line parts the texts of two messages of the backend, so that they do not run together. It is read like text
+   (a call that is a whole message is alone on its lines), and rule 1 holds for it. If something came between the two
+   texts, a client that gets a list of items has them in separate items, without an empty line. A chat message has only
+   one text.
+"""
+
+from __future__ import annotations
+
+from toolsim.core.events import EndReason, HostedEvent, ReasoningDelta, RefusalDelta, TextDelta
+from toolsim.core.plan import Plan
+from toolsim.core.report import Report
+from toolsim.response.client_calls import ClientCalls
+from toolsim.wire.dialect import APIS
+
+EMPTY_LINE = "\n\n"
+"""Between the texts of two messages (rule 5)."""
+
+_MAX_GAP = 65_536
+"""Characters held back. A model that is stuck writes whitespace for ever: beyond this it is text."""
+
+
+class Gap:
+    """Whitespace that is emitted only if other text follows (rule 1)."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._length = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def hold(self, text: str) -> bool:
+        """Hold ``text`` back if it is whitespace, and return whether it was."""
+        if not text.isspace() or self._length + len(text) > _MAX_GAP:
+            return False
+        self.hold_mark(text)
+        return True
+
+    def hold_mark(self, mark: str) -> None:
+        """Hold back what goes with a call even if it is not whitespace: the mark of a fence around it."""
+        self._pieces.append(mark)
+        self._length += len(mark)
+
+    def take(self) -> str:
+        """Return what was held back, and forget it."""
+        text = "".join(self._pieces)
+        self._pieces = []
+        self._length = 0
+        return text
+
+
+class Speech:
+    """The speech of one choice. What it emits goes through ``calls``: what comes while a call is open waits for it."""
+
+    def __init__(self, plan: Plan, report: Report, calls: ClientCalls, choice: int) -> None:
+        self._stops = plan.stops_after_tools
+        self._drops = plan.policy.suppress_tail_after_tools
+        self._has_one_text = not APIS[plan.client].text_follows_calls  # The client's message has one text (rule 5).
+        self._report = report
+        self._calls = calls
+        self._choice = choice
+        self._gap = Gap()
+        self._has_spoken = False  # Whether the client has any text.
+        self._ended_in_text = False  # Whether text was the last thing it got, and a message has ended since.
+        self.state = self.state_waiting
+        self.is_over = False  # Whether nothing more is taken.
+        self.is_cut = False  # Whether it ended before the backend did.
+        self.reason: EndReason | None = None  # Why it ended; None: at a failure or a fault.
+
+    def __repr__(self) -> str:
+        return f"Speech({self.state.__name__})"
+
+    @property
+    def is_held(self) -> bool:
+        """Whether text is held back, or dropped as a tail."""
+        return bool(self._gap) or (self.is_calling and self._drops)
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether text was the last thing that was emitted."""
+        return self.state == self.state_speaking
+
+    @property
+    def is_calling(self) -> bool:
+        """Whether there was a call, and no text since."""
+        return self.state == self.state_calling
+
+    @property
+    def gap(self) -> Gap | None:
+        """The whitespace that goes with the text which follows; None if that text is dropped (rule 2)."""
+        if self.is_calling and (self._stops or self._drops):
+            return None
+        return self._gap
+
+    # -- the states: what visible text does
+
+    def state_waiting(self, text: str) -> None:
+        """There is no text yet, or an item has interrupted it, and there was no call."""
+        if not self._gap.hold(text):
+            self._speak(text)
+
+    def state_speaking(self, text: str) -> None:
+        """Text is being emitted."""
+        self._calls.emit(TextDelta(text, self._choice))
+
+    def state_calling(self, text: str) -> None:
+        """There was a call, and no text since (rule 2)."""
+        if self._gap.hold(text):
+            return
+        if self._stops:
+            self.end_early("text after tools")
+        elif self._drops:
+            self._gap.take()
+        else:
+            self._speak(text)
+
+    def state_over(self, text: str) -> None:
+        """The turn has ended: everything is dropped."""
+
+    def _speak(self, text: str) -> None:
+        self._calls.emit(TextDelta(self._gap.take() + text, self._choice))
+        self.state = self.state_speaking
+        self._has_spoken = True
+        self._ended_in_text = False
+
+    # -- what else happens
+
+    def item(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> None:
+        """Emit another item, unless it ends the turn (rule 3)."""
+        if isinstance(event, RefusalDelta) and self._calls.made and self._stops:
+            self.end_early("refusal after tools")
+            return
+        self._calls.emit(event)
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Note that something has come between the text so far and what follows (rules 3 and 4)."""
+        self.state = self.state_calling if self._calls.made else self.state_waiting
+
+    def called(self, *, made: bool) -> None:
+        """Note that a call has come; ``made``: the client gets it."""
+        self._ended_in_text = False
+        if made:
+            self._gap.take()
+            self.state = self.state_calling
+
+    def mark(self, raw: str, *, opening: bool) -> None:
+        """Take a line of a fence around tagged blocks: beside a call it is dropped, as whitespace is."""
+        if opening:
+            self.interrupt()
+            self._gap.hold_mark(raw)
+        elif not self.is_calling:
+            self.state(raw)
+
+    def end_message(self) -> bool:
+        """Take the end of a message; return whether an empty line follows, even if it is only whitespace (rule 5)."""
+        self._ended_in_text = self._ended_in_text or self.is_speaking
+        self.interrupt()
+        return self._ended_in_text or (self._has_one_text and self._has_spoken)
+
+    # -- the end
+
+    def end(self, reason: EndReason | None) -> None:
+        """End the choice."""
+        self._calls.break_off()
+        # A client that cannot see which call is incomplete must not run any.
+        self.reason = "length" if self._calls.has_broken and reason is not None else reason
+        self.state = self.state_over
+        self.is_over = True
+
+    def end_early(self, why: str) -> None:
+        """End the turn before the backend does: all that follows is dropped."""
+        self._report.tool_cutoff = why
+        self.is_cut = True
+        self.end("tool_calls" if self._calls.made else "stop")
+
+    def fail(self) -> None:
+        """End the choice with a failure, or with a fault, which the client gets in place of an end."""
+        self.is_cut = True
+        self.end(None)
+
+    def end_of_text(self) -> None:
+        """Take the end of the text: whitespace is the answer if there is nothing else; beside a call it is dropped."""
+        gap = self._gap.take()
+        if gap and not self._calls.made and not self.is_over:
+            self._calls.emit(TextDelta(gap, self._choice))

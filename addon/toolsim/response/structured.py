@@ -1,0 +1,133 @@
+"""Calls that the backend emitted as such, instead of text; and items with which it calls the client's own tools.
+
+1. A call is judged by the judge's table. One that is not passed on becomes text in words: the model has not written it
+   as text, and an answer that lacks it may be empty.
+2. A backend that was given a tool which the client itself runs (a shell, a patch, a search, a computer) calls it with
+   an item of its own type, which is passed on as it came. If the tool is not on offer, the item is a call like any
+   other that the backend emits: it is judged as one, so no client gets it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from toolsim.core.events import HostedEvent, HostedProgress, HostedStarted, StructuredCall, StructuredDelta
+from toolsim.core.plan import Tool
+from toolsim.core.report import loggable_name
+from toolsim.response.judge import Judge
+from toolsim.response.toolbox import Lookup, Toolbox
+from toolsim.response.verdict import (
+    ARGUMENTS_TOO_LARGE,
+    MALFORMED_JSON,
+    MASKED_TOOL,
+    SCHEMA_MISMATCH,
+    STRUCTURED_CALL,
+    UNKNOWN_TOOL,
+    Rejected,
+    Verdict,
+)
+from toolsim.response.written import Json, Written, read_value
+from toolsim.wire.json_fields import string
+from toolsim.wire.local_tools import CALLS, is_local
+from toolsim.wire.tools import model_name
+
+_COMPUTER = ("computer", "computer_use", "computer_use_preview")
+"""The types under which a computer is declared. Only a backend can serve it, so it is never on offer here."""
+
+_REASONS = {
+    MALFORMED_JSON: "it is not a call with a JSON object as its arguments",
+    ARGUMENTS_TOO_LARGE: "its arguments are too large",
+    SCHEMA_MISMATCH: "its arguments do not fit the tool's schema",
+    UNKNOWN_TOOL: "no such tool was declared",
+    MASKED_TOOL: "this tool may not be called here",
+}
+
+
+class StructuredCalls:
+    """Judges the calls that the backend emitted as such, by the table of ``judge``."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+
+    def verdicts(self, call: StructuredCall) -> list[Verdict]:
+        """Return the verdict on a call that the backend emitted as one (rule 1); [] if there is nothing in it."""
+        if not call.name and not call.arguments.strip():
+            self._judge.report.drop_call(loggable_name(call.name), STRUCTURED_CALL)
+            return []
+        verdict = self._verdict(call)
+        if not isinstance(verdict, Rejected):
+            return [verdict]
+        name = model_name(call.name, call.namespace)
+        self._judge.report.drop_call(loggable_name(name), STRUCTURED_CALL)
+        return [replace(verdict, raw=in_words(name, call.arguments, verdict.reason), name=name)]
+
+    def _verdict(self, call: StructuredCall) -> Verdict:
+        name = model_name(call.name, call.namespace)
+        if not call.name:
+            return self._judge.reject("", MALFORMED_JSON, name, "a call with a name")
+        if self._judge.plan.tool_choice.mode == "none":
+            return self._judge.reject("", MASKED_TOOL, name)
+        lookup = self._judge.toolbox.called(call.name, call.namespace)
+        if lookup.tool is None and lookup.may_pass:
+            self._judge.warn(UNKNOWN_TOOL, call.name)
+            lookup = Lookup(Tool(call.name, call.name, kind=call.kind, namespace=call.namespace))
+        tool = lookup.tool
+        if tool is not None and not call.whole and (call.kind == "custom" or read_value(call.arguments) is None):
+            # Not a slip that can be repaired: how the call would have continued is unknown.
+            expected = "a whole call, got one that was cut off"
+            return self._judge.fail(tool.strict, "", MALFORMED_JSON, tool.name, expected)
+        given = Json(call.arguments, call.arguments)
+        if tool is not None and tool.kind == call.kind == "custom":
+            written = Written("", name, values=((None, given),))  # The input itself.
+        else:
+            written = Written("", name, arguments=given)
+        return self._judge.decide(written, "", lookup)
+
+    def arriving(self, delta: StructuredDelta) -> Tool | None:
+        """Return the client's tool for a call that the backend is emitting, None if none on offer has its name."""
+        lookup = self._judge.toolbox.called(delta.name, delta.namespace)
+        # A name with a slip counts only if the arguments fit, which are not known yet.
+        if lookup.codes or lookup.tool is None or lookup.tool.name in self._judge.plan.hosted:
+            return None
+        return lookup.tool
+
+
+def in_words(name: str, arguments: str, reason: str) -> str:
+    """Return the text that a client gets for a call that a backend emitted and that is not passed on."""
+    called = loggable_name(name) if name else "a tool without a name"
+    return f"Call of {called}, not passed on because {_REASONS[reason]}: {arguments}"
+
+
+class ClientItems:
+    """Decides about the items of one answer."""
+
+    def __init__(self, toolbox: Toolbox) -> None:
+        self._toolbox = toolbox
+        self._withheld: set[str] = set()  # The keys of announced items that the client does not get.
+
+    def take(self, event: HostedEvent) -> HostedEvent | StructuredCall | None:
+        """Return what is emitted for an event: the event, the call that is judged in place of its item, or nothing."""
+        if isinstance(event, HostedProgress):
+            return None if event.key in self._withheld else event
+        if isinstance(event, HostedStarted):
+            if self._call(event.item) is None:
+                return event
+            self._withheld.add(event.key)
+            return None
+        return self._call(event.item) or event
+
+    def _call(self, item: Mapping[str, Any]) -> StructuredCall | None:
+        """Return the call that an item is, None if it passes."""
+        kind = string(item.get("type"))
+        if kind == "computer_call" and self._toolbox.excludes(_COMPUTER):
+            return StructuredCall(_COMPUTER[0], json.dumps(item.get("action")))
+        local = CALLS.get(kind)
+        if local is None or not is_local(item):
+            return None
+        lookup = self._toolbox.called(local.kind, None)
+        if lookup.may_pass or (lookup.tool is not None and lookup.tool.kind == local.kind):
+            return None
+        return StructuredCall(local.kind, json.dumps(local.arguments(item), ensure_ascii=False))

@@ -1,0 +1,187 @@
+"""The tags that open and close a block, and how much of a text's end may be the beginning of one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from toolsim.response.call_forms import FOREIGN, CallForm
+
+_FENCE = re.compile(r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}").match
+_HALF_FENCE = re.compile(r"`{1,8}(?:\w{0,16}[ \t\r]{0,8}(?:\n\s{0,64})?)?\Z").match
+_CDATA = "<![CDATA["
+_END_CDATA = "]]>"
+_MAX_OPENING = 128
+"""The longest that an opening tag may be, including the configured one."""
+
+_MAX_TAG = 300
+"""Longer than any tag that opens a value."""
+
+_FOREIGN_NAMES = ("think", "function", "function_call", "tool", "tools", "tool_calls", "tool_use", "invoke")
+_FOREIGN_ENDS = tuple(f"</{name}>" for name in _FOREIGN_NAMES)
+_MAX_FOREIGN_SPACE = 16
+"""Characters of whitespace between a closing tag of another form and the right one."""
+
+MORE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """``closing`` by opening tag; ``opening`` finds any opening tag; ``beginnings`` are what may become one.
+
+    ``hint`` finds the first two characters of any, or one at the end of the text: most ``<`` in prose are no hint.
+
+    ``ours`` are the opening tags that belong to no form, ``ours_end`` closes the first of them.
+    """
+
+    closing: dict[str, str]
+    opening: re.Pattern[str]
+    hint: re.Pattern[str]
+    beginnings: frozenset[str]
+    ours: frozenset[str]
+    ours_end: str
+
+
+@lru_cache(maxsize=16)
+def tags(sentinel: str, use_tool: bool, foreign: bool) -> Tags:
+    """Return the tags of that name, with ``<use_tool>`` and the ``foreign`` forms' own or without."""
+    names = [sentinel, "use_tool"] if use_tool and sentinel != "use_tool" else [sentinel]
+    ours = {f"<{name}>": f"</{name}>" for name in names}
+    closing = {**FOREIGN, **ours} if foreign else ours
+    return Tags(
+        closing,
+        re.compile(_either([tag for tag in closing if tag.startswith("<")], [tag for tag in closing if tag[0] != "<"])),
+        re.compile(rf"[{_characters(closing, 0)}](?:[{_characters(closing, 1)}]|\Z)"),
+        frozenset(tag[:end] for tag in closing for end in range(1, len(tag))),
+        frozenset(ours),
+        f"</{sentinel}>",
+    )
+
+
+def _characters(tags: Iterable[str], at: int) -> str:
+    return "".join(sorted({re.escape(tag[at]) for tag in tags}))
+
+
+def _either(angled: list[str], squared: list[str]) -> str:
+    # Their common beginning is matched first: most "<" are not tags.
+    return "|".join([f"<(?:{'|'.join(re.escape(tag[1:]) for tag in angled)})", *map(re.escape, squared)])
+
+
+@lru_cache(maxsize=256)
+def ends(opening: str, closing: str, value: str) -> re.Pattern[str]:
+    """Return a pattern of what counts in a body that is not JSON: its block's tags, and the marks of a ``value``."""
+    return re.compile("|".join(filter(None, [value, re.escape(closing), re.escape(opening)])))
+
+
+class OpenValue:
+    """The open value in a body, if any; its marks are those of the form's ``row``."""
+
+    def __init__(self, row: CallForm | None = None) -> None:
+        self._row = row
+        self._end = ""
+        self._outer = ""  # What ends the value around a CDATA section.
+        self._blocks = 0
+        self._is_closed = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a value is open."""
+        return bool(self._end)
+
+    @property
+    def marks(self) -> str:
+        """A pattern of what opens a value, or, inside one, of what ends it or opens a CDATA section in it."""
+        if not self._end:
+            return f"(?P<value>{self._row.value[0]})" if self._row and self._row.value[0] else ""
+        return re.escape(self._end) + (f"|{re.escape(_CDATA)}" if self._has_cdata else "")
+
+    def passes(self, match: re.Match[str], opening: str) -> bool:
+        """Take a match of ``ends``: what opens a value, or, inside one, anything. False: this value has lost its end.
+
+        It has if it holds an unmatched closing tag, and behind that an opening one.
+        """
+        if not self._end:
+            assert self._row is not None
+            self._end = self._row.value[1].format(*match.groups()[1:])
+            self._blocks = 0
+            self._is_closed = False
+        elif match[0] == self._end:
+            self._end = self._outer
+            self._outer = ""
+        elif match[0] == _CDATA:
+            self._end, self._outer = _END_CDATA, self._end
+        elif self._outer:
+            pass  # In a CDATA section nothing else counts.
+        elif match[0] == opening:
+            self._blocks += 1
+            return not self._is_closed
+        elif self._blocks:
+            self._blocks -= 1
+        else:
+            self._is_closed = True
+        return True
+
+    def held_from(self, text: str, start: int) -> int:
+        """Return where a mark begins that may be incomplete at the end of ``text``, or the length of ``text``."""
+        at = open_tag(text, start)
+        return max(start, min(at, len(text) - len(_END_CDATA) + 1)) if self._outer else at
+
+    @property
+    def _has_cdata(self) -> bool:
+        return not self._outer and self._row is not None and "{}" in self._row.value[1]
+
+
+def held_from(text: str, start: int, beginnings: frozenset[str]) -> int:
+    """Return where the longest suffix of ``text`` in ``beginnings`` begins, or the length of ``text``."""
+    start = max(start, len(text) - _MAX_OPENING)
+    square = text.find("[", start)
+    while square != -1 and text[square:] not in beginnings:
+        square = text.find("[", square + 1)
+    at = text.find("<", start)
+    while at != -1 and text[at:] not in beginnings:
+        at = text.find("<", at + 1)
+    return min((begins for begins in (at, square) if begins != -1), default=len(text))
+
+
+def open_tag(text: str, start: int) -> int:
+    """Return where the tag begins that is incomplete at the end of ``text``, or the length of ``text``."""
+    at = text.rfind("<", max(start, len(text) - _MAX_TAG))
+    return len(text) if at == -1 or ">" in text[at:] else at
+
+
+def behind_fence(text: str, at: int, *, final: bool) -> int | None:
+    """Return where the opening line of a fence at ``at`` ends, ``at`` if there is none, None while undecided."""
+    if not final and _HALF_FENCE(text, at):
+        return None
+    fence = _FENCE(text, at)
+    return at if fence is None else fence.end()
+
+
+def foreign_end(text: str, at: int, closing: str, *, final: bool) -> int:
+    """Return where a closing tag of another form at ``at`` ends, including the right one after it.
+
+    Models that know several forms write them after complete JSON::
+
+        <tool_call>{…}</function>                 it closes the block
+        <tool_call>{…}</think> </tool_call>       the right tag after it belongs to the block too
+
+    0: there is none. MORE: undecided until more text arrives; never if the text is ``final``.
+    """
+    if not final and any(
+        end.startswith(text[at : at + len(end)]) and len(text) - at < len(end) for end in _FOREIGN_ENDS
+    ):
+        return MORE
+    foreign = next((end for end in _FOREIGN_ENDS if text.startswith(end, at)), "")
+    if not foreign or foreign == closing:
+        return 0
+    after = at + len(foreign)
+    behind = text[after : after + _MAX_FOREIGN_SPACE + len(closing)]
+    right = behind.lstrip(" \t\r\n")
+    space = len(behind) - len(right)
+    if space > _MAX_FOREIGN_SPACE:
+        return after
+    if right.startswith(closing):
+        return after + space + len(closing)
+    return MORE if not final and len(right) < len(closing) and closing.startswith(right) else after

@@ -1,0 +1,146 @@
+"""The tools of one answer, by every name that a model or a backend may use for them.
+
+Whoever wants to know which tool a name means asks here, so that a name which is masked in one form of a call is
+masked in all. The first row that applies decides:
+
+| the name                                                      | means              |
+|---------------------------------------------------------------|--------------------|
+| that of a tool on offer, as the model was shown it            | that tool          |
+| in a backend's own call: of a namespace, or alone without one | that tool          |
+| of a tool that was declared and masked, or of the denylist    | no tool: masked    |
+| one of these with a slip, if it fits no other (``fit_name``)  | the same           |
+| any other                                                     | no tool: unknown   |
+
+With ``toolsim_unknown_tool=call`` a call of an unknown tool is passed on (``may_pass``), unless the client's choice or
+the operator's lists exclude its name, however it is spelled.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from toolsim.core.plan import Plan, Tool
+from toolsim.core.report import loggable_name
+from toolsim.response.repair import common_spelling, fit_name
+from toolsim.response.verdict import MASKED_TOOL, TOOL_NAME, UNKNOWN_TOOL
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What a name means: a tool, or the ``reason`` why it means none."""
+
+    tool: Tool | None = None
+    reason: str = UNKNOWN_TOOL
+    codes: tuple[str, ...] = ()
+    """The repair, if the tool is spelled differently."""
+    may_pass: bool = False
+    """Whether a call is passed on although there is no such tool."""
+
+
+class Toolbox:
+    """The tools of a plan, by name."""
+
+    def __init__(self, plan: Plan) -> None:
+        policy = plan.policy
+        self._tools = {tool.name: tool for tool in plan.tools}
+        self._sorted = sorted(self._tools)
+        self._masked = plan.masked | policy.tool_denylist
+        self._repairs = policy.repair == "safe"
+        self._passes_unknown = policy.unknown_tool == "call" and UNKNOWN_TOOL not in plan.asks
+        self._excludes = policy.excludes
+        self._is_unlimited = plan.tool_choice.mode != "none" and plan.tool_choice.names is None
+        self._spellings = [
+            (spelling, tool.name)
+            for tool in plan.tools
+            for spelling in _spellings(tool)
+            if spelling == tool.name or spelling not in self._tools
+        ]
+        known = {spelling for spelling, _ in self._spellings}
+        self._withheld = {name for masked in self._masked for name in _endings(masked)} - known | self._masked
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tools on offer, as the model is shown them."""
+        return tuple(self._tools)
+
+    @property
+    def spellings(self) -> list[str]:
+        """The names, and with repairs what their near spellings have in common, sorted."""
+        return sorted({*self._tools, *(map(common_spelling, self._tools) if self._repairs else ())})
+
+    def has_prefix(self, start: str) -> bool:
+        """Return whether the name of a tool on offer begins with ``start``."""
+        place = bisect_left(self._sorted, start)
+        return place < len(self._sorted) and self._sorted[place].startswith(start)
+
+    def parameters(self, name: str) -> Collection[str] | None:
+        """Return the names of the parameters of the tool on offer that ``name`` means, None if it means none."""
+        tool = self.written(name).tool
+        return None if tool is None else tuple(tool.declared)
+
+    def __getitem__(self, name: str) -> Tool:
+        """Return the tool on offer that the model is shown under ``name``."""
+        return self._tools[name]
+
+    def written(self, name: str | None) -> Lookup:
+        """Return what a name in the model's text means; None: one that cannot be read."""
+        if name is None:
+            return Lookup()
+        if name in self._tools:
+            return Lookup(self._tools[name])
+        return self._no_exact(name, (name,))
+
+    def offers(self, name: str) -> bool:
+        """Return whether a name in the model's text means a tool on offer."""
+        return self.written(name).tool is not None
+
+    def called(self, name: str, namespace: str | None) -> Lookup:
+        """Return what the name in a backend's own call means."""
+        whole = f"{namespace}__{name}" if namespace else name
+        if not namespace and name in self._tools:
+            return Lookup(self._tools[name])
+        if whole in self._masked:
+            return Lookup(reason=MASKED_TOOL)
+        fits = [tool for tool in self._tools.values() if tool.wire_name == name]
+        exact = [tool for tool in fits if tool.namespace == namespace]
+        if exact or (not namespace and len(fits) == 1):
+            return Lookup((exact or fits)[0])
+        return self._no_exact(f"{namespace}.{name}" if namespace else name, (whole, name))
+
+    def excludes(self, names: Iterable[str]) -> bool:
+        """Return whether the operator's lists exclude a tool that has these names."""
+        names = set(names)
+        return not names.isdisjoint(self._masked) or self._excludes(names)
+
+    def _no_exact(self, spelled: str, names: tuple[str, ...]) -> Lookup:
+        """Return what a name means that no tool on offer has. ``names``: all that the lists may know it by."""
+        fit = fit_name(spelled, [*self._spellings, *((name, name) for name in self._withheld)])
+        if fit in self._withheld or not self._withheld.isdisjoint(names):
+            return Lookup(reason=MASKED_TOOL)
+        if fit is not None and self._repairs:
+            return Lookup(self._tools[fit], codes=(TOOL_NAME,))
+        may_pass = self._passes_unknown and loggable_name(spelled) == spelled and not self.excludes(names)
+        return Lookup(may_pass=may_pass and self._is_unlimited and not self._resembles_masked(spelled, *names))
+
+    def _resembles_masked(self, *names: str) -> bool:
+        """Return whether one of the names is a masked one with a slip, whatever else it fits."""
+        masked = [(name, "") for name in self._withheld]
+        return any(fit_name(name, masked) is not None for name in names)
+
+
+def _spellings(tool: Tool) -> tuple[str, ...]:
+    """Return the names of a tool: the model's, and in a namespace the client's, alone and after the namespace."""
+    dotted = f"{tool.namespace}.{tool.wire_name}"
+    return (tool.name, tool.wire_name, dotted) if tool.namespace else (tool.name,)
+
+
+def _endings(name: str) -> Iterator[str]:
+    """Yield the names of a tool whose namespace is not known any more: the same as those of ``_spellings``."""
+    yield name
+    head, separator, rest = name.partition("__")
+    while separator:
+        yield from (rest, f"{head}.{rest}")
+        more, separator, rest = rest.partition("__")
+        head = f"{head}__{more}"

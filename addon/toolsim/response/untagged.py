@@ -1,0 +1,477 @@
+"""Untagged calls: found in the text that the sentinel takes for prose, and submitted to the judge.
+
+Many models never write a tag that they were not trained on, whatever the prompt says: the call is right, but it stands
+bare or in a code fence. In addition to tagged blocks, these count:
+
+    unit  := fence | bare
+    fence := "```" ["json" | "tool_call" | "tool_code" | "xml" | "python" | "py"] NEWLINE form+ "```" NEWLINE
+           | "```" list "```" NEWLINE
+    bare  := form+ NEWLINE                     nothing else on its lines; "," or ";" may stand between forms
+    form  := object | array | syntax | record | list | braces
+    object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}];
+                                               and see one_object
+    syntax := name(…)                          see call_syntax; in a code fence also printed or assigned: see opening
+    list  := [name(…), …] | ["name(…)", …]
+    braces := name{…}                          what is left of some models' own forms: see opening
+    record := [function_call … name=… arguments=…]
+
+ 1. A unit counts only if all its forms are calls to tools on offer whose arguments fit the tool's schema, strict or
+    not. If one does not, the whole unit is text. Nothing here is ever a violation.
+ 2. A unit counts only at the start or at the end of the answer: in the middle of other text it is talk about calls.
+    Units separated only by whitespace stand together. A fence of Python must be the whole answer, unless its calls
+    are in lists: nobody explains code with those.
+ 3. Nothing counts in a thought (``<think>``), in a sentence, in inline code, or in a fence of another language.
+ 4. Only text that may still become a unit is held back: at the start of a line ``{``, ``[``, a fence, and a name on
+    offer with its parenthesis. It is released as soon as it cannot: at the language of a fence, at the first key or
+    name that no call has, at any character that the form cannot hold.
+ 5. A unit at the end of the text so far is held until what follows shows where it stands.
+ 6. A unit of more than ``limit`` characters is text.
+ 7. Released text is not read again, so no text is read twice; nothing inside a rejected form counts.
+ 8. A fence around tagged blocks goes with them: its two lines are emitted as ``FenceMark``.
+ 9. Nothing is lost: the pieces, each as its raw text, add up to the input. Where it is split does not matter.
+10. A list that repeats one call, without end or until the backend cut it off, ends there (``same_call``).
+11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``).
+12. If the client demands JSON of an answer in words, ``answer_format`` says which form is that answer: it is text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from toolsim.response.explanation import MAX_SENTENCE, introduces_example
+from toolsim.response.form import Form
+from toolsim.response.judge import Judge
+from toolsim.response.opening import CODE, MARK, PYTHON, Statement, language_at, opening_at
+from toolsim.response.pieces import Around, Calls, FenceMark, Fragment, Piece, TaggedPiece
+from toolsim.response.prose import Cursor, Place, Prose
+from toolsim.response.quotation import Quotation
+from toolsim.response.sentinel import Sentinel
+from toolsim.response.verdict import Accepted
+
+_INDENT = re.compile(r"[ \t\r]*+")
+_SPACE = re.compile(r"\s*+")
+_AT_LINE_START = re.compile(r"\n[ \t\r]*+\Z")
+
+
+class HeldUnits:
+    """What is held back: a run of whole units, and behind it the one that is still open.
+
+        run  := (unit | whitespace)*    decided together, by where they stand in the answer
+        open := raw tail                ``tail`` is whitespace behind its last form: it joins the unit if more follows
+
+    Whatever is decided, all text comes out again, in order. ``size``: its characters; ``calls``: those of the open unit
+    so far.
+    """
+
+    def __init__(self) -> None:
+        self._run: list[Calls | str] = []
+        self._raw: list[str] = []
+        self._tail: list[str] = []
+        self.calls: list[Accepted] = []
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._run) + len(self._raw)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is an open unit."""
+        return bool(self._raw)
+
+    @property
+    def has_line_ended(self) -> bool:
+        """Whether a line has ended behind the last form of the open unit."""
+        return any("\n" in piece for piece in self._tail)
+
+    def add(self, text: str) -> None:
+        """Add text to the open unit."""
+        if text:
+            self.join_tail()
+            self._raw.append(text)
+            self.size += len(text)
+
+    def add_tail(self, text: str) -> None:
+        """Add whitespace behind what may be the end of the open unit."""
+        if text:
+            self._tail.append(text)
+            self.size += len(text)
+
+    def join_tail(self) -> None:
+        """Make the whitespace at its end part of the open unit."""
+        self._raw += self._tail
+        self._tail = []
+
+    def take_tail(self) -> str:
+        """Return the whitespace at the end, and forget it."""
+        text = "".join(self._tail)
+        self._tail = []
+        self.size -= len(text)
+        return text
+
+    def take_open(self) -> str:
+        """Return the text of the open unit, which is not a call, and forget it."""
+        text = "".join([*self._raw, *self._tail])
+        self._raw = []
+        self._tail = []
+        self.calls = []
+        self.size -= len(text)
+        return text
+
+    def close(self, *, ends: bool = False) -> None:
+        """Put the open unit, all of whose forms are calls, behind the others."""
+        self._run.append(Calls("".join(self._raw), tuple(self.calls), ends))
+        self._run += self._tail
+        self._raw = []
+        self._tail = []
+        self.calls = []
+
+    def add_space(self, text: str) -> None:
+        """Add whitespace behind the whole units."""
+        if text:
+            self._run.append(text)
+            self.size += len(text)
+
+    def take_run(self, *, count: bool) -> list[Calls | str]:
+        """Return the whole units, as calls if they ``count``, otherwise as one text, and forget them."""
+        run, self._run = self._run, []
+        text = "".join(piece.raw if isinstance(piece, Calls) else piece for piece in run)
+        self.size -= len(text)
+        return run if count or not run else [text]
+
+
+class Untagged(Around[Quotation | Sentinel, HeldUnits]):
+    """The parser of untagged calls around the sentinel. ``feed`` it text, ``finish`` it once; it never raises."""
+
+    def __init__(
+        self, sentinel: Quotation | Sentinel, judge: Judge, *, limit: int = 200_000, repair: bool = True
+    ) -> None:
+        super().__init__(sentinel, HeldUnits())
+        self._judge = judge
+        self._limit = limit
+        self._repair = repair
+        self._names = judge.toolbox.spellings
+        self._at = Cursor()
+        self._prose = Prose()
+        self._form = Form("json", judge.toolbox)  # The current form.
+        self._mark = ""  # The opening mark of the open fence that may hold calls, "" outside one.
+        self._statement: Statement | None = None  # The code around the calls in that fence, if it is a code fence.
+        self._has_python = False  # Whether the run of units holds a statement of Python (rule 2).
+        self._out: list[Piece] = []
+        self._before = ""  # The end of the text that has been emitted.
+        self._is_in_fragments = False  # Whether the last piece was a fragment of a tagged block.
+        self._is_in_prose = False  # Whether text that begins no call may bypass the states.
+        self.state = self.state_prose
+
+    def __repr__(self) -> str:
+        return f"Untagged({self.state.__name__}, {self._prose}, {self._inner})"
+
+    @property
+    def open_size(self) -> int:
+        """How many characters of the open tagged block have arrived; 0 if none is open, or it is content of a form."""
+        is_content = self.state == self.state_form and self._form.is_in_string
+        return 0 if is_content else super().open_size
+
+    def feed(self, text: str) -> list[Piece]:
+        """Return what ``text`` completes."""
+        pieces = self._inner.feed(text)
+        if self._is_in_prose and self._prose.is_in_line and "\n" not in text and (not pieces or pieces[0] is text):
+            if pieces:
+                self._before = f"{self._before}{text}"[-MAX_SENTENCE:]
+            return pieces  # type: ignore[return-value]  # A list of a narrower type that nobody else holds.
+        return self._take(pieces)
+
+    def finish(self, *, cut: bool = False) -> list[Piece]:
+        """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
+        out = self._take(self._inner.finish(cut=cut))
+        self._form.was_cut = cut
+        self._end_of_prose()
+        if self.state == self.state_form and self._form.lacks_end:
+            self._finish_form()
+        if self.state in (self.state_behind_form, self.state_behind_fence):
+            self._end_unit()
+        self._reject()
+        self._end_run(last=True)
+        return out + self._out
+
+    def _take(self, pieces: list[TaggedPiece]) -> list[Piece]:
+        for piece in pieces:
+            if isinstance(piece, Fragment) and self._is_in_fragments:
+                self._out.append(piece)
+                continue
+            self._is_in_fragments = False
+            if isinstance(piece, str):
+                self._read(piece)
+            elif self.state == self.state_form and self._form.is_in_string:  # What looks like a block is content.
+                self._read("" if isinstance(piece, Fragment) else piece.raw)
+            else:
+                self._block_begins()
+                self._out.append(piece)
+                self._is_in_fragments = isinstance(piece, Fragment)
+        self._is_in_prose = self._prose.is_open and self.state == self.state_prose and not self._at.is_waiting
+        out, self._out = self._out, []
+        self._note(out)
+        return out
+
+    def _read(self, text: str) -> None:
+        self._at.feed(text)
+        while not self._at.is_spent:
+            self.state()
+
+    def _end_of_prose(self) -> None:
+        """Read what was waiting for more text, since none follows."""
+        self._at.is_final = True
+        self._read("")
+        self._at.is_final = False
+
+    def _block_begins(self) -> None:
+        """Resolve what is held back, now that the sentinel has found a block (or the beginning of one)."""
+        self._end_of_prose()
+        if self.state == self.state_before_form:
+            mark, self._statement = self._held.take_open(), None
+            self._end_run()
+            self._out.append(FenceMark(mark, opening=True))
+            self.state = self.state_behind_block
+        elif self.state == self.state_behind_block:
+            self._out += filter(None, [self._held.take_tail()])
+        else:
+            if self.state == self.state_behind_fence or (self.state == self.state_behind_form and self._is_whole):
+                self._end_unit()
+            self._reject()
+            self._end_run()
+            self._resume_text("line")
+        self._prose.has_begun = True
+
+    # -- the states
+
+    def state_prose(self) -> None:
+        """In text outside units, up to where one may begin (rules 3 and 4)."""
+        text, may_begin = self._prose.read(self._at)
+        if text:
+            self._out.append(text)
+        if may_begin and not self._begin():
+            self._prose.resume("line")
+
+    def state_language(self) -> None:
+        """Behind the opening mark of a fence: its language decides whether it may hold a call."""
+        has_begun = self._prose.has_begun
+        language = language_at(self._at.text, self._at.pos, has_begun=has_begun, final=self._at.is_final)
+        if language == "more":
+            self._at.wait()
+        elif language is None:
+            self._reject()
+            self._resume_text("info")
+        else:
+            self._statement = Statement(is_python=language[0] in PYTHON) if language[0] in CODE else None
+            self._extend_unit(language[1])
+            self.state = self.state_before_form
+
+    def state_before_form(self) -> None:
+        """In a fence, before its first form."""
+        self._extend_unit(self._at.end_of(_SPACE))
+        if self._held.size > self._limit or not (self._at.is_spent or self._begin()):
+            self._reject()
+
+    def state_form(self) -> None:
+        """In a form."""
+        at = self._at
+        stop = min(len(at.text), at.pos + self._limit - self._held.size)
+        end, is_form = self._form.read(at.text, at.pos, stop)
+        self._extend_unit(end)
+        if is_form:
+            self._finish_form()
+        elif is_form is False or stop < len(at.text) or (end < stop and at.is_final):
+            self._reject()
+        elif end < stop:
+            at.wait()
+
+    def _finish_form(self) -> None:
+        """Submit the complete form to the judge."""
+        if self._statement is not None and self._statement.is_python and self._form.kind == "syntax":
+            self._has_python = True
+        calls = None
+        if not self._is_answer(self._form.json):
+            calls = self._judge.untagged(*self._form.calls())
+        self._held.calls += calls or []
+        self.state = self.state_behind_form
+        if calls is None:
+            self._reject()
+
+    def _is_answer(self, text: str) -> bool:
+        wanted = self._judge.answer_format
+        return bool(text) and wanted is not None and wanted.is_answer(text)
+
+    def state_behind_form(self) -> None:
+        """Behind a form: another one may follow; anything else shows whether the unit stands alone on its lines."""
+        if self._form.is_loop:
+            self._end_unit()
+            self._end_run(last=True)
+            self._resume_text("line")
+            return
+        if self._hold_space():
+            return
+        if self._statement is not None and self._statement.is_open:
+            end = self._statement.behind(self._at.text, self._at.pos)
+            if end > self._at.pos:
+                self._extend_unit(end)
+            else:
+                self._reject()
+        elif self._at.char in ",;":
+            self._extend_unit(self._at.pos + 1)
+        elif self._mark and self._at.char == "`":
+            if (end := self._closing_mark()) > self._at.pos:
+                self._extend_unit(end)
+                self._mark = ""
+                self.state = self.state_behind_fence
+            elif not end:
+                self._reject()
+        elif not self._begin():
+            self._end_or_reject(is_whole=self._is_whole)
+
+    def state_behind_fence(self) -> None:
+        """Behind the closing mark of a fence: nothing else may stand on its line."""
+        self._held.add_tail(self._at.skip(_INDENT))
+        if not self._at.is_spent:
+            self._end_or_reject(is_whole=self._at.char == "\n")
+
+    def state_between(self) -> None:
+        """Behind a unit: another one may follow, or the end of the answer (rule 5)."""
+        self._held.add_space(self._at.skip(_SPACE))
+        if self._held.size > self._limit or not (self._at.is_spent or self._begin()):
+            self._end_run()
+            self._resume_text("start")
+
+    def state_behind_block(self) -> None:
+        """In a fence around tagged blocks, behind one of them (rule 8)."""
+        if self._hold_space():
+            return
+        if (end := self._closing_mark()) > self._at.pos:
+            self._out.append(FenceMark(self._held.take_tail() + self._at.take(end), opening=False))
+            self._mark = ""
+            self._resume_text("line")
+        elif not end:
+            self._out += filter(None, [self._held.take_tail()])
+            self._resume_text("line")
+
+    def _closing_mark(self) -> int:
+        """Return the end of the mark that closes the fence here, 0 if none does; wait, and return -1, if uncertain."""
+        end = self._at.end_of(MARK)
+        if self._at.pos < end == len(self._at.text) and not self._at.is_final:
+            self._at.wait()
+            return -1
+        return end if end > self._at.pos and self._at.text.startswith(self._mark, self._at.pos) else 0
+
+    def _begin(self) -> bool:
+        """Begin the form or the fence that stands here, or wait while that is uncertain; False: neither stands here."""
+        text, pos, final = self._at.text, self._at.pos, self._at.is_final
+        start = pos if self._statement is None else self._statement.before(text, pos, final=final)
+        opening = "more" if start is None else opening_at(text, start, self._names, final=final)
+        if opening == "more":
+            self._at.wait()
+        elif opening == "syntax" or (opening and opening != "fence" and opening != "code" and start == pos):
+            self._held.join_tail()
+            self._extend_unit(start or pos)
+            self._form = Form(opening, self._judge.toolbox, self._mark, repair=self._repair)
+            self.state = self.state_form
+        elif opening is None or self._held.is_open:
+            return False
+        else:
+            end = self._at.end_of(MARK)
+            self._mark = text[pos:end]
+            if opening == "fence":
+                self._extend_unit(end)
+                self.state = self.state_language
+            else:
+                self._end_run()
+                self._emit(self._at.take(end))
+                self._resume_text("info")
+        return True
+
+    # -- how a form, a unit and a run of units end
+
+    def _end_unit(self) -> None:
+        """Close the open unit, all of whose forms are calls."""
+        if self._statement is not None and self._statement.is_open:
+            return
+        self._held.close(ends=self._form.is_loop)
+        self._mark = ""
+        self._statement = None
+        self.state = self.state_between
+
+    def _end_or_reject(self, *, is_whole: bool) -> None:
+        if is_whole:
+            self._end_unit()
+        else:
+            self._reject()
+
+    def _reject(self) -> None:
+        """Emit the open unit as text (rule 1)."""
+        text = self._held.take_open()
+        self._statement = None
+        if not text:
+            return
+        self._end_run()
+        self._emit(text)
+        self._resume_text("start" if _AT_LINE_START.search(text) else "line")
+
+    def _resume_text(self, place: Place) -> None:
+        """Resume at ``place`` as text; the open fence holds no call."""
+        self._prose.resume(place, self._mark)
+        self._mark = ""
+        self.state = self.state_prose
+
+    def _end_run(self, *, last: bool = False) -> None:
+        """Resolve the units held back (rule 2): calls at the start and at the end of the answer, else text."""
+        first = not self._prose.has_begun
+        # What stands at the start has nothing before it that could explain it, except a thought.
+        counts = last and first if self._has_python else first or (last and not self._is_example)
+        run = self._held.take_run(count=counts)
+        self._out += run
+        self._prose.has_begun = self._prose.has_begun or bool(run)
+        self._has_python = False
+
+    @property
+    def _is_example(self) -> bool:
+        """Whether the text before the run of units introduces an example (rule 11)."""
+        return bool(self._held) and introduces_example(self._with(self._out))
+
+    def _note(self, pieces: Sequence[Piece]) -> None:
+        self._before = self._with(pieces)
+
+    def _with(self, pieces: Sequence[Piece]) -> str:
+        """Return the end of the text before this place, whose last pieces are ``pieces``; "" behind a call."""
+        before = self._before
+        for piece in pieces:
+            if isinstance(piece, str):
+                before = f"{before}{piece}"[-MAX_SENTENCE:]
+            elif not isinstance(piece, Fragment):  # A preview adds nothing to the text.
+                before = ""
+        return before
+
+    def _emit(self, text: str) -> None:
+        """Emit visible text."""
+        self._out.append(text)
+        self._prose.has_begun = True
+
+    def _extend_unit(self, end: int) -> None:
+        """Add the text up to ``end`` to the open unit."""
+        self._held.add(self._at.take(end))
+
+    def _hold_space(self) -> bool:
+        """Hold back whitespace; return whether nothing behind it is left to read in this state."""
+        at = self._at
+        self._held.add_tail(at.take(min(at.end_of(_SPACE), at.pos + max(self._limit + 1 - self._held.size, 0))))
+        if self._held.size <= self._limit:
+            return at.is_spent
+        if self.state == self.state_behind_form and self._is_whole:
+            self._end_unit()
+            self._end_run()
+            self._resume_text("start")
+        else:
+            self._reject()
+        return True
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether what follows a form cannot spoil its unit: outside a fence, once its line has ended."""
+        return not self._mark and self._held.has_line_ended

@@ -1,0 +1,74 @@
+"""What the judge decides about a call, as values that a choice acts on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from toolsim.core.errors import ApiError
+from toolsim.core.plan import Tool
+
+# Why something is not a call, or a call with a warning.
+SCHEMA_MISMATCH = "SCHEMA_MISMATCH"
+MALFORMED_JSON = "MALFORMED_JSON"
+UNKNOWN_TOOL = "UNKNOWN_TOOL"
+MASKED_TOOL = "MASKED_TOOL"
+ARGUMENTS_TOO_LARGE = "ARGUMENTS_TOO_LARGE"
+# A warning, and why a call stays text: a tool's output holds it, so the model quotes it (``outputs``).
+QUOTED_CALL = "QUOTED_CALL"
+# A warning, and why a model is asked again: an answer in words is not the JSON that was demanded (``answer_format``).
+ANSWER_MISMATCH = "ANSWER_MISMATCH"
+# The API's code of a violation.
+INVALID_CALL = "invalid_tool_call"
+# A call that the backend emitted as one and that cannot be passed on; and the warning if the client gets it as text.
+STRUCTURED_CALL = "STRUCTURED_CALL"
+CALL_AS_TEXT = "CALL_AS_TEXT"
+# A repair, besides those of `written`, `arguments` and `repair`.
+TOOL_NAME = "TOOL_NAME"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call for the client. ``arguments``: JSON text of an object, or a custom tool's raw input."""
+
+    tool: Tool
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Not a call: ``raw`` goes to the client as text, "" if it was none; ``reason`` is one of the reasons above.
+
+    ``name`` and ``expected``: which tool was meant and what it takes, None and "" if unknown.
+    """
+
+    raw: str
+    reason: str
+    name: str | None = field(default=None, compare=False)
+    expected: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """The strict guarantee cannot be kept: the turn ends with ``error`` (HTTP 422, ``invalid_tool_call``)."""
+
+    error: ApiError
+    reason: str
+    raw: str = ""
+    name: str | None = None
+    expected: str = ""
+
+
+Verdict = Call | Rejected | Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """An untagged call that counts if it stands in the right place; its ``form`` and ``repairs`` are reported then.
+
+    ``is_quoted``: a tool's output holds it, so it stays text wherever it stands.
+    """
+
+    call: Call
+    form: str
+    repairs: tuple[str, ...] = ()
+    is_quoted: bool = False

@@ -1,0 +1,399 @@
+"""The calls written in the body of a block, as source text, before any tool is looked up.
+
+    json := call | "[" call* "]" | call call…       commas, semicolons and whitespace may stand between calls
+    call := {"name": …, "arguments": …}             or "parameters", "params", "args", "input" for "arguments"
+          | {"function": …, "arguments": …}         the name as a string
+          | {"function": call} | {"custom": call}   OpenAI's own wrappers
+          | {"tool_calls": [call, …]}
+    xml  := <name>…</name> (<key>value</key>)*
+
+1. Values are never serialised again: the arguments of a call are a slice of what the model wrote, so that 1.0 stays 1.0
+   and a long integer keeps its digits.
+2. What the JSON parser cannot read gets one repair pass (``repair``), and each repair is named by a code.
+3. Every function is linear in the text, and none raises.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+from xml.sax.saxutils import escape as xml_escape
+
+from toolsim.core.plan import Tool
+from toolsim.response.pieces import end_of
+from toolsim.response.repair import CLOSERS, MISSING_BRACE, UNESCAPED_ARGUMENTS, mend, unescaped_arguments
+
+ARGUMENTS_KEY = "ARGUMENTS_KEY"
+FUNCTION_WRAPPER = "FUNCTION_WRAPPER"
+FENCE_INSIDE = "FENCE_INSIDE"
+EXTRA_BRACE = "EXTRA_BRACE"
+MISSING_CLOSE = "MISSING_CLOSE"
+
+MAX_CALLS = 64
+"""Calls read from one block; a block that holds more is a list of something else."""
+
+_MAX_MEMBERS = 256
+"""Top-level members of a call: its name, its arguments, and a few that nobody asked for."""
+
+_ARGUMENTS_ALIASES = ("parameters", "params", "args", "input")
+"""What models write instead of ``arguments``."""
+
+_WRAPPERS = ("function", "custom")
+"""Where OpenAI's own shapes hold name and arguments."""
+
+_CALL_KEYS = frozenset(("name", "arguments", "type", "id", "call_id", *_ARGUMENTS_ALIASES))
+"""The keys of a call in any spelling; an object with others is a call with something added, or no call at all."""
+
+_SPACE = re.compile(r"[ \t\r\n]*+")
+_BETWEEN = re.compile(r"[\s,;]*+")
+_NAMED = re.compile(
+    r"""\s*+\[?\s*+\{\s*+(?:["']function["']\s*+:\s*+\{\s*+)?["']name["']\s*+:\s*+["']([^"'\\]{1,256})["']"""
+)
+_ELEMENT = re.compile(r"<([^<>/\s][^<>/]{0,255})(/?)>")
+_ELEMENT_NAMED = re.compile(r"\s*+<name>([^<]{1,256})</name>")
+_LAST_ELEMENT = re.compile(r"<([^<>/\s][^<>/]{0,255})>([^<]*+)(?:</[^<>]{1,256}>)?\s*\Z")
+_CDATA = "<![CDATA["
+_ENTITY = re.compile(r"&(lt|gt|amp|quot|apos);")
+_ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A JSON value, and the text it was read from."""
+
+    source: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One call as written.
+
+    ``name`` None: it cannot be read. ``broken``: the rest cannot be read. ``aliased``: values under keys that models
+    write instead of ``arguments``. ``elements``: the parameters of the XML form, raw, in order. ``codes`` name the
+    repairs that left all values unchanged, ``mends`` those that changed text. ``values``: those of a call in a
+    programmer's syntax, each with its keyword or None. ``unknown``: what stands under keys that no call has.
+    """
+
+    source: str
+    name: str | None = None
+    broken: bool = False
+    arguments: Json | None = None
+    aliased: Mapping[str, Json] = field(default_factory=dict)
+    elements: tuple[tuple[str, str], ...] | None = None
+    codes: tuple[str, ...] = ()
+    mends: tuple[str, ...] = ()
+    values: tuple[tuple[str | None, Json], ...] | None = None
+    unknown: Mapping[str, Json] = field(default_factory=dict)
+
+
+def json_object(members: Mapping[str, Json]) -> Json:
+    """Return the object with these members, each in its own source."""
+    source = ",".join(f"{json.dumps(name, ensure_ascii=False)}:{member.source}" for name, member in members.items())
+    return Json(f"{{{source}}}", {name: member.value for name, member in members.items()})
+
+
+class _NotJson(ValueError):
+    """NaN or Infinity: Python reads them, but JSON has no such values."""
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise _NotJson(word)
+
+
+def _long_integer(digits: str) -> int:
+    """Read an integer. One with more digits than Python converts becomes the largest that it can print.
+
+    Only the schema sees that number (its sign and size are right); the client gets the model's own digits.
+    """
+    try:
+        return int(digits)
+    except ValueError:
+        return -(10**4299) if digits.startswith("-") else 10**4299
+
+
+# The first is C throughout. The second calls back into Python for each integer: only very long ones need it.
+_decode_plain = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+_decode_long = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_long_integer).raw_decode
+
+
+def decode(text: str, start: int) -> tuple[Any, int] | None:
+    """Read the JSON value that begins exactly at ``start``; return it and its end, None if there is none."""
+    try:
+        try:
+            return _decode_plain(text, start)
+        except (json.JSONDecodeError, _NotJson):
+            return None
+        except ValueError:  # an integer beyond sys.get_int_max_str_digits()
+            return _decode_long(text, start)
+    except (ValueError, RecursionError):
+        return None
+
+
+def read_value(text: str) -> Json | None:
+    """Read a text that is one JSON value with nothing but whitespace around it; ``source`` is all of the text."""
+    got = decode(text, _skip(text, 0))
+    return None if got is None or _skip(text, got[1]) != len(text) else Json(text, got[0])
+
+
+def read_object(text: str, start: int) -> tuple[dict[str, Json], int] | None:
+    """Read the object that begins at ``start``, keeping each member's own source; return its members and its end."""
+    pairs = read_pairs(text, start)
+    return None if pairs is None else (dict(pairs[0]), pairs[1])
+
+
+def read_pairs(text: str, start: int) -> tuple[list[tuple[str, Json]], int] | None:
+    """Read the object that begins at ``start`` as pairs in their order, repeated keys too; return them and its end."""
+    if not text.startswith("{", start):
+        return None
+    pairs: list[tuple[str, Json]] = []
+    at = _skip(text, start + 1)
+    if text.startswith("}", at):
+        return pairs, at + 1
+    for _ in range(_MAX_MEMBERS):
+        key = decode(text, at) if text.startswith('"', at) else None
+        if key is None or not text.startswith(":", colon := _skip(text, key[1])):
+            return None
+        at = _skip(text, colon + 1)
+        value = decode(text, at)
+        if value is None:
+            return None
+        pairs.append((key[0], Json(text[at : value[1]], value[0])))
+        at = _skip(text, value[1])
+        if text.startswith("}", at):
+            return pairs, at + 1
+        if not text.startswith(",", at):
+            return None
+        at = _skip(text, at + 1)
+    return None
+
+
+def read_items(text: str, start: int) -> list[Json] | None:
+    """Read the array that begins at ``start``, keeping each item's own source."""
+    found: list[Json] = []
+    at = _skip(text, start + 1)
+    while (item := decode(text, at)) is not None and len(found) < _MAX_MEMBERS:
+        found.append(Json(text[at : item[1]], item[0]))
+        at = _skip(text, item[1])
+        if text.startswith("]", at):
+            return found
+        at = _skip(text, at + 1)
+    return None
+
+
+def _skip(text: str, at: int) -> int:
+    return end_of(_SPACE, text, at)
+
+
+def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
+    """Read the calls of a JSON body, in order; never empty.
+
+    Without ``repair`` that is one call, or a list of them. Brackets still open at the end may be mended if the body was
+    ``closed``. What cannot be read is one broken call at the end, however much it may hold.
+    """
+    if repair and (inner := _fenced(body)) is not None:
+        fenced = read_json(inner, closed=closed, repair=True)
+        return [replace(call, codes=(FENCE_INSIDE, *call.codes)) for call in fenced]
+    if not repair:
+        return _read_strictly(body) or [Written(body, name_of(body), broken=True)]
+    if (listed_calls := _tool_calls(body)) is not None:
+        return listed_calls
+    calls: list[Written] = []
+    at = _space_end(body)
+    listed = body.startswith("[", at)
+    at = end_of(_BETWEEN, body, at + listed)
+    while at < len(body):
+        if (calls or listed) and CLOSERS.match(body, at):
+            surplus = body[at:].split() != ["]"] if listed else True
+            if surplus and calls:
+                calls[-1] = replace(calls[-1], mends=(*calls[-1].mends, EXTRA_BRACE))
+            break
+        call, end = _next_call(body, at, closed=closed) if len(calls) < MAX_CALLS else (None, 0)
+        if call is None:
+            calls.append(Written(body[at:], name_of(body[at:]), broken=True))
+            break
+        calls.append(call)
+        at = end_of(_BETWEEN, body, end)
+    else:
+        if listed and calls:
+            calls[-1] = replace(calls[-1], mends=(*calls[-1].mends, MISSING_BRACE))
+    return calls or [Written(body, broken=True)]
+
+
+def _read_strictly(body: str) -> list[Written]:
+    """Read one object, or a list of objects, that is strictly JSON; return [] if it is not."""
+    start = _skip(body, 0)
+    if not body.startswith("[", start):
+        got = read_object(body, start)
+        return [_call(body, got[0], repair=False)] if got is not None and not body[got[1] :].strip() else []
+    whole = decode(body, start)
+    if whole is None or body[whole[1] :].strip():
+        return []
+    calls: list[Written] = []
+    for item in read_items(body, start) or ():
+        got = read_object(item.source, 0)
+        if got is None:
+            return []
+        calls.append(_call(item.source, got[0], repair=False))
+    return calls
+
+
+def _fenced(body: str) -> str | None:
+    """Return the content of a fence that makes up the whole body, None if there is none."""
+    bare = body.strip()
+    line = bare.find("\n")
+    if line == -1 or not bare.startswith("```") or not bare.endswith("```") or bare[3:line].strip("`\r \t").count(" "):
+        return None
+    return bare[line + 1 :].rstrip("`")
+
+
+def _tool_calls(body: str) -> list[Written] | None:
+    """Read ``{"tool_calls": [call, …]}``, None if the body is something else."""
+    got = read_object(body, _space_end(body))
+    if got is None or body[got[1] :].strip() or "name" in got[0]:
+        return None
+    listed = got[0].get("tool_calls")
+    if listed is None or not isinstance(listed.value, list) or not listed.value:
+        return None
+    unknown = {key: got[0][key] for key in got[0] if key != "tool_calls" and key not in _CALL_KEYS}
+    calls = read_json(listed.source, closed=True, repair=True)
+    return [replace(call, codes=(FUNCTION_WRAPPER, *call.codes), unknown={**unknown, **call.unknown}) for call in calls]
+
+
+def _space_end(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _next_call(body: str, at: int, *, closed: bool) -> tuple[Written | None, int]:
+    if got := read_object(body, at):
+        members, end = got
+        return _call(body[at:end], members, repair=True), end
+    quote = unescaped_arguments(body, at)
+    if quote is not None and (value := decode(body, _skip(body, quote + 1))):
+        unquoted = _skip(body, value[1])
+        text = body[at:quote] + body[quote + 1 : unquoted] + body[unquoted + 1 :]
+        if body.startswith('"', unquoted) and (got := read_object(text, 0)):
+            members, length = got
+            end = at + length + 2
+            return replace(_call(body[at:end], members, repair=True), mends=(UNESCAPED_ARGUMENTS,)), end
+    mended = mend(body, at, closed=closed)
+    if mended is not None and (got := read_object(mended.text, 0)) and got[1] == len(mended.text):
+        call = _call(body[at : mended.end], got[0], repair=True)
+        return replace(call, mends=mended.codes), mended.end
+    return None, at
+
+
+def _call(source: str, members: dict[str, Json], *, repair: bool) -> Written:
+    codes: tuple[str, ...] = ()
+    unknown: dict[str, Json] = {}
+    named = "name"
+    if repair and "name" not in members:
+        for key in _WRAPPERS:
+            inner = read_object(members[key].source, 0) if key in members else None
+            if inner is not None:
+                unknown = {other: members[other] for other in members if other not in _CALL_KEYS and other != key}
+                members, codes = inner[0], (FUNCTION_WRAPPER,)
+                break
+        else:
+            named = "function"
+    unknown |= {other: members[other] for other in members if other not in _CALL_KEYS and other != named}
+    name = members[named].value if named in members else None
+    return Written(
+        source,
+        name if isinstance(name, str) and name.strip() else None,
+        arguments=members.get("arguments"),
+        aliased={key: members[key] for key in _ARGUMENTS_ALIASES if key in members},
+        codes=codes,
+        unknown=unknown,
+    )
+
+
+def name_of(source: str) -> str | None:
+    """Return the tool's name from the beginning of a body that cannot be read as a whole, None if it is not there."""
+    found = _NAMED.match(source) or _ELEMENT_NAMED.match(source)
+    return found[1] if found and found[1].strip() else None
+
+
+def read_xml(body: str) -> Written:
+    """Read ``<name>x</name><param>value</param>…``.
+
+    Models do not escape, so a value ends at the first closing tag of its own name and at nothing else.
+    """
+    mends: tuple[str, ...] = ()
+    elements = read_elements(body)
+    if elements is None and (last := _LAST_ELEMENT.search(body)) is not None:
+        # The last value's end is missing, or belongs to another one: the value ends with the block.
+        elements = read_elements(f"{body[: last.end(2)]}</{last[1]}>")
+        mends = (MISSING_CLOSE,)
+    if not elements or elements[0][0] != "name":
+        return Written(body, name_of(body), broken=True)
+    name = unescape(elements[0][1]).strip()
+    return Written(body, name or None, elements=tuple(elements[1:]), mends=mends)
+
+
+def read_elements(text: str) -> list[tuple[str, str]] | None:
+    """Read a run of elements as pairs of name and raw content; None if it holds anything else but whitespace."""
+    found: list[tuple[str, str]] = []
+    at = _skip(text, 0)
+    while at < len(text):
+        if len(found) > _MAX_MEMBERS:
+            return None
+        tag = _ELEMENT.match(text, at)
+        if tag is None:
+            return None
+        name, at = tag[1].rstrip(), tag.end()
+        content = ""
+        if not tag[2]:
+            closing = f"</{name}>"
+            # In a CDATA section even its own closing tag is content.
+            data = text.find("]]>", at) if text.startswith(_CDATA, _skip(text, at)) else -1
+            end = text.find(closing, max(at, data))
+            if end == -1:
+                return None
+            content, at = text[at:end], end + len(closing)
+        found.append((name, content))
+        at = _skip(text, at)
+    return found
+
+
+def unescape(text: str) -> str:
+    """Replace XML's five entities, once each; every other ``&`` and ``<`` stands for itself. CDATA is verbatim."""
+    bare = text.strip()
+    if _is_cdata(bare):
+        # A section cannot contain its own end: XML splits such a text between two.
+        return bare[len(_CDATA) : -3].replace(f"]]]]>{_CDATA}>", "]]>")
+    return _ENTITY.sub(lambda entity: _ENTITIES[entity[1]], text)
+
+
+def escape(text: str) -> str:
+    """Return the text of which ``unescape`` makes this value; of a CDATA section it makes what stands inside."""
+    return text if _is_cdata(text.strip()) else text.replace("&", "&amp;")
+
+
+def _is_cdata(bare: str) -> bool:
+    return bare.startswith(_CDATA) and bare.endswith("]]>")
+
+
+def trim(text: str) -> str:
+    """Strip one newline from each end of a value that stands on lines of its own; all other whitespace is content."""
+    inner = text.removeprefix("\r").removeprefix("\n") if text.startswith(("\n", "\r\n")) else ""
+    return inner[:-1].removesuffix("\r") if inner.endswith("\n") else text
+
+
+def use_tool_text(tool: Tool, arguments: str) -> str:
+    """Return one call as canonical ``<use_tool>`` text: values escaped, parameters in the schema's order.
+
+    Strings stand as they are, every other value as the JSON that the model wrote. ``arguments`` is the JSON text of an
+    object, or a custom tool's input, which becomes the one parameter ``input``.
+    """
+    members, _ = read_object(arguments.lstrip(), 0) or ({}, 0)
+    values = {name: of.value if isinstance(of.value, str) else of.source for name, of in members.items()}
+    if tool.kind == "custom":
+        values = {"input": arguments}
+    order = [name for name in tool.declared if name in values]
+    lines = ["<use_tool>", f"  <name>{xml_escape(tool.name)}</name>"]
+    lines += [f"  <{name}>{xml_escape(values[name])}</{name}>" for name in dict.fromkeys([*order, *values])]
+    return "\n".join([*lines, "</use_tool>"])

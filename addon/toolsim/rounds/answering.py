@@ -1,0 +1,105 @@
+"""An HTTP server on 127.0.0.1 for answers that our own proxy asks for; each ends with its connection."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler
+
+from toolsim.core.errors import ApiError
+
+# Images travel as data URLs inside the JSON body; OpenAI's own limit is 512 MB for a whole request.
+MAX_BODY_BYTES = 512 * 1024 * 1024
+
+_UNSENT_BYTES = 64 * 1024
+"""Of an answer, that the system takes before it is read."""
+
+
+class AnsweringHandler(RequestHandler):
+    """Answers a POST by ``answer``, in its own task, which is in ``running``.
+
+    Every error has the API's own shape, whatever raised it.
+    """
+
+    running: set[asyncio.Task[None]]
+
+    _task: asyncio.Task[None] | None = None
+
+    async def answer(self) -> None:
+        """Write the answer; cancelled when the client leaves or the server stops."""
+        raise NotImplementedError
+
+    async def post(self) -> None:
+        """Run the answer."""
+        # In its own task, so that a closed connection can cancel the answer without cancelling tornado's handler.
+        self._task = asyncio.create_task(self.answer())
+        self.running.add(self._task)
+        try:
+            await self._task
+        except asyncio.CancelledError:
+            # The client has left, or the server is stopping. Tornado would log a cancelled handler as an error, and
+            # would complete the answer of a handler that simply returns.
+            if not self._task.cancelled():
+                raise
+            self.detach().close()
+        finally:
+            self.running.discard(self._task)
+
+    def on_connection_close(self) -> None:
+        """Cancel the answer: its client has left."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer with tornado's own errors, among them a 500 for any exception."""
+        kind = "invalid_request_error" if status_code < 500 else "server_error"
+        self.refuse(ApiError(f"{self.request.method} {self.request.path}: {self._reason}", kind, status=status_code))
+
+    def refuse(self, error: ApiError) -> None:
+        """Answer with an error."""
+        self.set_status(error.status)
+        if error.retry_after is not None:
+            self.set_header("Retry-After", str(error.retry_after))
+        self.finish({"error": error.body()})
+
+
+class Listener:
+    """An HTTP server on 127.0.0.1, from ``start``, which needs a running event loop, to ``stop``.
+
+    ``port``: 0 binds any free one, and is then replaced by its number. ``running``: the tasks that answer, entered by
+    their handlers.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self.port = port
+        self.running: set[asyncio.Task[None]] = set()
+        self._server: HTTPServer | None = None
+
+    def start(self, rules: Sequence[tuple[str, type[AnsweringHandler], dict[str, Any]]]) -> None:
+        """Bind the port; ``rules`` are tornado's. Raises OSError when it is taken."""
+        sockets = bind_sockets(self.port, "127.0.0.1")
+        for listening in sockets:
+            # What nobody reads is not made. Accepted connections have the options of their listener.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT_BYTES)
+        self.port = sockets[0].getsockname()[1]
+        # The addon logs each request already.
+        application = Application([*rules], log_function=lambda _handler: None)
+        self._server = HTTPServer(application, max_buffer_size=MAX_BODY_BYTES, max_body_size=MAX_BODY_BYTES)
+        self._server.add_sockets(sockets)
+
+    async def stop(self) -> bool:
+        """Refuse new requests, stop those that run, close their connections; return whether there was a server."""
+        if self._server is None:
+            return False
+        self._server.stop()
+        for task in list(self.running):
+            task.cancel()
+        await asyncio.gather(*self.running, return_exceptions=True)
+        await self._server.close_all_connections()
+        self._server = None
+        return True

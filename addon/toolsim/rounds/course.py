@@ -1,0 +1,237 @@
+"""Which rounds an answer takes: what each one sends, why another one may follow, and when the answer ends.
+
+| reason                                            | asked again                                                     |
+|---------------------------------------------------|-----------------------------------------------------------------|
+| a faulty call, or none where one is demanded      | ``toolsim_retry`` times                                         |
+| an answer that is not the JSON that was demanded  | ``toolsim_retry`` times too; without tools after an output      |
+| a tool that was never declared                    | once, with ``toolsim_unknown_tool=retry``, if not as above      |
+| an empty answer after a tool's output             | once, with ``toolsim_fix_empty_final``; without tools           |
+| a lookup of tools by ``find_tools``               | 3 times; the model is shown their entries                       |
+| calls that the model disapproves of, or invents   | once, with ``toolsim_second_opinion``; without tools            |
+| an error from the backend                         | once, with ``toolsim_tool_use_mode=relaxed``; without tools     |
+| outputs of MCP tools                              | always; the last round that the bounds allow has no tools       |
+
+"Without tools" after outputs means that none may be called: the catalogue stays, since a server would have to read
+everything again without it. Then the backend enforces the JSON that the client demands, with no call in its way. A
+model that has just called needlessly does not see it any more.
+
+A question about a call (``opinion.py``) is a round as well, asked apart from the conversation.
+
+The bounds: ``toolsim_max_rounds`` in all, ten minutes from the first round to the beginning of the last, and as much
+text as one answer may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from toolsim.core.conversation import ClientRequest
+from toolsim.core.plan import FIND_TOOLS, GUESSED_CALL, Policy
+from toolsim.request.names_first import looked_up, only_named
+from toolsim.request.record import error_record
+from toolsim.request.rewrite import calls_freely, is_after_outputs, tools_on_offer
+from toolsim.response.retry import CALL_FAULTS, CUT_OFF, EMPTY_ANSWER, NO_CALL, SECOND_OPINION, Retry
+from toolsim.response.verdict import ANSWER_MISMATCH, UNKNOWN_TOOL
+from toolsim.wire.api import Api
+
+_NOT_OF_TOOLS = (401, 402, 403, 404, 408, 429)
+"""Errors that a request without tools would get too: about the key, the quota, the model, a timeout."""
+_MAX_FINDS = 3
+"""How often a model may look up tools within one answer; then it is shown all of them."""
+
+_ANEW = "That call was not made. Write it again from its beginning, whole and corrected, and nothing else."
+_GO_ON = (
+    "Your answer was cut off inside a call. Go on with it from the very character at which it ends, and write nothing"
+    " else."
+)
+_CALL = "Call a tool now, and write nothing else."
+_ANSWER = "That answer was not passed on. Write it again, as one JSON object that conforms to the schema"
+_DONE = " The calls before it were made: do not repeat them."
+
+NOTHING = "(no answer)"
+"""Shown for an answer without words: without it, the record would join the user's own message before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round: a request as the client could have sent it, and how it is treated.
+
+    ``number`` counts from 1. ``asks``: the reasons for which another round may follow. ``begun``: the unfinished call
+    that its answer continues. ``hosted``: the names of the tools that we run after it. ``is_aside``: it is our own
+    question, apart from the conversation.
+    """
+
+    number: int
+    body: Mapping[str, Any]
+    policy: Policy
+    asks: frozenset[str] = frozenset()
+    begun: str = ""
+    hosted: frozenset[str] = frozenset()
+    is_aside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Limits for the rounds of one answer: their number, seconds (0 = any), and bytes of text."""
+
+    rounds: int = 8
+    seconds: float = 600.0
+    text_bytes: int = 32 * 1024 * 1024
+
+
+def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
+    """Return whether the answer to a request may take several rounds.
+
+    Never one of several choices, nor one in the background, which nobody watches, nor a summary.
+    """
+    if request.n != 1 or request.body.get("background") is True or request.form.compacts:
+        return False
+    asks_for_calls = policy.retry > 0 or policy.unknown_tool == "retry" or policy.falls_back
+    if (asks_for_calls and request.tools) or (policy.fix_empty_final and is_after_outputs(request)):
+        return True
+    if request.tools and wants_opinion(request, policy):
+        return True
+    return bool(policy.catalog_budget and only_named(tools_on_offer(request, policy), policy))
+
+
+def wants_opinion(request: ClientRequest, policy: Policy) -> bool:
+    """Return whether the calls in an answer are judged before they are emitted."""
+    return policy.second_opinion == "on" and calls_freely(request, policy)
+
+
+def may_be_hosted(request: ClientRequest, policy: Policy, bounds: Bounds) -> bool:
+    """Return whether MCP tools can be run for a request: it wants one answer and allows calls, and two rounds fit."""
+    is_whole = request.n == 1 and request.body.get("background") is not True and not request.form.legacy_functions
+    may_call = request.tool_choice.mode != "none" and policy.tool_use_mode != "disabled"
+    return is_whole and may_call and bounds.rounds > 1
+
+
+class Course:
+    """The rounds of one answer to ``body``, a request of ``api``.
+
+    After the outputs of ``hosted`` tools, which we run ourselves, a round follows (``after_calls``) if the bounds
+    allow one.
+    """
+
+    def __init__(
+        self, api: Api, body: Mapping[str, Any], policy: Policy, bounds: Bounds, hosted: frozenset[str] = frozenset()
+    ) -> None:
+        self._api = api
+        self._body = body
+        self._policy = policy
+        self._bounds = bounds
+        self._hosted = hosted
+        self._number = 1  # Of the last round.
+        self._asked = 0  # About calls.
+        self._answers = 0  # About the JSON of an answer.
+        self._has_outputs = False  # Whether what is asked again answers outputs.
+        self._has_fixed = False
+        self._has_words = False  # Whether words were asked for in place of calls.
+        self._fallbacks = 0
+        self._finds = 0
+
+    def first(self) -> Round:
+        """Return the first round: the client's own request."""
+        return Round(1, self._body, self._policy, self._asks(1), hosted=self._hosted)
+
+    def next(self, before: Round, retry: Retry, *, called: bool, seconds: float, size: int) -> Round | None:
+        """Return the round that asks again, None if the bounds forbid it.
+
+        ``called``: the client has received calls; ``seconds`` and ``size``: what has been used up.
+        """
+        if self._is_over(seconds) or size > self._bounds.text_bytes:
+            return None
+        body, policy = before.body, before.policy
+        if retry.fault.reason == EMPTY_ANSWER:
+            self._has_fixed = True
+            if policy.fix_empty_final_disable_tools:
+                policy = replace(policy, tool_use_mode="withheld")
+            body = self._api.continued(before.body, "", policy.fix_empty_final_text)
+        elif retry.fault.reason == SECOND_OPINION:
+            self._has_words = True
+            policy = replace(policy, tool_use_mode="disabled")
+        elif retry.fault.reason == FIND_TOOLS:
+            self._finds += 1
+            tools = tools_on_offer(self._api.read(before.body), policy)
+            reply = looked_up(tools, retry.fault.arguments, policy)
+            body = self._api.continued(before.body, words_of(retry), reply)
+        else:
+            is_answer = retry.fault.reason == ANSWER_MISMATCH
+            self._answers += is_answer
+            self._asked += not is_answer
+            self._has_outputs |= is_after_outputs(self._api.read(before.body))
+            if is_answer and self._has_outputs:
+                policy = replace(policy, tool_use_mode="withheld")
+            may_call = policy.tool_use_mode != "withheld"
+            reply = reply_to(retry, called=called, may_call=may_call)
+            body = self._api.continued(before.body, words_of(retry), reply)
+        return self._round(body, policy, retry.fault.begun)
+
+    def aside(self, rule: str, question: str, *, seconds: float) -> Round | None:
+        """Return the round that asks something apart from the conversation.
+
+        None if the bounds do not allow it and one more round, which may follow from the answer.
+        """
+        if self._is_over(seconds) or self._number + 2 > self._bounds.rounds:
+            return None
+        if self._policy.manifest_role == "user":
+            # The backend drops messages of other roles.
+            rule, question = "", f"{rule}\n\n{question}"
+        self._number += 1
+        return Round(self._number, self._api.aside(self._body, rule, question), self._policy, is_aside=True)
+
+    def without_tools(self, before: Round, status: int, *, seconds: float) -> Round | None:
+        """Return the round that asks again without tools, None if that cannot help against an error of ``status``."""
+        policy = self._policy
+        may = policy.falls_back and self._fallbacks < policy.fallback_retry_count
+        if self._is_over(seconds) or not may or status in _NOT_OF_TOOLS:
+            return None
+        self._fallbacks += 1
+        return self._round(before.body, replace(before.policy, tool_use_mode="disabled"))
+
+    def after_calls(self, before: Round, body: Mapping[str, Any], *, seconds: float, size: int) -> Round | None:
+        """Return the round after calls that were run, None if the bounds forbid it; the last one has no tools."""
+        bounds, number = self._bounds, self._number + 1
+        if number > bounds.rounds:
+            return None
+        is_last = number == bounds.rounds or 0 < bounds.seconds <= seconds or size > bounds.text_bytes
+        policy = replace(before.policy, tool_use_mode="withheld") if is_last else before.policy
+        return self._round(body, policy)
+
+    def _is_over(self, seconds: float) -> bool:
+        bounds = self._bounds
+        return self._number >= bounds.rounds or 0 < bounds.seconds <= seconds
+
+    def _round(self, body: Mapping[str, Any], policy: Policy, begun: str = "") -> Round:
+        self._number += 1
+        return Round(self._number, body, policy, self._asks(self._number), begun, self._hosted)
+
+    def _asks(self, number: int) -> frozenset[str]:
+        if number >= self._bounds.rounds:
+            return frozenset()
+        asks: frozenset[str] = CALL_FAULTS if self._asked < self._policy.retry else frozenset()
+        if self._answers < self._policy.retry:
+            asks |= {ANSWER_MISMATCH}
+        if self._policy.second_opinion != "off" and not self._has_words:
+            asks |= {SECOND_OPINION}
+        if self._policy.unknown_tool == "retry" and not self._asked:
+            asks |= {UNKNOWN_TOOL}
+        if self._policy.catalog_budget and self._finds < _MAX_FINDS:
+            asks |= {FIND_TOOLS} if self._finds else {FIND_TOOLS, GUESSED_CALL}
+        return asks | {EMPTY_ANSWER} if self._policy.fix_empty_final and not self._has_fixed else asks
+
+
+def words_of(retry: Retry) -> str:
+    """Return what the model wrote, as it is shown."""
+    return retry.words if retry.words.strip() else NOTHING
+
+
+def reply_to(retry: Retry, *, called: bool, may_call: bool = True) -> str:
+    """Return our words to the model. ``called``: there are valid calls; ``may_call``: there may be more."""
+    fault = retry.fault
+    answer = f"{_ANSWER}, or call a tool." if may_call else f"{_ANSWER}."
+    instruction = {CUT_OFF: _GO_ON, NO_CALL: _CALL, ANSWER_MISMATCH: answer}.get(fault.reason, _ANEW)
+    record = error_record(fault.reason, fault.name, fault.expected)
+    return f"{record}\n{instruction}{_DONE if called and fault.reason != CUT_OFF else ''}"

@@ -1,0 +1,41 @@
+"""The calls that a client was not shown, for its next requests.
+
+A chat message has no place for calls of tools that the client does not run: the client gets only the words, and sends
+only these back. The model would not know what it had found out. So the calls of an answer are stored here, and inserted
+before that answer when its conversation continues.
+
+An answer is identified by all messages before it, its owner, the servers that they named, and its own words and calls:
+a client that can show the same under the same key has received that very answer. The number of answers and their bytes
+are bounded (``Shares``), and the model can find out again what was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toolsim.core.conversation import Called, Text
+from toolsim.core.shares import Shares
+
+MAX_ANSWERS = 1_000
+MAX_BYTES = 16 * 1024 * 1024
+
+
+class Hidden:
+    """Calls with their outputs, by the answer that they led to."""
+
+    def __init__(self) -> None:
+        self._calls: Shares[tuple[Called, ...]] = Shares(MAX_ANSWERS, MAX_BYTES)
+
+    def put(self, answer: bytes, calls: Sequence[Called], owner: str) -> None:
+        """Store the calls of an answer, in place of earlier ones."""
+        self._calls.put(answer, tuple(calls), owner, sum(map(_size, calls)))
+
+    def find(self, answer: bytes) -> tuple[Called, ...]:
+        """Return the calls that precede an answer."""
+        return self._calls.get(answer) or ()
+
+
+def _size(called: Called) -> int:
+    call, output = called
+    text = sum(len(part.text) for part in output.parts if isinstance(part, Text))
+    return len(call.arguments) + text + 200

@@ -1,0 +1,161 @@
+"""The events of several rounds as those of one answer.
+
+1. The answer is opened once, by the first round that is answered; its id is the id of the answer.
+2. The numbers of calls continue. A call that an earlier round made is not made again: a model that is asked for the
+   second of two calls often writes both. So a later round's calls are withheld until they are whole.
+3. Text that follows text of an earlier round starts a paragraph. After calls it is emitted only if the API has a place
+   for it.
+4. The tokens of all rounds are added up, as far as backends report them.
+5. An answer with calls ends with the reason ``tool_calls``, however its last round ended; one whose calls were all
+   dropped does not. But once an announced call has broken off, it ends with ``length``. A call that breaks off before
+   it was announced leaves no trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from toolsim.core.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    Ended,
+    EndReason,
+    HostedStarted,
+    KeepAlive,
+    Opened,
+    PassThrough,
+    TextDelta,
+    Usage,
+    added,
+)
+
+_PARAGRAPH = "\n\n"
+
+
+class Merger:
+    """Merges rounds; it is fed their events in order, with ``next_round`` between them.
+
+    ``text_follows_calls``: whether text of a later round may follow calls. ``max_calls``: how many calls the answer may
+    hold, 0 = any number.
+    """
+
+    def __init__(self, *, text_follows_calls: bool, max_calls: int = 0) -> None:
+        self._text_follows_calls = text_follows_calls
+        self._max_calls = max_calls
+        self.is_opened = False
+        """Whether the answer has started."""
+        self._usage: Usage | None = None
+        self._is_later = False  # Whether this is a further round.
+        self._number = 0  # Of the last call that was emitted.
+        self._made: set[tuple[str | None, str, str]] = set()  # The calls of earlier rounds.
+        self._emitted: list[tuple[str | None, str, str]] = []  # The calls of this round.
+        self._call: list[CallStarted | CallDelta | CallEnded] = []  # The open call.
+        self._line_end: bool | None = None  # Whether the last text ended a line; None if there was none since a call.
+        self._begins = False  # Whether this further round has emitted no text yet.
+        self._is_broken = False  # Whether an announced call ended incomplete.
+        self.calls: list[str] = []
+        """The names of those that were emitted."""
+        self.size = 0
+        """Characters that were emitted."""
+        self.has_emitted = False
+        """Whether anything of this round was emitted."""
+
+    @property
+    def has_called(self) -> bool:
+        """Whether calls were emitted."""
+        return bool(self.calls)
+
+    def next_round(self) -> None:
+        """Start a further round."""
+        self._made |= set(self._emitted)
+        self._emitted = []
+        self._is_later = self._begins = True
+        self.has_emitted = False
+
+    def go_back(self) -> None:
+        """Undo a round of which nothing was emitted: what comes now belongs to the one before."""
+        self._begins = False
+
+    def ended(self, reason: EndReason = "stop") -> Ended:
+        """Return the end of the answer as it is now (rule 5); ``reason``: that of its last round."""
+        if self._is_broken:
+            reason = "length"
+        elif self.calls:
+            reason = "tool_calls"
+        elif reason == "tool_calls":
+            reason = "stop"
+        return Ended({0: reason}, self._usage)
+
+    def feed(self, event: ClientEvent) -> list[ClientEvent]:
+        """Return what is emitted for one event of the round."""
+        match event:
+            case Opened():
+                if self.is_opened:
+                    return []
+                self.is_opened = True
+                return [event]
+            case TextDelta():
+                return self._text(event)
+            case CallStarted() | CallDelta() | CallEnded():
+                return self._call_event(event)
+            case Ended(reasons=reasons, usage=usage):
+                self.count(usage)
+                return [self.ended(reasons.get(0, "stop"))]
+            case KeepAlive():
+                return [event]
+            case HostedStarted() | PassThrough():
+                # Text after it is a separate message.
+                self._line_end = None
+        self.has_emitted = True
+        return [event]
+
+    def count(self, usage: Usage | None) -> None:
+        """Add the tokens of a round, if they are known."""
+        self._usage = added(self._usage, usage)
+
+    def _text(self, event: TextDelta) -> list[ClientEvent]:
+        if self._is_later and self._made and not self._text_follows_calls:
+            return []
+        if self._begins and self._line_end is False:
+            event = replace(event, text=_PARAGRAPH + event.text)
+        self._begins = False
+        self._line_end = event.text.endswith("\n")
+        self.has_emitted = True
+        self.size += len(event.text)
+        return [event]
+
+    def _call_event(self, event: CallStarted | CallDelta | CallEnded) -> list[ClientEvent]:
+        if isinstance(event, CallStarted) and self._is_later:
+            event = replace(event, number=max(event.number, self._number + 1))
+        if isinstance(event, CallDelta):
+            self.size += len(event.text)
+        self._call.append(event)
+        is_withheld = bool(self._made or (self._is_later and self._max_calls))
+        out: list[ClientEvent] = [] if is_withheld else [event]
+        if isinstance(event, CallEnded):
+            is_whole = event.status == "completed"
+            if not is_withheld:
+                self._is_new()
+                self._is_broken |= not is_whole
+            elif is_whole and self._is_new():
+                out = [*self._call]
+            self._call = []
+        if out:
+            self.has_emitted = True
+            self._line_end = None
+        return out
+
+    def _is_new(self) -> bool:
+        """Note the open call, which is complete now; return whether it is emitted."""
+        started = self._call[0]
+        assert isinstance(started, CallStarted)
+        arguments = "".join(event.text for event in self._call if isinstance(event, CallDelta))
+        key = (started.namespace, started.name, arguments)
+        if key in self._made or 0 < self._max_calls <= len(self.calls):
+            return False
+        self._emitted.append(key)
+        self.calls.append(started.name)
+        self._number = max(self._number, started.number)
+        return True

@@ -1,0 +1,266 @@
+"""A second opinion of the model on its own calls, before the client gets them.
+
+A small model calls whatever tool it is shown, even for a question that the tool was not made for. Shown just the tool
+and the request, in a separate conversation, the same model sometimes notices; asked after its call, in the same
+conversation, it never does (addon/docs/figures.md).
+
+1. From the first call of a turn everything is withheld until the turn ends: most backends answer one request at a
+   time, so a question asked meanwhile would wait for the turn anyway.
+2. The question is about the tool. It refuses nearly all needless calls, and some that are right; shown the call with
+   its arguments, the model refuses fewer of both, and others. So a no to the first question is followed by the second,
+   and both have to be a no. Each tool is asked about once within an answer, by its first call, however often it is
+   called, and an earlier verdict counts in later rounds.
+3. Only a plain no refuses. The call counts if the question fails, is answered in any other way, takes more than
+   ``PATIENCE_SECONDS``, or does not fit into the bounds.
+4. A refused call is not emitted. If the answer holds no other call, the model is asked once more, without tools, so
+   that the client gets words; what it wrote after the call is dropped too, since it was about an output that does not
+   exist. If that round fails, the call is emitted after all.
+5. We only ask about calls that the model made of its own accord, in answer to the user. Not about those that the client
+   demanded, nor those after a tool's output: in the middle of a task a tool need not look like what the user asked
+   for. Nor about MCP tools that we run: the model reads their outputs, and answers in words in any case. Nor about the
+   Responses API's own kinds (``shell``), which fit any request.
+6. A call of a tool that there is not is refused without a question (``response/invented.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+
+from toolsim.core.conversation import ClientRequest, Message
+from toolsim.core.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    Ended,
+    KeepAlive,
+    TextDelta,
+    Usage,
+    added,
+)
+from toolsim.core.plan import Policy, Tool
+from toolsim.core.report import Report, code_of, entry
+from toolsim.request.rewrite import tools_on_offer
+from toolsim.response.retry import SECOND_OPINION, Fault, Retry
+from toolsim.response.written import use_tool_text
+from toolsim.rounds.course import Round
+from toolsim.wire.json_codec import dump, parse_object
+from toolsim.wire.json_fields import mapping
+
+RULE = "You check whether a function fits a request. You answer with one word, yes or no."
+QUESTION = "A function: {function}\n\nA request: {request}\n\nIs this function made for what the request asks?"
+CALL_RULE = "You check whether a call fits a request. You answer with one word, yes or no."
+CALL_QUESTION = (
+    "A function: {function}\n\nA request: {request}\n\nA call: {call}\n\nIs this call what the request asks for?"
+)
+
+PATIENCE_SECONDS = 60.0
+"""How long a question may take: it is short, and the client waits for a call that is ready."""
+
+NO_OPINION = "NO_OPINION"
+"""A warning: a question about a call was not answered by yes or no, so the call counts."""
+
+_MAX_REQUESTS = 3
+"""How many of the user's messages are shown: "And in Paris?" means nothing by itself."""
+_MAX_REQUEST = 4_000
+"""How many characters of each are shown, from its beginning and its end."""
+_MAX_DESCRIPTION = 2_000
+
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+_ANSWER = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
+
+Pose = Callable[[str, str], Round | None]
+"""Turns an instruction and a question into a round; None if the bounds do not allow it and the round after it."""
+
+
+def question_about(tool: Tool, request: str) -> str:
+    """Return what the model is asked about a tool; ``request``: the user's."""
+    return QUESTION.format(function=_shown(tool), request=request)
+
+
+def question_about_call(tool: Tool, arguments: str, request: str) -> str:
+    """Return what the model is asked about a call of a tool, with the text of its arguments."""
+    values = parse_object(arguments.encode()) if tool.kind == "function" else None
+    pairs = (f"{name}={dump(value)}" for name, value in values.items()) if values is not None else [dump(arguments)]
+    return CALL_QUESTION.format(
+        function=_shown(tool), request=request, call=f"{tool.name}({_shortened(', '.join(pairs))})"
+    )
+
+
+def _shown(tool: Tool) -> str:
+    parameters = ", ".join(mapping(tool.shown_parameters.get("properties")))
+    return f"{tool.name}({parameters}): {(tool.description or '').strip()[:_MAX_DESCRIPTION]}"
+
+
+def verdict_of(text: str) -> bool | None:
+    """Return whether an answer is yes, None if it is neither yes nor no."""
+    found = _ANSWER.match(_THOUGHT.sub("", text, count=1))
+    return found[1].lower() == "yes" if found else None
+
+
+def user_request(request: ClientRequest) -> str:
+    """Return what the user of a conversation wants: the last messages."""
+    texts = [item.text.strip() for item in request.items if isinstance(item, Message) and item.role == "user"]
+    return "\n".join(map(_shortened, texts[-_MAX_REQUESTS:]))
+
+
+def stand(report: Report) -> None:
+    """Note that the refused calls of an answer are emitted after all."""
+    dropped = report.dropped_calls
+    dropped[:] = [call for call in dropped if code_of(call) != SECOND_OPINION]
+
+
+def _shortened(text: str) -> str:
+    half = _MAX_REQUEST // 2
+    return text if len(text) <= _MAX_REQUEST else f"{text[:half]} … {text[-half:]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """What was withheld of a round: those events that have ``passed``, and the ``whole`` of them.
+
+    ``refused``: the names of the tools whose calls have not passed; ``has_calls``: whether other calls have. ``usage``:
+    that of the questions.
+    """
+
+    passed: Sequence[ClientEvent]
+    whole: Sequence[ClientEvent]
+    refused: Sequence[str] = ()
+    has_calls: bool = True
+    usage: Usage | None = None
+
+    def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], Retry]:
+        """Return what is emitted of a round that has no call left, and the fault that asks for words (rule 4)."""
+        passed = [event for event in self.passed if not isinstance(event, TextDelta)]
+        # Not looked up among those that have passed: there may be tens of thousands of both.
+        otherwise = [
+            event for event in self.whole if isinstance(event, TextDelta | CallStarted | CallDelta | CallEnded)
+        ]
+        fault = Fault(SECOND_OPINION, name=self.refused[0])
+        return passed, Retry(fault, "", (*otherwise, Ended(end.reasons)), end.usage)
+
+
+class SecondOpinion:
+    """The calls of one answer to ``request``, which are withheld until the model has been asked about them.
+
+    ``ask``: asks one round. ``report``: that of the answer. ``patience``: how many seconds a question may take.
+    """
+
+    def __init__(
+        self,
+        request: ClientRequest,
+        policy: Policy,
+        ask: Callable[[Round], AsyncGenerator[object]],
+        report: Report,
+        *,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        tools = tools_on_offer(request, policy)
+        self._tools = {(tool.wire_name, tool.namespace): tool for tool in tools if tool.kind in ("function", "custom")}
+        self._request = user_request(request)
+        self._ask = ask
+        self._report = report
+        self._patience = patience
+        self._withheld: list[ClientEvent] = []
+        self._verdicts: dict[str, bool | None] = {}
+        self._usage: Usage | None = None
+
+    @property
+    def has_withheld(self) -> bool:
+        """Whether calls wait for their verdicts."""
+        return bool(self._withheld)
+
+    def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
+        """Consume events of a round; return those that pass at once (rule 1)."""
+        passed: list[ClientEvent] = []
+        for event in events:
+            if isinstance(event, CallStarted) or (self._withheld and not isinstance(event, KeepAlive)):
+                self._withheld.append(event)
+            else:
+                passed.append(event)
+        return passed
+
+    def release(self) -> Weighed:
+        """Return what is withheld, unchanged: its round has failed."""
+        withheld, self._withheld = self._withheld, []
+        return Weighed(withheld, withheld)
+
+    async def weigh(self, pose: Pose) -> Weighed:
+        """Ask about the calls that are withheld, and return the outcome."""
+        withheld, self._withheld = self._withheld, []
+        passed: list[ClientEvent] = []
+        refused: list[str] = []
+        # The calls that remain are numbered without a gap.
+        numbers = (event.number for event in withheld if isinstance(event, CallStarted))
+        called = iter(_arguments(withheld))
+        calls, tool, arguments = False, None, ""  # ``tool``: that of the refused call that is open, or has just ended.
+        for event in withheld:
+            match event:
+                case CallStarted() if tool := await self._refused(event, arguments := next(called), pose):
+                    refused.append(event.name)
+                case CallStarted():
+                    calls = True
+                    passed.append(replace(event, number=next(numbers)))
+                case CallDelta() | CallEnded() if tool is not None:
+                    pass
+                case TextDelta(text=text) if tool is not None:
+                    # In the output mode obsidian-xml a call is followed by its text, which takes time to write.
+                    if not text.endswith(use_tool_text(tool, arguments)):
+                        passed.append(event)
+                    tool = None
+                case _:
+                    passed.append(event)
+        self._report.dropped_calls += [entry(SECOND_OPINION, name) for name in refused]
+        usage, self._usage = self._usage, None
+        return Weighed(passed, withheld, refused, calls, usage)
+
+    async def _refused(self, call: CallStarted, arguments: str, pose: Pose) -> Tool | None:
+        """Return the tool of a call that is refused, None if it counts."""
+        tool = self._tools.get((call.name, call.namespace))
+        if tool is None or not self._request:
+            return None
+        if tool.name not in self._verdicts:
+            verdict = await self._verdict(RULE, question_about(tool, self._request), pose)
+            if verdict is False:
+                verdict = await self._verdict(CALL_RULE, question_about_call(tool, arguments, self._request), pose)
+            self._verdicts[tool.name] = verdict
+            if verdict is None:
+                self._report.warnings.append(entry(NO_OPINION, tool.name))
+        return tool if self._verdicts[tool.name] is False else None
+
+    async def _verdict(self, rule: str, asked: str, pose: Pose) -> bool | None:
+        """Ask; None if the answer is neither yes nor no, or none came."""
+        question = pose(rule, asked)
+        if question is None:
+            return None
+        self._report.rounds += 1
+        words: list[str] = []
+        end: object = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience), aclosing(self._ask(question)) as answered:
+                async for event in answered:
+                    if isinstance(event, TextDelta):
+                        words.append(event.text)
+                    end = event
+        if not isinstance(end, Ended):
+            return None
+        self._usage = added(self._usage, end.usage)
+        return verdict_of("".join(words))
+
+
+def _arguments(events: Sequence[ClientEvent]) -> list[str]:
+    """Return the arguments of each call."""
+    texts: list[list[str]] = []
+    for event in events:
+        match event:
+            case CallStarted():
+                texts.append([])
+            case CallDelta(text=text):
+                texts[-1].append(text)
+            case _:
+                pass
+    return ["".join(text) for text in texts]

@@ -1,0 +1,368 @@
+"""The runner: asks round after round, and merges them into one answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from toolsim.core.errors import ApiError, BadRequest
+from toolsim.core.events import ClientEvent, Ended, Failed, KeepAlive, Opened
+from toolsim.core.pace import Pace
+from toolsim.core.plan import FIND_TOOLS, AnswerForm, Policy
+from toolsim.core.report import Report, entry
+from toolsim.response.retry import SECOND_OPINION, Retry
+from toolsim.response.rewrite import ClientRecord
+from toolsim.response.verdict import INVALID_CALL
+from toolsim.rounds.course import Bounds, Course, Round, wants_opinion
+from toolsim.rounds.hosted_calls import HostedCalls
+from toolsim.rounds.merge import Merger
+from toolsim.rounds.opinion import SecondOpinion, stand
+from toolsim.wire.api import Api
+from toolsim.wire.errors import error_body, read_error
+from toolsim.wire.json_codec import parse_object
+
+TOKEN = "toolsim-rounds"
+"""The header that names a job to its server. Tokens cannot be guessed, and each is valid for one request."""
+
+_MAX_AHEAD = 32
+"""Events of an answer that wait until they are written."""
+
+Stream = Callable[[], AsyncGenerator[bytes]]
+"""Yields a stream that somebody else writes, in whole frames."""
+
+ROUND_FAILED = "ROUND_FAILED"
+"""A warning: a further round failed before it emitted anything, and the answer ends as it would have without it."""
+
+
+PROVIDER_ERROR = "PROVIDER_ERROR"
+"""Why a round was asked again without tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A round that got no answer: an HTTP error of the backend or the proxy, as it would reach the client."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """The end of a round that was answered; ``report``: what happened in it."""
+
+    report: Report
+
+
+RoundEvent = ClientEvent | Retry | Refused | RoundReport
+_End = Retry | Refused | Failed | Ended
+"""How a round ended, if that is not emitted."""
+Ask = Callable[[Round], AsyncGenerator[RoundEvent]]
+"""Asks one round. What it yields ends with ``Refused`` or ``RoundReport``; closing it early stops the model."""
+
+
+StoreAnswer = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
+"""Stores a whole answer; returns whether it is stored, or the error that replaces it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One client's request. ``ask``: asks its rounds. ``report``: filled as they go, for the client's own flow.
+
+    ``store``: stores the answer before its end is emitted, None if it is not to be stored. ``hosted``: the MCP tools
+    that are run for it.
+    """
+
+    api: Api
+    body: Mapping[str, Any]
+    form: AnswerForm
+    policy: Policy
+    ask: Ask
+    bounds: Bounds = Bounds()
+    report: Report = field(default_factory=Report)
+    store: StoreAnswer | None = None
+    hosted: HostedCalls | None = None
+
+
+def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
+    """Answer a request, in as many rounds as it takes.
+
+    The events end with ``Ended`` or ``Failed``; or there is one ``Refused``, if the first round got no answer.
+    """
+    return _Answering(job).events()
+
+
+async def with_keepalives[Event](
+    events: AsyncGenerator[Event], seconds: float, ending: asyncio.Future[ApiError] | None = None
+) -> AsyncGenerator[Event | KeepAlive | Failed]:
+    """Yield ``events``, and a keep-alive whenever none has come for so many ``seconds``.
+
+    ``ending``: once it is done, they end with its error. Whoever takes many events at once pauses between them.
+    """
+    ahead: deque[Event] = deque()
+    changed, taken = asyncio.Event(), asyncio.Event()
+    taken.set()
+
+    async def follow() -> None:
+        async with aclosing(events):
+            async for event in events:
+                ahead.append(event)
+                changed.set()
+                if len(ahead) >= _MAX_AHEAD:
+                    taken.clear()
+                    await taken.wait()
+
+    def wake(_: asyncio.Future[Any]) -> None:
+        changed.set()
+
+    following = asyncio.create_task(follow())
+    following.add_done_callback(wake)
+    if ending is not None:
+        ending.add_done_callback(wake)
+    pace = Pace()
+    try:
+        while True:
+            if ending is not None and ending.done():
+                yield Failed(ending.result())
+                return
+            if ahead:
+                yield ahead.popleft()
+                await pace.rest()
+                continue
+            if not taken.is_set():
+                # Whoever makes the events has waited for this: what both do without a pause is one piece of work.
+                taken.set()
+                await asyncio.sleep(0)
+                continue
+            if following.done():
+                following.result()
+                return
+            changed.clear()
+            pace.end()
+            try:
+                async with asyncio.timeout(seconds):
+                    await changed.wait()
+            except TimeoutError:
+                yield KeepAlive()
+            pace.begin()
+    finally:
+        if ending is not None:
+            ending.remove_done_callback(wake)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+class _Answering:
+    """The rounds of one answer: what each of them emits, and which one follows it."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._started = time.monotonic()
+        self._hosted = job.hosted
+        self._course: Course
+        self._opinion: SecondOpinion | None = None
+        # Calls beside their XML are emitted as text: without it they would be lost.
+        in_words = job.policy.output_mode != "openai-json"
+        self._merger = Merger(
+            text_follows_calls=job.api.text_follows_calls or in_words, max_calls=job.policy.tool_block_max
+        )
+        self._record = ClientRecord(job.api, job.form, job.report)
+        self._listed: list[ClientEvent] = []  # Emitted once the answer is opened.
+        self._last: Retry | None = None  # Why the current round was asked.
+
+    async def events(self) -> AsyncGenerator[ClientEvent | Refused]:
+        """Ask round after round."""
+        try:
+            following: Round | None = await self._first()
+        except BadRequest as bad:
+            yield Refused(bad.error.status, {"content-type": "application/json"}, error_body(bad.error))
+            return
+        while following is not None:
+            round_, following = following, None
+            end: _End | None = None
+            async with aclosing(self._job.ask(round_)) as received:
+                async for event in received:
+                    match event:
+                        case RoundReport(report=report):
+                            self._job.report.add(report)
+                            self._job.report.calls = self._merger.calls
+                        case Retry() | Refused() | Failed():
+                            end = event
+                        case Ended() if self._is_withheld:
+                            end = event
+                        case _:
+                            for out in self._emit(self._passed(event)):
+                                yield out
+            if self._opinion is not None and self._opinion.has_withheld:
+                released, end = await self._weighed(self._opinion, end)
+                for out in self._emit(released):
+                    yield out
+            match end:
+                case None:
+                    return
+                case Retry() | Ended() if self._hosted is not None and self._hosted.has_work:
+                    # What else is wrong with the round is not asked again: the model goes on from the outputs.
+                    self._last = self._opinion = None
+                    self._merger.count(end.usage)
+                    async with aclosing(self._hosted.run(round_.body)) as ran:
+                        async for event in ran:
+                            for out in self._emit([event]):
+                                yield out
+                    following = self._after_tools(round_, self._hosted)
+                case Retry():
+                    following = self._again(round_, end)
+                case Refused() | Failed():
+                    following = self._without_tools(round_, end)
+            if following is None:
+                for conclusion in self._concluded(end):
+                    yield conclusion
+                return
+            self._merger.next_round()
+            if self._hosted is not None:
+                self._hosted.next_round()
+
+    async def _first(self) -> Round:
+        """Return the first round. Raises BadRequest: nothing is emitted before, so that this is an HTTP error."""
+        job, hosted = self._job, self._hosted
+        body, policy, names = job.body, job.policy, frozenset[str]()
+        if hosted is not None:
+            self._listed = await hosted.prepare()
+            body, policy, names = hosted.body, hosted.policy, hosted.tools
+        self._opinion = _opinion(job)
+        if self._opinion is not None:
+            # No call is announced before it is certain to be emitted.
+            policy = replace(policy, stream_arguments="buffered")
+        self._course = Course(job.api, body, policy, job.bounds, names)
+        return self._course.first()
+
+    @property
+    def _seconds(self) -> float:
+        """Since the answer was started."""
+        return time.monotonic() - self._started
+
+    @property
+    def _is_withheld(self) -> bool:
+        """Whether the end of the round is not that of the answer: calls wait for their outputs or verdicts."""
+        has_work = self._hosted is not None and self._hosted.has_work
+        return has_work or (self._opinion is not None and self._opinion.has_withheld)
+
+    def _passed(self, event: ClientEvent) -> list[ClientEvent]:
+        """Return what an event of the round lets pass."""
+        events = [event] if self._hosted is None else self._hosted.take(event)
+        events = [*events, *self._listed] if isinstance(event, Opened) else [*self._listed, *events]
+        self._listed = []
+        return events if self._opinion is None else self._opinion.take(events)
+
+    def _emit(self, events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
+        """Yield what the client gets of events."""
+        for event in events:
+            for out in self._merger.feed(event):
+                self._note(out)
+                if isinstance(out, Ended):
+                    self._job.report.finish = out.reasons[0]
+                yield out
+
+    def _note(self, event: ClientEvent) -> None:
+        self._record.take(event)
+        if self._hosted is not None:
+            self._hosted.emitted(event)
+
+    async def _weighed(self, opinion: SecondOpinion, end: _End | None) -> tuple[Sequence[ClientEvent], _End | None]:
+        """Return what is emitted of the withheld calls, and the end of the round, None if it is emitted too."""
+        weighed = await opinion.weigh(self._aside) if isinstance(end, Retry | Ended) else opinion.release()
+        self._merger.count(weighed.usage)
+        if not isinstance(end, Ended) or (self._hosted is not None and self._hosted.has_work):
+            return weighed.passed, end
+        if weighed.refused and not (weighed.has_calls or self._merger.has_called):
+            return weighed.in_words(end)
+        return [*weighed.passed, end], None
+
+    def _aside(self, rule: str, question: str) -> Round | None:
+        return self._course.aside(rule, question, seconds=self._seconds)
+
+    # Which round follows: None if the answer ends here.
+
+    def _after_tools(self, before: Round, hosted: HostedCalls) -> Round | None:
+        if self._merger.has_called or hosted.is_waiting:
+            return None
+        return self._course.after_calls(before, hosted.body, seconds=self._seconds, size=self._merger.size)
+
+    def _again(self, before: Round, end: Retry) -> Round | None:
+        self._last = end
+        merger = self._merger
+        merger.count(end.usage)
+        is_opinion = end.fault.reason == SECOND_OPINION
+        if is_opinion and merger.has_called:
+            return None
+        following = self._course.next(before, end, called=merger.has_called, seconds=self._seconds, size=merger.size)
+        if following is not None and is_opinion:
+            refused = entry(SECOND_OPINION, end.fault.name)
+            self._job.report.asked_again.append(refused)
+            # Calls that the model was asked about have no words, and are in the report already.
+            self._job.report.dropped_calls += [refused] if end.words else []
+        return following
+
+    def _without_tools(self, before: Round, end: Refused | Failed) -> Round | None:
+        if self._merger.has_emitted or _is_verdict(end):
+            return None
+        following = self._course.without_tools(before, _status(end), seconds=self._seconds)
+        if following is not None:
+            self._job.report.asked_again.append(PROVIDER_ERROR)
+            self._job.report.error = None
+        return following
+
+    def _concluded(self, end: _End) -> Iterator[ClientEvent | Refused]:
+        """Yield the end of the answer, whose last round ended like this."""
+        report, merger, last = self._job.report, self._merger, self._last
+        if isinstance(end, Refused | Failed):
+            if last is None or merger.has_emitted or _is_no_worse(end, last):
+                yield failure(end) if merger.is_opened else end
+                return
+            report.warnings.append(ROUND_FAILED)
+            merger.go_back()
+        if last is None:
+            whole = merger.ended()
+            report.finish = whole.reasons[0]
+            self._note(whole)
+            yield whole
+            return
+        if last.fault.reason == SECOND_OPINION:
+            stand(self._job.report)
+        for otherwise in last.otherwise:
+            report.error = otherwise.error.code if isinstance(otherwise, Failed) else None
+            report.finish = None
+            yield from self._emit([otherwise])
+
+
+def _opinion(job: Job) -> SecondOpinion | None:
+    """Return what withholds the calls of an answer and asks about them, None if nothing does."""
+    if job.policy.second_opinion != "on" or not job.body:
+        return None
+    request = job.api.read(job.body)
+    return SecondOpinion(request, job.policy, job.ask, job.report) if wants_opinion(request, job.policy) else None
+
+
+def failure(end: Failed | Refused) -> Failed:
+    """Return an error as that of an answer that has started."""
+    if isinstance(end, Failed):
+        return end
+    return Failed(replace(read_error(parse_object(end.body)), status=end.status))
+
+
+def _status(end: Failed | Refused) -> int:
+    return end.error.status if isinstance(end, Failed) else end.status
+
+
+def _is_no_worse(end: Failed | Refused, last: Retry) -> bool:
+    """Return whether the failure of a further round says at least as much as the failure without it."""
+    return last.fault.reason == FIND_TOOLS or (_is_verdict(end) and isinstance(last.otherwise[-1], Failed))
+
+
+def _is_verdict(end: Failed | Refused) -> bool:
+    """Return whether a round failed because of what the model wrote."""
+    return isinstance(end, Failed) and end.error.code == INVALID_CALL

@@ -1,0 +1,143 @@
+"""The runner as an upstream: an HTTP server on 127.0.0.1 that answers only requests that it expects.
+
+For each it holds a job, or a stream that somebody else writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+from tornado.iostream import StreamClosedError
+
+from toolsim.core.errors import ApiError
+from toolsim.core.events import ClientEvent, Ended, Failed, KeepAlive
+from toolsim.rounds.answering import AnsweringHandler, Listener
+from toolsim.rounds.runner import TOKEN, Job, Refused, Stream, answer, with_keepalives
+from toolsim.wire.errors import error_body
+from toolsim.wire.json_codec import dump
+from toolsim.wire.responses.stored import with_outcome
+from toolsim.wire.sse import UNBUFFERED, comment
+
+
+class RunnerServer:
+    """Serves jobs from ``start``, which needs a running event loop, to ``stop``. ``port``: on 127.0.0.1.
+
+    ``keepalive``: seconds of silence after which the client of a stream that has started gets a keep-alive.
+    """
+
+    def __init__(self, keepalive: float) -> None:
+        self.keepalive = keepalive
+        self.jobs: dict[str, Job | Stream] = {}
+        self._listener = Listener()
+        self.ending: asyncio.Future[ApiError]
+
+    @property
+    def port(self) -> int:
+        """The port that is bound."""
+        return self._listener.port
+
+    def start(self) -> None:
+        """Bind a free port. Raises OSError if there is none."""
+        self.ending = asyncio.get_running_loop().create_future()
+        self._listener.start([(r"/.*", _Answers, {"server": self, "running": self._listener.running})])
+
+    def end(self, error: ApiError) -> None:
+        """End all jobs, those to come included; each client gets this error."""
+        if not self.ending.done():
+            self.ending.set_result(error)
+
+    async def stop(self) -> None:
+        """Refuse new requests, and stop those that run."""
+        await self._listener.stop()
+
+    def admit(self, job: Job | Stream) -> str:
+        """Return the token with which one request is answered by ``job``."""
+        token = secrets.token_hex(16)
+        self.jobs[token] = job
+        return token
+
+    def forget(self, token: str) -> None:
+        """Forget a job whose request never came."""
+        self.jobs.pop(token, None)
+
+
+class _Answers(AnsweringHandler):
+    def initialize(self, server: RunnerServer, running: set[asyncio.Task[None]]) -> None:
+        self.server, self.running = server, running
+
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")
+
+    async def answer(self) -> None:
+        job = self.server.jobs.pop(self.request.headers.get(TOKEN, ""), None)
+        if job is None:
+            message = "This port serves toolsim itself: send requests to its listener."
+            self.refuse(ApiError(message, "invalid_request_error", "forbidden", status=403))
+            return
+        try:
+            if isinstance(job, Job):
+                async with aclosing(with_keepalives(answer(job), self.server.keepalive, self.server.ending)) as events:
+                    await self._write(job, events)
+                return
+            async with aclosing(job()) as frames:
+                async for piece in frames:
+                    await self._send(piece)
+            self.finish()
+        except StreamClosedError:
+            return
+
+    async def get(self) -> None:
+        await self.post()
+
+    async def _send(self, frames: bytes) -> None:
+        self.set_header("Content-Type", "text/event-stream; charset=utf-8")
+        for name, value in UNBUFFERED.items():
+            self.set_header(name, value)
+        # Some clients only read frames that arrive whole.
+        self.write(frames)
+        await self.flush()
+
+    async def _write(self, job: Job, events: AsyncGenerator[ClientEvent | Refused]) -> None:
+        writer, stream = job.api.writer(job.form), job.form.stream
+        has_begun = False
+        outcome: ApiError | bool = True
+        async for event in events:
+            if isinstance(event, Refused):
+                self._finish(event.status, event.headers, event.body)
+                return
+            if isinstance(event, KeepAlive) and not has_begun:
+                # Until the first round is answered, the status is undecided.
+                continue
+            if isinstance(event, Failed) and self.server.ending.done() and not has_begun:
+                # Without a head there is still a status to tell it by.
+                self.refuse(self.server.ending.result())
+                return
+            frames = writer.write(event)
+            if stream and job.policy.sse_telemetry and isinstance(event, Ended | Failed):
+                frames.insert(-1, comment(dump(job.report.for_clients())))
+            if job.store is not None and isinstance(event, Ended) and writer.body is not None:
+                outcome = await job.store(writer.body)
+                frames = [with_outcome(b"".join(frames), outcome)] if stream else []
+                if isinstance(outcome, ApiError):
+                    job.report.error = outcome.code
+            if frames:
+                has_begun = True
+                await self._send(b"".join(frames))
+        json = {"content-type": "application/json"}
+        if stream:
+            self.finish()
+        elif isinstance(outcome, ApiError):
+            self._finish(outcome.status, json, error_body(outcome))
+        elif writer.error is not None:
+            self._finish(writer.error.status, json, writer.whole())
+        else:
+            self._finish(200, json, with_outcome(writer.whole(), outcome, stream=False))
+
+    def _finish(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.set_status(status)
+        for name, value in headers.items():
+            self.set_header(name, value)
+        self.finish(body)

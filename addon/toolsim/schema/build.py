@@ -1,0 +1,147 @@
+"""A JSON schema turned into a validator by jsonschema: its references resolved and its patterns compiled."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.validators import validator_for
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import specification_with
+
+from toolsim.schema.errors import SchemaError, best, message
+from toolsim.schema.keywords import fenced
+from toolsim.schema.patterns import check_pattern
+from toolsim.schema.validator import Validator
+from toolsim.schema.wellformed import are_plainly_wellformed, is_plain
+
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_VALUE_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
+"""Keywords that hold values, not schemas."""
+
+DEFAULT = Draft202012Validator
+"""The dialect of a schema that names none."""
+
+_NOTHING: Registry[Any] = Registry()
+"""What references outside a schema resolve to."""
+
+_MAX_DOUBTFUL = 4096
+"""Characters of a schema that jsonschema itself may check to say what is wrong: it takes 7 ms per kilobyte."""
+
+_MAX_UNDECLARED = 16
+"""References to what no keyword of the dialect declares as a schema. Each is checked separately."""
+
+
+def build(schema: Any, text: str) -> Validator:
+    """Return the validator of a schema, which comes with its JSON text. Raises SchemaError."""
+    if not isinstance(schema, dict):
+        raise SchemaError("the schema is not an object")
+    base = _dialect(schema)
+    if '"$schema"' in text:
+        # At each one below the first, jsonschema would fall back to its own validators.
+        schema = _without(schema, "$schema", str)
+    _check_wellformed(schema, base)
+    patterned, atoms = (False, 0) if is_plain(text) else _inspect(schema, base)
+    if patterned:
+        # jsonschema would search the patterns on its own, without a limit.
+        schema = _without(schema, "unevaluatedProperties")
+    return Validator(partial(validator_of, schema, base), atoms)
+
+
+def validator_of(schema: dict[str, Any], base: Any) -> Any:
+    """Return jsonschema's validator of a schema that was checked; ``base``: that of its dialect."""
+    return fenced(base)(schema, registry=_NOTHING)
+
+
+def _dialect(schema: dict[str, Any]) -> Any:
+    named = schema.get("$schema", "")
+    if not isinstance(named, str):
+        raise SchemaError(f"$schema is a string, got {type(named).__name__}")
+    try:
+        return validator_for(schema, default=DEFAULT)
+    except ValueError as error:
+        raise SchemaError(f"$schema is not a URI: {error}") from error
+
+
+def _check_wellformed(schema: Any, base: Any) -> None:
+    if are_plainly_wellformed([schema], _uri(base)):
+        return
+    if len(json.dumps(schema)) > _MAX_DOUBTFUL:
+        raise SchemaError("the schema is not well-formed by its dialect, and too large to say where")
+    # ``check_schema`` reports the first error in the order of a set: a different one in each process.
+    errors = validator_for(base.META_SCHEMA, default=base)(base.META_SCHEMA).iter_errors(schema)
+    if (first := min(errors, key=_path, default=None)) is not None:
+        raise SchemaError(message(best([first])))
+
+
+def _path(error: Any) -> list[str]:
+    return list(map(str, error.absolute_path))
+
+
+def _uri(base: Any) -> str:
+    uri: str = base.META_SCHEMA.get("$id") or base.META_SCHEMA["id"]
+    return uri
+
+
+def _without(schema: Any, keyword: str, kind: type = object) -> Any:
+    """Copy a schema without a keyword, wherever its value is of that kind.
+
+    A property of that name has a schema too; losing it costs one check and cannot reject anything.
+    """
+    match schema:
+        case dict():
+            return {
+                key: value if key in _VALUE_KEYWORDS else _without(value, keyword, kind)
+                for key, value in schema.items()
+                if not (key == keyword and isinstance(value, kind))
+            }
+        case list():
+            return [_without(item, keyword, kind) for item in schema]
+    return schema
+
+
+def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:
+    """Resolve every reference and compile every pattern.
+
+    Return whether ``patternProperties`` occurs, and the size of all patterns in atoms.
+    """
+    specification = specification_with(_uri(base))
+    resource = specification.create_resource(root)
+    resolver = Registry().with_resource("", resource).crawl().resolver_with_root(resource)
+    patterned = False
+    undeclared = atoms = 0
+    seen: set[int] = set()
+    schemas: list[tuple[Any, Any]] = [(root, resolver)]
+    references: list[tuple[str, Any]] = []
+    while schemas or references:
+        if not schemas:
+            reference, resolver = references.pop()
+            try:
+                resolved = resolver.lookup(reference)
+            except (Unresolvable, ValueError) as error:
+                raise SchemaError(f"the reference {reference!r} does not resolve within the schema") from error
+            if id(resolved.contents) in seen:
+                continue
+            if not isinstance(resolved.contents, dict | bool):
+                raise SchemaError(f"the reference {reference!r} leads to no schema")
+            # It has not been checked yet: it is under a keyword that the dialect does not define.
+            undeclared += 1
+            if undeclared > _MAX_UNDECLARED:
+                raise SchemaError(f"more than {_MAX_UNDECLARED} references lead to what is not known as a schema")
+            _check_wellformed(resolved.contents, base)
+            schemas.append((resolved.contents, resolved.resolver))
+        schema, resolver = schemas.pop()
+        if not isinstance(schema, dict) or id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        patterned |= "patternProperties" in schema
+        for text in (schema.get("pattern"), *schema.get("patternProperties", ())):
+            if isinstance(text, str):
+                atoms += check_pattern(text, atoms)
+        references += [(schema[key], resolver) for key in _REFERENCES if isinstance(schema.get(key), str)]
+        below = specification.create_resource(schema).subresources()
+        schemas += [(sub.contents, resolver.in_subresource(sub)) for sub in below]
+    return patterned, atoms

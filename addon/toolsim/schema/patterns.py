@@ -1,0 +1,95 @@
+"""Regular expressions of clients: measured before they are compiled, and searched within a budget."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from functools import lru_cache
+from typing import Any
+
+import regex
+
+from toolsim.schema.errors import SchemaError
+from toolsim.schema.validator import running
+
+MAX_ATOMS = 5_000
+"""Size of all patterns of a schema with their repeats written out; compiling takes up to 12 µs and 1 KB per atom."""
+
+_FIRST_SECONDS = 0.001
+"""Timeout of the first attempt at a search. One that is done by then costs no more, whatever interrupted it."""
+
+# One atom or one bracket of a pattern, with the least count of the repeat that follows it, if it has one.
+_TOKEN = re.compile(
+    r"(?P<atom>\\.|\[\^?\]?(?:[^\]\\]|\\.)*+\]|[^()])?(?P<bracket>\((?:\?(?:[:=!>|]|<[=!]|P?<\w+>|[\w-]+:?))?|\))?"
+    r"(?:\{(?P<least>\d*)(?:,\d*)?\})?",
+    re.DOTALL,
+)
+
+
+def atoms(text: str) -> int:
+    """Return how many atoms a pattern has with each repeat expanded to its minimum.
+
+    That is what a compiler writes out: ``(?:a{1000}){1000}`` is a million, ``a{0,1000}`` is one. Linear; an invalid
+    pattern has an arbitrary size.
+    """
+    # The atoms so far, by open group. A repeat after a closing bracket repeats the group that it closed.
+    sizes = [0]
+    for token in _TOKEN.finditer(text):
+        size = 1 if token["atom"] else 0
+        match token["bracket"]:
+            case None:
+                pass
+            case ")":
+                size += sizes.pop() if len(sizes) > 1 else 0
+            case _:
+                sizes[-1] += size
+                sizes.append(0)
+                continue
+        sizes[-1] += size * max(_number(token["least"]), 1)
+    return sum(sizes)
+
+
+def _number(digits: str | None) -> int:
+    # More digits than these are too many in any case.
+    return int(digits[:6]) if digits else 0
+
+
+def check_pattern(text: str, before: int = 0) -> int:
+    """Compile a pattern for later searches, and return its size. Raises SchemaError if it cannot be used.
+
+    ``before``: the size of the patterns before it in its schema, which counts too.
+    """
+    size = atoms(text)
+    if before + size > MAX_ATOMS:
+        those = f" after {before} of other patterns" if before else ""
+        raise SchemaError(
+            f"the pattern {text[:100]!r} is too large: expected at most {MAX_ATOMS} atoms, got {size}{those}"
+        )
+    try:
+        _compiled(text)
+    except (regex.error, RecursionError, OverflowError, ValueError) as error:
+        raise SchemaError(f"the pattern {text[:100]!r} cannot be used: {error}") from error
+    return size
+
+
+@lru_cache(maxsize=512)
+def _compiled(text: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about constructs that another version of the engine may interpret differently
+        return regex.compile(text)
+
+
+def matches(pattern: str, text: str) -> bool | None:
+    """Search within what is left of the check's budget; None = given up."""
+    left, compiled = running.get(), _compiled(pattern)
+    left.count_step()
+    for limit in (min(left.patterns, _FIRST_SECONDS), left.patterns - _FIRST_SECONDS):
+        if limit > 0:
+            try:
+                return compiled.search(text, timeout=limit) is not None
+            except TimeoutError:
+                pass
+            finally:
+                left.count_search(limit)
+    left.guessed = True
+    return None

@@ -1,0 +1,206 @@
+"""A compiled schema: checks values, each within a budget of time, and says which types it allows where.
+
+The cost of a check is measured on the CPU clock of its thread, so that a busy machine does not spend the budget. But
+that clock includes what no check can avoid: a garbage collection of the whole process (100 ms with a million objects),
+the kernel's work for a page, a processor lent to another machine. For these alone a schema of three lines would be
+given up, and a strict tool's call refused. So a check reads the clock before each keyword, and at every sixteenth
+member of a value. No honest step between two readings takes as long as ``STEP_SECONDS``: anything above that was a
+pause, and is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from time import thread_time
+from typing import Any
+
+from toolsim.schema.errors import best, message, outline
+
+CHECK_SECONDS = 0.5
+"""How long one check may take if nobody waits for it. A sane one takes a tenth of a millisecond, and 1 µs per value."""
+
+PATTERN_SHARE = 1 / 3
+"""How much of it all pattern searches of one check may take together; a sane one takes microseconds."""
+
+STEP_SECONDS = 0.003
+"""The most that one step counts for: quoting a value of 200 kB in an error takes longest."""
+
+_MEMBERS = 16
+"""Members per reading of the clock, which takes 0.3 µs: as long as the rest of the work for a small member."""
+
+
+class OutOfTime(Exception):
+    """The check's budget is spent."""
+
+
+class Budget:
+    """The budget of one check, ``seconds`` in all; its clock starts now.
+
+    ``spent``: seconds so far. ``patterns``: seconds left for searches. ``guessed``: something was given up.
+    """
+
+    __slots__ = ("_members", "_read_at", "_seconds", "guessed", "patterns", "spent")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.spent = 0.0
+        self.patterns = seconds * PATTERN_SHARE
+        self.guessed = False
+        self._members = 0
+        self._read_at = thread_time()
+
+    def check(self) -> None:
+        """Count the step that ends here; raise OutOfTime when the budget is spent."""
+        self.count_step()
+        if self.spent >= self._seconds:
+            raise OutOfTime
+
+    def check_member(self) -> None:
+        """Check the clock before one member of a value, unless that happened a few members ago."""
+        self._members += 1
+        if self._members % _MEMBERS == 0:
+            self.check()
+
+    def count_step(self) -> None:
+        """Count the step that ends here."""
+        now = thread_time()
+        self.spent += min(now - self._read_at, STEP_SECONDS)
+        self._read_at = now
+
+    def count_search(self, limit: float) -> None:
+        """Count the search that ends here, whose timeout was ``limit`` seconds."""
+        now = thread_time()
+        seconds = min(now - self._read_at, limit)
+        self.spent += seconds
+        self.patterns -= seconds
+        self._read_at = now
+
+
+running: ContextVar[Budget] = ContextVar("budget")
+"""The budget of the check that is running."""
+
+_MAX_ERRORS_WEIGHED = 16
+"""The most relevant of this many errors is reported; a long array of wrong items has one error for each."""
+
+_COMBINATORS = ("allOf", "anyOf", "oneOf")
+
+_UNSURE_BELOW = frozenset(
+    {"not", "oneOf", "then", "else", "contains", "unevaluatedItems", "unevaluatedProperties", "dependentSchemas"}
+)
+"""Keywords under which the guess "it matches" may cause an error: after a guess such errors are ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found."""
+
+    mismatch: str | None
+    """The message about the first mismatch, None if there is none."""
+    settled: bool = True
+    """Whether every part could be decided."""
+    outline: str = ""
+    """The mismatch for logs, without quoting values."""
+    seconds: float = field(default=0.0, compare=False)
+    """What the check cost."""
+
+
+class Validator:
+    """One compiled schema. ``property``, ``items`` and ``types`` serve values that come without types, as XML does.
+
+    ``make`` returns jsonschema's validator. Most tools of a catalogue are never called, so it is made on demand.
+    ``atoms``: the size of its patterns, which took time to compile.
+    """
+
+    __slots__ = ("_made", "_make", "atoms")
+
+    def __init__(self, make: Callable[[], Any], atoms: int = 0) -> None:
+        self._make = make
+        self.atoms = atoms
+        self._made: Any = None
+
+    @property
+    def _validator(self) -> Any:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def check(self, value: Any) -> str | None:
+        """Return None when ``value`` conforms (or could not be settled), else where and why it does not."""
+        return self.examine(value).mismatch
+
+    def examine(self, value: Any, seconds: float = CHECK_SECONDS) -> Finding:
+        """Check ``value`` (as ``json.loads`` returns it) for at most about ``seconds``; never raises."""
+        budget = Budget(seconds)
+        token = running.set(budget)
+        errors: list[Any] = []
+        settled = True
+        try:
+            for error in islice(self._validator.iter_errors(value), _MAX_ERRORS_WEIGHED):
+                if not (budget.guessed and _UNSURE_BELOW.intersection(error.absolute_schema_path)):
+                    errors.append(error)  # noqa: PERF401 (those found before it breaks count)
+        except Exception:  # a client's schema on a model's value: whatever breaks there says nothing about the value
+            settled = False
+        finally:
+            running.reset(token)
+        settled = settled and not budget.guessed
+        worst = best(errors) if errors else None
+        budget.count_step()
+        if worst is None:
+            return Finding(None, settled, seconds=budget.spent)
+        return Finding(message(worst), settled, outline(worst), budget.spent)
+
+    def property(self, name: str) -> Validator | None:
+        """Return the schema of one property of an object, None if the schema says nothing about it."""
+        for schema in self._alternatives():
+            if name in schema.get("properties", ()):
+                return Validator(partial(self._validator.evolve, schema=schema["properties"][name]))
+        return self._below("additionalProperties")
+
+    def takes_unnamed(self) -> bool:
+        """Return whether the schema of an object says that it takes properties without naming them."""
+        others = ("patternProperties", "additionalProperties", "unevaluatedProperties")
+        return any(schema.get(keyword) for schema in self._alternatives() for keyword in others)
+
+    def items(self) -> Validator | None:
+        """Return the schema of an array's items, None if the schema says nothing about them."""
+        return self._below("items")
+
+    def _below(self, keyword: str) -> Validator | None:
+        """Return the schema under a keyword, None if there is none."""
+        for schema in self._alternatives():
+            if isinstance(schema.get(keyword), dict):
+                return Validator(partial(self._validator.evolve, schema=schema[keyword]))
+        return None
+
+    def types(self) -> frozenset[str]:
+        """Return the type names that the schema mentions at its top, over all alternatives; empty = any type."""
+        found: set[str] = set()
+        for schema in self._alternatives():
+            named = schema.get("type", ())
+            found.update([named] if isinstance(named, str) else [name for name in named if isinstance(name, str)])
+        return frozenset(found)
+
+    def _alternatives(self) -> list[dict[str, Any]]:
+        """Return this schema and those that it refers to or combines, itself first; a handful is enough."""
+        from referencing.exceptions import Unresolvable  # on demand: see ``compile``
+
+        found: list[dict[str, Any]] = []
+        pending = [self._validator.schema]
+        resolver = self._validator._resolver
+        while pending and len(found) < 32:
+            schema = pending.pop(0)
+            if not isinstance(schema, dict) or any(schema is other for other in found):
+                continue
+            found.append(schema)
+            if isinstance(schema.get("$ref"), str):
+                try:
+                    pending.append(resolver.lookup(schema["$ref"]).contents)
+                except Unresolvable:  # relative to a nested $id, which compile_schema could follow
+                    continue
+            for keyword in _COMBINATORS:
+                pending.extend(schema.get(keyword, ()))
+        return found

@@ -1,0 +1,207 @@
+"""One WebSocket connection: which requests wait, and which answers are being made for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from toolsim.core.errors import ApiError, BadRequest
+from toolsim.core.tasks import spawn
+from toolsim.proxy.head import internal_error
+from toolsim.sockets.protocol import (
+    MAX_LANES,
+    MAX_RUNNING,
+    MAX_WAITING,
+    NOT_ACTIVE,
+    TOO_MANY_LANES,
+    TOO_MANY_WAITING,
+    Answer,
+    BadMessage,
+    Message,
+    Recent,
+    error_message,
+)
+from toolsim.wire.json_fields import string
+from toolsim.wire.responses.background import STOPPED
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of an HTTP answer. ``headers``: those that a client may need with an error."""
+
+    status: int
+    content_type: str
+    headers: Mapping[str, str]
+
+
+class Asked(Protocol):
+    """A request on its way: its answer, as it comes, to which it continues by itself unless it is left."""
+
+    def parts(self) -> AsyncGenerator[Head | bytes]:
+        """Yield the head of the answer, if there is one, and its body."""
+
+    async def leave(self) -> None:
+        """Hang up, which stops the model."""
+
+
+Read = Callable[[bytes], Awaitable[Message]]
+"""Reads a message. Raises BadMessage."""
+Ask = Callable[[bytes], Asked]
+"""Sends a request with this body."""
+Send = Callable[[Sequence[str]], Awaitable[None]]
+"""Sends messages, and waits for a slow client. Raises ConnectionError when the client is gone."""
+
+
+class Connection:
+    """Answers the requests of one client. ``max_bytes``: of the requests that wait.
+
+    ``recent``: what it remembers. ``has_store``: whether the proxy stores answers now.
+    """
+
+    def __init__(
+        self, read: Read, ask: Ask, send: Send, recent: Recent, max_bytes: int, has_store: Callable[[], bool]
+    ) -> None:
+        self._read = read
+        self._ask = ask
+        self._send = send
+        self._max_bytes = max_bytes
+        self._has_store = has_store
+        self._recent = recent
+        self._lanes: dict[str, asyncio.Lock] = {"": asyncio.Lock()}
+        self._slots = asyncio.Semaphore(MAX_RUNNING)
+        self._waiting = 0  # Requests,
+        self._waiting_size = 0  # and their bytes.
+        self._running: dict[str, tuple[Answer, asyncio.Task[None]]] = {}  # By lane.
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+        self._has_refused = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an answer is awaited."""
+        return bool(self._tasks)
+
+    async def receive(self, text: str) -> None:
+        """Take a message, after the one before it. Raises ConnectionError when the client is gone."""
+        try:
+            message = await self._read(text.encode("utf-8", "replace"))
+            match message.kind:
+                case "create":
+                    self._begin(message)
+                case "cancel":
+                    self._cancel(message)
+                case "steer":
+                    await self._send([message.refusal])
+        except BadMessage as bad:
+            # A client of another version of the protocol, say. Once: there may be many.
+            logger.log(logging.DEBUG if self._has_refused else logging.WARNING, "WebSocket: %s", bad.error.message)
+            self._has_refused = True
+            await self._send([error_message(bad.error, bad.lane)])
+
+    async def stop(self, error: ApiError | None = STOPPED) -> None:
+        """Stop what is being answered; the client learns why, None if it is gone."""
+        self._is_stopping = True
+        if error is not None and self._tasks:
+            with suppress(ConnectionError):
+                await self._send([error_message(error, lane) for lane in self._running or [""]])
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._recent.clear()
+
+    def _begin(self, message: Message) -> None:
+        if self._is_stopping:
+            raise BadMessage(STOPPED, message.lane)
+        if message.lane not in self._lanes and len(self._lanes) > MAX_LANES:
+            raise BadMessage(TOO_MANY_LANES, message.lane)
+        size = self._waiting_size + message.size
+        if self._waiting >= MAX_WAITING or (self._waiting and size > self._max_bytes):
+            raise BadMessage(TOO_MANY_WAITING, message.lane)
+        self._waiting += 1
+        self._waiting_size = size
+        lane = self._lanes.setdefault(message.lane, asyncio.Lock())
+        spawn(self._in_turn(message, lane), self._tasks)
+
+    def _cancel(self, message: Message) -> None:
+        wanted = message.response_id
+        for lane, (answer, task) in self._running.items():
+            is_wanted = string((answer.response or {}).get("id")) == wanted if wanted else lane == message.lane
+            if is_wanted and not answer.is_over:
+                answer.is_cancelled = True
+                task.cancel()
+                return
+        raise BadMessage(NOT_ACTIVE, message.lane)
+
+    async def _in_turn(self, message: Message, lane: asyncio.Lock) -> None:
+        """Answer a request when those before it in its lane have been answered."""
+        is_waiting = True
+        try:
+            async with lane, self._slots:
+                is_waiting = False
+                self._started(message)
+                await self._answer(message)
+        except ConnectionError:
+            return  # The client is gone, and the server will say so.
+        except Exception:
+            # A bug in toolsim; the client would wait for ever.
+            with suppress(ConnectionError):
+                await self._send([error_message(internal_error(), message.lane)])
+        finally:
+            if is_waiting:
+                self._started(message)
+
+    def _started(self, message: Message) -> None:
+        self._waiting -= 1
+        self._waiting_size -= message.size
+
+    async def _answer(self, message: Message) -> None:
+        draft = message.draft
+        assert draft is not None
+        try:
+            turn = self._recent.turn(draft, has_store=self._has_store())
+        except BadRequest as bad:
+            self._recent.forget(draft.previous or "")
+            await self._send([error_message(bad.error, message.lane)])
+            return
+        answer = Answer(turn, message.lane)
+        if draft.prepared is not None:
+            await self._deliver(answer, draft.prepared)
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._running[message.lane] = answer, task
+        asked, is_over = self._ask(turn.body), False
+        try:
+            async with aclosing(asked.parts()) as parts:
+                async for part in parts:
+                    if isinstance(part, Head):
+                        answer.begin(part.status, part.content_type, part.headers)
+                    else:
+                        await self._deliver(answer, part)
+                    if answer.is_over:
+                        is_over = True
+                        return
+            is_over = True
+            await self._deliver(answer, b"")
+        except asyncio.CancelledError:
+            if not answer.is_cancelled:
+                raise
+            await self._send([answer.cancel()])
+        finally:
+            del self._running[message.lane]
+            if not is_over:
+                await asked.leave()
+
+    async def _deliver(self, answer: Answer, data: bytes) -> None:
+        messages = answer.feed(data)
+        if answer.is_over:
+            # Before the client learns of its end, and continues it.
+            self._recent.take(answer, has_store=self._has_store())
+        if messages:
+            await self._send(messages)

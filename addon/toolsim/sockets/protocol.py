@@ -1,0 +1,409 @@
+"""WebSocket mode of the Responses API, without the socket: messages in, requests out; answers in, messages out.
+
+1. A ``response.create`` has the body of a POST, and its answer is that of the POST, streamed: one message for each
+   event, and no ``[DONE]``. An HTTP error is an ``error`` message with its status. An ``error`` event before
+   ``response.failed`` is left out: clients take either for the end, and the other one for the answer to what follows.
+2. A connection remembers what it has answered, as the conversation up to there. A request that continues it becomes
+   one that contains it: it needs no store, and ``store: false`` is respected. What the proxy's own store holds is
+   left to that, so that nothing is stored twice.
+3. A continuation that fails makes the connection forget what it continued, as the specification demands: its client
+   sends the whole conversation again. So does an output without its call; over HTTP, where we cannot always see the
+   whole conversation, we accept it.
+4. A ``stream_id`` names a lane. Requests of one lane are answered in their order, those of several side by side; each
+   message of an answer repeats its lane.
+5. ``generate: false`` prepares a turn. There is nothing to prepare here: it is answered at once, and can be continued.
+6. ``response.steer`` is refused with the event that the API has for that. Codex reports what it has read with
+   ``response.processed``, which needs no answer.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from toolsim.core.errors import ApiError, BadRequest
+from toolsim.core.events import Ended, Opened, Usage
+from toolsim.core.shares import Shares
+from toolsim.wire.errors import read_error
+from toolsim.wire.json_codec import dump, parse_object, read_body
+from toolsim.wire.json_fields import mapping, mappings, optional, string
+from toolsim.wire.responses.background import CANCELLED
+from toolsim.wire.responses.compaction import TRIGGER, since_summary, wants_summary
+from toolsim.wire.responses.history import input_items
+from toolsim.wire.responses.request import answer_form
+from toolsim.wire.responses.shapes import failed
+from toolsim.wire.responses.stored import References, not_found
+from toolsim.wire.responses.writer import ResponsesWriter
+from toolsim.wire.sse import ServerSentEvent, SSEDecoder
+
+MAX_LANES = 32
+"""Lanes of one connection with a name, as OpenAI limits them."""
+MAX_RUNNING = 16
+"""Answers of one connection that are made side by side, likewise."""
+MAX_LANE_NAME = 256
+"""Characters of a ``stream_id``, which each message repeats."""
+MAX_WAITING = 64
+"""Requests of one connection that wait for their turn."""
+
+TOO_MANY_LANES = ApiError(
+    f"Too many values of 'stream_id' on this connection: expected at most {MAX_LANES}.",
+    "invalid_request_error",
+    "websocket_stream_limit_reached",
+    "stream_id",
+    status=400,
+)
+TOO_MANY_WAITING = ApiError(
+    f"Too many requests are waiting on this connection: expected at most {MAX_WAITING}.",
+    "invalid_request_error",
+    "rate_limit_exceeded",
+    status=429,
+)
+NOT_ACTIVE = ApiError(
+    "There is no such response in progress on this connection.",
+    "invalid_request_error",
+    "response_not_active",
+    status=400,
+)
+TRUNCATED = ApiError("The answer has no end.", code="backend_truncated", status=502)
+_NO_STEERING = "Steering is not supported here: cancel the response, or send the input when it is over."
+
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
+_OUTPUTS = ("function_call_output", "custom_tool_call_output")
+_CONTINUES_NOTHING = re.compile(r'"previous_response_id":\s*null')
+"""Matches a member of an object, never the content of a string: there its quotes are escaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a client. ``lane``: its ``stream_id``, "" if it names none."""
+
+    kind: Literal["create", "cancel", "steer", "processed"]
+    lane: str
+    size: int
+    """Of the message, in bytes."""
+    draft: Draft | None = None
+    """Of ``create``: its request."""
+    response_id: str = ""
+    """Of ``cancel``: what is to be cancelled, "" for what its lane answers."""
+    refusal: str = ""
+    """Of ``steer``: the event that refuses it."""
+
+
+class BadMessage(Exception):
+    """A message that cannot be served; ``lane`` as far as it could be read."""
+
+    def __init__(self, error: ApiError, lane: str = "") -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.lane = lane
+
+
+def message_or_error(data: bytes) -> Message | tuple[ApiError, str]:
+    """Return a message, or what is wrong with it and its lane; what a worker does, where no exception can travel."""
+    try:
+        return read_message(data)
+    except BadMessage as bad:
+        return bad.error, bad.lane
+
+
+def read_message(data: bytes) -> Message:
+    """Read a message. Raises BadMessage."""
+    document = read_body(data)
+    if document is None:
+        raise BadMessage(BadRequest("The message is not a JSON object.", code="invalid_json").error)
+    lane = document.get("stream_id")
+    try:
+        lane = optional(document, "stream_id", str) or ""
+        if (length := len(lane)) > MAX_LANE_NAME:
+            lane = ""
+            message = f"Invalid 'stream_id': expected at most {MAX_LANE_NAME} characters, but got {length}."
+            raise BadRequest(message, "stream_id", "string_above_max_length")
+        kind = string(document.get("type"))
+        body = {key: value for key, value in document.items() if key not in ("type", "stream_id", "generate")}
+        match kind:
+            case "response.create":
+                if optional(document, "background", bool):
+                    message = "'background' is not supported over WebSocket: send the request over HTTP."
+                    raise BadRequest(message, "background", "unsupported_parameter")
+                draft = draft_of({**body, "stream": True}, generates=_generates(document))
+                return Message("create", lane, len(data), draft)
+            case "response.cancel":
+                return Message("cancel", lane, len(data), response_id=string(body.get("response_id")))
+            case "response.steer":
+                return Message("steer", lane, len(data), refusal=_steering_refused(body, lane))
+            case "response.processed":
+                return Message("processed", lane, len(data))
+        message = f"Invalid value: {kind[:64]!r}. Expected 'response.create' or 'response.cancel'."
+        raise BadRequest(message, "type", "invalid_value")
+    except BadRequest as bad:
+        raise BadMessage(bad.error, lane if isinstance(lane, str) else "") from None
+
+
+def _generates(document: Mapping[str, Any]) -> bool:
+    prewarms = mapping(document.get("prompt_cache_options")).get("prewarm") is True
+    return optional(document, "generate", bool) is not False and not prewarms
+
+
+def error_message(error: ApiError, lane: str = "", headers: Mapping[str, str] | None = None) -> str:
+    """Return the message of an error that is no part of an answer; ``headers``: of the HTTP answer, for the client."""
+    # The Open Responses schema demands a code.
+    body = {**error.body(), "code": error.code or error.type}
+    fields = {"headers": dict(headers)} if headers else {}
+    return _in_lane(dump({"type": "error", "status": error.status, "error": body, **fields}), lane)
+
+
+def _steering_refused(body: Mapping[str, Any], lane: str) -> str:
+    """Return the event that refuses to steer a response, with the input, which the client may send otherwise."""
+    error = {"type": "invalid_request_error", "code": "steering_not_supported", "message": _NO_STEERING}
+    steer = {key: body.get(key) for key in ("previous_response_id", "input")}
+    event = {"type": "response.steer.failed", "sequence_number": 0, "error": error, "steer": steer}
+    return _in_lane(dump(event), lane)
+
+
+def _in_lane(message: str, lane: str) -> str:
+    return f'{message.rstrip()[:-1]},"stream_id":{dump(lane)}}}' if lane else message
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A conversation: its items as JSON, separated by commas, and the ids of the calls in it."""
+
+    items: bytes = b""
+    calls: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, items: Sequence[Mapping[str, Any]]) -> Context:
+        """Return the conversation of these items."""
+        calls = [string(item.get("call_id")) for item in items if string(item.get("type")).endswith("_call")]
+        return cls(b",".join([dump(item).encode() for item in items]), frozenset(calls))
+
+    def then(self, more: Context) -> Context:
+        """Return the conversation with more of it."""
+        return Context(b",".join(filter(None, (self.items, more.items))), self.calls | more.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A request as it was read, as bytes: nothing on the event loop depends on how many values it has."""
+
+    body: bytes
+    """Of the POST."""
+    own: Context | None = None
+    """Its items, None if they cannot be read: what is wrong with them is reported where they are."""
+    answered: tuple[str, ...] = ()
+    """The ids of the calls that it has the outputs of."""
+    previous: str | None = None
+    """The response that it continues, None if it names none."""
+    rest: bytes = b"{}"
+    """If it does: ``body`` without its items."""
+    trigger: bytes = b""
+    """The item that asks for a summary, if it has one."""
+    in_conversation: bool = False
+    is_stored: bool = True
+    prepared: bytes | None = None
+    """The stream that answers it, if it is not to generate anything."""
+
+
+def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> Draft:
+    """Return the draft of a request."""
+    previous, items = body.get("previous_response_id"), body.get("input")
+    draft = Draft(
+        dump(body).encode(),
+        previous=previous if isinstance(previous, str) else None,
+        in_conversation=bool(body.get("conversation")),
+        is_stored=body.get("store") is not False,
+        prepared=None if generates else prepared(body),
+    )
+    is_readable = isinstance(items, str | list) and all(isinstance(item, dict) for item in input_items(body))
+    if not is_readable or not isinstance(previous, str | None):
+        return draft
+    trigger = dump({"type": TRIGGER}).encode() if wants_summary(body) else b""
+    own = input_items(body)[: -1 if trigger else None]
+    draft = replace(draft, own=Context.of(own), answered=tuple(_answered(own)), trigger=trigger)
+    if previous is None:
+        return draft
+    rest = {key: value for key, value in body.items() if key not in ("previous_response_id", "input")}
+    return replace(draft, rest=dump(rest).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A request as it is sent. ``previous``: the response of this connection that it continues, "" if none."""
+
+    body: bytes
+    previous: str = ""
+    context: Context | None = None
+    """The whole conversation up to its answer, None if we do not know it."""
+
+
+class Recent:
+    """What one connection remembers. ``places``: what all of them remember, in shares; ``owner``: of its share."""
+
+    def __init__(self, places: Shares[Context], owner: str) -> None:
+        self._places = places
+        self._owner = owner
+        self._prefix = secrets.token_bytes(16)
+        self._names: set[str] = set()  # Of the responses, of which others may have pushed out some.
+
+    def turn(self, draft: Draft, *, has_store: bool) -> Turn:
+        """Return the request for a message. Raises BadRequest.
+
+        ``has_store``: the proxy stores answers, and finds those that this connection does not remember.
+        """
+        previous, own = draft.previous, draft.own
+        if own is None:
+            return Turn(draft.body)
+        if previous is None:
+            return Turn(draft.body, "", None if draft.in_conversation else own)
+        before = self._find(previous)
+        if before is None:
+            if not draft.is_stored and not has_store:
+                raise _Missing(not_found(References(previous), previous))
+            return Turn(draft.body)
+        context = before.then(own)
+        if missing := [call_id for call_id in draft.answered if call_id not in context.calls]:
+            message = f"No tool call found for function call output with call_id {missing[0][:64]}."
+            raise BadRequest(message, "input")
+        whole = b",".join(filter(None, (context.items, draft.trigger)))
+        return Turn(b"".join((draft.rest[:-1], b',"input":[', whole, b"]}")), previous, context)
+
+    def take(self, answer: Answer, *, has_store: bool) -> None:
+        """Remember an answer that is over, unless it is stored; after a failure, forget what it continued."""
+        turn, response = answer.turn, answer.response or {}
+        if answer.has_failed:
+            self.forget(turn.previous)
+            return
+        is_stored = has_store and response.get("store") is True
+        if turn.context is None or is_stored:
+            return
+        output = mappings(response.get("output"))
+        context = turn.context.then(Context.of(output))
+        if any(item.get("type") == "compaction" for item in output):
+            items = mappings(mapping(parse_object(b'{"items":[' + context.items + b"]}")).get("items"))
+            context = Context.of(since_summary(items))
+        name = string(response.get("id"))
+        self._names.add(name)
+        self._places.put(self._key(name), context, self._owner, len(context.items))
+
+    def forget(self, name: str) -> None:
+        """Forget a response."""
+        if name in self._names:
+            self._names.discard(name)
+            self._places.pop(self._key(name))
+
+    def clear(self) -> None:
+        """Forget all of them: the connection is closed."""
+        for name in list(self._names):
+            self.forget(name)
+
+    def _find(self, name: str) -> Context | None:
+        return self._places.get(self._key(name)) if name in self._names else None
+
+    def _key(self, name: str) -> bytes:
+        return self._prefix + name.encode("utf-8", "replace")
+
+
+class _Missing(BadRequest):
+    """The request continues a response that is not known."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def _answered(items: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the ids of the calls that items have the outputs of."""
+    return [string(item.get("call_id")) for item in items if item.get("type") in _OUTPUTS and item.get("call_id")]
+
+
+def prepared(body: Mapping[str, Any]) -> bytes:
+    """Return the stream that answers a request which is not to generate anything."""
+    writer = ResponsesWriter(replace(answer_form(body), stream=True))
+    nothing = Usage(input_tokens=0, output_tokens=0, total_tokens=0)
+    return b"".join(writer.write(Opened()) + writer.write(Ended(usage=nothing)))
+
+
+class Answer:
+    """Turns an HTTP answer into messages. ``turn``: the request."""
+
+    def __init__(self, turn: Turn, lane: str) -> None:
+        self.turn = turn
+        self._lane = lane
+        self._decoder = SSEDecoder()
+        self._status = 200
+        self._headers: dict[str, str] = {}
+        self._is_stream = True
+        self._whole = bytearray()
+        self._error = ""  # A message that is held back, since the end of the answer may say the same.
+        self.response: Mapping[str, Any] | None = None
+        """The Response, as it was when the answer began or ended."""
+        self.is_over = False
+        """Whether the client has all of it."""
+        self.has_failed = False
+        """Whether it ended with an error."""
+        self.is_cancelled = False
+        """Whether the client does not want the rest."""
+
+    def begin(self, status: int, content_type: str, headers: Mapping[str, str]) -> None:
+        """Take the head of the answer. ``headers``: those that the client may need with an error."""
+        self._status = status
+        self._headers = dict(headers)
+        self._is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
+
+    def feed(self, data: bytes) -> list[str]:
+        """Return the messages that ``data`` completes; ``b""`` is the end of the answer."""
+        if self._is_stream:
+            messages = [message for sse in self._decoder.feed(data) for message in self._event(sse)]
+        else:
+            self._whole += data
+            messages = [self._document(bytes(self._whole))] if not data else []
+        if not data and not self.is_over:
+            messages.append(self._error or error_message(TRUNCATED, self._lane))
+            self.is_over = self.has_failed = True
+        return messages
+
+    def cancel(self) -> str:
+        """Return the last event of an answer that its client has cancelled."""
+        self.is_over = True
+        if self.response is None:
+            return error_message(CANCELLED, self._lane)
+        response = failed(self.response, CANCELLED) | {"status": "cancelled", "store": False}
+        return _in_lane(dump({"type": "response.failed", "response": response, "sequence_number": 0}), self._lane)
+
+    def _event(self, sse: ServerSentEvent) -> list[str]:
+        """Return the messages of an event."""
+        data = sse.data
+        if not self.is_over and sse.has_too_many and isinstance(problem := sse.parsed(), ApiError):
+            self.is_over = self.has_failed = True
+            return [error_message(problem, self._lane)]
+        event = None if self.is_over else parse_object(data.encode("utf-8", "replace"))
+        if event is None:
+            return []
+        kind = event.get("type")
+        if isinstance(event.get("response"), dict):
+            self.response = event["response"]
+            self.is_over = kind in _ENDS
+            self.has_failed = kind == "response.failed"
+            if self.turn.previous:
+                data = _CONTINUES_NOTHING.sub(f'"previous_response_id":{dump(self.turn.previous)}', data, count=1)
+        before, self._error = [self._error] if self._error and not self.has_failed else [], ""
+        message = _in_lane(data, self._lane)
+        if kind == "error":
+            self._error = message
+            return before
+        return [*before, message]
+
+    def _document(self, body: bytes) -> str:
+        """Return the message of an answer that is no stream: an error, or a Response after all."""
+        self.is_over = True
+        document = parse_object(body) or {}
+        if self._status < 300 and "output" in document:
+            self.response = document
+            event = {"type": f"response.{document.get('status')}", "response": document}
+            return _in_lane(dump({**event, "sequence_number": 0}), self._lane)
+        self.has_failed = True
+        error = replace(read_error(document), status=self._status if self._status >= 400 else 502)
+        return error_message(error, self._lane, self._headers)

@@ -1,0 +1,478 @@
+"""A store in one SQLite file, for one machine, or in this process's memory. Other processes may use the file too.
+
+What is committed survives the end of this process at any moment (WAL, ``synchronous=NORMAL``); a machine that loses its
+power may lose the last moments, but never half of a write. Only the owner can read the file and those that SQLite puts
+beside it. Deleted values are overwritten, large ones a little later.
+
+Reads and writes have a thread and a connection each, so that no read waits for a slow disk write, and partitions take
+turns. A stuck thread delays queued work only until that times out, and the queue is bounded. After an error that is not
+about a lock or a full disk the connection is reopened. In memory there is only one connection, and the records are gone
+once it is closed.
+
+Large values have a third thread and connection, which also copies from the WAL into the file (the checkpoint): that
+waits for the disk, and would otherwise belong to the commit of whoever writes just then. One of the two writes at a
+time, by a lock of ours: SQLite's own would have the other look again after up to 100 ms.
+
+A large value is written in parts, and deleted in parts, each in a transaction of its own: whoever writes little waits
+for one part at most. Then the record is written, whose value is the number of the parts. A number that no record has is
+in the table ``unheld``: from the first part on, until the record is there, and again once that is deleted. What a
+killed process leaves behind is deleted when it is ``due``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from toolsim.core.one_thread import Crowded, OneThread
+from toolsim.stores.record import MAX_CHAIN, Bounds, Conflict, Record, Size, Store, StoreError, check, too_long
+
+SECONDS = 2.0
+"""How long one operation may take, its wait included."""
+_LOCK_SECONDS = 1.5
+_MAX_WAITING = 256
+_EVICTED_AT_ONCE = 1000
+_EXPIRY_SECONDS = 60.0
+_LARGE_BYTES = 1024 * 1024
+"""What is written at once, and is larger than this, is written by the third thread."""
+_PART_BYTES = 512 * 1024
+_PART_PAUSE_SECONDS = 0.001
+"""Between two parts: for whoever waits for the lock, which goes to a waiting thread only if it is free for a while."""
+_SWEPT_AT_ONCE = 200
+_WRITING_SECONDS = 60.0
+"""How long all parts of a value may take."""
+_CHECKPOINT_BYTES = 4 * 1024 * 1024
+"""So much has been written when the WAL is copied into the file; SQLite's own measure."""
+_MAX_WAL_PAGES = 4096
+"""Of 4 KiB. Beyond that nobody writes until all of it is copied: only then it is written from its beginning again."""
+# Names per query: SQLite accepts 32,766 variables, older versions 999.
+_NAMES_AT_ONCE = 500
+
+_VERSION = 3
+_SCHEMA = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS records (
+    key INTEGER PRIMARY KEY,
+    partition TEXT NOT NULL,
+    id TEXT NOT NULL,
+    parent TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    used REAL NOT NULL,
+    value BLOB NOT NULL,
+    UNIQUE (partition, id)
+);
+CREATE INDEX IF NOT EXISTS records_by_use ON records (used, key);
+CREATE INDEX IF NOT EXISTS records_of_each_by_use ON records (partition, used, key);
+CREATE TABLE IF NOT EXISTS names (
+    partition TEXT NOT NULL,
+    name TEXT NOT NULL,
+    record INTEGER NOT NULL REFERENCES records (key) ON DELETE CASCADE,
+    PRIMARY KEY (partition, name)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS names_by_record ON names (record);
+CREATE TABLE IF NOT EXISTS total (records INTEGER NOT NULL, bytes INTEGER NOT NULL);
+INSERT INTO total SELECT 0, 0 WHERE NOT EXISTS (SELECT * FROM total);
+CREATE TABLE IF NOT EXISTS shares (partition TEXT PRIMARY KEY, records INTEGER NOT NULL, bytes INTEGER NOT NULL)
+    WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS shares_by_records ON shares (records);
+CREATE INDEX IF NOT EXISTS shares_by_bytes ON shares (bytes);
+CREATE TABLE IF NOT EXISTS parts (
+    value INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    bytes BLOB NOT NULL,
+    PRIMARY KEY (value, number)
+);
+CREATE TABLE IF NOT EXISTS unheld (value INTEGER PRIMARY KEY AUTOINCREMENT, due REAL NOT NULL);
+DELETE FROM shares;
+INSERT INTO shares SELECT partition, count(*), sum(size) FROM records GROUP BY partition;
+DROP TRIGGER IF EXISTS added;
+CREATE TRIGGER added AFTER INSERT ON records BEGIN
+    UPDATE total SET records = records + 1, bytes = bytes + new.size;
+    INSERT INTO shares VALUES (new.partition, 1, new.size)
+    ON CONFLICT (partition) DO UPDATE SET records = records + 1, bytes = bytes + new.size;
+END;
+DROP TRIGGER IF EXISTS forgotten;
+CREATE TRIGGER forgotten AFTER DELETE ON records BEGIN
+    UPDATE total SET records = records - 1, bytes = bytes - old.size;
+    UPDATE shares SET records = records - 1, bytes = bytes - old.size WHERE partition = old.partition;
+    DELETE FROM shares WHERE partition = old.partition AND records = 0;
+    INSERT INTO unheld SELECT old.value, 0 WHERE typeof(old.value) = 'integer';
+END;
+PRAGMA user_version = {_VERSION};
+COMMIT;
+"""
+_COPY = "PRAGMA wal_checkpoint(PASSIVE)"
+_RECORD = "records.id, records.value, records.parent, version, used, bytes"
+_PARTS = "LEFT JOIN parts ON parts.value = records.value"
+_ANCESTORS = f"""
+WITH RECURSIVE chain (key, id, parent, depth) AS (
+    SELECT key, id, parent, 1 FROM records WHERE partition = :partition AND id = :id
+    UNION ALL
+    SELECT records.key, records.id, records.parent, depth + 1 FROM records JOIN chain
+    ON records.partition = :partition AND records.id = chain.parent WHERE depth < {MAX_CHAIN}
+)
+"""
+
+
+def open_store(place: str, bounds: Bounds) -> Store:
+    """Return the store in the file ``place``, or in memory if that is empty."""
+    return SqliteStore(Path(place) if place else None, bounds)
+
+
+class SqliteStore:
+    """Stores records in the file ``path``, created when first needed, or in memory if it is None.
+
+    ``clock``: seconds since 1970.
+    """
+
+    def __init__(self, path: Path | None, bounds: Bounds, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._reader, self._writer, self._hauler = _connections(path)
+        self._bounds = bounds
+        self._clock = clock
+        self._expires_at = 0.0
+        self._writing = Lock()  # Held by the thread that writes, for as long as it takes.
+        self._written = 0  # Bytes since the last checkpoint, roughly.
+
+    async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
+        """As ``Store``."""
+        check(records, self._bounds)
+        size = sum(record.size for record in records)
+        writer = self._hauler if size > _LARGE_BYTES else self._writer
+        left = await writer.run(lambda base: self._put(base, partition, records, expected or {}), partition)
+        self._written += size
+        if self._written >= _CHECKPOINT_BYTES and self._path is not None:
+            self._written = 0
+            self._hauler.later(self._checkpoint)
+        return left
+
+    async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
+        """As ``Store``."""
+        return await self._reader.run(lambda base: self._chain(base, partition, id, max_bytes), partition)
+
+    async def find(self, partition: str, names: Iterable[str]) -> dict[str, Record]:
+        """As ``Store``."""
+        asked = list(dict.fromkeys(names))
+        return await self._reader.run(lambda base: self._find(base, partition, asked), partition)
+
+    async def delete(self, partition: str, id: str) -> bool:
+        """As ``Store``."""
+        was_there = await self._writer.run(lambda base: self._delete(base, partition, id), partition)
+        if was_there:
+            self._hauler.later(self._sweep)
+        return was_there
+
+    async def size(self) -> Size:
+        """As ``Store``."""
+        return await self._reader.run(_size)
+
+    async def close(self) -> None:
+        """As ``Store``."""
+        left = self._hauler, self._reader, self._writer
+        self._reader, self._writer, self._hauler = _connections(self._path)
+        # One after the other: the last to leave tidies up, which it can only while it is alone.
+        for connection in dict.fromkeys(left):
+            await connection.close()
+
+    def _put(
+        self, base: sqlite3.Connection, partition: str, records: Sequence[Record], expected: Mapping[str, int]
+    ) -> Size:
+        now = self._clock()
+        # Before large values are written in vain.
+        _expect(base, partition, expected)
+        values = [self._value(base, record.value) for record in records]
+        with self._transaction(base):
+            evicted = self._expire(base, now)
+            _expect(base, partition, expected)
+            for record, value in zip(records, values, strict=True):
+                where = {"partition": partition, "id": record.parent, "now": now}
+                if record.parent:
+                    used = f"{_ANCESTORS} UPDATE records SET used = :now WHERE key IN (SELECT key FROM chain)"
+                    base.execute(used, where)
+                key = _insert(base, partition, record, value, now)
+                rows = [(partition, name, key) for name in record.names]
+                base.executemany("INSERT OR REPLACE INTO names VALUES (?, ?, ?)", rows)
+            size = self._evict(base)
+        return replace(size, evicted=size.evicted + evicted)
+
+    def _value(self, base: sqlite3.Connection, value: bytes) -> bytes | int:
+        """Return what a record has as its value. The parts of a large one have been written then."""
+        if len(value) <= _LARGE_BYTES or self._path is None:
+            return value
+        parts = 0
+        for number, start in enumerate(range(0, len(value), _PART_BYTES)):
+            with self._transaction(base):
+                if not number:
+                    due = (self._clock() + _WRITING_SECONDS,)
+                    parts = base.execute("INSERT INTO unheld (due) VALUES (?)", due).lastrowid or 0
+                part = memoryview(value)[start : start + _PART_BYTES]
+                base.execute("INSERT INTO parts VALUES (?, ?, ?)", (parts, number, part))
+            time.sleep(_PART_PAUSE_SECONDS)
+        return parts
+
+    def _sweep(self, base: sqlite3.Connection) -> None:
+        """Delete some of the values that no record holds; the rest goes with the next ones, after other writes."""
+        one = "SELECT rowid FROM parts WHERE value = ? LIMIT 1"
+        for _ in range(_SWEPT_AT_ONCE):
+            due = base.execute("SELECT value FROM unheld WHERE due <= ? LIMIT 1", (self._clock(),)).fetchone()
+            if due is None:
+                return
+            with self._transaction(base):
+                if not base.execute(f"DELETE FROM parts WHERE rowid IN ({one})", due).rowcount:
+                    base.execute("DELETE FROM unheld WHERE value = ?", due)
+            time.sleep(_PART_PAUSE_SECONDS)
+
+    @contextmanager
+    def _transaction(self, base: sqlite3.Connection) -> Iterator[None]:
+        """Write in turn, and all or nothing: what is raised within leaves it to the caller to roll back."""
+        with self._writing:
+            base.execute("BEGIN IMMEDIATE")
+            yield
+            base.execute("COMMIT")
+
+    def _checkpoint(self, base: sqlite3.Connection) -> None:
+        """Copy what is in the WAL into the file, while others write; before, delete what is left over."""
+        self._sweep(base)
+        ((_, pages, _),) = base.execute(_COPY).fetchall()
+        if pages > _MAX_WAL_PAGES:
+            with self._writing:  # The rest: what was written meanwhile.
+                base.execute(_COPY).fetchall()
+
+    def _expire(self, base: sqlite3.Connection, now: float) -> int:
+        """Forget some of what is too old, from time to time; the rest goes with the next ones, and is not read."""
+        if now < self._expires_at:
+            return 0
+        oldest = now - self._bounds.seconds
+        old = "SELECT key FROM records WHERE used < ? ORDER BY used, key LIMIT ?"
+        gone = base.execute(f"DELETE FROM records WHERE key IN ({old})", (oldest, _EVICTED_AT_ONCE)).rowcount
+        if gone < _EVICTED_AT_ONCE:
+            self._expires_at = now + min(_EXPIRY_SECONDS, self._bounds.seconds / 100)
+        return gone
+
+    def _evict(self, base: sqlite3.Connection) -> Size:
+        """Forget what is beyond the bounds, of the partition with the largest share first; return what is left."""
+        evicted = 0
+        while (size := _size(base)).records > self._bounds.records or size.bytes > self._bounds.bytes:
+            over = size.records - self._bounds.records
+            share = "records" if over > 0 else "bytes"
+            largest = base.execute(f"SELECT partition, records FROM shares ORDER BY {share} DESC LIMIT 2").fetchall()
+            (partition, records), *others = largest
+            # One by one only at the end: the bytes of one record may be enough, or another share be the largest then.
+            many = max(1, min(over, records - others[0][1] if others else over))
+            old = "SELECT key FROM records WHERE partition = ? ORDER BY used, key LIMIT ?"
+            evicted += base.execute(f"DELETE FROM records WHERE key IN ({old})", (partition, many)).rowcount
+        return replace(size, evicted=evicted)
+
+    def _chain(self, base: sqlite3.Connection, partition: str, id: str, max_bytes: int) -> list[Record]:
+        rows = base.execute(
+            f"{_ANCESTORS} SELECT depth, {_RECORD} FROM chain JOIN records ON records.key = chain.key {_PARTS} "
+            "ORDER BY depth, number",
+            {"partition": partition, "id": id},
+        )
+        found: list[Record] = []
+        left = max_bytes
+        for _, record in _read(rows, self._clock()):
+            if record.age > self._bounds.seconds:
+                break
+            left -= len(record.value)
+            if left < 0:
+                raise too_long(max_bytes)
+            found.append(record)
+        return found[::-1]
+
+    def _find(self, base: sqlite3.Connection, partition: str, names: Sequence[str]) -> dict[str, Record]:
+        found: dict[str, Record] = {}
+        now = self._clock()
+        for start in range(0, len(names), _NAMES_AT_ONCE):
+            some = names[start : start + _NAMES_AT_ONCE]
+            rows = base.execute(
+                f"SELECT name, {_RECORD} FROM names JOIN records ON record = key {_PARTS} "
+                f"WHERE names.partition = ? AND name IN ({','.join('?' * len(some))}) AND used >= ? "
+                "ORDER BY name, number",
+                (partition, *some, now - self._bounds.seconds),
+            )
+            found.update(_read(rows, now))
+        return found
+
+    def _delete(self, base: sqlite3.Connection, partition: str, id: str) -> bool:
+        with self._transaction(base):
+            self._expire(base, self._clock())
+            count = base.execute("DELETE FROM records WHERE partition = ? AND id = ?", (partition, id)).rowcount
+        return count > 0
+
+
+class _Connection:
+    """A connection with the one thread that may use it. ``run`` is awaited, and bounded."""
+
+    def __init__(self, path: Path | None, name: str) -> None:
+        self._path = path
+        self._place = "memory" if path is None else str(path)
+        self._thread = OneThread(f"toolsim-store-{name}", _MAX_WAITING)
+        self._base: sqlite3.Connection | None = None
+        self._is_left = False
+
+    async def run[T](self, work: Callable[[sqlite3.Connection], T], partition: str = "") -> T:
+        """Return what ``work`` returns, when the turn of its partition has come. Raises StoreError."""
+        future = self._thread.do(lambda: self._run(work), partition)
+        timer = asyncio.get_running_loop().call_later(SECONDS, _too_late, future)
+        try:
+            return await future
+        except Crowded:
+            raise StoreError("the store is too slow: too many are waiting for it") from None
+        finally:
+            timer.cancel()
+
+    def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        """Do something after what is queued, for nobody; if it fails, it will be asked for again."""
+        self._thread.do(lambda: self._run(work)).add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def close(self) -> None:
+        """Close after all queued work. What has not started in time never will: it would delay the process's exit."""
+        if self._thread.is_started:
+            await asyncio.wait([self._thread.do_last(self._close)], timeout=SECONDS)
+            self._thread.stop()
+        self._is_left = True
+
+    def _run[T](self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._is_left:
+            raise StoreError("the store was closed before it got to this")
+        try:
+            if self._base is None:
+                self._base = _open(self._path)
+            return work(self._base)
+        except sqlite3.Error as problem:
+            self._recover(problem)
+            raise StoreError(f"{self._place}: {problem}") from problem
+        except OSError as problem:
+            raise StoreError(f"{self._place}: {problem.strerror or problem}") from problem
+        except StoreError:
+            self._roll_back()
+            raise
+
+    def _recover(self, problem: sqlite3.Error) -> None:
+        code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
+        if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL) or not self._roll_back():
+            self._close()
+
+    def _roll_back(self) -> bool:
+        if self._base is None:
+            return False
+        try:
+            if self._base.in_transaction:
+                self._base.execute("ROLLBACK")
+        except sqlite3.Error:
+            return False
+        return True
+
+    def _close(self) -> None:
+        base, self._base = self._base, None
+        if base is not None:
+            with suppress(sqlite3.Error):
+                base.close()
+
+
+def _too_late(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_exception(StoreError(f"the store took more than {SECONDS:g} s"))
+
+
+def _connections(path: Path | None) -> tuple[_Connection, _Connection, _Connection]:
+    """Return the connections for reading, writing, and writing much. A database in memory has only one, for all."""
+    if path is None:
+        only = _Connection(None, "memory")
+        return only, only, only
+    return _Connection(path, "read"), _Connection(path, "write"), _Connection(path, "large")
+
+
+_opening = Lock()
+
+
+def _open(path: Path | None) -> sqlite3.Connection:
+    if path is not None:
+        with _opening:
+            _make(path)
+    base = sqlite3.connect(path or ":memory:", timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=NORMAL",
+            "foreign_keys=ON",
+            "secure_delete=ON",
+            "wal_autocheckpoint=0",
+        ):
+            base.execute(f"PRAGMA {pragma}")
+        with closing(base.execute("PRAGMA user_version")) as rows:
+            (version,) = rows.fetchone()
+        if version > _VERSION:
+            raise StoreError(f"{path}: its version is {version}, which a newer toolsim has written")
+        if version < _VERSION:
+            base.executescript(_SCHEMA)
+    except BaseException:
+        base.close()
+        raise
+    return base
+
+
+def _make(path: Path) -> None:
+    """Let there be a file that only its owner reads; SQLite gives those beside it the same mode.
+
+    A file that exists is never opened and closed here: that would take away the locks that this process has on it, and
+    the next process to leave would delete what is still being written to.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+
+
+def _read(rows: Iterable[tuple[Any, ...]], now: float) -> Iterator[tuple[Any, Record]]:
+    """Yield the first column and the record of rows that have ``_RECORD`` behind it: a row for each part."""
+    for first, parts in groupby(rows, itemgetter(0)):
+        (_, id, value, parent, version, used, part), *others = parts
+        if part is not None:
+            value = b"".join([part, *(row[-1] for row in others)])
+        yield first, Record(id, value, parent, (), version, now - used)
+
+
+def _insert(base: sqlite3.Connection, partition: str, record: Record, value: bytes | int, now: float) -> int | None:
+    """Write a record, mostly one that was never there; return its key."""
+    statement = "INSERT INTO records (partition, id, parent, version, size, used, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    if isinstance(value, int) and not base.execute("DELETE FROM unheld WHERE value = ?", (value,)).rowcount:
+        raise StoreError("a large value took too long to write")
+    rest = (record.size, now, value)
+    try:
+        return base.execute(statement, (partition, record.id, record.parent, 1, *rest)).lastrowid
+    except sqlite3.IntegrityError:
+        version = _version(base, partition, record.id) + 1
+    base.execute("DELETE FROM records WHERE partition = ? AND id = ?", (partition, record.id))
+    return base.execute(statement, (partition, record.id, record.parent, version, *rest)).lastrowid
+
+
+def _expect(base: sqlite3.Connection, partition: str, versions: Mapping[str, int]) -> None:
+    """Raise ``Conflict`` unless the records of these ids have these versions."""
+    for id, version in versions.items():
+        if _version(base, partition, id) != version:
+            raise Conflict(f"{id} was changed meanwhile")
+
+
+def _version(base: sqlite3.Connection, partition: str, id: str) -> int:
+    row = base.execute("SELECT version FROM records WHERE partition = ? AND id = ?", (partition, id)).fetchone()
+    return row[0] if row else 0
+
+
+def _size(base: sqlite3.Connection) -> Size:
+    records, size = base.execute("SELECT records, bytes FROM total").fetchone()
+    return Size(records, size)

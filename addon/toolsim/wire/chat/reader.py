@@ -1,0 +1,351 @@
+"""A chat backend's answer, streamed or whole, as backend events.
+
+    stream  := chunk* [DONE]?
+    chunk   := {"choices": [{"index", "delta": {content?, tool_calls?, …}, "finish_reason"}], "usage"?} | {"error"}
+
+That is the specification; real servers differ as follows. Each rule covers a server in use.
+
+ 1. ``[DONE]`` is the terminator; anything after it, or after an error, is ignored.
+ 2. Many servers leave ``[DONE]`` out: a stream that ends without it is complete if every choice has a finish reason.
+ 3. Reasoning has two names: ``reasoning_content`` (DeepSeek, vLLM, llama.cpp) and ``reasoning`` (OpenRouter, Ollama).
+ 4. ``content`` may be a list of parts, of which some are reasoning (Mistral: ``thinking``, with its own parts).
+ 5. The first chunk may have no choices and ``created: 0`` (Azure).
+ 6. A call comes in fragments, identified by their ``index``. Some servers omit it (Gemini's gateway: then the position
+    counts), some give every call the index 0: a fragment that has a name again, with a new id, or without an id and
+    with another name, starts the next call. Without an id and with the same name one does if its arguments begin an
+    object after a whole one that is not empty, and do not repeat it; they may come after the name. A call may also
+    begin at another's index and go on at its own (DeepSeek on Ollama's servers): there its fragments have neither.
+ 7. Arguments may come as an object instead of a JSON string, ``tool_calls`` as one call instead of a list, and a call's
+    name and arguments beside its id instead of in ``function``. Fragments may be cumulative (each repeats all before
+    it), or follow an empty object: if their concatenation is not JSON, but the last fragment or all after the first
+    are, those are the arguments. The old ``function_call`` may duplicate ``tool_calls``: then it counts once.
+ 8. Errors in mid-stream come as ``{"error": …}``, as an ``event: error``, as bare ``{"message"}`` or ``{"detail"}``
+    without choices, and as the finish reason ``error`` (OpenRouter, Mistral).
+ 9. Servers have their own finish reasons for "cut off": see ``_REASONS``. An unknown one counts as ``stop``.
+10. A last line cut off by the end of the stream is neither a chunk nor an error.
+11. A surrogate pair may be split between two deltas.
+12. An event without data is only a keep-alive. There may be whitespace around ``[DONE]``.
+13. A whole answer may lack a finish reason (``finish_reason: null``): it is complete all the same.
+14. A call's end is only certain at the end of the answer, and calls may interleave: only the first call is streamed
+    ahead, until there is another.
+15. A finish reason may come too early, even with the first chunk (Open WebUI: with reasoning). So it counts at the end
+    of the stream, and only if nothing follows it in its choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, override
+
+from toolsim.core.events import (
+    BackendEvent,
+    Closed,
+    Counted,
+    Finished,
+    FinishReason,
+    Opened,
+    ReasoningDelta,
+    RefusalDelta,
+    StructuredCall,
+    StructuredDelta,
+    TextDelta,
+    ToolKind,
+    Usage,
+)
+from toolsim.wire.api import Reader
+from toolsim.wire.early_arguments import EarlyArguments
+from toolsim.wire.errors import no_answer, read_error
+from toolsim.wire.json_codec import Joiner, whole_text
+from toolsim.wire.json_fields import count, json_text, loaded, mapping, mappings, seconds, string
+
+type _Text = TextDelta | ReasoningDelta | RefusalDelta
+
+
+class ChatReader(Reader):
+    """Reads one answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened = False
+        self._choices: dict[int, _Choice] = {}
+
+    @override
+    def _read(self, chunk: dict[str, Any], name: str) -> list[BackendEvent]:
+        if chunk.get("error"):
+            return self._fail(read_error(chunk["error"]))
+        bare = "choices" not in chunk and (string(chunk.get("message")) or string(chunk.get("detail")))
+        if name == "error" or bare:
+            return self._fail(read_error(chunk))
+        events = self._open(chunk)
+        for choice in mappings(chunk.get("choices")):
+            events += self._choice(choice, mapping(choice.get("delta")))
+            if self._closed:
+                return events
+        return events + _counted(chunk) if chunk.get("usage") else events
+
+    @override
+    def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
+        self._choices[delta.choice].follow(texts)
+
+    @override
+    def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
+        if body.get("error"):
+            return self._fail(read_error(body["error"]))
+        choices = mappings(body.get("choices"))
+        if not choices:
+            return self._fail(no_answer(body, "choices"))
+        # The counts come first, so that they are reported even if the turn ends within the text.
+        events = self._open(body) + _counted(body)
+        for choice in choices:
+            ended = {**choice, "finish_reason": string(choice.get("finish_reason")) or "stop"}
+            events += self._choice(ended, mapping(choice.get("message")))
+            if self._closed:
+                return events
+        return [*events, *self._done()]
+
+    @override
+    def end(self) -> list[BackendEvent]:
+        # Rule 2.
+        if self._closed or not self._choices or not all(choice.reason for choice in self._choices.values()):
+            return []
+        return self._done()
+
+    def _open(self, chunk: Mapping[str, Any]) -> list[BackendEvent]:
+        if self._opened:
+            return []
+        self._opened = True
+        return [
+            Opened(
+                created_at=seconds(chunk.get("created")) or None,  # Rule 5.
+                model=string(chunk.get("model")) or None,
+                system_fingerprint=string(chunk.get("system_fingerprint")) or None,
+                service_tier=string(chunk.get("service_tier")) or None,
+            )
+        ]
+
+    def _choice(self, fields: Mapping[str, Any], delta: Mapping[str, Any]) -> list[BackendEvent]:
+        index = count(fields, "index")
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = _Choice(index, streams_ahead=self.streams_ahead)
+        events = choice.delta(delta)
+        if events or delta.get("tool_calls") or delta.get("function_call"):
+            choice.reason = ""  # Rule 15.
+        choice.reason = choice.reason or string(fields.get("finish_reason"))
+        if choice.reason == "error":  # Rule 8.
+            return [*events, *self._fail(read_error(fields.get("error")))]
+        return events
+
+    @override
+    def _done(self) -> list[BackendEvent]:
+        self._closed = True
+        return [*(event for _, choice in sorted(self._choices.items()) for event in choice.end()), Closed()]
+
+
+class _Choice:
+    """One choice so far: its finish reason, if it has ended, and its structured calls by index, in fragments."""
+
+    def __init__(self, index: int, *, streams_ahead: bool) -> None:
+        self.reason = ""
+        self._streams_ahead = streams_ahead
+        self._index = index
+        self._texts: Joiner[type[_Text]] = Joiner()
+        # Several at one index: rule 6.
+        self._calls: dict[int, list[_CallParts]] = {}
+        self._latest = 0  # The index of the call that was the last to get a fragment.
+        self._legacy: _CallParts | None = None
+
+    def delta(self, delta: Mapping[str, Any]) -> list[BackendEvent]:
+        """Return the events of a delta, or of a whole message; calls are held until their last fragment."""
+        events: list[BackendEvent] = []
+        if thought := string(delta.get("reasoning_content")) or string(delta.get("reasoning")):  # Rule 3.
+            events += self._joined(ReasoningDelta, thought)
+        content = delta.get("content")
+        if content and isinstance(content, str):
+            events += self._joined(TextDelta, content)
+        else:
+            events += [event for kind, text in _parts(content) for event in self._joined(kind, text)]
+        if refusal := string(delta.get("refusal")):
+            events += self._joined(RefusalDelta, refusal)
+        if "tool_calls" in delta or "function_call" in delta:
+            events += self._add_calls(delta)
+        return events
+
+    def follow(self, texts: Sequence[str]) -> None:
+        """Add pieces to the arguments of the call that is streamed ahead, which is the only one."""
+        self._calls[0][0].pieces += texts
+
+    def end(self) -> list[BackendEvent]:
+        """Return what was held, half characters and calls, and the end; an answer is cut off within its last call."""
+        cut = _REASONS.get(self.reason)
+        events = [event for kind in _TEXTS if (text := self._texts.end(kind)) for event in self._event(kind, text)]
+        calls = [parts for _, same in sorted(self._calls.items()) for parts in same]
+        if self._legacy is not None and not any(self._legacy.repeats(parts) for parts in calls):
+            calls.append(self._legacy)
+        events += [parts.call(self._index, whole=not cut or parts is not calls[-1]) for parts in calls]
+        return [*events, Finished(cut or "stop", self._index)] if self.reason else events
+
+    def _joined(self, kind: type[_Text], text: str) -> list[BackendEvent]:
+        return self._event(kind, self._texts.join(kind, text))
+
+    def _event(self, kind: type[_Text], text: str) -> list[BackendEvent]:
+        if not text:
+            return []
+        if kind is ReasoningDelta:
+            return [ReasoningDelta(text, "text", self._index)]
+        return [kind(text, choice=self._index)]
+
+    def _key(self, call: Mapping[str, Any], position: int) -> int:
+        """Return the index of the call that a fragment begins or continues (rule 6)."""
+        index = call.get("index")
+        key = index if isinstance(index, int) else position
+        begins = string(call.get("id")) or string(_function(call).get("name"))
+        return key if begins or key in self._calls or not self._calls else self._latest
+
+    def _add_calls(self, delta: Mapping[str, Any]) -> list[BackendEvent]:
+        events: list[BackendEvent] = []
+        calls = delta.get("tool_calls")
+        for position, call in enumerate([calls] if isinstance(calls, dict) else mappings(calls)):
+            key = self._latest = self._key(call, position)
+            same = self._calls.setdefault(key, [_CallParts()])
+            if same[-1].is_followed_by(call):
+                same.append(_CallParts(string(_function(call).get("name")) or same[-1].name))
+            piece = same[-1].add(call)
+            is_only = key == 0 and len(self._calls) == len(same) == 1 and self._legacy is None  # Rule 14.
+            if self._streams_ahead and is_only:
+                events += same[0].ahead(piece, self._index, is_named=_is_named(call))
+        if isinstance(delta.get("function_call"), dict):
+            self._legacy = self._legacy or _CallParts()
+            self._legacy.add({"function": delta["function_call"]})
+        return events
+
+
+_TEXTS: tuple[type[_Text], ...] = (ReasoningDelta, TextDelta, RefusalDelta)
+
+# The last three are Mistral's, DeepSeek's and vLLM's own terms for a cut-off answer.
+_REASONS: Mapping[str, FinishReason] = {
+    "length": "length",
+    "content_filter": "content_filter",
+    "model_length": "length",
+    "insufficient_system_resource": "length",
+    "abort": "length",
+}
+
+
+# Within an object, a fragment that ends with "}" is seldom followed by one that begins with "{". A call in which that
+# happens more often is read as one, so that its arguments are not parsed again with each of its fragments.
+_MAX_TIMES_PARSED = 64
+
+
+class _CallParts:
+    """A structured call in fragments: the name comes once, the arguments in pieces."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self._kind: ToolKind = "function"
+        self._id: str | None = None
+        self.pieces: list[str] = []
+        self._ahead = EarlyArguments()
+        self._key = ""
+        self._is_named_again = False
+        self._times_parsed = 0
+
+    def is_followed_by(self, call: Mapping[str, Any]) -> bool:
+        """Return whether ``call`` starts another call (rule 6)."""
+        new_id = string(call.get("id"))
+        function = _function(call)
+        name = string(function.get("name"))
+        if self._id and new_id:
+            return bool(name) and new_id != self._id
+        if name and self.name and name != self.name:
+            return True
+        return bool(name or self._is_named_again) and self._is_whole_before(json_text(function.get("arguments")))
+
+    def _is_whole_before(self, piece: str) -> bool:
+        """Return whether the arguments are an object that is not empty, and ``piece`` begins another one."""
+        if self._kind != "function" or not piece.lstrip().startswith("{"):
+            return False
+        last = next((piece for piece in reversed(self.pieces) if piece and not piece.isspace()), "")
+        if not last.rstrip().endswith("}") or self._times_parsed == _MAX_TIMES_PARSED:
+            return False
+        self._times_parsed += 1
+        if not (whole := loaded(text := self.arguments())):
+            return False
+        return not piece.startswith(text) and loaded(piece) != whole
+
+    def add(self, call: Mapping[str, Any]) -> str:
+        """Add a fragment; return its part of the arguments."""
+        if isinstance(call.get("custom"), dict):
+            self._kind = "custom"
+        self._id = self._id or string(call.get("id")) or None
+        function = _function(call)
+        piece = json_text(function.get("input" if self._kind == "custom" else "arguments"))
+        self._is_named_again = bool(self.name) and not piece and (self._is_named_again or _is_named(call))
+        self.name = self.name or string(function.get("name"))
+        self.pieces.append(piece)
+        return piece
+
+    def ahead(self, piece: str, choice: int, *, is_named: bool) -> list[BackendEvent]:
+        """Return what can be emitted of the call now that ``piece`` has arrived; ``is_named``: with a name, no id."""
+        if piece and (not self.name or self._kind != "function"):
+            self._ahead.stop()
+        if not (text := self._ahead.feed(piece)):
+            return []
+        is_first, self._key = not self._key, "0"
+        return [StructuredDelta(self._key, self.name, text, is_first, choice=choice, is_named=is_named)]
+
+    def repeats(self, other: _CallParts) -> bool:
+        """Return whether this is the ``other`` call in another shape (rule 7)."""
+        mine, theirs = self.arguments(), other.arguments()
+        return self.name == other.name and (mine == theirs or loaded(mine) == loaded(theirs) is not None)
+
+    def call(self, choice: int, *, whole: bool) -> StructuredCall:
+        return StructuredCall(
+            self.name, self.arguments(), self._kind, choice=choice, call_id=self._id, whole=whole, key=self._key
+        )
+
+    def arguments(self) -> str:
+        """Return the arguments so far, with cumulative fragments counted once (rule 7)."""
+        text = "".join(self.pieces)
+        if self._kind == "function" and len(self.pieces) > 1 and loaded(text) is None:
+            last = next((piece for piece in reversed(self.pieces) if piece), "")
+            rest = "".join(self.pieces[1:]) if loaded(self.pieces[0]) == {} else ""
+            text = next((candidate for candidate in (last, rest) if loaded(candidate) is not None), text)
+        return whole_text(text)
+
+
+def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the object that holds a call's name and arguments, which may be the call itself (rule 7)."""
+    return mapping(call.get("custom") or call.get("function")) or call
+
+
+def _is_named(call: Mapping[str, Any]) -> bool:
+    """Return whether a fragment has a name and no id: another one like it may start the next call (rule 6)."""
+    return bool(string(_function(call).get("name"))) and not string(call.get("id"))
+
+
+def _parts(content: object) -> Iterator[tuple[type[_Text], str]]:
+    """Yield the texts of a list of parts, each with its event type (rule 4)."""
+    for part in mappings(content):
+        if thought := part.get("thinking"):
+            yield ReasoningDelta, string(thought) or "".join(string(item.get("text")) for item in mappings(thought))
+        elif text := string(part.get("text")):
+            yield TextDelta, text
+
+
+def _counted(chunk: Mapping[str, Any]) -> list[BackendEvent]:
+    usage = chunk.get("usage")
+    if not isinstance(usage, dict):
+        return []
+    read, written = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
+    return [
+        Counted(
+            Usage(
+                input_tokens=read,
+                output_tokens=written,
+                total_tokens=count(usage, "total_tokens") or read + written,
+                cached_tokens=count(mapping(usage.get("prompt_tokens_details")), "cached_tokens"),
+                reasoning_tokens=count(mapping(usage.get("completion_tokens_details")), "reasoning_tokens"),
+            )
+        )
+    ]

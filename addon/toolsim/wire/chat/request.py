@@ -1,0 +1,347 @@
+"""The Chat Completions API's request: read from a client, and written for a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from toolsim.core.conversation import (
+    Call,
+    Called,
+    CallOutput,
+    ClientRequest,
+    Demand,
+    HostedItem,
+    Item,
+    Message,
+    Part,
+    Text,
+    Thought,
+)
+from toolsim.core.errors import BadRequest
+from toolsim.core.events import ToolKind
+from toolsim.core.plan import AnswerForm, ToolChoice
+from toolsim.wire.content import ROLES, chat_content, read_parts, translate_item
+from toolsim.wire.ids import highest_number
+from toolsim.wire.json_fields import array, expect, mapping, mappings, optional, required, string
+from toolsim.wire.tool_choice import hosted_fields, read_choice
+from toolsim.wire.tools import CONSUMED, declares_tools, read_tools
+
+# Fields about the conversation, or about the form, length and sampling of its answer. The rest set how the model works,
+# under names that differ from server to server.
+_ANSWER_FIELDS = frozenset(
+    {"messages", "response_format", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "stop"}
+    | {"temperature", "top_p", "seed", "logprobs", "top_logprobs", "logit_bias", "frequency_penalty"}
+    | {"presence_penalty", "modalities", "audio", "prediction", "web_search_options", "verbosity", "store", "metadata"}
+)
+
+
+SHARED = (
+    "model",
+    "temperature",
+    "top_p",
+    "metadata",
+    "user",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "stream",
+)
+"""The fields with the same name and meaning in both dialects."""
+
+FEW_TOKENS = 16
+"""The smallest token limit that the Responses API accepts."""
+
+# Responses fields that are translated, or whose absence changes nothing.
+_TRANSLATED = frozenset(
+    {"input", "instructions", "max_output_tokens", "text", "reasoning", "store", "stream_options", "max_tool_calls"}
+)
+# Fields that refer to something only a Responses backend has: leaving them out would change the question.
+_STORED = ("previous_response_id", "conversation", "background", "prompt")
+
+
+def uses_tools(body: Mapping[str, Any]) -> bool:
+    """Return whether a request declares tools that the client runs, or carries a history of calls."""
+    history = any(
+        message.get("role") in ("tool", "function") or message.get("tool_calls") or message.get("function_call")
+        for message in mappings(body.get("messages"))
+    )
+    return history or declares_tools(body)
+
+
+def call_ids(messages: list[Any]) -> list[str]:
+    """Return every call id in a history."""
+    found: list[object] = []
+    for message in mappings(messages):
+        found += [message.get("tool_call_id"), *(call.get("id") for call in mappings(message.get("tool_calls")))]
+    return [call_id for call_id in found if isinstance(call_id, str)]
+
+
+def read_request(body: Mapping[str, Any]) -> ClientRequest:
+    """Read a client's request. Raises BadRequest with the exact param."""
+    legacy = body.get("functions") is not None and body.get("tools") is None
+    common = read_common(body, "function_call" if legacy else "tool_choice")
+    optional(body, "stream_options", dict)
+    n = optional(body, "n", int)
+    if n is not None and n < 1:
+        raise BadRequest(f"Invalid 'n': expected an integer of at least 1, but got {n} instead.", "n", "invalid_value")
+    messages = required(body, "messages", list)
+    items = tuple(_MessagesReader().read(messages))
+    if common.tools and not items:
+        message = "Invalid 'messages': expected at least one message, but got an empty array instead."
+        raise BadRequest(message, "messages", "empty_array")
+    return replace(
+        common,
+        items=items,
+        form=answer_form(body, legacy_functions=legacy),
+        n=1 if n is None else n,
+        answer_format=flat_format(body.get("response_format")),
+        highest_call=highest_number(call_ids(messages)),
+    )
+
+
+def read_common(body: Mapping[str, Any], param: Literal["function_call", "tool_choice"]) -> ClientRequest:
+    """Read what is the same in both APIs: tools, and the choice of them at ``param``. Raises BadRequest."""
+    tools, hosted = read_tools(body)
+    choice, notes = ToolChoice(), list[str]()
+    if body.get(param) is not None:
+        choice, notes = read_choice(body[param], tools, hosted=bool(hosted), param=param)
+    parallel = optional(body, "parallel_tool_calls", bool) is not False
+    optional(body, "stream", bool)
+    return ClientRequest(
+        "chat", body, (), tools=tools, hosted=hosted, tool_choice=choice, parallel=parallel, notes=tuple(notes)
+    )
+
+
+def check_one_choice(request: ClientRequest) -> None:
+    """Raise BadRequest if a client wants several choices of a backend whose API has only one."""
+    if request.n > 1:
+        message = f"'n' is {request.n}, but the backend can only give one choice."
+        raise BadRequest(message, "n", "unsupported_parameter")
+
+
+def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
+    """Return the request with one more turn: the model's ``words``, and the ``reply`` to them."""
+    turn = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
+    return {**body, "messages": [*array(body.get("messages")), *turn[not words :]]}
+
+
+def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
+    """Return the request with one more turn: the model's ``words`` and its calls, and the outputs of the tools."""
+    tool_calls = [
+        {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call, _ in calls
+    ]
+    turn = {"role": "assistant", "content": words or None, "tool_calls": tool_calls}
+    outputs = [
+        {"role": "tool", "tool_call_id": call.call_id, "content": chat_content(output.parts)} for call, output in calls
+    ]
+    return {**body, "messages": [*array(body.get("messages")), turn, *outputs]}
+
+
+def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the names and arguments of the calls in a message of the model."""
+    functions = [call.get("function") for call in mappings(message.get("tool_calls"))]
+    for function in (*functions, message.get("function_call")):
+        if isinstance(function, dict):
+            yield string(function.get("name")), string(function.get("arguments"))
+
+
+def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
+    """Return a request that asks the same model something, to be answered in a few tokens and deterministically.
+
+    ``rule``: how to answer, "" if ``question`` says it.
+    """
+    kept = {key: value for key, value in body.items() if key not in CONSUMED | _ANSWER_FIELDS}
+    limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
+    messages = [{"role": "system", "content": rule}, {"role": "user", "content": question}]
+    return {**kept, "messages": messages[not rule :], "temperature": 0, limit: FEW_TOKENS}
+
+
+def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> AnswerForm:
+    """Return how the client wants its answer; everything else in the body may be invalid."""
+    return AnswerForm(
+        stream=body.get("stream") is True,
+        model=string(body.get("model")),
+        include_usage=mapping(body.get("stream_options")).get("include_usage") is True,
+        legacy_functions=legacy_functions,
+    )
+
+
+class _MessagesReader:
+    """Reads ``messages``. Legacy calls have no ids: we assign some; an output belongs to the last call of its name."""
+
+    def __init__(self) -> None:
+        self._legacy_calls = 0
+        self._last_legacy: dict[str, str] = {}
+
+    def read(self, messages: Iterable[object]) -> list[Item]:
+        """Return the items of all messages. Raises BadRequest."""
+        items: list[Item] = []
+        for index, message in enumerate(messages):
+            param = f"messages[{index}]"
+            self._message(expect(message, dict, param), param, items)
+        return items
+
+    def _message(self, message: dict[str, Any], param: str, items: list[Item]) -> None:
+        role = required(message, "role", str, param)
+        parts = read_parts(message.get("content"), "chat", f"{param}.content")
+        match role:
+            case "tool":
+                call_id = required(message, "tool_call_id", str, param)
+                items.append(CallOutput(call_id, parts, _name(message)))
+            case "assistant":
+                self._assistant(message, parts, param, items)
+            case "function":
+                name = required(message, "name", str, param)
+                items.append(CallOutput(self._last_legacy.get(name, name), parts, name))
+            case _:
+                if role not in ROLES:
+                    expected = ", ".join(f"'{known}'" for known in (*ROLES, "tool", "function"))
+                    text = f"Invalid value: expected one of {expected}, but got '{role[:64]}' instead."
+                    raise BadRequest(text, f"{param}.role", "invalid_value")
+                items.append(Message(ROLES[role], parts, _name(message)))
+
+    def _assistant(self, message: dict[str, Any], parts: tuple[Part, ...], param: str, items: list[Item]) -> None:
+        if refusal := string(message.get("refusal")):
+            parts = (*parts, Text(refusal))
+        if thought := string(message.get("reasoning_content")) or string(message.get("reasoning")):
+            items.append(Thought(thought))
+        calls = []
+        for index, call in enumerate(optional(message, "tool_calls", list, param) or ()):
+            path = f"{param}.tool_calls[{index}]"
+            calls.append(self._call(expect(call, dict, path), path))
+        legacy = optional(message, "function_call", dict, param)
+        if legacy is not None:
+            calls.append(self._legacy_call(legacy, f"{param}.function_call"))
+        if not calls or (parts and any(not isinstance(part, Text) or part.text for part in parts)):
+            items.append(Message("assistant", parts, _name(message)))
+        items += calls
+
+    def _call(self, call: dict[str, Any], param: str) -> Call:
+        kind: ToolKind = "custom" if call.get("type") == "custom" else "function"
+        call_id = required(call, "id", str, param)
+        fields = required(call, kind, dict, param)
+        path = f"{param}.{kind}"
+        name = required(fields, "name", str, path)
+        text = optional(fields, "input" if kind == "custom" else "arguments", str, path) or ""
+        return Call(call_id, name, text, None, kind)
+
+    def _legacy_call(self, call: dict[str, Any], param: str) -> Call:
+        name = required(call, "name", str, param)
+        self._legacy_calls += 1
+        self._last_legacy[name] = f"function_{self._legacy_calls}"
+        return Call(self._last_legacy[name], name, optional(call, "arguments", str, param) or "")
+
+
+def _name(message: Mapping[str, Any]) -> str | None:
+    name = message.get("name")
+    return name if isinstance(name, str) else None
+
+
+def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
+    """Return the items of a request as a chat backend takes them, and notes on what it cannot take.
+
+    A Responses client's ``instructions`` become the first system message, and developer messages system ones, which
+    every chat template knows. Raises BadRequest if leaving something out would change what the client asked for.
+    """
+    if request.api != "responses":
+        return list(request.items), []
+    sent = {key: value for key, value in request.body.items() if value is not None}
+    _refuse_stored(sent)
+    known = CONSUMED | _TRANSLATED | set(SHARED) | set(_STORED)
+    notes = [key[:40] for key in sent if key not in known]
+    items = [translate_item(item, "chat", notes) for item in request.items]
+    instructions = sent.get("instructions")
+    if instructions is not None:
+        items.insert(0, Message("system", (Text(expect(instructions, str, "instructions")),)))
+    return items, notes
+
+
+def _refuse_stored(sent: Mapping[str, Any]) -> None:
+    if mapping(sent.get("prompt_cache_options")).get("prewarm") is True:
+        message = "'prompt_cache_options.prewarm' is not supported: chat completions always generate an answer."
+        raise BadRequest(message, "prompt_cache_options.prewarm", "unsupported_parameter")
+    for key in _STORED:
+        value = sent.get(key)
+        if value is None or value is False:
+            continue
+        if key == "previous_response_id":
+            got = f" '{value[:64]}'" if isinstance(value, str) else ""
+            message = f"Previous response{got} not found: the backend speaks chat completions and stores no responses."
+            raise BadRequest(message, key, "previous_response_not_found")
+        message = f"'{key}' is not supported: the backend speaks chat completions, which has nothing like it."
+        if key in ("conversation", "background"):
+            message = f"{message[:-1]}, and this proxy stores no answers (toolsim_store)."
+        raise BadRequest(message, key, "unsupported_parameter")
+
+
+def compose(
+    request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
+) -> dict[str, Any]:
+    """Write the body for a chat backend: ``messages`` instead of the client's own; hosted items have no place in it.
+
+    ``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on (same dialect).
+    """
+    plain = [message for message in messages if isinstance(message, Message)]
+    if request.api == "responses":
+        return _compose_from_responses(
+            request, plain, request.answer_format if answer_format == "as sent" else answer_format
+        )
+    body = {key: value for key, value in request.body.items() if key not in CONSUMED}
+    body["messages"] = [_write_message(message) for message in plain]
+    if keep_hosted and request.hosted:
+        body |= hosted_fields(request)
+    if answer_format is None:
+        body.pop("response_format", None)
+    elif answer_format != "as sent":
+        body["response_format"] = nested_format(answer_format)
+    return body
+
+
+def _compose_from_responses(
+    request: ClientRequest, messages: Sequence[Message], answer_format: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    sent = {key: value for key, value in request.body.items() if value is not None}
+    body: dict[str, Any] = {key: sent[key] for key in SHARED if key in sent}
+    body["messages"] = [_write_message(message) for message in messages]
+    if request.form.stream:  # A Response carries usage, which chat sends only on request.
+        body["stream_options"] = {"include_usage": True}
+    if sent.get("store") is True:  # False is the default, and some gateways reject the field.
+        body["store"] = True
+    if "max_output_tokens" in sent:
+        # Every chat server knows the older name; a server that ignored the newer one would apply no limit at all.
+        body["max_tokens"] = sent["max_output_tokens"]
+    reasoning, text = sent.get("reasoning"), sent.get("text")
+    if isinstance(reasoning, dict) and reasoning.get("effort") is not None:
+        body["reasoning_effort"] = reasoning["effort"]
+    if isinstance(text, dict) and text.get("verbosity") is not None:
+        body["verbosity"] = text["verbosity"]
+    if answer_format is not None:
+        body["response_format"] = nested_format(answer_format)
+    return body
+
+
+def _write_message(message: Message) -> dict[str, Any]:
+    written: dict[str, Any] = {"role": message.role, "content": chat_content(message.parts)}
+    return written if message.name is None else {**written, "name": message.name}
+
+
+def flat_format(wanted: object) -> Mapping[str, Any] | None:
+    """Return the JSON format that a client demands, in the flat shape of ``text.format``, None for plain text.
+
+    Either shape is read on either endpoint, since clients mix them.
+    """
+    if not isinstance(wanted, dict) or wanted.get("type") not in ("json_schema", "json_object"):
+        return None
+    nested = wanted.get("json_schema")
+    return {"type": wanted["type"], **nested} if isinstance(nested, dict) else wanted
+
+
+def nested_format(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn the flat shape into chat's ``response_format``."""
+    if flat["type"] != "json_schema":
+        return dict(flat)
+    return {"type": "json_schema", "json_schema": {key: value for key, value in flat.items() if key != "type"}}

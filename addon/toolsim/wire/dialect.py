@@ -1,0 +1,66 @@
+"""The APIs, and which of them a path, a body or an event belongs to.
+
+Each is one object (``api.py``) with a folder of its own. Another API is one more object in ``APIS`` and a name in
+``plan.ApiName``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from toolsim.core.plan import ApiName
+from toolsim.wire.api import Api
+from toolsim.wire.chat.api import CHAT
+from toolsim.wire.json_fields import string
+from toolsim.wire.messages.api import MESSAGES
+from toolsim.wire.responses.api import RESPONSES
+
+__all__ = ("APIS", "CHAT", "MESSAGES", "RESPONSES")
+
+# In the order in which they are asked what is theirs.
+APIS: Mapping[ApiName, Api] = {api.name: api for api in (RESPONSES, MESSAGES, CHAT)}
+
+
+def api_of_path(path: str) -> Api | None:
+    """Return the API whose requests are sent to ``path`` (query included), None if there is none."""
+    plain = path.partition("?")[0].rstrip("/")
+    return _first(lambda api: plain.endswith(api.known_by))
+
+
+def api_of_headers(headers: Mapping[str, str]) -> Api | None:
+    """Return the API that a request names in its headers (by their lower-case names), None if in none of them."""
+    return _first(lambda api: any(name in headers for name in api.headers))
+
+
+def api_of_request(body: Mapping[str, Any]) -> Api:
+    """Return the API in which a request's ``body`` is written; one that could be either counts as Responses."""
+    return _first(lambda api: api.is_request(body)) or RESPONSES
+
+
+def api_of_answer(body: Mapping[str, Any]) -> Api | None:
+    """Return the API in which a whole answer is written, None if it is not an answer, or a bare error."""
+    return _first(lambda api: api.is_answer(body))
+
+
+def api_of_event(event: str, data: Mapping[str, Any]) -> Api | None:
+    """Return the API whose stream holds this event (``event``: its name, "" for none), None if it could be either."""
+    kind = string(data.get("type") or event)
+    return _first(lambda api: api.is_event(kind, data))
+
+
+def backend_of(client: Api, chosen: ApiName | Literal["auto"]) -> Api:
+    """Return the API of the backend for a client; ``chosen``: what the operator says of it."""
+    return APIS[client.backend if chosen == "auto" else chosen]
+
+
+def translated_path(path: str, client: Api, backend: Api) -> str:
+    """Return the path (query included) at a backend of another API."""
+    plain, _, query = path.partition("?")
+    own = client.shape.query if client.shape is not None else ""
+    query = "&".join(part for part in query.split("&") if part != own)
+    return f"{plain.rstrip('/').removesuffix(client.ending)}{backend.ending}{'?' if query else ''}{query}"
+
+
+def _first(fits: Callable[[Api], bool]) -> Api | None:
+    return next(filter(fits, APIS.values()), None)

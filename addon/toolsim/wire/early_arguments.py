@@ -1,0 +1,44 @@
+"""Which pieces of a call's arguments can be streamed while a backend is still emitting them.
+
+Sent pieces cannot be taken back, and only the whole call determines its arguments. So a piece is passed on only if the
+arguments are certain to begin with everything received so far, given all that backends are known to do:
+
+1. Arguments that are an object begin with its brace. Any other kind is judged whole.
+2. A first piece that is already a complete object, perhaps an empty one, may be followed by another that replaces it.
+3. A second piece that begins with the first one repeats it: such pieces are cumulative, and the last one counts.
+4. Half a surrogate pair is not text; its other half may be in the next piece.
+"""
+
+from __future__ import annotations
+
+from toolsim.wire.json_fields import loaded
+
+
+class EarlyArguments:
+    """The arguments of one call. ``feed`` takes every piece of them, in order."""
+
+    def __init__(self) -> None:
+        self._first = ""
+        self._expects_second = False
+        self._is_stopped = False
+
+    def feed(self, piece: str) -> str:
+        """Return ``piece`` if it can be passed on, and "" from the first piece that cannot."""
+        if self._is_stopped or not piece:
+            return ""
+        if not self._first:
+            self._first, self._expects_second = piece, True
+            self._is_stopped = not piece.startswith("{") or loaded(piece) is not None
+        elif self._expects_second:
+            self._expects_second = False
+            self._is_stopped = piece.startswith(self._first)
+        self._is_stopped = self._is_stopped or _holds_half(piece)
+        return "" if self._is_stopped else piece
+
+    def stop(self) -> None:
+        """Pass nothing more on."""
+        self._is_stopped = True
+
+
+def _holds_half(piece: str) -> bool:
+    return not piece.isascii() and any("\ud800" <= char <= "\udfff" for char in piece)

@@ -1,0 +1,54 @@
+"""Error objects in the shape of OpenAI's APIs, read and written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from toolsim.core.errors import ApiError
+
+NO_WORDS = ApiError("The backend reported an error.", status=502)
+"""What ``read_error`` makes of an error without content."""
+
+
+def read_error(error: object) -> ApiError:
+    """Return a backend's error of any common shape: an object, flat or nested, or a bare text."""
+    if isinstance(error, dict) and isinstance(error.get("error"), dict | str):
+        error = error["error"]
+    if isinstance(error, dict):
+        return ApiError(
+            _text(error.get("message")) or _text(error.get("detail")) or NO_WORDS.message,
+            type=_text(error.get("type"), not_="error") or "server_error",
+            code=_text(error.get("code")) or None,
+            param=_text(error.get("param")) or None,
+            status=502,
+        )
+    return replace(NO_WORDS, message=_text(error) or NO_WORDS.message)
+
+
+def no_answer(body: Mapping[str, Any], expected: str) -> ApiError:
+    """Return the error of a 2xx answer without ``expected``: some backends report errors with such a status."""
+    if _text(body.get("message")) or _text(body.get("detail")):
+        return read_error(body)
+    message = f"The backend's answer has no '{expected}': it may speak another API (see toolsim_backend)."
+    return ApiError(message, code="backend_bad_answer", status=502)
+
+
+def error_body(error: ApiError) -> bytes:
+    """Return the JSON body of an HTTP error answer."""
+    return json.dumps({"error": error.body()}, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def error_fields(error: ApiError) -> dict[str, Any]:
+    """Return the fields of a Responses ``error`` event: flat as in the API, and nested as some clients read them."""
+    return {"code": error.code, "message": error.message, "param": error.param, "error": error.body()}
+
+
+def _text(value: Any, not_: str = "") -> str:
+    """Return a JSON scalar as text; codes arrive as numbers too."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return ""
+    text = str(value)
+    return "" if text == not_ else text

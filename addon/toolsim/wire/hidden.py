@@ -1,0 +1,85 @@
+"""Calls that a client never saw, since its API has no items for them, restored before the message that followed them.
+
+An answer is known by all that precedes it, its owner, its words and its calls. So neither another conversation that
+begins alike nor a message that a client invents gets the calls of an answer that it never received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from toolsim.core.conversation import Called
+from toolsim.wire.json_codec import dump, parse_object
+from toolsim.wire.json_fields import array, mapping, mappings, string
+
+
+def conversations(messages: Sequence[Any], owner: str) -> Iterator[bytes]:
+    """Yield the key of the conversation before each message, then of the whole; ``owner``: part of each key."""
+    key = blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=32)
+    yield key.digest()
+    for message in messages:
+        key.update(dump(_lasting(message)).encode() + b"\n")
+        yield key.digest()
+
+
+def whole_key(body: Mapping[str, Any], owner: str) -> bytes:
+    """Return the key of a request's conversation."""
+    *_, key = conversations(array(body.get("messages")), owner)
+    return key
+
+
+def answer_key(conversation: bytes, words: str, calls: Iterable[tuple[str, str]]) -> bytes:
+    """Return the key of an answer to a conversation; ``calls``: the names and arguments of those that it showed.
+
+    Clients trim words, and write arguments anew.
+    """
+    key = blake2b(conversation, digest_size=32)
+    key.update(words.strip().encode("utf-8", "surrogatepass"))
+    for name, arguments in calls:
+        parsed = parse_object(arguments.encode("utf-8", "surrogatepass"))
+        known = arguments if parsed is None else dict(sorted(parsed.items()))
+        key.update(b"\n" + dump([name, known]).encode("utf-8", "surrogatepass"))
+    return key.digest()
+
+
+def with_hidden(
+    body: Mapping[str, Any],
+    owner: str,
+    find: Callable[[bytes], Sequence[Called]],
+    called: Callable[[Mapping[str, Any], str, Sequence[Called]], dict[str, Any]],
+    calls_of: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]],
+) -> dict[str, Any]:
+    """Return a request with the calls that ``find`` returns for each answer of the model.
+
+    In the client's API, ``called`` adds a turn of calls and outputs to a request, and ``calls_of`` reads those in a
+    message.
+    """
+    messages = array(body.get("messages"))
+    restored: dict[str, Any] = {**body, "messages": []}
+    for key, message in zip(conversations(messages, owner), messages, strict=False):
+        is_from_model = isinstance(message, dict) and message.get("role") == "assistant"
+        if is_from_model and (calls := find(answer_key(key, _words(message), calls_of(message)))):
+            restored = called(restored, "", calls)
+        restored["messages"].append(message)
+    return restored
+
+
+def _lasting(message: Any) -> Any:
+    """Return a message without the marks of a cache, which clients move to the last message with every turn."""
+    content = mapping(message).get("content")
+    if not isinstance(content, list):
+        return message
+    blocks = [
+        {key: value for key, value in block.items() if key != "cache_control"} if isinstance(block, dict) else block
+        for block in content
+    ]
+    return {**message, "content": blocks}
+
+
+def _words(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return string(content)
+    return "".join(string(part.get("text")) for part in mappings(content))

@@ -1,0 +1,239 @@
+"""MCP on the wire: the items for a server's tools and calls, and what a request contains about them.
+
+Written (Responses; the generated types of OpenAI's SDK read every event)::
+
+    list := item.added list_tools.in_progress list_tools.(completed | failed) item.done
+    call := item.added call.in_progress arguments.delta? arguments.done … call.(completed | failed) item.done
+    asks := item.added item.done                                  an mcp_approval_request
+
+Read: a request whose MCP tools are run here becomes one with functions only, and the MCP items in its history become
+function calls, so that it is handled like any request with functions. The content of an echoed item is shown to the
+model, and trusted no more than other history.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolsim.core.conversation import Call, CallOutput, Text
+from toolsim.core.errors import BadRequest
+from toolsim.core.events import ClientEvent, HostedEnded, HostedProgress, HostedStarted, PassThrough
+from toolsim.wire.json_fields import array, mapping, mappings, missing, string
+
+_MAX_WORDS = 2_000
+"""Characters of an error that are passed on."""
+
+NAMES = ("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response")
+
+
+# -- written
+
+
+def list_events(label: str, tools: Sequence[Mapping[str, Any]], error: str | None) -> list[ClientEvent]:
+    """Return the events that list a server's tools, or report why it has none."""
+    name = f"mcpl_{secrets.token_hex(24)}"
+    item = {"id": name, "type": "mcp_list_tools", "server_label": label, "tools": list(tools), "error": error}
+    end = "response.mcp_list_tools.completed" if error is None else "response.mcp_list_tools.failed"
+    return [
+        HostedStarted(name, {**item, "tools": [], "error": None}),
+        HostedProgress(name, "response.mcp_list_tools.in_progress"),
+        HostedProgress(name, end),
+        HostedEnded(name, item),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class McpCall:
+    """A call as the client sees it; ``request``: the approval request that it answers."""
+
+    id: str
+    label: str
+    name: str
+    arguments: str
+    request: str | None = None
+
+    def begin(self) -> list[ClientEvent]:
+        """Return the events that announce it."""
+        done = HostedProgress(self.id, "response.mcp_call_arguments.done", {"arguments": self.arguments})
+        delta = HostedProgress(self.id, "response.mcp_call_arguments.delta", {"delta": self.arguments})
+        return [
+            HostedStarted(self.id, self._item(status="in_progress", arguments="")),
+            HostedProgress(self.id, "response.mcp_call.in_progress"),
+            *([delta] if self.arguments else []),
+            done,
+        ]
+
+    def end(self, output: str | None, error: Mapping[str, Any] | None) -> list[ClientEvent]:
+        """Return the events that give its outcome."""
+        status = "completed" if error is None else "failed"
+        return [
+            HostedProgress(self.id, f"response.mcp_call.{status}"),
+            HostedEnded(self.id, self._item(status=status, output=output, error=error)),
+        ]
+
+    def _item(self, **fields: Any) -> dict[str, Any]:
+        item: dict[str, Any] = {"id": self.id, "type": "mcp_call", "server_label": self.label, "name": self.name}
+        item |= {"arguments": self.arguments, "output": None, "error": None, "approval_request_id": self.request}
+        return {**item, **fields}
+
+
+def new_call_id() -> str:
+    """Return an id for a call."""
+    return f"mcp_{secrets.token_hex(16)}"
+
+
+def approval_request(name: str, label: str, tool: str, arguments: str) -> PassThrough:
+    """Return the event that asks for approval."""
+    item = {"id": name, "type": "mcp_approval_request", "server_label": label, "name": tool, "arguments": arguments}
+    return PassThrough(item)
+
+
+def error_text(error: Any) -> str:
+    """Return the error of a call as text."""
+    if not isinstance(error, dict):
+        return f"Error: {str(error)[:_MAX_WORDS]}" if error else "Error: the call failed."
+    text = "\n".join(string(part.get("text")) for part in mappings(error.get("content")))
+    return f"Error: {(text or string(error.get('message')) or 'the call failed.')[:_MAX_WORDS]}"
+
+
+# -- read
+
+
+def declared(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the MCP tools of a request, each with its path."""
+    for index, tool in enumerate(array(body.get("tools"))):
+        if mapping(tool).get("type") == "mcp":
+            yield f"tools[{index}]", tool
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A yes or no to the approval request ``id``. ``asked``: that request as the client echoes it, if it does."""
+
+    id: str
+    approve: bool
+    reason: str
+    param: str
+    asked: Mapping[str, Any]
+
+
+def decisions(body: Mapping[str, Any]) -> list[Decision]:
+    """Return the decisions in a request's history not yet followed by a call. Raises BadRequest for one without id.
+
+    Of several for one approval request the first counts: the call that it allows cannot be refused after that.
+    """
+    items = enumerate(array(body.get("input")))
+    mcp_items = [(index, item) for index, item in items if mapping(item).get("type") in NAMES]
+    over = {string(item.get("approval_request_id")) for _, item in mcp_items if item["type"] == "mcp_call"}
+    asked = {string(item.get("id")): item for _, item in mcp_items if item["type"] == "mcp_approval_request"}
+    found: list[Decision] = []
+    for index, item in mcp_items:
+        if item["type"] != "mcp_approval_response":
+            continue
+        name, param = string(item.get("approval_request_id")), f"input[{index}].approval_request_id"
+        if not name:
+            raise missing(param)
+        if name in over:
+            continue
+        over.add(name)
+        yes, reason = item.get("approve") is True, string(item.get("reason"))
+        found.append(Decision(name, yes, reason, param, asked.get(name, {})))
+    return found
+
+
+def listed(body: Mapping[str, Any]) -> set[str]:
+    """Return the labels of the servers whose tools the client has been shown."""
+    items = mappings(body.get("input"))
+    return {string(item.get("server_label")) for item in items if item.get("type") == "mcp_list_tools"}
+
+
+def as_functions(
+    body: Mapping[str, Any],
+    functions: Sequence[Mapping[str, Any]],
+    model_name: Callable[[str, str], str],
+    is_ours: Callable[[str], bool],
+    decided: Mapping[str, tuple[Call, CallOutput]],
+) -> dict[str, Any]:
+    """Return a request with ``functions`` in place of its MCP tools, and with its MCP items as calls of functions.
+
+    ``model_name``: returns the model's name for a server's tool; ``is_ours``: whether we call the server of a label;
+    ``decided``: the outcome of each decision, by the id of its approval request.
+    """
+    kept = [
+        tool
+        for tool in array(body.get("tools"))
+        if mapping(tool).get("type") != "mcp" or not is_ours(string(tool.get("server_label")))
+    ]
+    changed = {**body, "tools": [*kept, *functions]}
+    if isinstance(items := body.get("input"), list):
+        left = dict(decided)
+        changed["input"] = [new for item in items for new in _as_calls(item, model_name, is_ours, left)]
+    return changed
+
+
+def _as_calls(
+    item: Any,
+    model_name: Callable[[str, str], str],
+    is_ours: Callable[[str], bool],
+    left: dict[str, tuple[Call, CallOutput]],
+) -> list[Any]:
+    kind = mapping(item).get("type")
+    if kind == "mcp_approval_response":
+        # Where it was decided first: the same decision may be there again.
+        pair = left.pop(string(item.get("approval_request_id")), None)
+        return call_items(*pair) if pair is not None else []
+    label = string(mapping(item).get("server_label"))
+    if kind not in NAMES or not is_ours(label):
+        return [item]
+    if kind != "mcp_call":
+        return []
+    name, output = model_name(label, string(item.get("name"))), item.get("output")
+    text = output if isinstance(output, str) else error_text(item.get("error"))
+    call_id = string(item.get("id")) or name
+    return call_items(Call(call_id, name, string(item.get("arguments"))), CallOutput(call_id, (Text(text),)))
+
+
+def call_items(call: Call, output: CallOutput) -> list[dict[str, Any]]:
+    """Return a call and its output as items of the Responses API."""
+    return [
+        {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments},
+        {"type": "function_call_output", "call_id": call.call_id, "output": output.text},
+    ]
+
+
+def choice_of_functions(value: Any, names: Callable[[str], Mapping[str, str]]) -> Any:
+    """Return a ``tool_choice`` that names functions instead of MCP tools; ``names``: those of a server, by label."""
+    match value:
+        case {"type": "mcp", "server_label": str(label)}:
+            return _chosen(value, names(label), {"type": "allowed_tools", "mode": "required", "tools": []})
+        case {"type": "allowed_tools", "tools": list(tools)}:
+            inner: list[Any] = []
+            for tool in tools:
+                if mapping(tool).get("type") == "mcp":
+                    allowed = {"type": "allowed_tools", "tools": []}
+                    chosen = _chosen(tool, names(string(tool.get("server_label"))), allowed)
+                    inner += chosen.get("tools", [chosen])
+                else:
+                    inner.append(tool)
+            return {**value, "tools": inner}
+    return value
+
+
+def _chosen(value: Mapping[str, Any], names: Mapping[str, str], several: dict[str, Any]) -> dict[str, Any]:
+    own = value.get("name")
+    if isinstance(own, str):
+        if own not in names:
+            raise BadRequest(f"'tool_choice' names the MCP tool '{own[:64]}', which is not offered.", "tool_choice")
+        return {"type": "function", "name": names[own]}
+    return {**several, "tools": [{"type": "function", "name": name} for name in names.values()]}
+
+
+def after_calls(value: Any) -> Any:
+    """Return the ``tool_choice`` for the turn after a call, when the demand for one has been met."""
+    if isinstance(value, dict):
+        is_limit = value.get("type") == "allowed_tools"
+        return {**value, "mode": "auto"} if is_limit else "auto"
+    return "auto" if value == "required" else value

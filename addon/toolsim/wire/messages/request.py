@@ -1,0 +1,158 @@
+"""The Messages API's request: read from a client, and written for a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from toolsim.core.conversation import Called, ClientRequest, Demand, HostedItem, Image, Item, Message, Part, Raw, Text
+from toolsim.core.plan import AnswerForm
+from toolsim.wire.chat import request as chat
+from toolsim.wire.chat.request import FEW_TOKENS, check_one_choice
+from toolsim.wire.content import split_instructions, translate_item
+from toolsim.wire.json_codec import dump
+from toolsim.wire.json_fields import array, loaded, mapping, mappings, string
+from toolsim.wire.messages.to_chat import SAME, chat_request
+
+# What a client's request holds about the conversation and its tools; the rest is how the model is to work.
+_CONVERSATION = frozenset({"messages", "system", "tools", "tool_choice"})
+# Fields about the form and the length of one answer, which an aside has its own of.
+_ANSWER_FIELDS = frozenset({"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences", "thinking"})
+_DROPPED_WITH_TOOLS = frozenset({"context_management", "mcp_servers", "container"})
+
+# Fields of chat completions that are translated, or mean nothing here.
+_TRANSLATED = frozenset({*SAME, "messages", "max_completion_tokens", "stop", "stream_options", "n", "store"})
+
+MAX_TOKENS = 4096
+"""The limit for a client that names none: this API demands one, and its oldest models know no larger one."""
+
+
+def uses_tools(body: Mapping[str, Any]) -> bool:
+    """Return whether a request declares tools, or carries a history of calls."""
+    return bool(body.get("tools")) or any(block.get("type") in ("tool_use", "tool_result") for block in blocks(body))
+
+
+def blocks(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the blocks of all messages."""
+    for message in mappings(body.get("messages")):
+        yield from mappings(message.get("content"))
+
+
+def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the names and arguments of the calls in a message of the model."""
+    for block in mappings(message.get("content")):
+        if block.get("type") == "tool_use":
+            yield string(block.get("name")), dump(block.get("input"))
+
+
+def read_request(body: Mapping[str, Any]) -> ClientRequest:
+    """Read a client's request. Raises BadRequest with the exact param."""
+    asked, lost = chat_request(body)
+    return replace(chat.read_request(asked), api="messages", sent=body, form=answer_form(body), lost=tuple(lost))
+
+
+def answer_form(body: Mapping[str, Any]) -> AnswerForm:
+    """Return how the client wants its answer; everything else in the body may be invalid."""
+    return AnswerForm(stream=body.get("stream") is True, model=string(body.get("model")), include_usage=True)
+
+
+def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
+    """Return the request with one more turn: the model's ``words`` and its calls, and the outputs of the tools."""
+    said = [{"type": "text", "text": words}] if words else []
+    uses = [
+        {"type": "tool_use", "id": call.call_id, "name": call.name, "input": loaded(call.arguments) or {}}
+        for call, _ in calls
+    ]
+    results = [
+        {"type": "tool_result", "tool_use_id": call.call_id, "content": [_block(part) for part in output.parts]}
+        for call, output in calls
+    ]
+    turn = [{"role": "assistant", "content": [*said, *uses]}, {"role": "user", "content": results}]
+    return {**body, "messages": [*array(body.get("messages")), *turn]}
+
+
+def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
+    """Return a request that asks the same model something, to be answered in a few tokens and deterministically.
+
+    ``rule``: how to answer, "" if ``question`` says it.
+    """
+    left_out = _CONVERSATION | _ANSWER_FIELDS | {"output_config"}
+    kept = {key: value for key, value in body.items() if key not in left_out}
+    system = {"system": rule} if rule else {}
+    asked = [{"role": "user", "content": question}]
+    return {**kept, **system, "messages": asked, "temperature": 0, "max_tokens": FEW_TOKENS}
+
+
+def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
+    """Return the items of a request as a Messages backend takes them, and notes on what it cannot take."""
+    if request.api == "messages":
+        return list(request.items), []
+    items, notes = chat.adopt(request)
+    check_one_choice(request)
+    shared = chat.compose(request, (), None, keep_hosted=False)
+    notes += [key[:40] for key, value in shared.items() if key not in _TRANSLATED and value is not None]
+    return [translate_item(item, "messages", notes) for item in items], notes
+
+
+def compose(
+    request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
+) -> dict[str, Any]:
+    """Write the body for a Messages backend: ``messages`` instead of the client's own; hosted items have no place.
+
+    ``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on.
+    """
+    plain = [message for message in messages if isinstance(message, Message)]
+    if request.sent is not None:
+        left_out = _CONVERSATION | (frozenset() if keep_hosted else _DROPPED_WITH_TOOLS)
+        body = {key: value for key, value in request.sent.items() if key not in left_out}
+    else:
+        # Any other client's settings, by the names that chat completions and this API share.
+        shared = chat.compose(request, (), None, keep_hosted=False)
+        body = {key: shared[key] for key in SAME if shared.get(key) is not None}
+        limit = shared.get("max_completion_tokens")
+        body.setdefault("max_tokens", MAX_TOKENS if limit is None else limit)
+        if (stop := shared.get("stop")) is not None:
+            body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    instructions, rest = split_instructions(plain, "system", "developer")
+    if instructions:
+        body["system"] = instructions
+    body["messages"] = [*_alternating(rest)]
+    if keep_hosted and request.hosted:
+        body["tools"] = list(request.hosted)
+    wanted = request.answer_format if answer_format == "as sent" else answer_format
+    config = {key: value for key, value in mapping(body.pop("output_config", None)).items() if key != "format"}
+    if wanted is not None and wanted.get("schema"):
+        config["format"] = {"type": "json_schema", "schema": wanted["schema"]}
+    if config:
+        body["output_config"] = config
+    return body
+
+
+def _alternating(messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
+    """Yield messages of the two roles by turns, as this API wants them: an instruction in between is the user's."""
+    role = ""
+    blocks: list[dict[str, Any]] = []
+    for message in messages:
+        own = "assistant" if message.role == "assistant" else "user"
+        if own != role and blocks:
+            yield {"role": role, "content": blocks}
+            blocks = []
+        role = own
+        blocks += [_block(part) for part in message.parts if not isinstance(part, Text) or part.text]
+    if blocks:
+        yield {"role": role, "content": blocks}
+
+
+def _block(part: Part) -> dict[str, Any]:
+    match part:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Image(url):
+            head, comma, data = url.partition(",")
+            if comma and head.startswith("data:") and head.endswith(";base64"):
+                kind = head.removeprefix("data:").removesuffix(";base64")
+                return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
+            return {"type": "image", "source": {"type": "url", "url": url}}
+        case Raw():
+            return dict(part.part)

@@ -1,0 +1,117 @@
+"""What the Messages API spells in its own way besides requests and answers: headers, errors, the list of models.
+
+1. A client sends its key as ``x-api-key`` or, like any other, as a Bearer token. Servers of the other APIs know the
+   second form alone, and so do some of this one (vLLM). Anthropic's own server knows an API key in the first and a
+   login in the second form, and refuses a request that has both.
+2. A backend of this API demands the version of the API, which only its own clients name.
+3. What ``anthropic-beta`` asks for is dropped for a backend of another API, and noted: toolsim does by itself what
+   clients rely on (deferred tools, system messages between others), and the rest steers Anthropic's server.
+4. Claude Code and the SDKs decide by an error's ``type`` and status what to do next.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from toolsim.core.errors import ApiError
+from toolsim.wire.api import HeaderChange, OwnShape
+from toolsim.wire.errors import read_error
+from toolsim.wire.json_codec import dump, parse_object
+from toolsim.wire.json_fields import mappings, seconds, string
+
+_KEY, _VERSION, _BETAS = "x-api-key", "anthropic-version", "anthropic-beta"
+_OWN = (_KEY, _VERSION, _BETAS, "anthropic-dangerous-direct-browser-access")
+_CURRENT = "2023-06-01"
+_ANTHROPICS, _LOGIN = "sk-ant-", "sk-ant-oat"
+# Names of betas are short, and a client may send anything.
+_MAX_BETAS, _MAX_NAME = 20, 60
+
+_TYPES: Mapping[int, str] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+
+_CODES: Mapping[str, str] = {
+    "rate_limit_exceeded": "rate_limit_error",
+    "insufficient_quota": "rate_limit_error",
+    "server_is_overloaded": "overloaded_error",
+}
+"""Codes of OpenAI's that say more than the status, which a failure within a stream does not have."""
+
+# How servers say that a prompt does not fit: OpenAI, vLLM, llama.cpp.
+_TOO_LONG = re.compile(r"context[ _](?:length|size|window)|exceeds? the (?:available|maximum) context", re.IGNORECASE)
+
+
+def for_others(headers: Mapping[str, str]) -> HeaderChange:
+    """Return what changes in a client's headers for a backend of another API (rules 1 and 3)."""
+    key = headers.get(_KEY)
+    given = {"authorization": f"Bearer {key}"} if key and "authorization" not in headers else {}
+    betas = [name for beta in headers.get(_BETAS, "").split(",") if (name := beta.strip())]
+    dropped = tuple(f"{_BETAS}:{name[:_MAX_NAME]}" for name in betas[:_MAX_BETAS])
+    return HeaderChange(given, _OWN, dropped)
+
+
+def for_own(headers: Mapping[str, str]) -> HeaderChange:
+    """Return what changes in any client's headers for a backend of this API (rules 1 and 2)."""
+    given = {} if _VERSION in headers else {_VERSION: _CURRENT}
+    scheme, _, token = headers.get("authorization", "").strip().partition(" ")
+    if scheme.lower() != "bearer" or _KEY in headers or token.startswith(_LOGIN):
+        return HeaderChange(given)
+    without = ("authorization",) if token.startswith(_ANTHROPICS) else ()
+    return HeaderChange({**given, _KEY: token.strip()}, without)
+
+
+def error_answer(status: int, body: bytes) -> bytes:
+    """Return the body of an error that is written in another API's shape; one in this API's own stays as it is."""
+    document = parse_object(body)
+    if document is not None and document.get("type") == "error":
+        return body
+    error = read_error(document if document is not None else body.decode("utf-8", "replace").strip()[:2_000])
+    return dump(error_body(replace(error, status=status))).encode()
+
+
+def error_body(error: ApiError) -> dict[str, Any]:
+    """Return the body of an error answer, or the data of an ``error`` event."""
+    kind = _CODES.get(error.code or "") or _TYPES.get(error.status, "api_error")
+    message = error.message
+    if kind == "invalid_request_error" and (error.code == "context_length_exceeded" or _TOO_LONG.search(message)):
+        # Claude Code compacts the conversation if an error begins with these words, and only then.
+        message = f"prompt is too long: {message}"
+    return {
+        "type": "error",
+        "error": {"type": kind, "message": message},
+        "request_id": f"req_{secrets.token_hex(12)}",
+    }
+
+
+def model_list(body: bytes) -> bytes:
+    """Return OpenAI's list of models, or one of them, in this API's shape; any other body stays as it is."""
+    document = parse_object(body)
+    if document is not None and document.get("object") == "model" and string(document.get("id")):
+        return dump(_model(document)).encode()
+    if document is None or not isinstance(document.get("data"), list) or "has_more" in document:
+        return body
+    models = [_model(model) for model in mappings(document["data"]) if string(model.get("id"))]
+    ends = {"first_id": models[0]["id"], "last_id": models[-1]["id"]} if models else {"first_id": None, "last_id": None}
+    return dump({"data": models, "has_more": False, **ends}).encode()
+
+
+def _model(model: Any) -> dict[str, Any]:
+    # The API demands a time; servers that know none get the beginning of it.
+    created = datetime.fromtimestamp(min(seconds(model.get("created")) or 0, 2**32), UTC)
+    name = model["id"]
+    return {"type": "model", "id": name, "display_name": name, "created_at": f"{created:%Y-%m-%dT%H:%M:%SZ}"}
+
+
+SHAPE = OwnShape(error_answer, model_list, for_others, for_own, query="beta=true")

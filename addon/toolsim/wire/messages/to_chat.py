@@ -1,0 +1,262 @@
+"""A Messages request in the shape of a chat request, so that all that reads requests reads it too.
+
+The two APIs say the same things in other places. What differs, and what becomes of it:
+
+1. ``system`` and messages of the role ``system`` are system messages, each where it is. The line with which Claude Code
+   bills its requests (``x-anthropic-billing-header``) differs from turn to turn and says nothing to a model: it is
+   left out, so that the prompt begins as the one before it did.
+2. One message holds blocks in any order; a chat message holds its words before its calls, and each output is a message.
+   So a message becomes several wherever words follow a call, or an output follows words. The order stays.
+3. ``tool_use`` is a call, ``tool_result`` the output of one. A failed one (``is_error``) says so in its text, since
+   outputs have no other place for that.
+4. ``thinking`` is reasoning that the client echoes. What only Anthropic can read (``redacted_thinking``, signatures)
+   is left out, as are ``cache_control`` and ``citations``, which mean nothing to another server.
+5. A tool with ``defer_loading`` is announced by its name alone until a ``tool_reference`` in an output has loaded it.
+   The client resends a loaded one in ``tools``, without that field; here it has its full entry as soon as the history
+   refers to it.
+6. A tool of Anthropic's own (``web_search_20250305``, ``bash_20250124``, ``mcp_toolset``) stays a hosted tool: its
+   server runs it or, where the client does, has the only description of its parameters. A client's own has an
+   ``input_schema``, or the type ``custom``, or none.
+7. A block of any other type is shown as its JSON: the model sees what the client sent, in the only form that is left.
+8. ``metadata`` names the user and is not passed on. Fields that steer Anthropic's models alone are dropped and noted.
+9. Tools, choices and images in OpenAI's shapes are read too, since clients mix them.
+
+Each 400 names the place in the client's own request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from toolsim.core.errors import BadRequest
+from toolsim.wire.content import ROLES
+from toolsim.wire.json_codec import dump
+from toolsim.wire.json_fields import expect, mapping, mappings, optional, required, string, wrong_type
+
+SAME = ("model", "max_tokens", "temperature", "top_p", "stream")
+"""Fields with the same name and meaning in both APIs."""
+
+_READ = frozenset({*SAME, "system", "messages", "tools", "tool_choice", "stop_sequences", "metadata", "output_config"})
+
+_BILLING = "x-anthropic-billing-header:"
+_MODES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return a Messages request as a chat request, and what is lost on the way. Raises BadRequest."""
+    asked = {key: body[key] for key in SAME if body.get(key) is not None}
+    asked["messages"] = [*_system(body), *chat_messages(required(body, "messages", list))]
+    if body.get("stream") is True:  # A message carries usage, which chat sends only on request.
+        asked["stream_options"] = {"include_usage": True}
+    if stops := optional(body, "stop_sequences", list):
+        asked["stop"] = stops
+    if tools := optional(body, "tools", list):
+        loaded = set(_references(body["messages"]))
+        asked["tools"] = [_tool(tool, f"tools[{index}]", loaded) for index, tool in enumerate(tools)]
+    if body.get("mcp_servers"):
+        message = "'mcp_servers' is not served here: the operator's servers are (toolsim_mcp_config)."
+        raise BadRequest(message, "mcp_servers", "unsupported_parameter")
+    asked |= _choice(body.get("tool_choice"))
+    if schema := mapping(mapping(body.get("output_config")).get("format")).get("schema"):
+        asked["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": schema, "strict": True},
+        }
+    lost = sorted(key[:40] for key, value in body.items() if key not in _READ and value is not None)
+    if mapping(body.get("output_config")).get("effort") is not None:
+        lost.append("output_config.effort")
+    return asked, lost
+
+
+def chat_messages(messages: list[Any]) -> Iterator[dict[str, Any]]:
+    """Yield the messages of a history as chat messages (rules 2 to 4). Raises BadRequest."""
+    for index, sent in enumerate(messages):
+        place = f"messages[{index}]"
+        message = expect(sent, dict, place)
+        role = required(message, "role", str, place)
+        if role not in ROLES:
+            expected = ", ".join(f"'{known}'" for known in ROLES)
+            text = f"Invalid value for '{place}.role': expected one of {expected}, but got '{role[:64]}' instead."
+            raise BadRequest(text, f"{place}.role", "invalid_value")
+        content = message.get("content")
+        if isinstance(content, str):
+            yield {"role": role, "content": content}
+        else:
+            yield from _split(role, _blocks(content, f"{place}.content"), f"{place}.content")
+
+
+def _system(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the instructions as one system message (rule 1)."""
+    system = body.get("system")
+    if system is None:
+        return
+    blocks = [{"type": "text", "text": system}] if isinstance(system, str) else _blocks(system, "system")
+    texts = [required(block, "text", str, f"system[{index}]") for index, block in enumerate(blocks)]
+    if shown := [text for text in texts if not text.startswith(_BILLING)]:
+        yield {"role": "system", "content": "\n\n".join(shown)}
+
+
+def _blocks(content: object, place: str) -> list[dict[str, Any]]:
+    if not isinstance(content, list):
+        raise wrong_type(content, "a string or an array of blocks", place)
+    return [expect(block, dict, f"{place}[{index}]") for index, block in enumerate(content)]
+
+
+def _split(role: str, blocks: list[dict[str, Any]], place: str) -> Iterator[dict[str, Any]]:
+    """Yield one message as chat messages, a new one wherever the order of its blocks needs it (rule 2)."""
+    thoughts, words, calls = list[Any](), list[Any](), list[Any]()
+
+    def flushed() -> Iterator[dict[str, Any]]:
+        if thoughts or words or calls:
+            more = {"tool_calls": list(calls), "reasoning_content": "\n".join(thoughts)}
+            yield {"role": role, "content": list(words) or None, **{key: value for key, value in more.items() if value}}
+        for part in (thoughts, words, calls):
+            part.clear()
+
+    for index, block in enumerate(blocks):
+        where = f"{place}[{index}]"
+        match block.get("type"):
+            case "redacted_thinking":
+                pass
+            case "tool_result":
+                yield from flushed()
+                yield _output(block, where)
+            case "thinking":
+                if words or calls:
+                    yield from flushed()
+                thoughts.append(string(block.get("thinking")))
+            case "tool_use":
+                calls.append(_call(block, where))
+            case _:
+                if calls:
+                    yield from flushed()
+                words.append(_part(block, where))
+    yield from flushed()
+    if not blocks:
+        yield {"role": role, "content": ""}
+
+
+def _call(block: Mapping[str, Any], place: str) -> dict[str, Any]:
+    arguments = block.get("input")
+    function = {
+        "name": required(block, "name", str, place),
+        "arguments": arguments if isinstance(arguments, str) else dump({} if arguments is None else arguments),
+    }
+    return {"id": required(block, "id", str, place), "type": "function", "function": function}
+
+
+def _output(block: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return a ``tool_result`` as the message of a tool (rule 3)."""
+    content = block.get("content")
+    if content is None or isinstance(content, str):
+        parts: list[dict[str, Any]] = [{"type": "text", "text": content or ""}]
+    else:
+        path = f"{place}.content"
+        parts = [_part(part, f"{path}[{index}]") for index, part in enumerate(_blocks(content, path))]
+    if block.get("is_error") is True:
+        parts = [{"type": "text", "text": "The tool failed."}, *(part for part in parts if part.get("text") != "")]
+    is_text = all(part["type"] == "text" for part in parts)
+    return {
+        "role": "tool",
+        "tool_call_id": required(block, "tool_use_id", str, place),
+        "content": "\n".join(part["text"] for part in parts) if is_text else parts,
+    }
+
+
+def _part(block: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return a block of text, an image, or anything else (rule 7) as a part of a chat message."""
+    match block.get("type"):
+        case "text":
+            return {"type": "text", "text": required(block, "text", str, place)}
+        case "image":
+            return {"type": "image_url", "image_url": {"url": _image_url(block, f"{place}.source")}}
+        case "document" if (text := _document(mapping(block.get("source")))) is not None:
+            title = string(block.get("title"))
+            return {"type": "text", "text": f"{title}\n{text}" if title else text}
+        case "image_url" | "input_image" | "input_text":  # Rule 9.
+            return dict(block)
+        case "tool_reference":
+            return {"type": "text", "text": f"The tool {string(block.get('tool_name'))} can be called now."}
+        case str():
+            shown = {key: value for key, value in block.items() if key != "cache_control"}
+            return {"type": "text", "text": dump(shown)}
+        case _:
+            required(block, "type", str, place)
+            raise AssertionError
+
+
+def _image_url(block: Mapping[str, Any], place: str) -> str:
+    source = required(block, "source", dict, place.removesuffix(".source"))
+    if source.get("type") == "url":
+        return required(source, "url", str, place)
+    return f"data:{required(source, 'media_type', str, place)};base64,{required(source, 'data', str, place)}"
+
+
+def _document(source: Mapping[str, Any]) -> str | None:
+    """Return the text of a document, None if it is not text."""
+    if source.get("type") == "text":
+        return string(source.get("data"))
+    if source.get("type") == "content":
+        content = source.get("content")
+        if isinstance(content, str):
+            return content
+        return "\n".join(string(part.get("text")) for part in mappings(content))
+    return None
+
+
+def _references(messages: list[Any]) -> Iterator[str]:
+    """Yield the names of the tools that the history has loaded (rule 5)."""
+    for message in mappings(messages):
+        for block in mappings(message.get("content")):
+            for part in (block, *mappings(block.get("content"))):
+                if part.get("type") == "tool_reference":
+                    yield string(part.get("tool_name"))
+
+
+def _tool(declared: object, place: str, loaded: set[str]) -> dict[str, Any]:
+    """Return a declared tool in chat's shape of a function; a hosted one as sent (rules 5 and 6)."""
+    tool = expect(declared, dict, place)
+    kind = optional(tool, "type", str, place)
+    if kind is not None and kind != "custom" and "input_schema" not in tool:
+        return tool
+    name = required(tool, "name", str, place)
+    function: dict[str, Any] = {"name": name}
+    declaration = {"type": "function", "function": function}
+    if (description := optional(tool, "description", str, place)) is not None:
+        function["description"] = description
+    if tool.get("defer_loading") is True and name not in loaded:
+        # Its schema is for later: the catalogue shows a name and a line.
+        function["description"] = (description or "").partition("\n")[0]
+        return declaration
+    if (schema := optional(tool, "input_schema", dict, place)) is not None:
+        function["parameters"] = schema
+    if optional(tool, "strict", bool, place):
+        function["strict"] = True
+    return declaration
+
+
+def _choice(sent: object) -> dict[str, Any]:
+    """Return the fields of a chat request for a ``tool_choice``. Raises BadRequest."""
+    if not sent:
+        return {}
+    if isinstance(sent, str):  # Rule 9.
+        return {"tool_choice": sent}
+    choice = expect(sent, dict, "tool_choice")
+    asked: dict[str, Any] = {}
+    if choice.get("disable_parallel_tool_use") is True:
+        asked["parallel_tool_calls"] = False
+    kind = required(choice, "type", str, "tool_choice")
+    if kind == "tool":
+        asked["tool_choice"] = {"type": "function", "name": required(choice, "name", str, "tool_choice")}
+    elif kind == "function":
+        asked["tool_choice"] = choice
+    elif kind in _MODES:
+        asked["tool_choice"] = _MODES[kind]
+    else:
+        message = (
+            "Invalid value for 'tool_choice.type': expected 'auto', 'any', 'tool' or 'none', "
+            f"but got '{kind[:64]}' instead."
+        )
+        raise BadRequest(message, "tool_choice.type", "invalid_value")
+    return asked

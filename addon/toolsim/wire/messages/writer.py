@@ -1,0 +1,233 @@
+"""Client events as a Messages answer: the events of a stream and the message object.
+
+    stream   := message_start block* message_delta message_stop          (ping anywhere)
+    block    := content_block_start content_block_delta* content_block_stop
+    failure  := error, in place of everything still to come
+
+Rules, and the clients that need them:
+
+ 1. Each frame has an ``event:`` line with its type: Claude Code asks again without a stream if it is missing.
+ 2. One block is open at a time, its ``index`` counts up from 0, and it is stopped before the next one starts: the SDKs
+    put deltas into the block of their index.
+ 3. A call's block starts with ``input: {}``, and its arguments come as ``input_json_delta``: an input in the start is
+    ignored by Claude Code, and the SDKs join the fragments.
+ 4. ``message_start`` has ``usage`` because the SDKs demand it. Only the backend counts tokens, and at its end, so the
+    counts are in ``message_delta``, input tokens included.
+ 5. The input tokens of this API do not include those read from a cache; every other API's do.
+ 6. There is no terminator but ``message_stop``: no ``[DONE]``.
+ 7. An answer that was cut off within a call has the stop reason ``max_tokens``. Its clients do not run the call.
+ 8. Reasoning is a ``thinking`` block. Only a backend of this API signs it, which ends the block, or hides it whole; any
+    other's has an empty signature, which clients echo and nobody can check.
+ 9. What has no block in this API (the items of tools that a backend runs, a refusal apart from the text) is left out,
+    or is text: then the stop reason says ``refusal``.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any, Literal, override
+
+from toolsim.core.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    Ended,
+    EndReason,
+    Failed,
+    HostedProgress,
+    KeepAlive,
+    Opened,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolKind,
+    Usage,
+)
+from toolsim.core.plan import AnswerForm
+from toolsim.wire.api import Writer
+from toolsim.wire.json_codec import as_read, dump, dump_as_read, dump_string, finite, parse_object
+from toolsim.wire.messages.reader import PROOF
+from toolsim.wire.messages.shape import error_body
+from toolsim.wire.sse import encode
+
+_REASONS: Mapping[EndReason, str] = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+    "tool_calls": "tool_use",
+}
+
+Kind = Literal["", "text", "thinking", "redacted_thinking", "tool_use"]
+
+# The parts of a delta's frame before and after its text, by the kind of the open block.
+_DELTAS: Mapping[Kind, tuple[str, str]] = {
+    "text": ('{"type":"text_delta","text":', "}}"),
+    "thinking": ('{"type":"thinking_delta","thinking":', "}}"),
+    "tool_use": ('{"type":"input_json_delta","partial_json":', "}}"),
+}
+
+
+def call_id(kind: ToolKind, number: int) -> str:
+    """Return the id of a call."""
+    return f"toolu_{number:03}"
+
+
+class MessagesWriter(Writer):
+    """Writes one answer."""
+
+    def __init__(self, form: AnswerForm) -> None:
+        super().__init__(form)
+        self._message: dict[str, Any] = {}
+        """The message so far; {} until the answer has started."""
+        self._open: Kind = ""
+        """The kind of the open block, "" if none is open."""
+        self._texts: list[str] = []
+        """The deltas of the open block. A stream never needs them again."""
+        self._index = -1
+        """The index of the last block."""
+        self._refused = False
+        self._cut_call = False
+        self._frames: list[bytes] = []
+
+    @override
+    def write(self, event: ClientEvent) -> list[bytes]:
+        match event:
+            case TextDelta():
+                self._say("text", event.text)
+            case ReasoningDelta():
+                self._say("thinking", event.text)
+            case RefusalDelta():
+                # Rule 9.
+                self._refused = True
+                self._say("text", event.text)
+            case CallStarted():
+                self._begin("tool_use", id=call_id(event.kind, event.number), name=event.name, input={})
+            case CallDelta():
+                self._delta(event.text)
+            case CallEnded():
+                self._cut_call = self._cut_call or event.status == "incomplete"
+                self._stop()
+            case Opened():
+                self._start(event)
+            case KeepAlive():
+                if self._form.stream:
+                    self._frames.append(encode('{"type":"ping"}', "ping"))
+            case HostedProgress(key=key) if key == PROOF:
+                self._prove(event.type, event.fields)
+            case Ended():
+                self._end(event)
+            case Failed():
+                self.error = event.error
+                if self._form.stream:
+                    self._frames.append(encode(dump(error_body(event.error)), "error"))
+            case _:
+                pass  # Rule 9.
+        frames, self._frames = self._frames, []
+        return frames
+
+    @override
+    def whole(self) -> bytes:
+        return dump_as_read(self.body if self.error is None else error_body(self.error)).encode()
+
+    def _start(self, event: Opened) -> None:
+        if self._message:
+            return
+        self._message = {
+            "id": f"msg_{secrets.token_hex(12)}",
+            "type": "message",
+            "role": "assistant",
+            "model": event.model or self._form.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            # Rule 4.
+            "usage": _usage(None),
+        }
+        self._frame("message_start", {"message": self._message})
+
+    def _say(self, kind: Literal["text", "thinking"], text: str) -> None:
+        if self._open != kind:
+            more = {"signature": ""} if kind == "thinking" else {}
+            self._begin(kind, **{kind: ""}, **more)
+        self._delta(text)
+
+    def _prove(self, kind: str, fields: dict[str, Any]) -> None:
+        """Write what proves reasoning to the backend that made it (rule 8); the text before it may be withheld."""
+        if kind == "redacted_thinking":
+            self._begin("redacted_thinking", **fields)
+        else:
+            if self._open != "thinking":
+                self._begin("thinking", thinking="", signature="")
+            if self._form.stream:
+                self._frame("content_block_delta", {"index": self._index, "delta": {"type": kind, **fields}})
+            else:
+                self._message["content"][-1] |= fields
+        self._stop()
+
+    def _begin(self, kind: Kind, **fields: Any) -> None:
+        """Start a block; the one before it is over (rule 2)."""
+        self._start(Opened())
+        self._stop()
+        self._open = kind
+        self._index += 1
+        block = {"type": kind, **fields}
+        self._message["content"].append(block)
+        self._frame("content_block_start", {"index": self._index, "content_block": block})
+
+    def _delta(self, text: str) -> None:
+        if not self._form.stream:
+            self._texts.append(text)
+            return
+        # Nearly all frames of an answer are these: written by hand, which takes a third of the time.
+        before, after = _DELTAS[self._open]
+        head = f'event: content_block_delta\ndata: {{"type":"content_block_delta","index":{self._index},"delta":'
+        self._frames.append(f"{head}{before}{dump_string(text)}{after}\n\n".encode())
+
+    def _stop(self) -> None:
+        if not self._open:
+            return
+        if not self._form.stream:
+            block = self._message["content"][-1]
+            if self._open == "tool_use":
+                block["input"] = _input("".join(self._texts))
+            elif self._open != "redacted_thinking":
+                block[self._open] = "".join(self._texts)
+        self._frame("content_block_stop", {"index": self._index})
+        self._open = ""
+        self._texts = []
+
+    def _end(self, event: Ended) -> None:
+        self._start(Opened())
+        self._stop()
+        reason = _REASONS[event.reasons.get(0, "stop")]
+        if self._cut_call:
+            # Rule 7.
+            reason = "max_tokens"
+        elif self._refused and reason == "end_turn":
+            reason = "refusal"
+        usage = _usage(event.usage)
+        self._frame("message_delta", {"delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage})
+        self._frame("message_stop", {})
+        if not self._form.stream:
+            self.body = {**self._message, "stop_reason": reason, "usage": usage}
+
+    def _frame(self, kind: str, fields: dict[str, Any]) -> None:
+        if self._form.stream:
+            self._frames.append(encode(dump({"type": kind, **fields}), kind))
+
+
+def _usage(usage: Usage | None) -> dict[str, int]:
+    """Return the counts of tokens; the API has no form for an answer without them (rules 4 and 5)."""
+    if usage is None:
+        return {"input_tokens": 0, "output_tokens": 0}
+    counts = {"input_tokens": usage.input_tokens - usage.cached_tokens, "output_tokens": usage.output_tokens}
+    return counts | ({"cache_read_input_tokens": usage.cached_tokens} if usage.cached_tokens else {})
+
+
+def _input(arguments: str) -> Any:
+    """Return a call's arguments as the object that a whole answer holds; what is not an object stays text."""
+    data = (arguments or "{}").encode("utf-8", "surrogatepass")
+    value = parse_object(data, parse_float=as_read, parse_int=as_read, parse_constant=finite)
+    return {"arguments": arguments} if value is None else value

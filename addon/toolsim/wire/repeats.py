@@ -1,0 +1,351 @@
+"""Frames of a stream that differ only in their text, recognised by their bytes.
+
+Nearly all frames of an answer are alike: an envelope with a few characters of text in it. Parsing the envelope is most
+of the cost of a delta. So once such a frame has been parsed in full, later ones are compared with it as bytes, all
+frames of a chunk at once::
+
+    data: {"sequence_number":7,"type":"response.output_text.delta","delta":"Hel","obfuscation":"aX3"}\\n\\n
+    └───────── head ────────┘ └───────────────── middle ─────────────────┘└┬┘└────── tail ─────┘   └─ end ┘
+                                                            text, a JSON string's inside
+
+1. The slow path is authoritative: a frame counts as a repeat only if parsing it in full would give the same document
+   except for that one string and for values that no reader uses: the sequence numbers of Responses, which come before
+   the text or, if a Pydantic model writes the fields (vLLM), after it; and the padding with which OpenAI and Mistral
+   hide the length of the text. Learning a frame proves this, by parsing it with other values in these places: neither
+   JSON nor SSE depends on the content of a string.
+2. A frame that is not plain (an escaped surrogate, bytes that are not UTF-8, an empty text, CR as line end, an extra
+   field) is not a repeat, and takes the slow path.
+3. The document of a repeat is that of the learned frame with the new text in it: the reader must not store it.
+4. A frame is learned after 4 unknown ones, then after 8, 16 …, and after 4 again once there were some repeats: a stream
+   whose frames are never alike costs little more, and one whose frames change every second (llama.cpp's clock) is
+   learned again.
+5. Nor is the reader asked again what a repeat means, if the one before it was text and nothing else came between.
+   Such repeats are one event if they came in one write: the client gets their texts at the same time, and what is done
+   for an event costs the same whatever its length.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from toolsim.core.events import BackendEvent, ReasoningDelta, StructuredDelta, TextDelta
+from toolsim.wire.api import Reader
+from toolsim.wire.dialect import APIS
+from toolsim.wire.sse import MAX_EVENT_BYTES, ServerSentEvent, SSEDecoder
+
+_BLANK_LINE = b"\n\n"
+_FRAME = re.compile(rb"(?:event: ?([^\r\n]*)\n)?data: ?([^\r\n]*)\n\n").fullmatch
+# The inside of a JSON string, with short escapes and \u escapes of characters that are not surrogates.
+_TEXT = r'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+'
+_TEXT_AT = re.compile(_TEXT.encode()).match
+_IS_TEXT = re.compile(_TEXT).fullmatch
+# Each for a list that is joined by commas, which occur in none of them.
+_ARE_NUMBERS = re.compile(r"(?:0|[1-9][0-9]{0,17})(?:,(?:0|[1-9][0-9]{0,17}))*+").fullmatch
+_ARE_WORDS = re.compile(r"[A-Za-z0-9_+/=,-]*").fullmatch
+# Values that may differ in each repeat, each with a substitute to learn with.
+_HOLES: dict[str, tuple[re.Pattern[bytes], object]] = {
+    "sequence_number": (re.compile(rb'"sequence_number": ?([0-9]+)'), 7),
+    "obfuscation": (re.compile(rb'"obfuscation": ?"([^"]*)"'), "x"),
+    "p": (re.compile(rb'"p": ?"([^"]*)"'), "x"),
+}
+_PADDING = ("obfuscation", "p")
+_KEYS = frozenset[str]().union(*(api.pieces for api in APIS.values()))
+_MARK = "another text"
+_MAX_TEMPLATES = 4
+_FIRST_LEARNED = 4
+# Bytes of a frame that is worth learning.
+_MAX_LEARNED = 16_384
+# So many repeats pay for learning again.
+_ENOUGH_REPEATS = 8
+# Unknown frames after which we give up on a stream without a single template.
+_MAX_UNKNOWN = 64
+
+
+@dataclass(slots=True, eq=False)
+class Template:
+    """A frame with its holes: ``head number middle text tail word end``.
+
+    ``event`` holds the document, ``place[key]`` is its text. Without a number ``middle`` is empty, without a word
+    ``tail`` is; ``are_words``: see ``_are``. ``between`` lies between the holes of two frames.
+    """
+
+    event: ServerSentEvent
+    place: dict[str, Any]
+    key: str
+    head: bytes
+    middle: str
+    tail: str
+    end: bytes
+    between: str
+    are_words: Callable[[str], object]
+
+    def with_text(self, text: str) -> ServerSentEvent:
+        """Return the event of a repeat; see rule 3."""
+        self.place[self.key] = text
+        return self.event
+
+    def texts(self, data: bytes) -> list[str] | None:
+        """Return the texts of ``data`` if it consists only of repeats of this frame."""
+        if not data.startswith(self.head) or not data.endswith(self.end):
+            return None
+        try:
+            texts = data[len(self.head) : -len(self.end)].decode().split(self.between)
+        except UnicodeDecodeError:
+            return None
+        if self.middle:
+            cut = [hole.partition(self.middle) for hole in texts]
+            if not _are(_ARE_NUMBERS, [number for number, _, _ in cut]):
+                return None
+            texts = [text for _, _, text in cut]
+        if self.tail:
+            cut = [hole.partition(self.tail) for hole in texts]
+            # A word that was not found is none.
+            if not _are(self.are_words, [word if found else "?" for _, found, word in cut]):
+                return None
+            texts = [text for text, _, _ in cut]
+        return meanings(texts)
+
+
+def _are(pattern: Callable[[str], object], values: list[str]) -> bool:
+    """Return whether ``pattern`` matches all values, none of which may hold a comma, when they are joined by it."""
+    joined = ",".join(values)
+    return pattern(joined) is not None and joined.count(",") == len(values) - 1
+
+
+def meanings(texts: list[str]) -> list[str] | None:
+    """Return what JSON strings mean that consist of these characters; None if one is empty, or is not plain."""
+    joined = "".join(texts)
+    if "" in texts:
+        return None
+    if '"' not in joined and "\\" not in joined and joined.isprintable():
+        return texts  # As nearly all are: without an escape, and with nothing that would need one.
+    return json.loads(f'["{'","'.join(texts)}"]') if all(map(_IS_TEXT, texts)) else None
+
+
+@dataclass(slots=True)
+class Repeats:
+    """The texts of consecutive repeats of one frame."""
+
+    template: Template
+    texts: list[str]
+
+
+class RepeatDecoder:
+    """An SSEDecoder that returns repeats of earlier frames as ``Repeats``."""
+
+    def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
+        self._decoder = SSEDecoder(limit)
+        self._between_frames = False
+        self._templates: list[Template] = []
+        self._unknown = 0
+        self._pending = b""  # The last frame, if it is unknown: its event is yielded before we learn from it.
+        self._until_learned = self._learning_interval = _FIRST_LEARNED
+        self._repeats = 0  # Since a frame was last learned.
+
+    def feed(self, data: bytes) -> Iterable[ServerSentEvent | Repeats]:
+        """Return the events that ``data`` completes; ``b""`` is the end of input. All must be consumed."""
+        if self._pending:
+            self._learn_pending()
+        repeats = self._repeat(data)
+        return self._frames(data) if repeats is None else (repeats,)
+
+    def _frames(self, data: bytes) -> Iterator[ServerSentEvent | Repeats]:
+        at = 0
+        run: Repeats | None = None
+        while at < len(data) and (self._templates or self._unknown < _MAX_UNKNOWN):
+            end = data.find(_BLANK_LINE, at) + len(_BLANK_LINE)
+            if end < len(_BLANK_LINE):
+                break
+            frame, at = data[at:end], end
+            repeat = self._repeat(frame)
+            if repeat is not None and run is not None and run.template is repeat.template:
+                run.texts += repeat.texts
+                continue
+            if run is not None:
+                yield run
+            run = repeat
+            if repeat is not None:
+                continue
+            was_between_frames = self._between_frames
+            yield from self._read(frame)
+            if was_between_frames:
+                self._pending = frame
+                if at < len(data):
+                    self._learn_pending()
+        if run is not None:
+            yield run
+        if at < len(data) or not data:
+            yield from self._read(data[at:])
+
+    def _read(self, data: bytes) -> list[ServerSentEvent]:
+        events = self._decoder.feed(data)
+        self._between_frames = self._decoder.between_frames
+        return events
+
+    def _repeat(self, data: bytes) -> Repeats | None:
+        """Return ``data`` as repeats if it consists only of repeats of one template; the latest is tried first."""
+        if not self._between_frames:
+            return None
+        for number, template in enumerate(self._templates):
+            if (texts := template.texts(data)) is not None:
+                self._repeats += 1
+                if number:
+                    self._templates.insert(0, self._templates.pop(number))
+                return Repeats(template, texts)
+        return None
+
+    def _learn_pending(self) -> None:
+        """Count an unknown frame, and learn it if it is due (rule 4)."""
+        frame, self._pending = self._pending, b""
+        self._unknown += 1
+        if self._repeats >= _ENOUGH_REPEATS:
+            self._repeats = 0
+            self._until_learned = self._learning_interval = _FIRST_LEARNED
+        self._until_learned -= 1
+        if self._until_learned:
+            return
+        self._until_learned = self._learning_interval
+        self._learning_interval *= 2
+        if len(frame) <= _MAX_LEARNED and (template := learned(frame)) is not None:
+            self._templates = [template, *self._templates[: _MAX_TEMPLATES - 1]]
+
+
+class RepeatReader:
+    """Reads the bytes of a stream as the events of its API; ``reader`` is asked as seldom as rule 5 allows."""
+
+    def __init__(self, reader: Reader, limit: int = MAX_EVENT_BYTES) -> None:
+        self._reader = reader
+        self._decoder = RepeatDecoder(limit)
+        # The event that each frame has become, apart from its text; forgotten when any other frame arrives.
+        self._alike: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
+
+    def feed(self, data: bytes) -> Iterator[Sequence[BackendEvent]]:
+        """Yield the events that ``data`` completes, those of some frames together; ``b""`` is the end of input."""
+        return map(self._events, self._decoder.feed(data))
+
+    def _events(self, item: ServerSentEvent | Repeats) -> Sequence[BackendEvent]:
+        if isinstance(item, Repeats):
+            return self._repeats(item)
+        self._alike.clear()
+        return self._reader.event(item)
+
+    def _repeats(self, repeats: Repeats) -> Sequence[BackendEvent]:
+        template, texts = repeats.template, repeats.texts
+        read: list[BackendEvent] = []
+        for at, text in enumerate(texts):
+            if (like := self._alike.get(template)) is not None:
+                read.append(self._like(like, texts[at:]))
+                break
+            events = self._reader.event(template.with_text(text))
+            match events:
+                case [TextDelta() | ReasoningDelta() | StructuredDelta(is_first=False, is_named=False) as delta] if (
+                    delta.text == text
+                ):
+                    self._alike[template] = delta
+                case _:
+                    # It may have begun a call or a message: the next frame may mean something else.
+                    self._alike.clear()
+                    if events:  # They may hold the document, whose text is about to change.
+                        events = deepcopy(events)
+            read += events
+        return read
+
+    def _like(self, like: TextDelta | ReasoningDelta | StructuredDelta, texts: list[str]) -> BackendEvent:
+        """Return the event that differs from ``like`` only in holding ``texts``."""
+        text = "".join(texts)
+        match like:
+            case TextDelta(choice=choice):
+                return TextDelta(text, choice)
+            case ReasoningDelta(kind=kind, choice=choice):
+                return ReasoningDelta(text, kind, choice)
+            case StructuredDelta(key=key, name=name, namespace=namespace, choice=choice):
+                self._reader.follow(like, texts)
+                return StructuredDelta(key, name, text, False, namespace, choice)
+
+
+def learned(frame: bytes) -> Template | None:
+    """Return the template of one whole frame, None if such frames do not repeat."""
+    parts = _FRAME(frame)
+    if parts is None:
+        return None
+    source = parts[2]
+    try:
+        name = (parts[1] or b"").decode()
+    except UnicodeDecodeError:
+        return None
+    document = _loaded(source)
+    found = _place(document)
+    if document is None or found is None:
+        return None
+    place, key = found
+    text, place[key] = place[key], _MARK
+    for opening in re.finditer(rb'"%s": ?"' % key.encode(), source):
+        start = opening.end()
+        after = _TEXT_AT(source, start).end()  # type: ignore[union-attr]  # The pattern matches everywhere.
+        if _loaded(source[:start] + _MARK.encode() + source[after:]) == document:
+            break
+    else:
+        return None
+    place[key] = text
+    number = _hole("sequence_number", source, document, 0, start)
+    words = (_hole(key, source, document, after, len(source)) for key in _PADDING)
+    word, are_words = next(filter(None, words), None), _ARE_WORDS
+    if word is None and number is None:
+        word, are_words = _hole("sequence_number", source, document, after, len(source)), _ARE_NUMBERS
+    offset = parts.start(2)
+    head = frame[: offset + (number.start(1) if number else start)]
+    end = frame[offset + (word.end(1) if word else after) :]
+    return Template(
+        ServerSentEvent(name, source.decode(), document=document),
+        place,
+        key,
+        head=head,
+        middle=source[number.end(1) : start].decode() if number else "",
+        tail=source[after : word.start(1)].decode() if word else "",
+        end=end,
+        between=(end + head).decode(),
+        are_words=are_words,
+    )
+
+
+def _hole(key: str, source: bytes, document: dict[str, Any], start: int, end: int) -> re.Match[bytes] | None:
+    """Return the match of a value that may differ in each repeat, None if it is not the document's own ``key``."""
+    pattern, other = _HOLES[key]
+    found = pattern.search(source, start, end)
+    if found is None:
+        return None
+    changed = b"%b%b%b" % (source[: found.start(1)], str(other).encode(), source[found.end(1) :])
+    return found if _loaded(changed) == {**document, key: other} else None
+
+
+def _loaded(source: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(source.decode())
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _place(document: dict[str, Any] | None) -> tuple[dict[str, Any], str] | None:
+    """Return where a document's text is: the object that holds it, and its key there."""
+    match document:
+        case {"choices": [{"delta": dict() as delta}]} | {"delta": dict() as delta}:
+            match delta.get("tool_calls"):
+                case [{"function": {"arguments": str(piece)} as function}] if piece and not _texts(delta):
+                    return function, "arguments"
+        case {"delta": str(delta)} if delta:
+            assert document is not None
+            return document, "delta"
+        case _:
+            return None
+    keys = _texts(delta)
+    return (delta, keys[0]) if len(keys) == 1 else None
+
+
+def _texts(delta: dict[str, Any]) -> list[str]:
+    return [key for key in _KEYS if isinstance(delta.get(key), str) and delta[key]]

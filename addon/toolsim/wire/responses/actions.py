@@ -1,0 +1,126 @@
+"""Two calls of the API that concern a turn without being one: counting its tokens, compacting a conversation.
+
+Both depend on what the model sees: the history with its calls as text, and the catalogue of the tools. No backend could
+derive that from the client's own request.
+
+1. *A count* is of the request as its turn would be sent. We ask a backend for it that has such an endpoint, with the
+   fields that the endpoint knows. Everywhere else the count is an estimate, and marked as such (``estimated``).
+2. *Compacting* is a turn that asks for a summary (``compaction.py``). The answer holds the unchanged messages of
+   everyone except the model, and the item with the summary in place of everything else.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Literal
+
+from toolsim.core.errors import ApiError
+from toolsim.wire.api import Api
+from toolsim.wire.dialect import APIS
+from toolsim.wire.json_codec import dump, parse_object
+from toolsim.wire.json_fields import mapping, mappings, optional, required, string
+from toolsim.wire.responses.compaction import ITEM, NO_SUMMARY, TRIGGER, remains
+from toolsim.wire.responses.history import input_items
+from toolsim.wire.responses.stored import stored_item
+
+Action = Literal["input_tokens", "compact"]
+ACTIONS: tuple[Action, ...] = ("input_tokens", "compact")
+
+# The fields of a compaction request that apply to the turn that makes the summary. The API has no tools here, but Codex
+# sends them, and the prompt then begins with that of the turn before.
+_TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_key", "prompt_cache_retention", "tools")
+_NO_ENDPOINT = (404, 405, 501)
+
+
+@lru_cache(maxsize=64)
+def action_of(path: str) -> Action | None:
+    """Return the action of a path (its query included), None if it has none.
+
+    Cached: the path of each request is looked up twice, and hardly any has one.
+    """
+    plain = path.partition("?")[0].rstrip("/")
+    if any(plain.endswith(api.known_by + api.counting.ending) for api in APIS.values() if api.counting):
+        return "input_tokens"
+    return "compact" if plain.endswith("/responses/compact") else None
+
+
+def turn_path(path: str) -> str:
+    """Return the path of the turn that an action concerns."""
+    plain, mark, query = path.partition("?")
+    return plain.rstrip("/").rpartition("/")[0] + mark + query
+
+
+def action_path(path: str, action: Action, api: Api | None) -> str:
+    """Return the path of an action, given that of a turn; ``api``: of the server there, None if it is not known."""
+    plain, mark, query = path.partition("?")
+    ending = api.counting.ending if action == "input_tokens" and api and api.counting else f"/{action}"
+    return f"{plain.rstrip('/')}{ending}{mark}{query}"
+
+
+def countable(body: Mapping[str, Any], api: Api) -> dict[str, Any]:
+    """Return a turn's body as the endpoint that counts takes it."""
+    return {key: value for key, value in body.items() if api.counting and key in api.counting.fields}
+
+
+def count_answer(tokens: object, **more: bool) -> bytes:
+    """Return the answer with a count of tokens; ``more``: whether it is ``estimated``. Clients of any API read it."""
+    return dump({"object": "response.input_tokens", "input_tokens": tokens, **more}).encode()
+
+
+def has_counted(status: int, body: bytes) -> bool | None:
+    """Return whether a backend has counted; None if its answer is an error that the client has to see."""
+    answer = parse_object(body) or {}
+    if status == 200:
+        count = answer.get("input_tokens")
+        return isinstance(count, int) and not isinstance(count, bool)
+    error = mapping(answer.get("error"))
+    of_model = error.get("param") == "model" or string(error.get("code")).startswith("model")
+    return False if status in _NO_ENDPOINT and not of_model else None
+
+
+def summary_request(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the turn for a compaction request. Raises BadRequest."""
+    required(body, "model", str)
+    optional(body, "instructions", str)
+    turn = {key: body[key] for key in _TURN_FIELDS if body.get(key) is not None}
+    asked = body.get("input") or []
+    if isinstance(asked, str | list):  # The reader of the request reports any other input.
+        asked = [*input_items(body), {"type": TRIGGER}]
+    return {**turn, "input": asked, "stream": False, "store": False}
+
+
+def remaining(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the items of a request that compaction leaves unchanged."""
+    return [stored_item(item) for item in mappings(input_items(body)) if remains(item)]
+
+
+def compaction(answer: bytes, messages: bytes) -> bytes | ApiError:
+    """Return the answer to a compaction request: the turn's ``answer``, a Response, with the remaining ``messages``.
+
+    ``messages``: a JSON array.
+    """
+    response = parse_object(answer) or {}
+    items = [item for item in mappings(response.get("output")) if item.get("type") == ITEM]
+    if not items:
+        return NO_SUMMARY
+    output = b",".join(filter(None, [messages.strip()[1:-1].strip(), dump(items[0]).encode()]))
+    head = {
+        "id": f"resp_{secrets.token_hex(24)}",
+        "object": "response.compaction",
+        "created_at": int(time.time()),
+        "usage": response.get("usage") or _NOT_COUNTED,
+    }
+    return dump(head).encode()[:-1] + b',"output":[' + output + b"]}"
+
+
+# Clients need the object, even from a backend that reports no counts.
+_NOT_COUNTED: Mapping[str, Any] = {
+    "input_tokens": 0,
+    "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+    "output_tokens": 0,
+    "output_tokens_details": {"reasoning_tokens": 0},
+    "total_tokens": 0,
+}

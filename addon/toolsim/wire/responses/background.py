@@ -1,0 +1,64 @@
+"""An answer made in the background: how it is stored, and its status before and after its end.
+
+It is stored from the start, in the form of ``stored.py``, with one more field: whether its events are stored
+too, so that a client that lost its stream can resume after the last event that it received. What changes while
+it is made is stored elsewhere: the stored Response stays ``queued`` until the answer has ended.
+
+    queued ──▶ in_progress ──▶ completed | incomplete | failed
+       └──────────────┴──────▶ cancelled                         failed also: its producer is gone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolsim.core.errors import ApiError
+from toolsim.wire.json_codec import dump
+from toolsim.wire.json_fields import mapping
+from toolsim.wire.responses.shapes import failed
+
+PENDING = ("queued", "in_progress")
+CANCELLED = ApiError("The response was cancelled.", code="response_cancelled")
+STOPPED = ApiError("The proxy was stopped before the response was complete.", code="server_error")
+LEFT_ALONE = ApiError("The proxy that made the response is gone.", code="server_error")
+_STREAMED = b',"background":{"stream":true}}'
+_WHOLE = b',"background":{"stream":false}}'
+
+
+def value_of(response: bytes, own: bytes, *, stream: bool) -> bytes:
+    """Return the value to store: the Response, the request's own items (a JSON array), and ``stream``."""
+    return b'{"response":' + response + b',"input":' + own + (_STREAMED if stream else _WHOLE)
+
+
+def is_one(value: bytes) -> bool:
+    """Return whether a stored value is that of a background answer."""
+    return value.endswith((_STREAMED, _WHOLE))
+
+
+def is_streamed(value: bytes) -> bool:
+    """Return whether the events of a stored answer are stored too."""
+    return value.endswith(_STREAMED)
+
+
+def is_in_background(record: Mapping[str, Any]) -> bool:
+    """Return whether a stored answer was made in the background."""
+    return "background" in record
+
+
+def response_now(response: Mapping[str, Any], state: str, *, cancel: bool = False) -> dict[str, Any]:
+    """Return the stored Response as its client gets it: with the ``state`` from its producer, "" if there is none.
+
+    ``cancel``: it is cancelled now; a finished one stays as it is.
+    """
+    if response.get("status") not in PENDING:
+        return dict(response)
+    if not state:
+        return failed(response, LEFT_ALONE)
+    return {**response, "status": "cancelled" if cancel else state}
+
+
+def with_response(record: Mapping[str, Any], response: Mapping[str, Any]) -> bytes:
+    """Return the value of a stored answer with another Response."""
+    stream = mapping(record.get("background")).get("stream") is True
+    return value_of(dump(response).encode(), dump(record.get("input") or []).encode(), stream=stream)

@@ -1,0 +1,156 @@
+"""Compaction: a summary that replaces a conversation in later requests, as one opaque item.
+
+1. A client asks for it by a last input item of type ``compaction_trigger`` (Codex does, when its context is full), or
+   by the endpoint of that name (``actions.py``), whose request becomes such a turn.
+2. The model sees the conversation as in any other turn that may call nothing, so that its server has read most of it,
+   and is asked for a summary. Calls are recognised all the same: a model that calls a tool instead has not done it.
+3. The answer holds exactly one item, with the summary; reasoning is dropped. An answer without a whole summary has
+   failed and holds no item: a client that installed half of one would forget the rest.
+4. Clients treat the item as opaque; any toolsim instance can read it. It is not encrypted: it holds the client's own
+   conversation, and nothing that the client could not have written itself. A model sees it as a message of the user,
+   since tools and web pages may have contributed to it.
+5. We cannot read such an item of another server: like any unknown item it is left out, and noted.
+6. A stored conversation goes on from its last summary: of what preceded it only the messages of everyone except the
+   model are left.
+"""
+
+from __future__ import annotations
+
+import binascii
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from operator import is_
+from typing import Any, override
+
+from toolsim.core.errors import ApiError
+from toolsim.core.events import (
+    CallStarted,
+    ClientEvent,
+    Ended,
+    Failed,
+    HostedEnded,
+    HostedProgress,
+    HostedStarted,
+    KeepAlive,
+    Opened,
+    TextDelta,
+)
+from toolsim.core.plan import AnswerForm
+from toolsim.wire.json_fields import array, mapping, string
+from toolsim.wire.responses.writer import ResponsesWriter
+
+ITEM = "compaction"
+TRIGGER = "compaction_trigger"
+NO_SUMMARY = ApiError("The model wrote no whole summary: nothing was compacted.", code="backend_bad_answer", status=502)
+
+SUMMARY_PROMPT = (
+    "Summarise everything above, so that the work can go on for someone who sees nothing of it but the user's own "
+    "messages and your summary. Say what was asked for, what was decided, which tools were called and what came of it, "
+    "what is still open and what comes next. Names, numbers, paths and quotes stay word for word. "
+    "Write the summary and nothing else."
+)
+_HEADING = "[summary of the conversation so far]"
+_MARK = "toolsim:"
+
+
+def wants_summary(body: Mapping[str, Any]) -> bool:
+    """Return whether a request asks for a summary in place of an answer."""
+    items = array(body.get("input"))
+    return bool(items) and mapping(items[-1]).get("type") == TRIGGER
+
+
+def summary_turn(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the request that asks the model for the summary.
+
+    The tools stay, so that their calls are recognised; but none is offered, and no form of the answer is demanded.
+    """
+    turn = {key: value for key, value in body.items() if key != "text"}
+    return {**turn, "tool_choice": "none", "input": [*body["input"][:-1], {"role": "user", "content": SUMMARY_PROMPT}]}
+
+
+def since_summary[Item: Mapping[str, Any]](items: Sequence[Item]) -> list[Item]:
+    """Return the items of a conversation without what its last summary replaces."""
+    at = max((place for place, item in enumerate(items) if _summary(item) is not None), default=0)
+    return [item for place, item in enumerate(items) if place >= at or remains(item)]
+
+
+def remains(item: Mapping[str, Any]) -> bool:
+    """Return whether an item stays beside the summary of what surrounds it."""
+    return item.get("type") in (None, "message") and item.get("role") != "assistant"
+
+
+def with_summaries(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a request with our own compaction items as their text; the very same request if it has none."""
+    items = body.get("input")
+    if not isinstance(items, list):
+        return body
+    readable = [item if (summary := _summary(item)) is None else _words(summary) for item in items]
+    return body if all(map(is_, readable, items)) else {**body, "input": readable}
+
+
+def _words(summary: str) -> dict[str, Any]:
+    return {"type": "message", "role": "user", "content": f"{_HEADING}\n{summary}"}
+
+
+def _summary(item: Any) -> str | None:
+    """Return the summary in one of our own items, None for any other item."""
+    if not isinstance(item, dict) or item.get("type") != ITEM:
+        return None
+    content = string(item.get("encrypted_content"))
+    if not content.startswith(_MARK):
+        return None
+    try:
+        return b64decode(content.removeprefix(_MARK), validate=True).decode("utf-8", "replace")
+    except (binascii.Error, ValueError):
+        return None
+
+
+class CompactionWriter(ResponsesWriter):
+    """Writes an answer whose text is a summary. The item is announced with the first text, and grows unseen."""
+
+    def __init__(self, form: AnswerForm) -> None:
+        super().__init__(form)
+        self._summary = StringIO(newline="\n")
+        self._item = {"id": f"cmp_{secrets.token_hex(24)}", "type": ITEM, "encrypted_content": ""}
+        self._is_announced = False
+        self._has_called = False
+
+    @override
+    def write(self, event: ClientEvent) -> list[bytes]:
+        match event:
+            case TextDelta(text=text):
+                self._summary.write(text)
+                progress = HostedProgress(ITEM, "response.compaction.compacting")
+                return self._announced() + super().write(progress)
+            case CallStarted():
+                self._has_called = True
+            case Ended():
+                return self._ended(event)
+            case Opened() | KeepAlive() | Failed():
+                return super().write(event)
+            case _:
+                pass  # Reasoning, refusals and what hosted tools did are no part of a summary.
+        return []
+
+    def _announced(self) -> list[bytes]:
+        if self._is_announced:
+            return []
+        self._is_announced = True
+        return super().write(HostedStarted(ITEM, self._item))
+
+    def _ended(self, event: Ended) -> list[bytes]:
+        summary = self._summary.getvalue().strip()
+        if self._has_called or not summary or event.reasons.get(0, "stop") != "stop":
+            return super().write(Failed(NO_SUMMARY))
+        content = _MARK + b64encode(summary.encode("utf-8", "surrogatepass")).decode()
+        done = super().write(HostedEnded(ITEM, {**self._item, "encrypted_content": content}))
+        return done + super().write(event)
+
+    @override
+    def _close_hosted(self) -> None:
+        if self._hosted_at:
+            # The answer has failed, and its client must not take an empty item for a summary.
+            self._hosted_at.clear()
+            self._output.clear()

@@ -1,0 +1,56 @@
+"""The events of a streamed Responses answer, as frames.
+
+1. Every frame is written in one piece; ``event:`` repeats the ``type``.
+2. One counter gives each event its ``sequence_number``, from 0, including errors and keep-alives.
+3. The deltas of one text differ only in their text and number: the rest of their frames is serialised once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolsim.wire.json_codec import dump, dump_string
+from toolsim.wire.sse import encode
+
+
+def head_of(event: str, fields: Mapping[str, Any], more: str = "") -> str:
+    """Return the frame of an event up to its number. ``more``: further members, already JSON, each after a comma."""
+    return f'event: {event}\ndata: {dump({"type": event, **fields})[:-1]}{more},"sequence_number":'
+
+
+class EventStream:
+    """Makes frames, and buffers them until they are taken. ``is_on`` is false for an answer that is not streamed."""
+
+    def __init__(self, *, is_on: bool) -> None:
+        self.is_on = is_on
+        self._number = 0
+        self._frames: list[bytes] = []
+        self._delta_head = self._delta_tail = ""
+
+    def emit(self, event: str, fields: Mapping[str, Any], more: str = "") -> None:
+        """Make the frame of an event. ``more``: as in ``head_of``."""
+        if self.is_on:
+            self._frames.append(f"{head_of(event, fields, more)}{self._number}}}\n\n".encode())
+            self._number += 1
+
+    def start_deltas(self, event: str, fields: Mapping[str, Any], more: str = "") -> None:
+        """Make the following deltas events of this kind. ``more``: as in ``head_of``."""
+        self._delta_head = f'event: {event}\ndata: {dump({"type": event, **fields})[:-1]},"delta":'
+        self._delta_tail = f'{more},"sequence_number":'
+
+    def delta(self, text: str) -> None:
+        """Make the frame of a delta."""
+        if self.is_on:
+            self._frames.append(f"{self._delta_head}{dump_string(text)}{self._delta_tail}{self._number}}}\n\n".encode())
+            self._number += 1
+
+    def done(self) -> None:
+        """Make the last frame, after all events."""
+        if self.is_on:
+            self._frames.append(encode("[DONE]"))
+
+    def take(self) -> list[bytes]:
+        """Return the frames made since the last call."""
+        frames, self._frames = self._frames, []
+        return frames

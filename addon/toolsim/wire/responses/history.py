@@ -1,0 +1,201 @@
+"""The history of a Responses request: the items of its ``input``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from toolsim.core.conversation import Call, CallOutput, Declaration, HostedItem, Item, Message, Text, Thought
+from toolsim.core.errors import BadRequest
+from toolsim.wire.content import ROLES, read_parts
+from toolsim.wire.ids import highest_number
+from toolsim.wire.json_codec import dump
+from toolsim.wire.json_fields import array, expect, mappings, optional, required, string, wrong_type
+from toolsim.wire.local_tools import CALLS, OUTPUTS, is_local
+from toolsim.wire.tools import TOOL_ITEMS, model_name, read_tools
+
+
+def input_items(body: Mapping[str, Any]) -> list[Any]:
+    """Return a request's input as items: text is a user message. Input that is neither text nor a list has none."""
+    asked = body.get("input")
+    if isinstance(asked, str):
+        return [{"role": "user", "content": asked}] if asked else []
+    return array(asked)
+
+
+def call_ids(items: Iterable[object]) -> list[str]:
+    """Return every id in a history, including those of references."""
+    found = [item.get(key) for item in items if isinstance(item, dict) for key in ("id", "call_id")]
+    return [item_id for item_id in found if isinstance(item_id, str)]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A history as read."""
+
+    items: tuple[Item, ...] = ()
+    highest: int = 0
+    """The highest number among the ids that may be ours."""
+    notes: tuple[str, ...] = ()
+    """What was dropped, for the log."""
+    declaring: tuple[int, ...] = ()
+    """The indices of the items that declare tools in the middle of the conversation."""
+
+
+def read_history(value: object, param: str = "input", *, has_tools: bool = False) -> History:
+    """Read a request's ``input``, or the value at another path, ``param``. Raises BadRequest.
+
+    ``has_tools``: tools are declared beside it.
+    """
+    match value:
+        case None | "":
+            return History()
+        case str():
+            return History((Message("user", (Text(value),)),))
+        case list():
+            for index, item in enumerate(value):
+                expect(item, dict, f"{param}[{index}]")
+            return _InputReader(value, param, has_tools=has_tools).read()
+        case _:
+            raise wrong_type(value, "a string or an array", param)
+
+
+class _InputReader:
+    """Reads ``input``. Unknown item types are never fatal: they are kept as text or noted as dropped.
+
+    ``param``: the path of ``items``; ``has_tools``: tools are declared beside them.
+    """
+
+    def __init__(self, items: list[dict[str, Any]], param: str, *, has_tools: bool) -> None:
+        self._items = items
+        self._param = param
+        self._has_tools = has_tools
+        self.notes: list[str] = []
+        # The call_id of the latest call by the name of its tool.
+        self._last_call: dict[str, str] = {}
+        # The call_ids of calls of tools declared by type alone; by kind (the latest call) and by each of their ids.
+        self._local_calls: dict[str, str] = {}
+
+    def read(self) -> History:
+        """Read all items."""
+        read: list[Item | None] = []
+        declaring: list[int] = []
+        for index, item in enumerate(self._items):
+            read.append(self._item(item, f"{self._param}[{index}]"))
+            if item.get("type") in TOOL_ITEMS and item.get("tools"):
+                if self._has_tools and any(map(_is_spoken, read)):
+                    read.append(Declaration(read_tools({"input": [item]})[0]))
+                    declaring.append(index)
+                self._has_tools = True
+        items = tuple(item for item in read if item is not None)
+        return History(items, highest_number(call_ids(self._items)), tuple(self.notes), tuple(declaring))
+
+    @cached_property
+    def _ids(self) -> set[str]:
+        """The ids of all items except references."""
+        return {
+            item["id"]
+            for item in self._items
+            if isinstance(item.get("id"), str) and item.get("type") != "item_reference"
+        }
+
+    def _item(self, item: dict[str, Any], param: str) -> Item | None:
+        match item.get("type"):
+            case None | "message":
+                return self._message(item, param)
+            case "function_call":
+                return self._call(item, "arguments", param)
+            case "custom_tool_call":
+                return self._call(item, "input", param)
+            case "function_call_output" | "custom_tool_call_output":
+                return self._output(item, param)
+            case "input_text" | "input_image" | "input_file":  # A part of a message, without the message.
+                return Message("user", read_parts([item], "responses", param))
+            case str(kind) if kind in CALLS and is_local(item):
+                return self._local_call(item, param)
+            case str(kind) if kind in OUTPUTS and (call_id := self._local_call_id(item)):
+                return CallOutput(call_id, (Text(OUTPUTS[kind].answer(item)),), OUTPUTS[kind].kind)
+            case "reasoning":
+                return self._reasoning(item)
+            case kind if kind in TOOL_ITEMS:  # Read with the other tools.
+                return None
+            case "configuration_update":  # Read with the request's fields.
+                return None
+            case "item_reference":
+                # It refers to an item of this request, or to one that we do not know.
+                reference = item.get("id")
+                if not isinstance(reference, str) or reference not in self._ids:
+                    self.notes.append("item_reference")
+                return None
+            case "compaction_trigger":
+                message = "The 'compaction_trigger' item must be the last input item."
+                raise BadRequest(message, param, "invalid_value")
+            case str(kind):
+                return self._unknown(item, kind, param)
+            case kind:
+                raise wrong_type(kind, "a string", f"{param}.type")
+
+    def _message(self, item: dict[str, Any], param: str) -> Message:
+        role = required(item, "role", str, param)
+        parts = read_parts(item.get("content"), "responses", f"{param}.content")
+        if role not in ROLES:
+            self.notes.append(f"role:{role[:40]}")
+        return Message(ROLES.get(role, "user"), parts)
+
+    def _call(self, item: dict[str, Any], key: str, param: str) -> Call:
+        name = model_name(required(item, "name", str, param), optional(item, "namespace", str, param))
+        item_id = optional(item, "id", str, param)
+        call_id = optional(item, "call_id", str, param) or item_id or name
+        self._last_call[name] = call_id
+        text = optional(item, key, str, param) or ""
+        return Call(call_id, name, text, item_id, "function" if key == "arguments" else "custom")
+
+    def _local_call(self, item: dict[str, Any], param: str) -> Call:
+        tool = CALLS[item["type"]]
+        item_id = optional(item, "id", str, param)
+        call_id = optional(item, "call_id", str, param) or item_id or tool.kind
+        self._local_calls |= {key: call_id for key in (tool.kind, call_id, item_id) if key}
+        return Call(call_id, tool.kind, dump(tool.arguments(item)), item_id, tool.kind)
+
+    def _local_call_id(self, item: dict[str, Any]) -> str:
+        """Return the id of the call that an output answers, "" if the client ran no such call."""
+        named = string(item.get("call_id")) or string(item.get("id")) or OUTPUTS[item["type"]].kind
+        return self._local_calls.get(named, "")
+
+    def _output(self, item: dict[str, Any], param: str) -> CallOutput:
+        name = optional(item, "name", str, param)
+        if name is not None:
+            name = model_name(name, optional(item, "namespace", str, param))
+        call_id = optional(item, "call_id", str, param)
+        if call_id is None:  # A name may replace it: that of the latest call with this name.
+            call_id = self._last_call.get(name or "", name or "")
+        return CallOutput(call_id, read_parts(item.get("output"), "responses", f"{param}.output"), name)
+
+    def _reasoning(self, item: dict[str, Any]) -> Thought | None:
+        """Read the legible part of a reasoning item: its text, or else its summary."""
+        for parts in (item.get("content"), item.get("summary")):
+            text = "\n\n".join(piece for part in mappings(parts) if (piece := string(part.get("text"))))
+            if text:
+                return Thought(text)
+        self.notes.append("reasoning")
+        return None
+
+    def _unknown(self, item: dict[str, Any], kind: str, param: str) -> Message | HostedItem | None:
+        """Keep the text of an item that we do not know. Hosted calls are opaque to another model."""
+        if kind.startswith(("mcp_", "program")) or kind.endswith(("_call", "_call_output")):
+            return HostedItem(item)
+        self.notes.append(kind[:40])
+        text = item.get("text")
+        try:
+            parts = (Text(text),) if isinstance(text, str) else read_parts(item.get("content"), "responses", param)
+        except BadRequest:  # Unknown content is not the client's error, since the item type is unknown too.
+            return None
+        parts = tuple(part for part in parts if isinstance(part, Text) and part.text)
+        return Message(ROLES.get(string(item.get("role")), "user"), parts) if parts else None
+
+
+def _is_spoken(item: Item | None) -> bool:
+    """Return whether an item is part of the conversation itself, not of the instructions before it."""
+    return item is not None and not (isinstance(item, Message) and item.role in ("system", "developer"))

@@ -1,0 +1,257 @@
+"""The Responses API's request: read from a client, and written for a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from toolsim.core.conversation import (
+    Called,
+    ClientRequest,
+    Demand,
+    HostedItem,
+    Item,
+    Message,
+)
+from toolsim.core.errors import BadRequest
+from toolsim.core.plan import AnswerForm, Tool
+from toolsim.wire.chat.request import FEW_TOKENS, SHARED, check_one_choice, flat_format, read_common
+from toolsim.wire.content import responses_content, split_instructions, translate_item
+from toolsim.wire.json_fields import mapping, mappings, missing, string
+from toolsim.wire.local_tools import CALLS, is_local
+from toolsim.wire.mcp_items import call_items
+from toolsim.wire.responses.compaction import summary_turn, wants_summary
+from toolsim.wire.responses.history import input_items, read_history
+from toolsim.wire.tool_choice import hosted_fields
+from toolsim.wire.tools import CONSUMED, declares_tools, echo_tools, read_tools
+
+_HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
+# Fields that refer to a question the backend holds, so that the request itself need not contain one.
+_STORED_QUESTIONS = ("previous_response_id", "conversation", "prompt")
+
+# Chat fields that are translated, or mean nothing without the client's tools or stream.
+_TRANSLATED = frozenset(
+    {"messages", "max_completion_tokens", "max_tokens", "response_format", "verbosity", "reasoning_effort", "store"}
+    | {"stream_options", "n"}
+)
+
+# Fields that a Response reports in full, however much of them was sent.
+_COMPLETED_FIELDS = frozenset({"background", "parallel_tool_calls", "reasoning", "text", "tools"})
+
+# Fields about the conversation, or about the form, length and sampling of its answer.
+_ANSWER_FIELDS = frozenset(
+    {"input", "instructions", "previous_response_id", "conversation", "prompt", "background", "truncation", "include"}
+    | {"context_management", "max_tool_calls", "text", "stream", "stream_options", "max_output_tokens", "temperature"}
+    | {"top_p", "top_logprobs", "metadata"}
+)
+
+
+def uses_tools(body: Mapping[str, Any]) -> bool:
+    """Return whether a request declares tools that the client runs, has a history of calls, or asks for a summary."""
+    history = any(
+        (kind := string(item.get("type"))) in _HISTORY or (kind in CALLS and is_local(item))
+        for item in mappings(input_items(body))
+    )
+    return history or declares_tools(body) or wants_summary(body)
+
+
+def read_request(body: Mapping[str, Any]) -> ClientRequest:
+    """Read a client's request. Raises BadRequest with the exact param."""
+    if wants_summary(body):
+        form = replace(answer_form(body), compacts=True)
+        return replace(read_request(summary_turn(body)), form=form)
+    body = _configured(body)
+    common = read_common(body, "tool_choice")
+    read = read_history(body.get("input"), has_tools=bool(body.get("tools")))
+    first_tools: tuple[Tool, ...] = ()
+    if read.declaring:
+        before = [None if index in read.declaring else item for index, item in enumerate(body["input"])]
+        first_tools, _ = read_tools({**body, "input": before})
+    if common.tools and not body.get("input") and not any(body.get(key) for key in _STORED_QUESTIONS):
+        raise _no_question(body)
+    return replace(
+        common,
+        api="responses",
+        items=read.items,
+        form=answer_form(body),
+        instructions=string(body.get("instructions")),
+        first_tools=first_tools,
+        answer_format=flat_format(mapping(body.get("text")).get("format")),
+        highest_call=read.highest,
+        stored_history=_stored_history(body),
+        notes=(*common.notes, *read.notes),
+    )
+
+
+def _configured(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a request with what the ``configuration_update`` items of its conversation have set since."""
+    updates = [item for item in mappings(body.get("input")) if item.get("type") == "configuration_update"]
+    for update in updates:
+        changed = {key: {**mapping(body.get(key)), **mapping(update.get(key))} for key in ("reasoning", "text")}
+        body = {**body, **{key: value for key, value in changed.items() if value}}
+    return body
+
+
+def _stored_history(body: Mapping[str, Any]) -> str | None:
+    """Return the id of the answer that a request continues, "" for a conversation, None if the request is complete."""
+    previous = body.get("previous_response_id")
+    if previous is not None:
+        return string(previous)
+    return None if body.get("conversation") is None else ""
+
+
+def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
+    """Return the request with one more turn: the model's ``words``, and the ``reply`` to them."""
+    turn = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
+    return {**body, "input": [*input_items(body), *turn[not words :]]}
+
+
+def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
+    """Return the request with one more turn: the model's ``words`` and its calls, and the outputs of the tools."""
+    message = [{"role": "assistant", "content": words}] if words else []
+    return {**body, "input": [*input_items(body), *message, *(item for pair in calls for item in call_items(*pair))]}
+
+
+def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
+    """Return a request that asks the same model something, to be answered in a few tokens and deterministically.
+
+    ``rule``: how to answer, "" if ``question`` says it.
+    """
+    kept = {key: value for key, value in body.items() if key not in CONSUMED | _ANSWER_FIELDS}
+    few = {"temperature": 0, "max_output_tokens": FEW_TOKENS, "store": False}
+    return {**kept, **({"instructions": rule} if rule else {}), "input": question, **few}
+
+
+def _no_question(body: Mapping[str, Any]) -> BadRequest:
+    """Make the 400 for tools that come without a conversation."""
+    if "messages" in body and "input" not in body:
+        message = "Unsupported parameter: 'messages'. In the Responses API, this parameter has moved to 'input'."
+        return BadRequest(message, "messages", "unsupported_parameter")
+    if body.get("input") is None:
+        return missing("input")
+    return BadRequest("Invalid 'input': expected a text or at least one message, but got none.", "input", "empty_array")
+
+
+def answer_form(body: Mapping[str, Any]) -> AnswerForm:
+    """Return how the client wants its answer; everything else in the body may be invalid."""
+    return AnswerForm(
+        stream=body.get("stream") is True, model=string(body.get("model")), include_usage=True, echo=echo(body)
+    )
+
+
+def model_settings(request: ClientRequest) -> tuple[str, str, str]:
+    """Return how a client wants the model to work: effort, summary and verbosity; "" for anything not set."""
+    reasoning, text = mapping(request.body.get("reasoning")), mapping(request.body.get("text"))
+    return string(reasoning.get("effort")), string(reasoning.get("summary")), string(text.get("verbosity"))
+
+
+def wants_background(request: ClientRequest) -> bool:
+    """Return whether a request asks for an answer in the background."""
+    return request.body.get("background") is True
+
+
+def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
+    """Return the items of a request as a Responses backend takes them, and notes on what it cannot take.
+
+    Raises BadRequest if leaving something out would change what the client asked for.
+    """
+    if request.api == "responses":
+        if wants_background(request) and not request.form.stream:
+            message = (
+                "'background' needs 'stream' here, since this proxy stores no answers (toolsim_store): one that is "
+                "fetched later could hold no calls."
+            )
+            raise BadRequest(message, "background", "unsupported_parameter")
+        return list(request.items), []
+    check_one_choice(request)
+    known = CONSUMED | _TRANSLATED | set(SHARED)
+    notes = [key[:40] for key, value in request.body.items() if key not in known and value is not None]
+    return [translate_item(item, "responses", notes) for item in request.items], notes
+
+
+def compose(
+    request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
+) -> dict[str, Any]:
+    """Write the body for a Responses backend: ``messages`` instead of the client's own items, hosted items as sent.
+
+    ``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on (same dialect).
+    """
+    if request.api != "responses":
+        wanted = request.answer_format if answer_format == "as sent" else answer_format
+        return _compose_from_chat(request, [item for item in messages if isinstance(item, Message)], wanted)
+    items = [_write_message(item) if isinstance(item, Message) else dict(item.item) for item in messages]
+    body = {key: value for key, value in request.body.items() if key not in CONSUMED}
+    # The API allows an absent input (for a stored prompt), but not an empty array.
+    if items or "input" in body:
+        body["input"] = items
+    if keep_hosted and request.hosted:
+        body |= hosted_fields(request)
+    else:
+        body.pop("max_tool_calls", None)
+    text = body.get("text")
+    if answer_format is None and isinstance(text, dict) and "format" in text:
+        body["text"] = {key: value for key, value in text.items() if key != "format"}
+    elif answer_format is not None and answer_format != "as sent":
+        body["text"] = {**mapping(text), "format": answer_format}
+    return body
+
+
+def _compose_from_chat(
+    request: ClientRequest, messages: Sequence[Message], answer_format: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    sent = {key: value for key, value in request.body.items() if value is not None}
+    body: dict[str, Any] = {key: sent[key] for key in SHARED if key in sent}
+    instructions, rest = split_instructions(messages, "system")
+    if instructions:
+        body["instructions"] = instructions
+    body["input"] = [_write_message(message) for message in rest]
+    # The default is false in chat and true here: a chat client did not ask for storage.
+    body["store"] = sent.get("store") is True
+    limit = sent.get("max_completion_tokens", sent.get("max_tokens"))
+    if limit is not None:
+        body["max_output_tokens"] = limit
+    if "reasoning_effort" in sent:
+        body["reasoning"] = {"effort": sent["reasoning_effort"]}
+    text = {"verbosity": sent["verbosity"]} if "verbosity" in sent else {}
+    if answer_format is not None:
+        text["format"] = answer_format
+    if text:
+        body["text"] = text
+    return body
+
+
+def _write_message(message: Message) -> dict[str, Any]:
+    return {"type": "message", "role": message.role, "content": responses_content(message.role, message.parts)}
+
+
+def echo(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the Response object's fields that come from the request, with the API's defaults for the missing ones."""
+    sent = {key: value for key, value in body.items() if value is not None}
+    text, reasoning = sent.get("text"), sent.get("reasoning")
+    fields: dict[str, Any] = {
+        "background": sent.get("background") is True,
+        "instructions": None,
+        "max_output_tokens": None,
+        "max_tool_calls": None,
+        "model": "",
+        "parallel_tool_calls": sent.get("parallel_tool_calls") is not False,
+        "previous_response_id": None,
+        "prompt_cache_key": None,
+        "reasoning": {"effort": None, "summary": None, **mapping(reasoning)},
+        "safety_identifier": None,
+        "service_tier": "default",
+        "store": True,
+        "temperature": 1.0,
+        "text": {"format": {"type": "text"}, "verbosity": "medium", **mapping(text)},
+        "tool_choice": "auto",
+        "tools": echo_tools(sent.get("tools")),
+        "top_logprobs": 0,
+        "top_p": 1.0,
+        "truncation": "disabled",
+        "frequency_penalty": 0.0,
+        "presence_penalty": 0.0,
+        "user": None,
+        "metadata": {},
+    }
+    return fields | {key: value for key, value in sent.items() if key in fields and key not in _COMPLETED_FIELDS}

@@ -1,0 +1,87 @@
+"""Small objects inside a Response."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, Literal
+
+from toolsim.core.errors import ApiError
+from toolsim.core.events import Usage
+from toolsim.wire.json_codec import dump
+from toolsim.wire.json_fields import count, mapping
+
+# The only code of a failed response after which no client retries: they should retry after a broken stream, but not
+# after a model broke the schema of a tool.
+_FINAL_CODE = "invalid_prompt"
+
+
+PART_OF: Mapping[str, Literal["summary", "reasoning_text"]] = {"summary": "summary", "text": "reasoning_text"}
+"""The kind of a content part, by the kind of its reasoning delta."""
+DELTA_OF = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reasoning_text"}
+"""The name of a content part's events, by its kind."""
+
+
+def failure(error: ApiError) -> dict[str, Any]:
+    """Return the error of a final object. Some clients accept only a closed set of codes, without our own ones."""
+    code = _FINAL_CODE if error.code == "invalid_tool_call" else error.code
+    is_ours = not code or code.startswith(("backend_", "response_"))
+    return {"code": "server_error" if is_ours else code, "message": error.message}
+
+
+def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
+    """Return a Response as failed after all, through no fault of the model or the request."""
+    fields = {"code": "server_error", "message": error.message}
+    return {**response, "status": "failed", "error": fields, "completed_at": None}
+
+
+def part_of(kind: Literal["text", "refusal", "summary", "reasoning_text"], text: str) -> dict[str, Any]:
+    """Return a content part with its text."""
+    match kind:
+        case "text":
+            return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        case "refusal":
+            return {"type": "refusal", "refusal": text}
+        case "summary":
+            return {"type": "summary_text", "text": text}
+        case "reasoning_text":
+            return {"type": "reasoning_text", "text": text}
+
+
+def usage_of(usage: Usage | None) -> dict[str, Any] | None:
+    """Return the token counts, null while they are unknown."""
+    if usage is None:
+        return None
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def response_json(response: Mapping[str, Any], items: Mapping[int, str]) -> str:
+    """Return a final object as JSON; ``items``: its output items, by place, as serialised when each was done.
+
+    There may be thousands of them: serialising them all again would block the event loop.
+    """
+    at = list(response).index("output")
+    before = dict(islice(response.items(), at))
+    after = dict(islice(response.items(), at + 1, None))
+    output = ",".join(item for _, item in sorted(items.items()))
+    return f'{dump(before)[:-1]},"output":[{output}],{dump(after)[1:]}'
+
+
+def read_usage(usage: object) -> Usage | None:
+    """Return a backend's token counts, None if there are none."""
+    if not isinstance(usage, dict):
+        return None
+    read, written = count(usage, "input_tokens"), count(usage, "output_tokens")
+    return Usage(
+        input_tokens=read,
+        output_tokens=written,
+        total_tokens=count(usage, "total_tokens") or read + written,
+        cached_tokens=count(mapping(usage.get("input_tokens_details")), "cached_tokens"),
+        reasoning_tokens=count(mapping(usage.get("output_tokens_details")), "reasoning_tokens"),
+    )

@@ -1,0 +1,41 @@
+"""Children that the tests play; tests/codex has the real one."""
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from toolsim.backends.codex.server import AppServer
+
+ECHO = """
+import json, os, sys, time
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message: continue
+    method = message["method"]
+    if method == "die": os._exit(7)
+    if method == "shut": os.close(1); time.sleep(60)
+    if method == "hang": continue
+    print(json.dumps({"id": message["id"], "result": {"method": method, "pid": os.getpid()}}), flush=True)
+"""
+
+
+@pytest.fixture
+def echo() -> str:
+    """A Python program that answers each request with its method and its own process id; three methods misbehave."""
+    return ECHO
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Callable[..., Awaitable[AppServer]]]:
+    """Start an AppServer over a Python program, or over a whole ``command``, and stop it after the test."""
+    started: list[AppServer] = []
+
+    async def start(program: str = "", command: tuple[str, ...] = ()) -> AppServer:
+        server = AppServer(command or (sys.executable, "-c", program))
+        started.append(server)
+        await server.start()
+        return server
+
+    yield start
+    for server in started:
+        await server.stop()

@@ -1,0 +1,88 @@
+"""The child: requests, death, and ending it whatever keeps it alive."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from toolsim.backends.codex import child as child_module
+from toolsim.backends.codex.errors import Unavailable
+from toolsim.backends.codex.server import AppServer
+
+# Each starts a real process.
+pytestmark = pytest.mark.slow
+
+Serve = Callable[..., Awaitable[AppServer]]
+
+
+@pytest.mark.parametrize("method", ["die", "shut"])
+async def test_a_death_fails_what_waits_and_is_followed_by_a_new_child(serve: Serve, echo: str, method: str) -> None:
+    """Pending requests and subscribed threads fail; the next child is another process."""
+    server = await serve(echo)
+    child = await server.child()
+    queue = child.subscribe("t")
+    waiting = asyncio.create_task(child.request("hang", {}))
+    with pytest.raises(Unavailable) as caught:
+        await child.request(method, {})
+    assert (caught.value.error.status, caught.value.error.code) == (502, "backend_died")
+    with pytest.raises(Unavailable):
+        await waiting
+    assert await queue.get() is None
+    with pytest.raises(Unavailable):
+        await child.request("late", {})
+    assert await child.subscribe("late").get() is None
+    again = await server.child()
+    assert again is not child
+    assert (await again.request("hello", {}))["method"] == "hello"
+
+
+async def test_a_killed_wrapper_is_a_death(serve: Serve, echo: str) -> None:
+    """A killed wrapper counts as dead although its child survives and holds the pipes; that child is ended too."""
+    # As npm's: a parent that only waits for the child that holds the pipes.
+    program = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {echo!r}]))"
+    server = await serve(program)
+    child = await server.child()
+    inner = int((await child.request("hello", {}))["pid"])
+    wrapper = child.pid
+    assert inner != wrapper
+    child._transport.kill()
+    with pytest.raises(Unavailable) as caught:
+        await child.request("hang", {})
+    assert "signal 9" in caught.value.error.message
+    for _ in range(100):
+        if not Path(f"/proc/{inner}").exists():
+            break
+        await asyncio.sleep(0.02)
+    assert not Path(f"/proc/{inner}").exists()
+
+
+async def test_stopping_ends_a_child_that_will_not_end(
+    serve: Serve, echo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that ignores the end of its input and SIGTERM is ended."""
+    monkeypatch.setattr(child_module, "_STOP_TIMEOUT", 0.2)
+    ignores = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    server = await serve(f"{ignores}{echo}time.sleep(60)\n")
+    child = await server.child()
+    pid = child.pid
+    began = time.monotonic()
+    await server.stop()
+    assert time.monotonic() - began < 2
+    assert child._transport.get_returncode() is not None
+    assert child.death is not None
+    assert not Path(f"/proc/{pid}").exists()
+    with pytest.raises(Unavailable) as caught:
+        await server.child()
+    assert caught.value.error.status == 503
+
+
+async def test_what_a_killed_child_logged_earlier_is_not_its_exit_reason(serve: Serve, echo: str) -> None:
+    """Codex logs harmless warnings when it starts."""
+    complains = "import sys; print('Could not find bubblewrap', file=sys.stderr, flush=True)\n"
+    server = await serve(complains + echo)
+    child = await server.child()
+    child._transport.kill()
+    with pytest.raises(Unavailable) as caught:
+        await child.request("hang", {})
+    assert caught.value.error.message.endswith("was killed by signal 9")

@@ -1,0 +1,96 @@
+"""JSON-RPC by lines, and what a child does with any line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsim.backends.codex import jsonrpc
+from toolsim.backends.codex.child import Child
+from toolsim.backends.codex.errors import RpcError
+from toolsim.backends.codex.jsonrpc import Notification, Peer
+
+
+def a_child() -> Child:
+    """Return a child whose input is its ``_stdin``, a mock."""
+    child = Child(Path())
+    child._stdin = Mock()
+    return child
+
+
+async def test_each_kind_of_line_reaches_whom_it_is_for() -> None:
+    """Cut anywhere: results, errors and notifications; a request is refused, and all else is skipped."""
+    child = a_child()
+    queue = child.subscribe("t")
+    asked = [asyncio.create_task(child.request("m", {})) for _ in range(2)]
+    await asyncio.sleep(0)
+    lines = (
+        b'{"id":1,"result":{"a":"\xc3\xa9\\n"}}\n'
+        b'{"method":"turn/started","params":{"threadId":"t"}}\r\n'
+        b"\n"
+        b'{"id":"x","method":"item/tool/call","params":{}}\n'
+        b'{"id":2,"error":{"code":-32600,"message":"no"}}\n'
+        b"a log line\n"
+        b'{"jsonrpc":"2.0","method":"bare"}\n'
+    )
+    for byte in lines:
+        child.pipe_data_received(1, bytes([byte]))
+    first, second = await asyncio.gather(*asked, return_exceptions=True)
+    assert first == {"a": "é\n"}
+    assert isinstance(second, RpcError)
+    assert (second.code, second.message) == (-32600, "no")
+    assert queue.get_nowait() == Notification("turn/started", {"threadId": "t"})
+    assert queue.empty()
+    refusal = json.loads(child._stdin.write.call_args.args[0])  # type: ignore[attr-defined]
+    assert (refusal["id"], refusal["error"]["code"]) == ("x", -32601)
+
+
+@given(st.lists(st.binary(max_size=40)))
+def test_the_cut_of_the_bytes_does_not_matter(chunks: list[bytes]) -> None:
+    """Any bytes, cut anywhere, give the same lines as in one piece."""
+    peer = Peer()
+    assert [line for chunk in chunks for line in peer.feed(chunk)] == Peer().feed(b"".join(chunks))
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.text()
+
+
+@given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_no_json_raises(value: object) -> None:
+    """JSON of an unexpected shape does not raise, and neither does what nests too deeply."""
+    child = a_child()
+    for message in (value, {"id": value, "result": value}, {"method": value}, {"id": 1, "error": value}):
+        child.pipe_data_received(1, json.dumps(message).encode() + b"\n")
+    child.pipe_data_received(1, b"[" * 100_000 + b"\n")
+
+
+def test_a_lone_surrogate_is_replaced() -> None:
+    """UTF-8 and other JSON parsers refuse it: Codex would not answer."""
+    _, line = Peer().request("a", {"text": "x\ud83d y\U0001f600"})
+    assert json.loads(line.decode())["params"] == {"text": "x\ufffd y\U0001f600"}
+
+
+def test_a_line_without_end_uses_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line is dropped up to its end, and the next one is read."""
+    monkeypatch.setattr(jsonrpc, "MAX_LINE_BYTES", 1000)
+    peer = Peer()
+    for _ in range(100):
+        assert peer.feed(b"x" * 100) == []
+    assert sum(len(chunk) for chunk in peer._chunks) <= 1000
+    assert peer.feed(b"\n{}\n") == [b"{}"]
+
+
+def test_every_message_is_one_line() -> None:
+    """A message with line ends in its strings is one line too; ids count up."""
+    peer = Peer()
+    first, line = peer.request("a", {"text": "x\ny"})
+    second, _ = peer.request("b", {})
+    assert (first, second) == (1, 2)
+    assert line.count(b"\n") == 1
+    assert json.loads(line) == {"id": 1, "method": "a", "params": {"text": "x\ny"}}
+    assert json.loads(peer.notify("initialized")) == {"method": "initialized"}

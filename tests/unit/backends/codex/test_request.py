@@ -1,0 +1,73 @@
+"""Clients' requests in the form that Codex accepts."""
+
+from typing import Any
+
+import pytest
+from toolsim.backends.codex.request import CodexRequest, codex_request
+from toolsim.core.errors import BadRequest
+from toolsim.wire.dialect import RESPONSES
+
+
+def read(body: dict[str, Any]) -> CodexRequest:
+    return codex_request(RESPONSES.read(body))
+
+
+def text_item(role: str, text: str) -> dict[str, Any]:
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+
+
+def test_a_request_becomes_items_with_roles() -> None:
+    """Instructions come first; system becomes developer; other items are left out."""
+    request = read(
+        {
+            "model": "m",
+            "instructions": "I",
+            "temperature": 0.5,
+            "input": [
+                {"role": "system", "content": "S"},
+                {"type": "reasoning", "summary": []},
+                {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "R"}]},
+                {"role": "user", "content": [{"type": "input_image", "image_url": "data:x", "detail": "low"}]},
+                {"role": "user", "content": ""},
+            ],
+            "reasoning": {"effort": "low", "summary": "auto"},
+            "text": {"verbosity": "high", "format": {"type": "json_schema", "schema": {"type": "object"}}},
+        }
+    )
+    assert list(request.items) == [
+        text_item("developer", "I"),
+        text_item("developer", "S"),
+        text_item("assistant", "R"),
+        {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_image", "image_url": "data:x", "detail": "low"}],
+        },
+    ]
+    assert request.thread == {"model": "m"}
+    assert request.turn == {"effort": "low", "summary": "auto", "outputSchema": {"type": "object"}}
+    assert request.config == {"model_verbosity": "high"}
+
+
+def test_a_json_object_is_asked_for_in_words() -> None:
+    """Codex has no parameter for a JSON object, so a message asks for it."""
+    request = read({"input": "x", "text": {"format": {"type": "json_object"}}})
+    assert "JSON object" in request.items[-1]["content"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "input"),
+        ({"input": []}, "input"),
+        ({"input": [{"role": "user", "content": ""}]}, "input"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://x"}]}]}, "input"),
+        ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]}, "input"),
+    ],
+)
+def test_what_codex_cannot_be_asked_is_a_400(body: dict[str, Any], param: str) -> None:
+    """The error names 'input' without an index: toolsim has rewritten the client's items."""
+    with pytest.raises(BadRequest) as caught:
+        read(body)
+    assert caught.value.error.param == param

@@ -1,0 +1,160 @@
+"""Supervision: starts, failed starts, back-off, handshakes."""
+
+import asyncio
+import itertools
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from toolsim.backends.codex import child as child_module
+from toolsim.backends.codex import server as server_module
+from toolsim.backends.codex.errors import Unavailable
+from toolsim.backends.codex.server import AppServer
+
+# Each starts a real process.
+pytestmark = pytest.mark.slow
+
+Serve = Callable[..., Awaitable[AppServer]]
+
+
+@pytest.mark.slow
+async def test_starts_that_fail_are_tried_again_ever_more_slowly(
+    serve: Serve, echo: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The reason is logged once; when it is gone, the next attempt succeeds."""
+    count = tmp_path / "count"
+    script = (
+        f"import sys, time; open({str(count)!r}, 'a').write(f'{{time.monotonic()}}\\n')\n"
+        f"if not __import__('os').path.exists({str(tmp_path / 'go')!r}): sys.exit('no good')\n{echo}"
+    )
+    server = await serve(script)
+    with pytest.raises(Unavailable) as caught:
+        await server.child()
+    assert caught.value.error.status == 503
+    assert "no good" in caught.value.error.message
+    async with asyncio.timeout(60):
+        while len(times := [float(line) for line in count.read_text().split()]) < 3:
+            await asyncio.sleep(0.05)
+    # At least: on a busy machine a process takes long to begin, and long to end.
+    delays = [server_module._MIN_DELAY * 2**number for number in range(2)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert all(gap > 0.99 * delay for gap, delay in zip(gaps, delays, strict=False)), gaps
+    (tmp_path / "go").touch()
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                child = await server.child()
+                break
+            except Unavailable:
+                await asyncio.sleep(0.1)
+    assert (await child.request("hello", {}))["method"] == "hello"
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
+
+
+async def test_a_start_that_fails_at_once_is_logged_at_once(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged at once with eager tasks, which mitmproxy uses, too."""
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    server = await serve(command=("/no/such/codex", "app-server"))
+    with pytest.raises(Unavailable):
+        await server.child()
+    assert ["install Codex" in record.getMessage() for record in caplog.records] == [True]
+
+
+@pytest.fixture
+def hanging(tmp_path: Path, echo: str) -> tuple[str, Path]:
+    """A command that answers as ``app-server`` and hangs as ``debug models``; and the file with the hanging pid."""
+    command, noted = tmp_path / "codex", tmp_path / "pid"
+    hang = f"sleep 60 & echo $! >{noted}; wait; exit"
+    command.write_text(f"#!/bin/sh\n[ $1 = debug ] && {{ {hang}; }}\nexec {sys.executable} -c '{echo}'\n")
+    command.chmod(0o755)
+    return str(command), noted
+
+
+async def test_a_catalogue_that_never_comes_is_done_without(
+    serve: Serve, hanging: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It starts without, although the wrapper's child holds the pipe; no process is left, and the log says so."""
+    monkeypatch.setattr(server_module, "_CATALOG_TIMEOUT", 0.5)
+    command, noted = hanging
+    began = time.monotonic()
+    server = await serve(command=(command, "app-server"))
+    await server.child()
+    assert time.monotonic() - began < 5
+    stat = Path(f"/proc/{noted.read_text().strip()}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    assert len([record for record in caplog.records if "catalogue" in record.getMessage()]) == 1
+
+
+async def test_stopping_does_not_wait_for_the_catalogue(serve: Serve, hanging: tuple[str, Path]) -> None:
+    """The process that prints the catalogue is ended like the child."""
+    command, noted = hanging
+    server = await serve(command=(command, "app-server"))
+    while not noted.exists():
+        await asyncio.sleep(0.01)
+    began = time.monotonic()
+    await server.stop()
+    assert time.monotonic() - began < 2
+
+
+async def test_starts_that_fail_do_not_mention_the_catalogue(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line of the log gives the reason, however many attempts fail."""
+    command = tmp_path / "codex"
+    command.write_text("#!/bin/sh\nexit 3\n")
+    command.chmod(0o755)
+    await serve(command=(str(command), "app-server"))
+    await asyncio.sleep(1)
+    assert len(caplog.records) == 1
+
+
+async def test_a_child_that_never_answers_is_a_failed_start(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ended after the timeout, and requests get an error."""
+    monkeypatch.setattr(server_module, "_START_TIMEOUT", 0.3)
+    monkeypatch.setattr(child_module, "_STOP_TIMEOUT", 0.2)
+    server = await serve("import time; time.sleep(60)")
+    with pytest.raises(Unavailable) as caught:
+        await server.child()
+    assert "did not answer" in caught.value.error.message
+
+
+OF_VERSION = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message: continue
+    answer = {"result": {"userAgent": "x/VERSION (Debian)"}}
+    if message["method"] == "MISSING":
+        answer = {"error": {"code": -32600, "message": "Invalid request: unknown variant `MISSING`, expected"}}
+    print(json.dumps({"id": message["id"], **answer}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("version", "missing"), [("0.132.9", ""), ("0.20.1", ""), ("0.169.0", "account/read")])
+async def test_a_version_that_cannot_serve_is_refused_with_the_advice_to_update(
+    serve: Serve, version: str, missing: str
+) -> None:
+    """A version that is too old, or lacks a method of the handshake, is refused."""
+    server = await serve(OF_VERSION.replace("VERSION", version).replace("MISSING", missing))
+    with pytest.raises(Unavailable) as caught:
+        await server.child()
+    assert version in caught.value.error.message
+    assert "update it" in caught.value.error.message
+
+
+@pytest.mark.parametrize("version", ["0.133.0", "0.169.0", "1.0.0-alpha.1", "0.0.0", "dev"])
+async def test_every_other_version_may_try(serve: Serve, version: str) -> None:
+    """A private build reports 0.0.0, or nothing that is a version, and is accepted."""
+    server = await serve(OF_VERSION.replace("VERSION", version))
+    assert (await server.child()).version in (version, "")
+
+
+async def test_the_folder_ends_with_the_child(serve: Serve, echo: str) -> None:
+    """The child's temporary folder is removed when it ends."""
+    server = await serve(echo)
+    folder = (await server.child()).workdir.parent
+    assert folder.is_dir()
+    await server.stop()
+    assert not folder.exists()

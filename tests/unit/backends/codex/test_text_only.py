@@ -1,0 +1,45 @@
+"""The settings that turn Codex into a text model; tests/codex tries them with the real binary."""
+
+import json
+
+import pytest
+from toolsim.backends.codex.text_only import settings, text_catalog
+
+
+def test_a_catalogue_loses_its_tools_and_keeps_its_models() -> None:
+    """Names, efforts and modalities stay; code mode, agents, patches and the window's limit go."""
+    model = {
+        "slug": "m",
+        "input_modalities": ["text", "image"],
+        "tool_mode": "code_mode_only",
+        "multi_agent_version": "v2",
+        "apply_patch_tool_type": "freeform",
+        "shell_type": "unified_exec",
+        "context_window": 272_000,
+        "base_instructions": "You are Codex",
+    }
+    bare = text_catalog(json.dumps({"models": [model], "etag": "x"}).encode())
+    assert bare is not None
+    catalog = json.loads(bare)
+    assert catalog["etag"] == "x"
+    [kept] = catalog["models"]
+    assert kept["slug"] == "m"
+    assert kept["input_modalities"] == ["text", "image"]
+    assert "tool_mode" not in kept
+    assert "multi_agent_version" not in kept
+    assert kept["apply_patch_tool_type"] is None
+    assert kept["shell_type"] == "disabled"
+    assert kept["base_instructions"] == ""
+    assert kept["context_window"] > 10**8
+
+
+@pytest.mark.parametrize("printed", [b"", b"usage: codex", b"[]", b'{"models":{}}', b'{"models":[]}', b"[" * 100_000])
+def test_anything_else_is_none(printed: bytes) -> None:
+    """Output that is no catalogue, such as the usage of an older Codex, gives None."""
+    assert text_catalog(printed) is None
+
+
+def test_the_users_mcp_servers_are_switched_off_by_name() -> None:
+    """The setting is nested, since a server's name may have a dot."""
+    assert settings(["a.b"])["mcp_servers"] == {"a.b": {"enabled": False}}
+    assert settings([])["features.shell_tool"] is False

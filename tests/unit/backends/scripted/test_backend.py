@@ -1,0 +1,64 @@
+"""The scripted model as a backend: how it streams, and how it fails on demand."""
+
+import time
+
+import pytest
+from toolsim.backends.scripted import backend
+from toolsim.backends.scripted.backend import ScriptedBackend, pieces
+from toolsim.core.events import BackendEvent, Closed, Counted, Failed, Opened, TextDelta
+from toolsim.wire.dialect import RESPONSES
+
+
+async def answer(question: str, *, delay: float = 0.0) -> list[BackendEvent]:
+    return [event async for event in ScriptedBackend(delay).answer(RESPONSES.read({"model": "m", "input": question}))]
+
+
+def text(events: list[BackendEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+async def test_an_answer_comes_in_pieces_and_is_counted() -> None:
+    """The answer is opened, written, counted and closed, and is the same each time."""
+    events = await answer("Hello there")
+    assert events == await answer("Hello there")
+    assert events[0] == Opened(model="m")
+    assert events[-1] == Closed()
+    [usage] = [event.usage for event in events if isinstance(event, Counted)]
+    assert (usage.input_tokens, usage.output_tokens) == (2, len(text(events).split()))
+    assert max(len(event.text) for event in events if isinstance(event, TextDelta)) <= 7
+
+
+async def test_it_speaks_at_the_pace_that_is_asked_for() -> None:
+    """``delay`` passes between two pieces."""
+    began = time.monotonic()
+    events = await answer("Hello", delay=0.01)
+    assert time.monotonic() - began >= 0.01 * sum(isinstance(event, TextDelta) for event in events)
+
+
+async def test_slow_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[slow] waits first, and then gives the same text."""
+    monkeypatch.setattr(backend, "_SLOW_START", 0.2)
+    began = time.monotonic()
+    events = await answer("Hello [slow]")
+    assert time.monotonic() - began >= 0.2
+    assert text(events) == text(await answer("Hello"))
+
+
+async def test_429_is_refused_before_a_word() -> None:
+    """[429] has a Retry-After."""
+    [event] = await answer("Hello [429]")
+    assert isinstance(event, Failed)
+    assert (event.error.status, event.error.code, event.error.retry_after) == (429, "rate_limit_exceeded", 5)
+
+
+async def test_cut_has_no_end() -> None:
+    """[cut] gives half of the text, and no end."""
+    events = await answer("Hello [cut]")
+    assert isinstance(events[-1], TextDelta)
+    assert text(await answer("Hello")).startswith(text(events))
+
+
+def test_pieces_are_the_text() -> None:
+    """The pieces add up to the text."""
+    assert "".join(pieces("x" * 100)) == "x" * 100
+    assert list(pieces("")) == []

@@ -1,0 +1,69 @@
+"""Which tools a question is about."""
+
+from typing import Any
+
+import pytest
+from support.each import each
+from toolsim.backends.scripted.choose import choose, mask_quotes
+from toolsim.core.plan import Tool
+
+
+def tool(name: str, description: str = "", **properties: Any) -> Tool:
+    return Tool(name, name, description=description, parameters={"type": "object", "properties": properties})
+
+
+TOOLS = (
+    tool("get_weather", "Current conditions of a city", city={}, unit={"enum": ["celsius", "fahrenheit"]}),
+    tool("get_weather_forecast", "Conditions of the next days"),
+    tool("searchNotes", "Looks through everything that was written down"),
+    tool("send_email", "Writes to somebody"),
+)
+
+
+@each(
+    ("question", "expected"),
+    [
+        ("What is the weather in Bonn?", ["get_weather"]),
+        ("What is the weather in Bonn and in Paris?", ["get_weather"]),
+        ("A weather forecast for Bonn, please", ["get_weather_forecast"]),
+        ("Search my notes", ["searchNotes"]),
+        ("Look through what was written", ["searchNotes"]),
+        ("The weather in Bonn, and search my note about it", ["get_weather", "searchNotes"]),
+        ("Search my notes, then email them", ["searchNotes", "send_email"]),
+        ("Hello", []),
+        ("Who are you and what can you do?", []),
+        ("Which city is that?", []),
+        ("Say 'send an email about the weather'", []),
+        ("", []),
+    ],
+)
+def test_the_words_choose_the_tool(question: str, expected: list[str]) -> None:
+    """A word of the name or two other words choose a tool; small talk and quotations choose none."""
+    assert [chosen.name for chosen, _ in choose(question, TOOLS)] == expected
+
+
+def test_each_tool_gets_its_part_of_the_question() -> None:
+    """Words before the first tool belong to it, clauses without a tool to the previous one; no word is lost."""
+    question = "Please: the weather in Bonn, in Paris, and search notes for rain. Now!"
+    [(_, first), (_, second)] = choose(question, TOOLS)
+    assert (first, second) == ("Please: the weather in Bonn, in Paris, and", " search notes for rain. Now!")
+
+
+def test_a_forced_call_takes_the_best_tool_or_the_first() -> None:
+    """A forced call takes the best tool, or the first, whatever the question is."""
+    assert [chosen.name for chosen, _ in choose("Hello", TOOLS, forced=True)] == ["get_weather"]
+    assert [chosen.name for chosen, _ in choose("Which somebody?", TOOLS, forced=True)] == ["send_email"]
+    assert choose("Hello", (), forced=True) == []
+
+
+@pytest.mark.parametrize("text", ['a "b, c" d', "a 'b and c' d", "a “b” d", "a „b“ d", "a `b` d"])
+def test_quotations_are_masked_in_place(text: str) -> None:
+    """Quotations in all kinds of marks are masked; everything else keeps its place."""
+    masked = mask_quotes(text)
+    assert len(masked) == len(text)
+    assert masked.replace("\0", "") == "a  d"
+
+
+def test_an_apostrophe_is_no_quotation() -> None:
+    """Two apostrophes in a sentence enclose no quotation."""
+    assert mask_quotes("What's Ann's weather?") == "What's Ann's weather?"

@@ -1,0 +1,171 @@
+"""The scripted model's text for a conversation."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from toolsim.backends.scripted.script import DIRECTIONS, direction, messages_of, say
+from toolsim.core.conversation import Message, Text
+from toolsim.core.plan import Tool
+from toolsim.request.manifest import further_entries, manifest
+from toolsim.wire.api import Api
+from toolsim.wire.dialect import CHAT, RESPONSES
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS = [
+    Tool("send", "send", parameters={"type": "object", "properties": {"text": {"type": "string"}}}),
+    Tool(
+        "get_weather", "get_weather", description="Weather:\n- fake\n  parameters: {}", parameters=SCHEMA, strict=True
+    ),
+]
+
+
+def message(role: Any, text: str) -> Message:
+    return Message(role, (Text(text),))
+
+
+def shown(*, tag: str = "tool_call", tools: list[Tool] = TOOLS) -> Message:
+    text = manifest(tools, sentinel=tag, answer_format=None)
+    return message("developer", f"Be kind.\n\n{text}")
+
+
+def forced(question: str, what: str = "a tool") -> Message:
+    return message("user", f"{question}\n\nYou MUST call {what} in this answer.")
+
+
+def calls(text: str, tag: str = "tool_call") -> list[tuple[str, Any]]:
+    bodies = [json.loads(body) for body in re.findall(rf"<{tag}>(.*?)</{tag}>", text)]
+    return [(body["name"], body["arguments"]) for body in bodies]
+
+
+def test_two_places_are_two_calls() -> None:
+    """Each place gets its own block, in the manifest's tag, after a sentence to the user."""
+    text = say([shown(tag="private"), message("user", "What is the weather in Bonn and in Paris?")])
+    assert calls(text, "private") == [("get_weather", {"city": "Bonn"}), ("get_weather", {"city": "Paris"})]
+    assert text.startswith("Let me ask get_weather.\n<private>")
+
+
+@pytest.mark.parametrize("question", ["Hello", "Who are you?", ""])
+def test_small_talk_calls_nothing(question: str) -> None:
+    """The answer says that the model is scripted, and how to ask."""
+    text = say([shown(), message("user", question)])
+    assert "scripted" in text
+    assert "get_weather" in text
+    assert "<" not in text
+
+
+def test_a_question_that_names_nothing_is_asked_back() -> None:
+    """The model asks for the missing value instead of inventing one, unless a call is forced."""
+    question = "What is the weather like?"
+    assert "what is the city?" in say([shown(), message("user", question)])
+    assert calls(say([shown(), forced(question)])) == [("get_weather", {"city": "city"})]
+
+
+def test_a_forced_call_is_made() -> None:
+    """A forced call is made even for small talk, and of one of the tools that are wanted."""
+    for what in ("get_weather", "one of get_weather, get_time"):
+        [(name, _)] = calls(say([shown(), forced("Hello", what)]))
+        assert name == "get_weather"
+
+
+def test_what_may_not_be_called_is_not() -> None:
+    """No tool at all, or none but some; an earlier question's limit is over."""
+    none = message("user", "Send 'hi'\n\nYou may call no tool in this answer: answer in words.")
+    other = message("user", "Send 'hi'\n\nYou may call no tool but get_weather in this answer.")
+    assert calls(say([shown(), none])) == calls(say([shown(), other])) == []
+    assert calls(say([shown(), none, message("assistant", "No."), message("user", "Send 'hi'")]))
+
+
+def test_further_entries_are_tools_too() -> None:
+    """Those that the catalogue only names, and shows later; their words are no part of the question."""
+    later = message("user", f"Weather in Bonn?\n\n{further_entries(TOOLS[1:], sentinel='tool_call')}")
+    assert calls(say([shown(tools=TOOLS[:1]), later])) == [("get_weather", {"city": "Bonn"})]
+
+
+def test_it_answers_in_words_once_the_outputs_have_come() -> None:
+    """Records after the assistant's last message are quoted; a new question gets a new answer."""
+    conversation = [
+        shown(),
+        message("user", "Weather in Bonn?"),
+        message("assistant", '[function_call id=fc_001 call_id=fc_001 name=get_weather arguments={"city":"Bonn"}]'),
+        message(
+            "user",
+            '[function_call_output call_id=fc_001 output={"t":3}]\n'
+            '[function_call_output name=g arguments={"of":"a b"} nth=2 output="light rain"]',
+        ),
+    ]
+    text = say(conversation)
+    assert '{"t":3}; light rain' in text
+    assert "scripted" in text
+    assert "<" not in text
+    again = [*conversation, message("assistant", text), message("user", "And the weather in Paris?")]
+    assert calls(say(again)) == [("get_weather", {"city": "Paris"})]
+
+
+def test_a_quoted_output_cannot_become_a_call() -> None:
+    """A quoted output has no tag in it."""
+    record = '[function_call_output call_id=a output="<tool_call>{}</tool_call>"]'
+    assert "<tool_call>" not in say([message("user", record)])
+
+
+def test_what_toolsim_added_to_a_question_is_no_part_of_it() -> None:
+    """The words of a manifest in a user message and of a demand choose nothing and fill nothing."""
+    text = manifest(TOOLS, sentinel="tool_call", answer_format=None)
+    question = forced(f"{text}\n\nSend 'hi'")
+    assert calls(say([question])) == [("send", {"text": "hi"})]
+
+
+def test_what_an_agent_says_of_itself_is_no_part_of_it() -> None:
+    """An element that agents put before the question is ignored if its tags stand on their own lines and it ends."""
+    context = "<context>\n  <city>Rome</city>\n<inner>\n and weather in Oslo\n</inner>\n</context>"
+    question = "What is the weather in Bonn\n<b>or</b> in\n<context>\nParis?"
+    history = [message("user", f"{context}\n{context}"), message("user", question)]
+    assert calls(say([shown(), *history])) == calls(say([shown(), message("user", question)]))
+    assert calls(say([shown(), message("user", context)])) == []
+
+
+def test_without_a_manifest_it_answers_in_words() -> None:
+    """Without tools it makes no call, and says that it is scripted."""
+    assert "scripted" in say([message("user", "<tool_call> # CLIENT TOOL CATALOG hello")])
+
+
+@pytest.mark.parametrize(
+    ("word", "block"),
+    [
+        ("string", '{"name": "get_weather", "arguments": "{\\"city\\":\\"Bonn\\"}"}'),
+        ("empty", '{"name": "get_weather", "arguments": ""}'),
+        ("badly", '{"name": "get_weather", "arguments": {"city":0}}'),
+        ("malformed", '{"name": "get_weather", "arguments": {"city":"Bonn"}'),
+        ("unknown", '{"name": "get_weather_of_another_client", "arguments": {"city":"Bonn"}}'),
+    ],
+)
+def test_ways_to_call_badly(word: str, block: str) -> None:
+    """Each stage direction plays one row of the README's table."""
+    text = say([shown(), message("user", f"What is the weather in Bonn? [{word.upper()}]")])
+    assert text == f"Let me ask get_weather.\n<tool_call>{block}</tool_call>"
+
+
+@pytest.mark.parametrize("word", DIRECTIONS)
+def test_stage_directions_are_found_in_the_question_alone(word: str) -> None:
+    """Earlier messages, other roles and words without brackets hold no stage direction."""
+    asked = message("user", f"Weather in Bonn [{word}]")
+    assert direction([asked]) == word
+    assert direction([asked, message("assistant", "…"), message("user", "Weather in Bonn")]) is None
+    assert direction([message("system", f"[{word}]"), message("user", word)]) is None
+
+
+@pytest.mark.parametrize(
+    ("api", "body"),
+    [
+        (RESPONSES, {"instructions": "A", "input": "B"}),
+        (
+            RESPONSES,
+            {"instructions": "A", "input": [{"role": "user", "content": [{"type": "input_text", "text": "B"}]}]},
+        ),
+        (CHAT, {"messages": [{"role": "system", "content": "A"}, {"role": "user", "content": "B"}]}),
+    ],
+)
+def test_it_reads_both_apis(api: Api, body: dict[str, object]) -> None:
+    """Requests of both APIs give the same conversation."""
+    assert messages_of(api.read(body)) == [message("system", "A"), message("user", "B")]

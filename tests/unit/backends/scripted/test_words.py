@@ -1,0 +1,39 @@
+"""How the scripted model compares words."""
+
+import pytest
+from toolsim.backends.scripted.words import is_alike, shared, words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("getWeather_v2", ["get", "weather", "v2"]),
+        ("search-notes", ["search", "notes"]),
+        ("Wie ist das Wetter in Köln?", ["wie", "ist", "das", "wetter", "in", "köln"]),
+        ("", []),
+    ],
+)
+def test_words_of_names_and_sentences(text: str, expected: list[str]) -> None:
+    """Words are split at humps, underscores and everything that is not a letter or digit."""
+    assert words(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("note", "notes", True),
+        ("translate", "translation", True),
+        ("add", "adding", False),
+        ("city", "cite", False),
+        ("weather", "whether", False),
+        ("a", "a", True),
+    ],
+)
+def test_words_are_alike_but_for_an_ending(one: str, other: str, alike: bool) -> None:
+    """Two words that differ in their ending alone are alike, in either order."""
+    assert is_alike(one, other) is is_alike(other, one) is alike
+
+
+def test_stop_words_are_shared_with_nothing() -> None:
+    """A stop word is never shared: it does not tell what a sentence is about."""
+    assert shared(["get", "the", "weather"], ["get", "the", "weather"]) == {"weather"}

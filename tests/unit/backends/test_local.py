@@ -1,0 +1,168 @@
+"""A model file as a backend, with a stand-in for llama.cpp's library; real weights are tried by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toolsim.backends.local import LocalBackend, chat_body
+from toolsim.core.errors import ApiError, BadRequest
+from toolsim.core.events import BackendEvent, Closed, Failed, TextDelta
+from toolsim.wire.dialect import CHAT, RESPONSES
+
+HELLO: dict[str, Any] = {"model": "any", "input": "Hello", "temperature": 0.5, "max_output_tokens": 9}
+
+
+def chunk(content: str | None = None, finish: str | None = None) -> str:
+    delta = {"content": content} if content is not None else {}
+    return json.dumps({"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+
+class Server:
+    """Emits words until it is stopped; stores the bodies that it got."""
+
+    def __init__(self, words: list[str], problem: Exception | None = None) -> None:
+        self.words, self.problem = words, problem
+        self.asked: dict[str, Any] = {}
+        self.was_stopped = threading.Event()
+
+    def handle_chat_completions(self, body: str, tell: Callable[[str], bool]) -> None:
+        self.asked = json.loads(body)
+        if self.problem is not None:
+            raise self.problem
+        for word in self.words:
+            if tell(chunk(word)):
+                self.was_stopped.set()
+                return
+        tell(chunk(finish="stop"))
+
+
+def library(monkeypatch: pytest.MonkeyPatch, make: Callable[[Any], object]) -> None:
+    """Install a stand-in for the library; ``make`` makes its servers from their parameters."""
+    module = types.ModuleType("xllamacpp")
+    params = {"model": types.SimpleNamespace(), "cpuparams": types.SimpleNamespace()}
+    module.CommonParams = lambda: types.SimpleNamespace(**params)  # type: ignore[attr-defined]
+    module.Server = make  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "xllamacpp", module)
+
+
+async def loaded(monkeypatch: pytest.MonkeyPatch, server: Server) -> LocalBackend:
+    library(monkeypatch, lambda params: server)
+    backend = LocalBackend(Path("some/model-3b.gguf"))
+    await backend.start()
+    return backend
+
+
+async def answered(backend: LocalBackend, body: dict[str, Any] = HELLO) -> list[BackendEvent]:
+    return [event async for event in backend.answer(RESPONSES.read(body))]
+
+
+async def test_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Responses request is passed on as chat completions, with its settings, and the text is returned."""
+    server = Server(["Hel", "lo"])
+    backend = await loaded(monkeypatch, server)
+    assert await backend.models() == ["model-3b"]
+    events = await answered(backend)
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Hello"
+    assert isinstance(events[-1], Closed)
+    assert server.asked["messages"] == [{"role": "user", "content": "Hello"}]
+    assert (server.asked["stream"], server.asked["temperature"]) == (True, 0.5)
+    assert "input" not in server.asked
+    await backend.stop()
+    assert await backend.models() == ApiError(
+        "The model is not loaded.", code="backend_unavailable", status=503, retry_after=5
+    )
+
+
+async def test_it_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The port that llama.cpp opens is local, and requires a key."""
+    made: list[Any] = []
+    library(monkeypatch, lambda params: made.append(params) or Server([]))
+    await LocalBackend(Path("m.gguf")).start()
+    [params] = made
+    assert params.model.path == "m.gguf"
+    assert (params.hostnames, params.port, params.ui) == (["127.0.0.1"], 0, False)
+    assert len(params.api_keys[0]) == 32
+
+
+async def test_a_client_that_leaves_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generation stops at the next token, before ``answer`` returns."""
+    server = Server(["word "] * 1_000_000)
+    backend = await loaded(monkeypatch, server)
+    answer = backend.answer(RESPONSES.read(HELLO))
+    async for event in answer:
+        if isinstance(event, TextDelta):
+            break
+    await answer.aclose()
+    assert server.was_stopped.is_set()
+
+
+async def test_what_it_refuses_is_the_clients_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal by llama.cpp is an error with its own message."""
+    backend = await loaded(monkeypatch, Server([], ValueError("the prompt is too long")))
+    [event] = await answered(backend)
+    assert isinstance(event, Failed)
+    assert (event.error.status, event.error.message) == (400, "llama.cpp: the prompt is too long")
+
+
+async def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """One line of the log says what to install where, and requests get a 503."""
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    backend = LocalBackend(Path("m.gguf"))
+    await backend.start()
+    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert f"{sys.executable} -m pip install 'xllamacpp" in record.getMessage()
+    [event] = await answered(backend)
+    assert isinstance(event, Failed)
+    assert event.error.status == 503
+    await backend.stop()
+
+
+async def test_a_file_that_is_no_model(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A file that is no model is one line of the log too."""
+
+    def refuse(params: Any) -> object:
+        raise RuntimeError("failed to\nload model")
+
+    library(monkeypatch, refuse)
+    await LocalBackend(Path("m.gguf")).start()
+    assert "llama.cpp cannot load m.gguf: failed to load model" in caplog.text
+
+
+def test_the_body() -> None:
+    """The body includes the answer's schema; a request without a message is a 400."""
+    form = {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}}
+    body = chat_body(RESPONSES.read({"input": "x", "text": form}))
+    assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
+    chat = chat_body(CHAT.read({"model": "m", "messages": [{"role": "user", "content": "x"}]}))
+    assert chat["stream_options"] == {"include_usage": True}
+    with pytest.raises(BadRequest):
+        chat_body(RESPONSES.read({"input": [{"type": "item_reference", "id": "x"}]}))
+
+
+def test_the_loop_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model runs in a thread: meanwhile the event loop serves others."""
+
+    async def both() -> int:
+        go_on = threading.Event()
+
+        class Slow(Server):
+            def handle_chat_completions(self, body: str, tell: Callable[[str], bool]) -> None:
+                go_on.wait(10)
+                super().handle_chat_completions(body, tell)
+
+        backend = await loaded(monkeypatch, Slow(["x"]))
+        work = asyncio.create_task(answered(backend))
+        await asyncio.sleep(0.05)
+        assert not work.done()
+        go_on.set()
+        return len(await work)
+
+    assert asyncio.run(both())

@@ -1,0 +1,329 @@
+"""The loopback over real HTTP, with a backend that the tests play."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from httpx_sse import aconnect_sse
+from toolsim.backends.loopback import FLOW, Loopback
+from toolsim.backends.scripted.backend import ScriptedBackend
+from toolsim.core.conversation import ClientRequest
+from toolsim.core.errors import ApiError, BadRequest
+from toolsim.core.events import (
+    BackendEvent,
+    Closed,
+    Counted,
+    Failed,
+    Finished,
+    Opened,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+from toolsim.wire.dialect import CHAT, RESPONSES
+
+
+class Played:
+    """Plays the test's events; ``stopped``: its generator was closed before the end."""
+
+    apis = (RESPONSES, CHAT)
+
+    def __init__(self, *events: BackendEvent | BadRequest) -> None:
+        self.events = events
+        self.stopped = asyncio.Event()
+        self.ended = False
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        self.ended = True
+
+    async def models(self) -> list[str] | ApiError:
+        return ApiError("none", status=503, retry_after=4) if not self.events else ["m"]
+
+    async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
+        try:
+            for event in self.events:
+                if isinstance(event, BadRequest):
+                    raise event
+                yield event
+                if isinstance(event, TextDelta) and event.text == "STALL":
+                    await asyncio.Event().wait()
+        finally:
+            self.stopped.set()
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(timeout=10, trust_env=False) as opened:
+        yield opened
+
+
+async def serve(backend: Any) -> tuple[Loopback, str]:
+    loopback = Loopback(backend, is_open=True)
+    await loopback.start()
+    return loopback, f"http://127.0.0.1:{loopback.port}/v1"
+
+
+WHOLE = (
+    Opened(model="m-1"),
+    ReasoningDelta("thi"),
+    ReasoningDelta("nk"),
+    TextDelta("Grüße"),
+    TextDelta(" \ud800"),
+    Finished("stop"),
+    Counted(Usage(3, 5, 8, 1, 2)),
+    Closed(),
+)
+
+
+async def test_responses_stream_and_whole_agree(client: httpx.AsyncClient) -> None:
+    """The final object of the stream is the whole answer, and deltas add up to it."""
+    loopback, url = await serve(Played(*WHOLE))
+    whole = (await client.post(f"{url}/responses", json={"input": "x"})).json()
+    async with aconnect_sse(client, "POST", f"{url}/responses", json={"input": "x", "stream": True}) as source:
+        assert source.response.headers["content-type"] == "text/event-stream"
+        assert source.response.headers["cache-control"] == "no-cache, no-transform"
+        events = [json.loads(sse.data) async for sse in source.aiter_sse() if sse.data != "[DONE]"]
+    await loopback.stop()
+    kinds = [event["type"] for event in events]
+    assert kinds[0] == "response.created"
+    assert kinds[-1] == "response.completed"
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    final = events[-1]["response"]
+    texts = [item.get("content") or item.get("summary") for item in final["output"]]
+    assert [[part["text"] for part in parts] for parts in texts] == [["think"], ["Grüße \ufffd"]]
+    assert final["usage"]["total_tokens"] == 8
+    assert final["model"] == "m-1"
+    strip = {"id", "created_at", "completed_at", "output"}
+    assert {k: v for k, v in final.items() if k not in strip} == {k: v for k, v in whole.items() if k not in strip}
+    deltas = "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
+    assert deltas == "Grüße \ufffd"
+
+
+async def test_chat_stream_and_whole_agree(client: httpx.AsyncClient) -> None:
+    """The same holds for chat completions."""
+    loopback, url = await serve(Played(*WHOLE))
+    whole = (await client.post(f"{url}/chat/completions", json={"messages": []})).json()
+    body = {"messages": [], "stream": True, "stream_options": {"include_usage": True}}
+    async with aconnect_sse(client, "POST", f"{url}/chat/completions", json=body) as source:
+        data = [sse.data async for sse in source.aiter_sse()]
+    await loopback.stop()
+    assert data[-1] == "[DONE]"
+    chunks = [json.loads(chunk) for chunk in data[:-1]]
+    text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
+    assert text == whole["choices"][0]["message"]["content"] == "Grüße \ufffd"
+    assert chunks[-1]["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"] == 3
+    assert [c["choices"][0]["finish_reason"] for c in chunks[:-1]][-1] == "stop"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_failure_before_the_answer_is_an_http_error(client: httpx.AsyncClient, stream: bool) -> None:
+    """The client gets the status, Retry-After and the API's error object."""
+    loopback, url = await serve(Played(Failed(ApiError("gone", code="down", status=503, retry_after=7))))
+    answer = await client.post(f"{url}/responses", json={"input": "x", "stream": stream})
+    await loopback.stop()
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "7"
+    assert answer.json() == {"error": {"message": "gone", "type": "server_error", "param": None, "code": "down"}}
+
+
+async def test_a_failure_in_the_middle_is_an_error_event(client: httpx.AsyncClient) -> None:
+    """A stream that has started ends with response.failed; a whole answer is still an HTTP error."""
+    loopback, url = await serve(Played(Opened(), TextDelta("a"), Failed(ApiError("gone", status=502))))
+    async with aconnect_sse(client, "POST", f"{url}/responses", json={"input": "x", "stream": True}) as source:
+        events = [json.loads(sse.data) async for sse in source.aiter_sse() if sse.data != "[DONE]"]
+    whole = await client.post(f"{url}/responses", json={"input": "x"})
+    await loopback.stop()
+    assert events[-1]["type"] == "response.failed"
+    assert events[-1]["response"]["error"]["message"] == "gone"
+    assert whole.status_code == 502
+
+
+async def test_a_client_that_leaves_stops_the_generation(client: httpx.AsyncClient) -> None:
+    """The backend's generator is closed as soon as the connection closes."""
+    backend = Played(Opened(), TextDelta("STALL"), Closed())
+    loopback, url = await serve(backend)
+    async with client.stream("POST", f"{url}/responses", json={"input": "x", "stream": True}) as answer:
+        async for line in answer.aiter_lines():
+            if "STALL" in line:
+                break
+        assert not backend.stopped.is_set()
+    await asyncio.wait_for(backend.stopped.wait(), 5)
+    await loopback.stop()
+
+
+async def test_stopping_ends_a_running_answer(client: httpx.AsyncClient) -> None:
+    """No task and no socket is left, and the backend is stopped."""
+    backend = Played(Opened(), TextDelta("STALL"), Closed())
+    loopback, url = await serve(backend)
+    async with client.stream("POST", f"{url}/responses", json={"input": "x", "stream": True}) as answer:
+        async for line in answer.aiter_lines():
+            if "STALL" in line:
+                break
+        await asyncio.wait_for(loopback.stop(), 5)
+    assert backend.stopped.is_set()
+    assert backend.ended
+    await loopback.stop()
+    with pytest.raises(httpx.ConnectError):
+        await client.get(f"{url}/models")
+
+
+async def test_each_frame_is_written_in_one_chunk() -> None:
+    """Each chunk holds one frame: some clients lose an event whose blank line comes in another read."""
+    loopback, _ = await serve(Played(*WHOLE))
+    reader, writer = await asyncio.open_connection("127.0.0.1", loopback.port)
+    body = b'{"input":"x","stream":true}'
+    head = b"POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n"
+    writer.write(head % len(body) + body)
+    await reader.readuntil(b"\r\n\r\n")
+    chunks = []
+    while (size := int(await reader.readline(), 16)) > 0:
+        chunks.append(await reader.readexactly(size))
+        await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+    await loopback.stop()
+    assert chunks
+    assert all(chunk.endswith(b"\n\n") and chunk.count(b"\n\n") == 1 for chunk in chunks)
+
+
+async def test_errors_have_the_apis_own_shape(client: httpx.AsyncClient) -> None:
+    """Bad bodies and refused requests get the API's error object."""
+    loopback, url = await serve(Played(BadRequest("no input", "input")))
+    answers = [
+        await client.post(f"{url}/responses", content=b"not json"),
+        await client.post(f"{url}/responses", content=b"[" * 100_000),
+        await client.post(f"{url}/responses", json={"input": 3}),
+        await client.post(f"{url}/responses", json={}),
+    ]
+    await loopback.stop()
+    assert [answer.status_code for answer in answers] == [400, 400, 400, 400]
+    assert all(set(answer.json()["error"]) == {"message", "type", "param", "code"} for answer in answers)
+    assert [answer.json()["error"]["param"] for answer in answers] == [None, None, "input", "input"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allow"),
+    [
+        ("GET", "/models", 200, None),
+        ("HEAD", "/models", 200, None),
+        ("POST", "/models", 405, "GET, HEAD"),
+        ("GET", "/responses", 405, "POST"),
+        ("DELETE", "/chat/completions", 405, "POST"),
+        ("POST", "/embeddings", 404, None),
+        ("GET", "/embeddings", 404, None),
+        ("HEAD", "/", 404, None),
+    ],
+)
+async def test_each_endpoint_has_its_methods(
+    client: httpx.AsyncClient, method: str, path: str, status: int, allow: str | None
+) -> None:
+    """A 405 lists the allowed methods; an unknown path is a 404 by any method."""
+    loopback, url = await serve(Played(*WHOLE))
+    answer = await client.request(method, url + path)
+    await loopback.stop()
+    assert (answer.status_code, answer.headers.get("allow")) == (status, allow)
+    assert (answer.content == b"") == (method == "HEAD")
+
+
+async def test_an_api_that_the_backend_does_not_speak_is_not_there(client: httpx.AsyncClient) -> None:
+    """A backend for Responses alone, like Codex, has no chat completions."""
+    played = Played(*WHOLE)
+    played.apis = (RESPONSES,)
+    loopback, url = await serve(played)
+    answer = await client.post(f"{url}/chat/completions", json={"messages": []})
+    await loopback.stop()
+    assert answer.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_not_found"),
+        ({"conversation": {"id": "conv_1"}}, "unsupported_parameter"),
+        ({"conversation": "conv_1"}, "unsupported_parameter"),
+        ({"background": True}, "unsupported_parameter"),
+    ],
+)
+async def test_what_would_need_a_store_is_a_400(client: httpx.AsyncClient, body: dict[str, Any], code: str) -> None:
+    """Such a request is refused, not ignored: the answer would be to another question."""
+    played = Played(*WHOLE)
+    loopback, url = await serve(played)
+    answer = await client.post(f"{url}/responses", json={"input": "x", **body})
+    await loopback.stop()
+    assert answer.status_code == 400
+    assert (answer.json()["error"]["param"], answer.json()["error"]["code"]) == (next(iter(body)), code)
+    assert not played.stopped.is_set()
+
+
+async def test_tools_that_the_backend_would_run_are_a_400(client: httpx.AsyncClient) -> None:
+    """It runs none; a client that forbids calls does not miss them."""
+    loopback, url = await serve(Played(*WHOLE))
+    asked = {"input": "x", "tools": [{"type": "mcp"}, {"type": "web_search"}]}
+    answer = await client.post(f"{url}/responses", json=asked)
+    allowed = await client.post(f"{url}/responses", json={**asked, "tool_choice": "none"})
+    await loopback.stop()
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "tools"
+    for part in ("mcp, web_search", "toolsim_mcp_hosts", "toolsim_tool_allowlist"):
+        assert part in answer.json()["error"]["message"]
+    assert allowed.status_code == 200
+
+
+async def test_models(client: httpx.AsyncClient) -> None:
+    """The client gets a list in the API's shape, or the backend's error."""
+    loopback, url = await serve(Played(*WHOLE))
+    listed = (await client.get(f"{url}/models")).json()
+    one, none = await client.get(f"{url}/models/m"), await client.get(f"{url}/models/a/b")
+    await loopback.stop()
+    assert openai.types.Model.model_validate(one.json()).id == "m"
+    assert (none.status_code, none.json()["error"]["code"]) == (404, "model_not_found")
+    assert none.json()["error"]["message"] == "The model 'a/b' does not exist: expected one of m."
+    assert listed["object"] == "list"
+    assert [model["id"] for model in listed["data"]] == ["m"]
+    loopback, url = await serve(Played())
+    failed = await client.get(f"{url}/models")
+    await loopback.stop()
+    assert (failed.status_code, failed.headers["retry-after"]) == (503, "4")
+
+
+async def test_the_scripted_backend_is_served(client: httpx.AsyncClient) -> None:
+    """With the scripted backend both paths answer with text and usage."""
+    loopback, url = await serve(ScriptedBackend(0))
+    responses = (await client.post(f"{url}/responses", json={"input": "hello"})).json()
+    chat = (await client.post(f"{url}/chat/completions", json={"messages": [{"role": "user", "content": "a"}]})).json()
+    await loopback.stop()
+    assert "scripted" in responses["output"][0]["content"][0]["text"]
+    assert "scripted" in chat["choices"][0]["message"]["content"]
+    assert responses["usage"]["input_tokens"] == 1
+
+
+@pytest.mark.parametrize("path", ["/responses", "/chat/completions", "/models"])
+async def test_only_the_addon_is_answered(client: httpx.AsyncClient, path: str) -> None:
+    """A client that guesses the port, or a host name rebound to it, is refused before it reaches the backend.
+
+    So is what has been answered before: a flow's id is in pages and files.
+    """
+    played = Played(*WHOLE)
+    loopback = Loopback(played)
+    await loopback.start()
+    url = f"http://127.0.0.1:{loopback.port}/v1"
+    loopback.expected.add("expected")
+    method = "GET" if path == "/models" else "POST"
+    rebound = {FLOW: "expected", "Host": f"evil.example:{loopback.port}"}
+    for headers in ({}, {FLOW: ""}, {FLOW: "guessed"}, {FLOW: "guessed", "Origin": "http://evil.example"}, rebound):
+        answer = await client.request(method, url + path, content=b'{"input":"x"}', headers=headers)
+        assert answer.status_code == 403
+        assert answer.json()["error"]["code"] == "forbidden"
+    assert not played.stopped.is_set()
+    vouched = {FLOW: "expected", "Origin": "http://listed.example"}
+    for status in (200, 403):
+        answer = await client.request(method, url + path, content=b'{"input":"x","messages":[]}', headers=vouched)
+        assert answer.status_code == status
+    await loopback.stop()

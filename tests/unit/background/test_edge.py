@@ -1,0 +1,220 @@
+"""Requests that start an answer in the background, or refer to one; real ones are in ``tests/memory``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from mitmproxy.http import HTTPFlow
+from mitmproxy.test import tflow
+from toolsim.background.edge import BackgroundAnswers
+from toolsim.background.frames import DELETED, DONE, NO_END, error_frame, events_value
+from toolsim.background.ledger import Ending
+from toolsim.core.errors import ApiError
+from toolsim.core.plan import Policy, StoredAs
+from toolsim.core.report import Report
+from toolsim.proxy.background import Parts
+from toolsim.proxy.exchange import Exchange
+from toolsim.proxy.jobs import Done, Job, run
+from toolsim.proxy.mcp_servers import Servers
+from toolsim.proxy.memory import Memory, Remembered
+from toolsim.proxy.options.settings import Limits, Settings
+from toolsim.proxy.rounds import Rounds
+from toolsim.stores.opening import Address
+from toolsim.stores.record import Bounds, StoreError
+from toolsim.wire.dialect import RESPONSES
+from toolsim.wire.responses.background import CANCELLED
+from toolsim.wire.responses.resources import Call, Resource
+
+END = b"event: response.completed\ndata: {}\n\n"
+BODY = {"model": "m", "input": "Hello", "background": True}
+
+
+async def do(job: Job) -> Done:
+    return run(job)
+
+
+class House:
+    """Background answers over a memory store, whose runs are recorded instead of started: the test has no proxy."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.memory = Memory()
+        self.memory.configure(Address("memory", bounds=bounds))
+        self.answers = BackgroundAnswers(Parts(self.memory, Rounds(10), Servers(), do, lambda *_: None))
+        self.settings = Settings()
+        self.started: list[Any] = []
+        self.answers._runs.start = self.started.append  # type: ignore[method-assign]
+
+    async def begin(self, body: dict[str, Any] = BODY) -> HTTPFlow:
+        flow, exchange = self.flow(
+            Remembered("p", json.dumps(body).encode(), stored_as=StoredAs(f"resp_{len(self.started)}"))
+        )
+        await self.answers.begin(flow, exchange, RESPONSES, Policy(backend="chat"), self.settings)
+        return flow
+
+    async def ask(self, kind: Any, method: str, id: str, query: str = "") -> tuple[bool, HTTPFlow]:
+        flow, exchange = self.flow(Remembered("p"))
+        served = await self.answers.serve(flow, exchange, Call(Resource(kind, id), method, query))
+        return served, flow
+
+    @staticmethod
+    def flow(turn: Remembered) -> tuple[HTTPFlow, Exchange]:
+        flow = tflow.tflow()
+        flow.request.method, flow.request.path = "POST", "/v1/responses"
+        exchange = Exchange(Report(client="responses"), client_id="c", cors={}, limits=Limits(max_request_bytes=5000))
+        exchange.attach(turn)
+        return flow, exchange
+
+
+@pytest.fixture
+async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
+    house = House(getattr(request, "param", Bounds()))
+    yield house
+    await house.answers._rounds.stop()
+
+
+def response_of(flow: HTTPFlow) -> tuple[int, dict[str, Any]]:
+    assert flow.response is not None
+    return flow.response.status_code, json.loads(flow.response.content or b"")
+
+
+async def test_it_is_stored_before_its_client_gets_a_response(house: House) -> None:
+    """The client gets what is stored; asking for the answer is a separate flow."""
+    flow = await house.begin()
+    status, response = response_of(flow)
+    assert (status, response["id"], response["status"], response["background"]) == (200, "resp_0", "queued", True)
+    assert flow.comment == "in the background: resp_0"
+    served, flow = await house.ask("response", "GET", "resp_0")
+    assert served
+    assert response_of(flow) == (200, response)
+    assert [run.lease.id for run in house.started] == ["resp_0"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (BODY | {"store": False}, 400, "needs 'store'"),
+        (BODY | {"input": 5}, 400, "input"),
+        (BODY | {"tools": [{"type": "function", "name": "no name"}]}, 400, "tools"),
+        (BODY | {"input": "x" * 6000}, 413, "too large"),
+    ],
+)
+async def test_a_bad_request_is_refused_at_once(house: House, body: dict[str, Any], status: int, words: str) -> None:
+    """Then nothing is started, and nothing stored."""
+    got, response = response_of(await house.begin(body))
+    assert got == status
+    assert words in json.dumps(response)
+    assert (house.started, house.memory.size.records) == ([], 0)
+
+
+@pytest.mark.parametrize("house", [Bounds(bytes=300)], indirect=True)
+async def test_what_the_store_has_no_place_for(house: House) -> None:
+    """It is a 413, since nobody could ever fetch it."""
+    assert response_of(await house.begin())[0] == 413
+    assert house.started == []
+
+
+async def test_a_store_that_is_down(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is started, and the state of earlier answers is unknown: a 503 for each request."""
+    await house.begin()
+
+    async def down(*_: Sequence[object]) -> None:
+        raise StoreError("down")
+
+    monkeypatch.setattr(house.memory, "_put", down)
+    assert response_of(await house.begin())[0] == 503
+    assert len(house.started) == 1
+    served, flow = await house.ask("cancel", "POST", "resp_0")
+    assert served
+    assert response_of(flow)[0] == 503
+
+
+async def test_one_more_than_allowed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers that are still being started count too; one that failed to start no longer counts."""
+    house.settings = Settings(store=Address("memory", background=1))
+    refused: list[int] = []
+    open_ = house.answers._ledger.open
+
+    async def slow(*arguments: Any) -> Any:
+        if not refused:
+            refused.append(response_of(await house.begin())[0])
+            raise StoreError("down")
+        return await open_(*arguments)
+
+    monkeypatch.setattr(house.answers._ledger, "open", slow)
+    assert response_of(await house.begin())[0] == 503
+    assert refused == [429]
+    assert response_of(await house.begin())[0] == 200
+
+
+async def test_what_is_none_of_these(house: House) -> None:
+    """Others are served elsewhere: answers that had a client, other resources, and missing ones."""
+    await house.memory.store(
+        Remembered("p", stored_as=StoredAs("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', []
+    )
+    await house.begin()
+    for kind, method, id in (
+        ("response", "GET", "resp_x"),
+        ("cancel", "POST", "resp_x"),
+        ("response", "GET", "lease_resp_0"),
+        ("response", "DELETE", "resp_y"),
+        ("input_items", "GET", "resp_0"),
+        ("conversation", "GET", "resp_0"),
+    ):
+        served, flow = await house.ask(kind, method, id, "stream=true" if method == "GET" else "")
+        assert (served, flow.response) == (False, None)
+
+
+@pytest.mark.parametrize(("kind", "method", "why"), [("cancel", "POST", CANCELLED), ("response", "DELETE", DELETED)])
+async def test_the_one_that_is_made_here_is_ended(
+    house: House, kind: str, method: str, why: ApiError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is ended with the reason: cancelled, or deleted."""
+    await house.begin()
+    [run] = house.started
+    ended: list[tuple[object, ApiError]] = []
+
+    async def end(run: object, why: ApiError) -> None:
+        ended.append((run, why))
+
+    monkeypatch.setattr(house.answers._runs, "find", lambda *_: run)
+    monkeypatch.setattr(house.answers._runs, "end", end)
+    served, _ = await house.ask(kind, method, "resp_0")
+    assert (served, ended) == (True, [(run, why)])
+
+
+async def test_one_that_is_made_elsewhere_is_followed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its flow is handed over to the stream that reads its events from the store."""
+    await house.begin(BODY | {"stream": True})
+    shown: list[tuple[HTTPFlow, Any]] = []
+
+    def show(flow: HTTPFlow, _exchange: Any, stream: Any) -> None:
+        shown.append((flow, stream))
+        return SimpleNamespace(take=lambda _: None)
+
+    monkeypatch.setattr(house.answers._rounds, "show", show)
+    served, flow = await house.ask("response", "GET", "resp_0", "stream=true")
+    assert served
+    [(shown_flow, stream)] = shown
+    assert (shown_flow, flow.response) == (flow, None)
+    await house.ask("response", "DELETE", "resp_0")
+    assert DELETED.message in (await anext(stream())).decode()
+
+
+@pytest.mark.parametrize(("last", "tail"), [(END, END + DONE), (b"", error_frame(NO_END, 2))])
+async def test_stored_events_are_sent_again(house: House, last: bytes, tail: bytes) -> None:
+    """From the client's cursor to the end; if the end is not stored, one more event reports that."""
+    await house.begin(BODY | {"stream": True})
+    [run], ledger = house.started, house.answers._ledger
+    entry = await ledger.read("p", "resp_0")
+    assert entry is not None
+    frames = [f"event: e\ndata: {number}\n\n".encode() for number in range(2)]
+    assert await ledger.end(run.lease, Ending(entry.value, events=events_value(0, [*frames, last]))) is True
+    served, flow = await house.ask("response", "GET", "resp_0", "stream=true&starting_after=0")
+    assert served
+    assert flow.response is not None
+    assert (flow.response.status_code, flow.response.content) == (200, frames[1] + tail)
+    assert flow.response.headers["content-type"].startswith("text/event-stream")

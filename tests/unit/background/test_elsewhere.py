@@ -1,0 +1,127 @@
+"""Following an answer through what the store has of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from toolsim.background import elsewhere
+from toolsim.background.elsewhere import follow_stored
+from toolsim.background.frames import DONE, events_value
+from toolsim.background.ledger import PATIENCE, Ending, Lease, Ledger
+from toolsim.proxy.memory import Memory
+from toolsim.stores.opening import Address
+from toolsim.stores.record import StoreError
+from toolsim.wire.responses.background import value_of
+from toolsim.wire.sse import encode
+
+FRAMES = [encode(json.dumps({"sequence_number": number}), "x") for number in range(3)]
+END = encode('{"sequence_number":3}', "response.completed")
+WAITS = value_of(b'{"status":"queued"}', b"[]", stream=True)
+
+
+class House:
+    """A ledger over a memory store with one answer, and what happens while its follower waits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        memory = Memory()
+        memory.configure(Address("memory"))
+        self.ledger = Ledger(memory)
+        self.lease = Lease("p", "resp_1")
+        self.happens: list[Any] = []
+        self.waits = 0
+        monkeypatch.setattr(elsewhere.asyncio, "sleep", self._sleep)
+
+    async def _sleep(self, _: float) -> None:
+        self.waits += 1
+        if self.happens:
+            await self.happens.pop(0)
+
+    async def follow(self, after: int = -1) -> list[bytes]:
+        self.lease = await self.ledger.open("p", "resp_1", WAITS, "", [])
+        return [data async for data in follow_stored(self.ledger, "p", "resp_1", after)]
+
+
+@pytest.fixture
+def house(monkeypatch: pytest.MonkeyPatch) -> House:
+    return House(monkeypatch)
+
+
+def words_of(frame: bytes) -> str:
+    return str(json.loads(frame.partition(b"data: ")[2])["message"])
+
+
+async def kept(house: House, count: int, *, first: int = 0) -> None:
+    assert await house.ledger.is_wanted(house.lease)
+    await house.ledger.renew(house.lease, events_value(first, FRAMES[first:count]))
+
+
+async def ended(house: House) -> None:
+    assert await house.ledger.end(house.lease, Ending(WAITS, events=events_value(0, [*FRAMES, END]))) is True
+
+
+async def nothing(house: House) -> None:
+    """Do nothing: no event arrives."""
+
+
+async def test_events_as_they_come(house: House) -> None:
+    """Each event once, from the cursor to the end; the answer's producer was asked to store them."""
+    house.happens = [kept(house, 1), kept(house, 2), nothing(house), kept(house, 3), ended(house)]
+    assert await house.follow(0) == [FRAMES[1], FRAMES[2], END, DONE]
+
+
+async def test_silence(house: House) -> None:
+    """While there are no events, a comment shows that the stream is alive."""
+    house.happens = [*(nothing(house) for _ in range(25)), ended(house)]
+    received = await house.follow()
+    assert 1 <= len(received[:-2]) <= 3
+    assert all(frame.startswith(b":") for frame in received[:-2])
+    assert received[-2:] == [b"".join([*FRAMES, END]), DONE]
+
+
+async def test_an_answer_that_is_deleted(house: House) -> None:
+    """The stream ends with an error that reports it."""
+    house.happens = [kept(house, 1), house.ledger.delete("p", "resp_1")]
+    received = await house.follow()
+    assert received[0] == FRAMES[0]
+    assert words_of(received[1]) == "The response was deleted."
+    assert len(received) == 2
+
+
+async def test_an_answer_whose_last_events_never_come(house: House) -> None:
+    """The producer is gone: the stream ends with an error, a little later."""
+    house.happens = [kept(house, 2), house.ledger.tidy(house.lease)]
+    received = await house.follow()
+    assert received[0] == b"".join(FRAMES[:2])
+    assert "are not stored" in words_of(received[1])
+    assert house.waits < 10
+
+
+async def test_events_that_are_gone(house: House) -> None:
+    """A reader who has fallen behind the stored events gets an error."""
+    house.happens = [kept(house, 1), kept(house, 3, first=2)]
+    received = await house.follow()
+    assert received[0] == FRAMES[0]
+    assert "no longer stored" in words_of(received[1])
+
+
+@pytest.mark.parametrize("times", [3, 1000])
+async def test_a_store_that_is_down(house: House, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is retried, and if it stays down, the stream ends with that error."""
+    read, left = house.ledger.read, [None] * times
+
+    async def failing(partition: str, id: str) -> Any:
+        if left:
+            left.pop()
+            raise StoreError("down")
+        return await read(partition, id)
+
+    monkeypatch.setattr(house.ledger, "read", failing)
+    house.happens = [nothing(house) for _ in range(min(times, PATIENCE))]
+    house.happens += [ended(house)] if times < PATIENCE else []
+    received = await house.follow()
+    if times < PATIENCE:
+        assert received == [b"".join([*FRAMES, END]), DONE]
+    else:
+        assert "not available" in words_of(received[0])

@@ -1,0 +1,190 @@
+"""Answers in the background in the store: only one of those who try to end an answer succeeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toolsim.background import ledger as ledger_module
+from toolsim.background.ledger import Ending, Lease, Ledger
+from toolsim.proxy.memory import LOST, Memory
+from toolsim.stores.opening import Address
+from toolsim.stores.record import Record, StoreError
+from toolsim.wire.responses.background import value_of
+
+WAITS, OVER, CUT = (
+    value_of(json.dumps({"status": status}).encode(), b"[]", stream=True)
+    for status in ("queued", "completed", "cancelled")
+)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Memory]:
+    made = Memory()
+    made.configure(Address(request.param, str(tmp_path / "store") if request.param == "sqlite" else ""))
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def ledger(memory: Memory) -> Ledger:
+    return Ledger(memory)
+
+
+async def opened(ledger: Ledger) -> Lease:
+    return await ledger.open("p", "resp_1", WAITS, "", ["i1"])
+
+
+async def test_a_life(ledger: Ledger, memory: Memory) -> None:
+    """Queued, in progress, completed; meanwhile the lease is renewed, and in the end nothing is left of it."""
+    lease = await opened(ledger)
+    entry = await ledger.read("p", "resp_1")
+    assert entry is not None
+    assert (entry.value, entry.state) == (WAITS, "queued")
+    lease.state = "in_progress"
+    for _ in "12":
+        assert await ledger.renew(lease)
+    entry = await ledger.read("p", "resp_1")
+    assert entry is not None
+    assert entry.state == "in_progress"
+    assert await ledger.end(lease, Ending(OVER, "", ("i1", "o1"), b"0\nevents")) is True
+    await ledger.tidy(lease)
+    entry = await ledger.read("p", "resp_1")
+    assert entry is not None
+    assert (entry.value, entry.state, entry.version) == (OVER, "", 0)
+    assert await ledger.events("p", "resp_1") == b"0\nevents"
+    assert set(await memory.find("p", ["i1", "o1", lease.name])) == {"i1", "o1"}
+    for partition, id in ("q", "resp_1"), ("p", "i1"), ("p", "resp_2"), ("p", lease.name):
+        assert await ledger.read(partition, id) is None
+
+
+async def test_it_ends_once(ledger: Ledger) -> None:
+    """Whoever comes second changes nothing, whether its producer or whoever cancels it."""
+    lease = await opened(ledger)
+    entry = await ledger.read("p", "resp_1")
+    assert entry is not None
+    assert await ledger.settle(entry, CUT)
+    assert not await ledger.settle(entry, CUT)
+    assert not await ledger.renew(lease)
+    assert await ledger.end(lease, Ending(OVER)) is False
+    lease = await ledger.open("p", "resp_2", WAITS, "", [])
+    entry = await ledger.read("p", "resp_2")
+    assert entry is not None
+    assert await ledger.end(lease, Ending(OVER)) is True
+    assert not await ledger.settle(entry, CUT)
+    await ledger.tidy(lease)
+    assert not await ledger.settle(entry, CUT)
+    entry = await ledger.read("p", "resp_2")
+    assert entry is not None
+    assert entry.value == OVER
+
+
+async def test_what_is_deleted_does_not_come_back(ledger: Ledger, memory: Memory) -> None:
+    """Its producer can write nothing more, and its events are deleted with it."""
+    lease = await opened(ledger)
+    await ledger.delete("p", "resp_1")
+    assert not await ledger.renew(lease)
+    assert await ledger.end(lease, Ending(OVER, events=b"0\n")) is False
+    assert await ledger.read("p", "resp_1") is None
+    lease = await opened(ledger)
+    assert await ledger.end(lease, Ending(OVER, events=b"0\n")) is True
+    await ledger.delete("p", "resp_1")
+    assert await ledger.events("p", "resp_1") is None
+    assert await memory.find("p", ["resp_1", lease.name]) == {}
+
+
+async def test_a_lease_that_is_over(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer counts as abandoned; but its producer may continue until somebody writes that it failed."""
+    lease = await opened(ledger)
+    monkeypatch.setattr(ledger_module, "LEASE_SECONDS", -1.0)
+    entry = await ledger.read("p", "resp_1")
+    assert entry is not None
+    assert entry.state == ""
+    assert await ledger.renew(lease)
+    assert not await ledger.settle(entry, CUT)
+    monkeypatch.undo()
+    entry = await ledger.read("p", "resp_1")
+    assert entry is not None
+    assert entry.state == "queued"
+
+
+async def test_a_write_that_was_too_late(ledger: Ledger, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was reported as an error, yet it was done: the producer recognises it as its own."""
+    put = memory._put
+    late = [True]
+
+    async def slow(partition: str, records: Sequence[Record], expected: Any = None) -> None:
+        await put(partition, records, expected)
+        if late:
+            late.pop()
+            raise StoreError("too late")
+
+    lease = await opened(ledger)
+    monkeypatch.setattr(memory, "_put", slow)
+    with pytest.raises(StoreError):
+        await ledger.renew(lease)
+    assert await ledger.renew(lease)
+    late.append(True)
+    with pytest.raises(StoreError):
+        await ledger.end(lease, Ending(OVER))
+    assert await ledger.end(lease, Ending(OVER)) is True
+
+
+async def test_a_conversation(ledger: Ledger, memory: Memory) -> None:
+    """Its items are added with the answer despite concurrent writes; if it is gone, nothing is written."""
+    await memory.write("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"i0"}]}')], {})
+    lease = await opened(ledger)
+    find = memory.last
+
+    async def disturbed(partition: str, id: str) -> Record | None:
+        found = await find(partition, id)
+        memory.last = find  # type: ignore[method-assign]
+        await memory.write("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"x"}]}')], {})
+        return found
+
+    memory.last = disturbed  # type: ignore[method-assign]
+    ending = Ending(OVER, "", (), b"", "conv_1", b'[{"id":"i1"}]', [{"id": "o1"}])
+    assert await ledger.end(lease, ending) is True
+    found = await memory.last("p", "conv_1")
+    assert found is not None
+    assert [item["id"] for item in json.loads(found.value)["items"]] == ["x", "i1", "o1"]
+    lease = await ledger.open("p", "resp_2", WAITS, "", [])
+    await memory.forget("p", ["conv_1"])
+    assert await ledger.end(lease, ending) == LOST
+    assert await ledger.renew(lease)
+    await memory.forget("p", [lease.name])
+    await memory.write("p", [found], {})
+    assert await ledger.end(lease, ending) is False
+
+
+async def test_events_on_the_way(ledger: Ledger, memory: Memory) -> None:
+    """They are stored with the lease once somebody wants them; after the end too, unless the answer was deleted."""
+    lease = await opened(ledger)
+    assert not await ledger.is_wanted(lease)
+    await ledger.want("p", "resp_1")
+    assert await ledger.is_wanted(lease)
+    assert await ledger.renew(lease, b"0\none")
+    assert await ledger.events("p", "resp_1") == b"0\none"
+    assert await ledger.renew(lease)
+    assert await ledger.events("p", "resp_1") == b"0\none"
+    entry = await ledger.read("p", "resp_1")
+    assert entry is not None
+    assert await ledger.settle(entry, CUT)
+    assert not await ledger.renew(lease, b"0\nmore")
+    await ledger.store_events(lease, b"0\nall")
+    assert await ledger.events("p", "resp_1") == b"0\nall"
+    assert not await ledger.is_wanted(lease)
+    await ledger.want("p", "resp_1")
+    await ledger.delete("p", "resp_1")
+    await ledger.store_events(lease, b"0\nall")
+    assert await ledger.events("p", "resp_1") is None
+    assert not await ledger.is_wanted(lease)
+
+
+def test_damaged_leases() -> None:
+    """A lease that cannot be parsed belongs to nobody."""
+    for wrong in b"", b"x y z", b"1", b"\xff \xff \xff":
+        assert ledger_module._read(Record("lease_r", wrong)) == ("", "")

@@ -1,0 +1,92 @@
+"""Who may start another answer in the background."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from toolsim.background.places import LATELY_SECONDS, Places
+
+
+class Proxy:
+    """Places with a clock, and answers that end when the test says so."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.now = 0.0
+        self.taken: list[str] = []
+        self.places = Places(lambda: self.taken, lambda: self.now)
+
+    def begin(self, partition: str) -> bool:
+        """Return whether a partition got a place."""
+        refusal = self.places.refusal(partition, self.most)
+        if refusal is not None:
+            assert (refusal.status, refusal.code) == (429, "rate_limit_exceeded")
+            return False
+        self.taken.append(partition)
+        return True
+
+    def begin_all(self, partition: str) -> int:
+        """Return how many places a partition gets until it is refused."""
+        return next(count for count in range(100) if not self.begin(partition))
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 16])
+def test_one_key_has_all(most: int) -> None:
+    """A single key may take every place, again and again, and no more."""
+    proxy = Proxy(most)
+    for _ in range(3):
+        assert proxy.begin_all("a") == most
+        proxy.taken.clear()
+
+
+def test_half_for_each_of_two() -> None:
+    """A key with more than half keeps them, but gets no more: each place that becomes free goes to the other key."""
+    proxy = Proxy(8)
+    assert proxy.begin_all("a") == 8
+    assert not proxy.begin("b")
+    for held in range(1, 5):
+        proxy.taken.remove("a")
+        assert not proxy.begin("a")
+        assert proxy.begin("b")
+        assert proxy.taken.count("b") == held
+    assert not proxy.begin("a")
+    proxy.taken.remove("a")
+    assert not proxy.begin("b")
+    assert proxy.begin("a")
+
+
+def test_whoever_asked_lately_counts() -> None:
+    """A key that was refused a minute ago and holds nothing reserves no place; one with an answer does, however old."""
+    proxy = Proxy(4)
+    assert proxy.begin("b")
+    proxy.now += 2 * LATELY_SECONDS
+    assert proxy.begin_all("a") == 2
+    proxy.taken.clear()
+    assert proxy.begin_all("a") == 4
+    assert not proxy.begin("b")
+    proxy.taken.clear()
+    proxy.now += LATELY_SECONDS - 1
+    assert proxy.begin_all("a") == 2
+    proxy.now += 2
+    assert proxy.begin_all("a") == 2
+    assert proxy.taken.count("a") == 4
+
+
+def test_many_keys_are_not_remembered() -> None:
+    """Of all the keys that asked, two are remembered, which is enough: at least one of them is another key."""
+    proxy = Proxy(4)
+    for number in range(1000):
+        assert proxy.places.refusal(str(number), 4) is None
+    assert len(proxy.places._asked) == 2
+    assert proxy.begin_all("a") == 2
+
+
+def test_places_are_held_while_answers_are_begun() -> None:
+    """A place counts while its answer is being written to the store, and no more once that is done or has failed."""
+    proxy = Proxy(1)
+    with proxy.places.starting("a"):
+        assert not proxy.begin("a")
+    with suppress(OSError), proxy.places.starting("a"):
+        raise OSError
+    assert proxy.begin("a")

@@ -1,0 +1,56 @@
+"""The request to the model for an answer in the background."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from mitmproxy.test import tflow
+from toolsim.background.request import Asked, in_background, job_of
+from toolsim.core.errors import BadRequest
+from toolsim.core.plan import AnswerForm, Policy, StoredAs
+from toolsim.proxy.jobs import ROUNDS_OFF
+from toolsim.proxy.rounds import MAX_BODY_BYTES, Rounds
+from toolsim.rounds.course import Bounds
+from toolsim.wire.dialect import CHAT, RESPONSES
+
+BODY: dict[str, Any] = {"model": "m", "input": "hi", "background": True}
+CHAT_BODY: dict[str, Any] = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "hi"}],
+    "tools": [{"type": "function", "function": {"name": "f"}}],
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_model_is_asked_for_a_stream(stream: bool) -> None:
+    """Whatever the client asked for, which its answer still reports; the backend is not asked to store anything."""
+    form, asked = in_background(RESPONSES, {**BODY, "stream": stream, "metadata": {"a": "b"}}, StoredAs("resp_1"))
+    assert asked == {"model": "m", "input": "hi", "stream": True, "store": False, "metadata": {"a": "b"}}
+    assert (form.stream, form.id, form.echo["background"], form.echo["store"]) == (stream, "resp_1", True, True)
+
+
+@pytest.mark.parametrize(("sent", "echo"), [({"store": False}, {}), ({}, {"store": False})])
+def test_it_has_to_be_kept(sent: dict[str, Any], echo: dict[str, Any]) -> None:
+    """Otherwise nobody could fetch it; a client's own store: false in a request with stored references counts too."""
+    with pytest.raises(BadRequest, match="needs 'store'") as caught:
+        in_background(RESPONSES, BODY | sent, StoredAs("resp_1", echo))
+    assert caught.value.error.param == "background"
+
+
+@pytest.mark.parametrize(
+    ("policy", "tools", "count"), [(Policy(), True, 1), (Policy(retry=1), True, 8), (Policy(retry=1), False, 1)]
+)
+async def test_the_job_of_an_answer_in_the_background(policy: Policy, tools: bool, count: int) -> None:
+    """There always is a job, with as many rounds as its request may take; if it is large, one round and a warning."""
+    body = json.dumps(CHAT_BODY if tools else {"model": "m", "messages": []}).encode()
+    form = AnswerForm(stream=True, model="m")
+    rounds = Rounds(10)
+    job = job_of(Asked(form, body, b"[]", ()), tflow.tflow(), CHAT, policy, Bounds(), None, rounds)
+    assert (job.bounds.rounds, job.store, job.hosted) == (count, None, None)
+    assert (job.form, job.report.client, job.report.model) == (form, "chat", "m")
+    large = body + b" " * MAX_BODY_BYTES
+    job = job_of(Asked(form, large, b"[]", ()), tflow.tflow(), CHAT, policy, Bounds(), None, rounds)
+    assert job.bounds.rounds == 1
+    assert job.report.warnings == ([ROUNDS_OFF] if policy.asks_again else [])

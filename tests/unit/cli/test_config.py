@@ -1,0 +1,97 @@
+"""The settings file: what it says counts as if it had been typed, and less than what was typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from toolsim.cli.config import completed
+from toolsim.cli.main import main, parser
+from toolsim.command_line import EXIT_USAGE, UsageError
+
+FULL = """\
+backend = "http://127.0.0.1:11434/v1"
+host = "::1"
+port = 9000
+web = true
+# Options, ours and mitmproxy's.
+toolsim_retry = 1
+toolsim_cors_origins = ["app://obsidian.md", "https://example.com"]
+ssl_insecure = true
+flow_detail = 0
+"""
+
+
+def parsed(tmp_path: Path, text: str, line: str) -> dict[str, object]:
+    """What a command line with that file comes to."""
+    file = tmp_path / "toolsim.toml"
+    file.write_text(text)
+    words = [word.replace("FILE", str(file)) for word in line.split()]
+    args = parser().parse_args(completed(words, parser().parse_args(words)))
+    return {name: value for name, value in vars(args).items() if name not in ("command", "config")}
+
+
+def test_a_file_is_a_command_line(tmp_path: Path) -> None:
+    """Each name is an argument or an option; a list is given word by word."""
+    assert parsed(tmp_path, FULL, "serve --config FILE") == {
+        "backend": "http://127.0.0.1:11434/v1",
+        "host": "::1",
+        "port": 9000,
+        "web": True,
+        "set": [
+            "toolsim_retry=1",
+            "toolsim_cors_origins=app://obsidian.md",
+            "toolsim_cors_origins=https://example.com",
+            "ssl_insecure=true",
+            "flow_detail=0",
+        ],
+    }
+
+
+def test_the_command_line_counts_more(tmp_path: Path) -> None:
+    """An option that it gives replaces the file's, a list too."""
+    line = "serve http://localhost:1/v1 --config=FILE --port 1 --set toolsim_cors_origins=* --set flow_detail=2"
+    found = parsed(tmp_path, FULL, line)
+    assert (found["backend"], found["host"], found["port"]) == ("http://localhost:1/v1", "::1", 1)
+    assert found["set"] == [
+        "toolsim_retry=1",
+        "ssl_insecure=true",
+        "toolsim_cors_origins=*",
+        "flow_detail=2",
+    ]
+
+
+def test_commands_with_a_backend_of_their_own(tmp_path: Path) -> None:
+    """One file does for all commands: codex and demo leave out its backend, record is given one."""
+    assert "backend" not in parsed(tmp_path, FULL, "codex --config FILE")
+    assert parsed(tmp_path, FULL, "record flows --config FILE scripted")["backend"] == "scripted"
+
+
+WRONG = {
+    "not TOML": ("port = \n", r"toolsim.toml is not TOML: Invalid value \(at line 1, column 8\)"),
+    "a type": ('\nport = "80"', r"toolsim.toml:2: port: got '80', expected a whole number"),
+    "true is no number": ("port = true", r"toolsim.toml:1: port: got True, expected a whole number"),
+    "an option's type": ("toolsim_retry = 'x'", r"toolsim.toml:1: toolsim_retry: got 'x', expected a whole number"),
+    "a choice": (
+        "flow_detail = 1\ntoolsim_log = 'loud'",
+        r"toolsim.toml:2: toolsim_log: got 'loud', expected one of text, json, off",
+    ),
+    "a date": ("x = 2026-01-01", r"toolsim.toml:1: x: got datetime.date.*, expected a text, a whole number"),
+    "a table": ("\n[toolsim]\nlog = 'off'", r"toolsim.toml:2: toolsim: got a table, expected an option"),
+    "without the prefix": ("retry = 1", r"toolsim.toml:1: retry: no such option; did you mean toolsim_retry\?"),
+}
+
+
+@pytest.mark.parametrize(("text", "line"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_has_a_place(text: str, line: str, tmp_path: Path) -> None:
+    """The file, the line, what was got and what was expected."""
+    with pytest.raises(UsageError, match=line):
+        parsed(tmp_path, text, "serve --config FILE")
+
+
+def test_a_name_that_is_no_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is found where all options are known, as on the command line."""
+    file = tmp_path / "toolsim.toml"
+    file.write_text("toolsim_bakend = 'chat'\nbackend = 'http://localhost:1'")
+    assert main(["serve", "--config", str(file)]) == EXIT_USAGE
+    assert capsys.readouterr().err == "toolsim: toolsim_bakend: no such option; did you mean toolsim_backend?\n"

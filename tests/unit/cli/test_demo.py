@@ -1,0 +1,26 @@
+"""The turns of the demo as data; that they are played is a test with the real program."""
+
+from __future__ import annotations
+
+from support.each import each
+from toolsim.backends.scripted.script import DIRECTIONS
+from toolsim.cli.demo import TURNS, Turn
+from toolsim.wire.dialect import CHAT, RESPONSES
+
+
+def test_one_turn_of_each_kind() -> None:
+    """Every stage direction, both APIs, streamed and whole, with tools and without, with a history."""
+    texts = " ".join(turn.text for turn in TURNS)
+    assert all(f"[{direction}]" in texts for direction in DIRECTIONS)
+    assert {(turn.api, turn.stream) for turn in TURNS} == {(api, on) for api in (CHAT, RESPONSES) for on in (0, 1)}
+    assert {turn.tools for turn in TURNS} == {True, False}
+    assert any(turn.items for turn in TURNS)
+
+
+@each("turn", TURNS, ids=lambda turn: turn.text)
+def test_each_is_a_request_that_can_be_read(turn: Turn) -> None:
+    """By the reader of its API."""
+    request = turn.api.read(turn.body())
+    assert [tool.name for tool in request.tools] == (["get_weather", "search_notes"] if turn.tools else [])
+    assert {tool.strict for tool in request.tools} <= {turn.strict}
+    assert request.form.stream == turn.stream

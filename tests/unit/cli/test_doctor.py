@@ -1,0 +1,235 @@
+"""What ``toolsim doctor`` says of servers of every kind, each a few lines of HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.raw_backend import Answer, RawBackend
+from toolsim.cli.main import main
+
+MODELS = {"data": [{"id": f"model-{number}"} for number in range(8)]}
+CALL = {"type": "function", "id": "c", "function": {"name": "get_weather", "arguments": "{}"}}
+ITEM = {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"}
+TEXT = '<tool_call>{"name": "get_weather"}</tool_call>'
+NOT_FOUND = (404, {"error": {"message": "not found"}})
+Reply = tuple[int, object]
+
+
+def chat(message: Mapping[str, Any]) -> Reply:
+    return 200, {"choices": [{"message": message}]}
+
+
+def server(**replies: Reply) -> Callable[[Answer], Any]:
+    """Behave as a server that has these endpoints; a POST of an empty object is refused where there is one."""
+
+    async def behave(answer: Answer) -> None:
+        endpoint = answer.asked.path.rpartition("/")[2]
+        status, body = replies.get(endpoint, NOT_FOUND)
+        if status == 200 and answer.asked.body == b"{}":
+            status, body = 400, {"error": {"message": "no model"}}
+        if isinstance(body, bytes):
+            await answer.whole(body, status, Content_Type="text/html")
+        else:
+            await answer.whole(json.dumps(body).encode(), status, Content_Type="application/json")
+
+    return behave
+
+
+def examined(
+    behave: Callable[[Answer], Any], capsys: pytest.CaptureFixture[str], *arguments: str, path: str = ""
+) -> tuple[int, str, str]:
+    """Return exit code, output and errors, with the server's own URL as URL."""
+    with RawBackend() as backend:
+        backend.play(behave)
+        code = main(["doctor", backend.url + path, *arguments])
+        printed = capsys.readouterr()
+        return code, printed.out.replace(backend.url, "URL"), printed.err.replace(backend.url, "URL")
+
+
+@pytest.mark.parametrize(
+    ("replies", "lines"),
+    [
+        (
+            {"models": (200, MODELS), "completions": chat({"content": TEXT})},
+            """
+            URL/v1 is up
+              APIs         chat
+              models       model-0, model-1, model-2, model-3, model-4, model-5 and 2 more
+              key          none is wanted
+              calls tools  model-0: no, it writes the call as text, which toolsim reads
+              profile      model-0: none; toolsim learn finds out which settings suit it
+            Serve it with:
+              toolsim serve URL/v1 --set toolsim_backend=chat
+            """,
+        ),
+        (
+            {"models": (200, MODELS), "responses": (200, {"output": [ITEM]}), "completions": chat({"content": "18 °"})},
+            """
+            URL/v1 is up
+              APIs         chat, responses
+              models       model-0, model-1, model-2, model-3, model-4, model-5 and 2 more
+              key          none is wanted
+              calls tools  model-0: no, it answers in words
+              profile      model-0: none; toolsim learn finds out which settings suit it
+            Serve it with:
+              toolsim serve URL/v1
+            """,
+        ),
+        (
+            {"models": (200, {"data": [{"id": "m"}]}), "completions": chat({"content": None, "tool_calls": [CALL]})},
+            """
+            URL/v1 is up
+              APIs         chat
+              models       m
+              key          none is wanted
+              calls tools  m: yes
+              profile      m: none; toolsim learn finds out which settings suit it
+            It may do without toolsim. In front of it, toolsim reads the calls that its own parser misses:
+              toolsim serve URL/v1 --set toolsim_mode=native
+            """,
+        ),
+        (
+            {"models": (200, {"data": []}), "responses": (200, {})},
+            """
+            URL/v1 is up
+              APIs         responses
+              models       it names none
+              key          none is wanted
+              calls tools  not asked: it names no model; try --model NAME
+            Serve it with:
+              toolsim serve URL/v1 --set toolsim_backend=responses
+            """,
+        ),
+    ],
+    ids=["text", "both", "native", "no models"],
+)
+def test_what_a_server_can(replies: dict[str, Reply], lines: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One page, whose last line serves it."""
+    code, out, _ = examined(server(**replies), capsys)
+    expected = [line.removeprefix(" " * 12) for line in lines.strip("\n").splitlines()[:-1]]
+    assert (code, out.splitlines()) == (0, expected)
+
+
+@pytest.mark.parametrize(
+    ("reply", "printed"),
+    [
+        ((400, {"error": {"message": "this model does not support tools"}}), "no, it refuses tools (this model"),
+        ((500, {"error": {"message": "out of memory"}}), "it cannot say (HTTP 500: out of memory)"),
+        ((200, {"output": [ITEM]}), "yes"),
+        ((200, {"output": [{"type": "message", "content": [{"type": "output_text", "text": TEXT}]}]}), "no, it writes"),
+        ((200, {"output": "nonsense", "choices": [{"message": 5}, {}]}), "no, it answers in words"),
+        ((200, {"choices": [{"message": {"tool_calls": [{"function": TEXT}, 5]}}]}), "no, it answers in words"),
+    ],
+)
+def test_does_it_call(reply: Reply, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever becomes of the question."""
+    code, out, _ = examined(server(models=(200, MODELS), responses=reply), capsys, "--model", "model-3")
+    assert code == 0
+    assert f"calls tools  model-3: {printed}" in out
+
+
+@pytest.mark.parametrize(
+    ("replies", "arguments", "line"),
+    [
+        (
+            {"models": (401, {})},
+            (),
+            "URL/v1 wants a key (HTTP 401): name the variable that holds it, --key-env NAME",
+        ),
+        (
+            {"models": (401, {"error": {"message": "Incorrect key"}})},
+            ("--key-env", "TOOLSIM_TEST_KEY"),
+            "URL/v1 refuses the key (HTTP 401: Incorrect key)",
+        ),
+        (
+            {"models": (200, MODELS), "completions": (403, {})},
+            (),
+            "URL/v1 wants a key (HTTP 403): name the variable that holds it, --key-env NAME",
+        ),
+        (
+            {"models": (200, b"<html>")},
+            (),
+            "URL answers with a web page, not with an API: is this the right port and path?",
+        ),
+        (
+            {"models": (500, {"error": "broken"})},
+            (),
+            "URL/v1/models answers with HTTP 500: broken",
+        ),
+        ({}, (), "URL/v1 has neither /chat/completions nor /responses: is this the right path?"),
+        (
+            {"models": (200, MODELS), "completions": (200, {})},
+            ("--model", "model-9"),
+            "URL/v1 has no model model-9; there are model-0, model-1, model-2, model-3, model-4, model-5 and 2 more",
+        ),
+    ],
+    ids=["no key", "wrong key", "key for turns", "page", "broken", "nothing", "no such model"],
+)
+def test_what_is_wrong_with_a_server(
+    replies: dict[str, Reply],
+    arguments: tuple[str, ...],
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One line, and exit code 1."""
+    monkeypatch.setenv("TOOLSIM_TEST_KEY", "k")
+    assert examined(server(**replies), capsys, *arguments) == (1, "", f"toolsim doctor: {line}\n")
+
+
+@pytest.mark.parametrize("key", ["k\n", " k\r\n"])
+def test_a_key_from_a_file(key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its line's end is not part of it."""
+    monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
+    with RawBackend() as backend:
+        backend.play(server(models=(200, MODELS), completions=chat({})))
+        assert main(["doctor", backend.url, "--key-env", "TOOLSIM_TEST_KEY"]) == 0
+        assert {asked.header("authorization") for asked in backend.asked} == {"Bearer k"}
+
+
+@pytest.mark.parametrize("key", ["k\nsecret", "k€secret"])
+def test_a_key_that_is_none(key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not printed."""
+    monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
+    assert main(["doctor", "http://127.0.0.1:1", "--key-env", "TOOLSIM_TEST_KEY"]) == 2
+    assert capsys.readouterr().err == "toolsim: --key-env: TOOLSIM_TEST_KEY holds characters that no key has\n"
+
+
+def test_a_path_is_tried_as_it_is_and_with_v1(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever is found is in the line that serves it."""
+
+    async def behave(answer: Answer) -> None:
+        there = answer.asked.path.startswith("/base/v1/")
+        await server(**({"models": (200, {"data": []}), "completions": chat({})} if there else {}))(answer)
+
+    code, out, _ = examined(behave, capsys, path="/base")
+    assert code == 0
+    assert "toolsim serve URL/base/v1 --set toolsim_backend=chat" in out
+
+
+def test_a_server_without_a_list_of_models(capsys: pytest.CaptureFixture[str]) -> None:
+    """Some have none; the APIs are there all the same, and a model can be named."""
+    code, out, _ = examined(server(completions=chat({"content": "x"})), capsys, "--model", "m")
+    assert code == 0
+    assert "calls tools  m: no, it answers in words" in out
+
+
+def test_the_profile_of_the_model_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what it decides; one that is broken is no reason to say nothing else."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    file = tmp_path / "toolsim" / "profiles" / "mine.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('models = ["m"]\n[options]\ntoolsim_mode = "native"\n')
+    replies = {"models": (200, {"data": [{"id": "m"}]}), "completions": chat({"content": "18 °"})}
+    assert "  profile      m: mine (mode=native)\n" in examined(server(**replies), capsys)[1]
+    file.write_text('models = ["m"]\n[options]\n')
+    assert "  profile      m: mine (all at their defaults)\n" in examined(server(**replies), capsys)[1]
+    file.write_text("models = 1\n")
+    code, out, _ = examined(server(**replies), capsys)
+    assert (code, f"  profile      cannot be read: {file}:1: models: got 1" in out) == (0, True)

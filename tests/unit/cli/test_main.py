@@ -1,0 +1,220 @@
+"""Twenty and more wrong command lines: what the user reads is one line, which is never silent and never a traceback."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from toolsim.cli import main as command
+from toolsim.cli.main import main
+from toolsim.command_line import EXIT_USAGE
+from toolsim.version import __version__
+
+URL = "http://127.0.0.1:9"
+
+WRONG = [
+    ("srve", "toolsim: no such command: srve; did you mean serve?"),
+    (
+        "start",
+        "toolsim: no such command: start; there are serve, codex, claude, demo, record, replay, doctor, "
+        "addon-path, learn, eval",
+    ),
+    ("--verison", "toolsim: no such argument: --verison; did you mean --version?"),
+    ("serve", "toolsim serve: URL is missing; toolsim serve --help shows how it is used"),
+    (
+        "serve localhost:11434",
+        "toolsim serve: URL: got 'localhost:11434', expected a URL such as http://127.0.0.1:11434/v1; did you mean "
+        "http://localhost:11434?",
+    ),
+    (
+        "serve no/such.gguf",
+        "toolsim serve: URL: got 'no/such.gguf', expected a model file: there is none of that name",
+    ),
+    ("serve codex", "toolsim serve: URL: got 'codex', expected a URL; did you mean toolsim codex?"),
+    (
+        "serve ws://localhost",
+        "toolsim serve: URL: got 'ws://localhost', expected a URL such as http://127.0.0.1:11434/v1",
+    ),
+    (
+        "serve http://me:secret@localhost:8000/v1",
+        "toolsim serve: URL: got http://localhost:8000/v1 with a name and password, expected none: clients "
+        "send a key, or toolsim_upstream_key is sent",
+    ),
+    (
+        "serve http://localhost:11434/api/",
+        "toolsim serve: URL: got 'http://localhost:11434/api/', which is Ollama's own API, expected its "
+        "OpenAI-compatible one; did you mean http://localhost:11434/v1?",
+    ),
+    ("serve --config no.toml", "toolsim: --config: no.toml: No such file or directory"),
+    (
+        "serve http://localhost:8000/v1/responses",
+        "toolsim serve: URL: got 'http://localhost:8000/v1/responses', expected a base URL, without /responses; did "
+        "you mean http://localhost:8000/v1?",
+    ),
+    (f"serve {URL} --model m", "toolsim serve: no such argument: --model"),
+    (f"serve {URL} --prot 80", "toolsim serve: no such argument: --prot; did you mean --port?"),
+    (f"serve {URL} --port http", "toolsim serve: --port: got 'http', expected a port number from 0 to 65535"),
+    (f"serve {URL} --port 70000", "toolsim serve: --port: got '70000', expected a port number from 0 to 65535"),
+    (f"serve {URL} --port", "toolsim serve: --port: expected one argument"),
+    (f"serve {URL} --set toolsim_log", "toolsim serve: --set: got 'toolsim_log', expected NAME=VALUE"),
+    (
+        f"serve {URL} --set backend=chat",
+        "toolsim serve: --set: backend: no such option; did you mean toolsim_backend?",
+    ),
+    (
+        f"serve {URL} --set toolsim_bakend=chat",
+        "toolsim: toolsim_bakend: no such option; did you mean toolsim_backend?",
+    ),
+    (
+        f"serve {URL} --set toolsim_backend=ollama",
+        "toolsim: toolsim_backend: got 'ollama', "
+        "expected one of auto, responses, chat, messages, codex, local, scripted",
+    ),
+    (
+        f"serve {URL} --set toolsim_idle_timeout=5m",
+        "toolsim: toolsim_idle_timeout: got '5m', expected a whole number, 0 or more",
+    ),
+    (
+        f"serve {URL} --set toolsim_sentinel=think",
+        "toolsim: toolsim_sentinel: got 'think', expected a tag name of at most 64 letters, digits, '_', '-' or '.'",
+    ),
+    (f"serve {URL} --port 0 --set flow_detial=1", "toolsim: flow_detial: no such option; did you mean flow_detail?"),
+    (
+        f"serve {URL} --port 0 --set flow_detail=x",
+        "toolsim: Failed to parse option flow_detail: not an integer: x",
+    ),
+    (f"serve {URL} --host 192.0.2.1", "toolsim: cannot listen on 192.0.2.1:8080 (Cannot assign requested address)"),
+    (
+        "codex --host 0.0.0.0",
+        "toolsim: toolsim_backend=codex on 0.0.0.0 would lend your login to others: set toolsim_api_key.",
+    ),
+    (
+        "claude --port 1 --run",
+        "toolsim: nothing answers on 127.0.0.1:1: say which backend to serve, toolsim claude URL --run",
+    ),
+    ("demo -- http://localhost", "toolsim demo: no such argument: http://localhost"),
+    ("demo http://localhost", "toolsim demo: no such argument: http://localhost"),
+    ("record", "toolsim record: DIR, URL is missing; toolsim record --help shows how it is used"),
+    (
+        "record flows scripte",
+        "toolsim record: URL: got 'scripte', expected a URL such as http://127.0.0.1:11434/v1; did you mean "
+        "http://scripte?",
+    ),
+    ("replay", "toolsim replay: paths is missing; toolsim replay --help shows how it is used"),
+    ("replay flows --updat", "toolsim replay: no such argument: --updat; did you mean --update?"),
+    ("doctor", "toolsim doctor: URL is missing; toolsim doctor --help shows how it is used"),
+    (f"doctor {URL} --key-env NO_SUCH_KEY", "toolsim: --key-env: the environment variable NO_SUCH_KEY is not set"),
+    ("eval --modls m", "toolsim eval: no such argument: --modls; did you mean --models?"),
+    ("eval compare one", "toolsim eval compare: B is missing; toolsim eval compare --help shows how it is used"),
+]
+
+
+@pytest.mark.parametrize(("words", "line"), WRONG, ids=[words or "nothing" for words, _ in WRONG])
+def test_a_wrong_command_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The line names what was got and what was expected, and the exit code is 2."""
+    if words.startswith("eval"):
+        pytest.importorskip("openai", reason="needs the extra [eval]")
+    try:
+        code = main(words.split())
+    except SystemExit as end:
+        code = int(end.code or 0)
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", f"{line}\n")
+    assert code == EXIT_USAGE
+
+
+def test_no_command_is_a_question(capsys: pytest.CaptureFixture[str]) -> None:
+    """The answer is the help, but nothing ran, which the exit code says."""
+    assert main([]) == EXIT_USAGE
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "serve your Codex login" in printed.err
+
+
+def test_an_old_python_is_a_line() -> None:
+    """Said before anything is imported that it cannot read."""
+    old = "import runpy, sys; sys.version_info = (3, 11, 7); runpy.run_module('toolsim', run_name='__main__')"
+    run = subprocess.run([sys.executable, "-c", old], capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 1
+    assert re.fullmatch(r"toolsim needs Python 3\.12 or newer, and this is Python [\d.]+ \(.+\)\n", run.stderr)
+
+
+def test_the_file_of_the_addon(capsys: pytest.CaptureFixture[str]) -> None:
+    """As a script can use it: mitmdump -s $(toolsim addon-path)."""
+    assert main(["addon-path"]) == 0
+    assert Path(capsys.readouterr().out.removesuffix("\n")).name == "toolsim.py"
+
+
+def test_a_taken_port(capsys: pytest.CaptureFixture[str]) -> None:
+    """The next one is named as it would be given."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["demo", "--port", str(port)]) == EXIT_USAGE
+        printed = f"cannot listen on 127.0.0.1:{port} (Address already in use); another one: --port {port + 1}\n"
+        assert capsys.readouterr().err == f"toolsim: {printed}"
+        assert main(["demo", "--port", "0", "--web", "--set", f"web_port={port}"]) == EXIT_USAGE
+        assert f"another one: --set web_port={port + 1}\n" in capsys.readouterr().err
+
+
+def test_help_of_eval_needs_no_package() -> None:
+    """What it needs to ask a model is imported when it does."""
+    code = (
+        "import sys; sys.modules['openai'] = None\n"
+        "from toolsim.cli.main import main\n"
+        "sys.argv = ['toolsim', 'eval', '--help']; main()"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "--models" in shown.stdout
+
+
+def test_a_missing_package_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of a traceback: what to install, and where."""
+    monkeypatch.setitem(sys.modules, "toolsim.eval.command", None)
+    monkeypatch.delattr("toolsim.eval.command", raising=False)
+    assert main(["eval"]) == EXIT_USAGE
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("toolsim needs the package ")
+    assert f"{sys.executable} -m pip install" in line
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """That of the package."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"toolsim {__version__}\n"
+
+
+def test_every_command_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """With what it does."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    for name in ("serve", "codex", "claude", "demo", "record", "replay", "doctor", "eval"):
+        assert f"    {name} " in shown
+
+
+def test_what_claude_code_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of a toolsim that is running: the variables; without the program, how it is installed."""
+    assert main(["claude", "--port", "9"]) == 0
+    variables = "ANTHROPIC_BASE_URL=http://127.0.0.1:9 ANTHROPIC_AUTH_TOKEN=none"
+    assert f"{variables} claude" in capsys.readouterr().out
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["claude", URL, "--run"]) == EXIT_USAGE
+    assert "npm install" in capsys.readouterr().err
+
+
+def test_recording_is_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """``record DIR URL`` is ``serve URL`` with one more option."""
+    started = []
+    monkeypatch.setattr("toolsim.cli.serve.run", lambda start: started.append(start) or 0)
+    assert main(["record", str(tmp_path), "scripted", "--port", "9", "--set", "toolsim_log=off"]) == 0
+    [start] = started
+    assert (start.backend, start.port) == ("scripted", 9)
+    assert start.settings == ("toolsim_log=off", f"toolsim_capture={tmp_path}")
+    assert command.EXIT_INTERRUPTED == 130

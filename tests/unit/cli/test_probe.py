@@ -1,0 +1,109 @@
+"""One request to a server that may be anything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+
+import pytest
+from support.ports import free_port
+from support.raw_backend import Answer, RawBackend
+from toolsim.cli.probe import Unreachable, ask
+
+
+def test_an_answer_is_read() -> None:
+    """Status, type, body, and the words of an error; the key and the body are sent."""
+
+    async def behave(answer: Answer) -> None:
+        await answer.whole(b'{"error": {"message": "no\\nsuch model"}}', status=404, Content_Type="application/json")
+
+    with RawBackend() as backend:
+        backend.play(behave)
+        answer = ask(f"{backend.url}/v1/x", key="k", json_body={"a": 1})
+        [asked] = backend.asked
+    assert (answer.status, answer.problem, answer.is_page) == (404, "no such model", False)
+    assert (asked.method, asked.header("authorization"), json.loads(asked.body)) == ("POST", "Bearer k", {"a": 1})
+
+
+def test_a_page_and_a_redirect_are_no_api() -> None:
+    """Neither is followed or read."""
+
+    async def behave(answer: Answer) -> None:
+        if answer.asked.path == "/page":
+            await answer.whole(b"<html>", Content_Type="text/html; charset=utf-8")
+        else:
+            await answer.whole(b"", status=302, Location="/page")
+
+    with RawBackend() as backend:
+        backend.play(behave)
+        page, redirect = ask(f"{backend.url}/page"), ask(f"{backend.url}/other")
+    assert (page.is_page, page.body, page.problem) == (True, None, "")
+    assert (redirect.status, redirect.is_page) == (302, False)
+
+
+def test_nobody_there() -> None:
+    """The reason is one that a person can act on."""
+    with pytest.raises(Unreachable, match="refused: is the server running"):
+        ask(f"http://127.0.0.1:{free_port()}/v1")
+    with pytest.raises(Unreachable, match="no host of that name"):
+        ask("http://nosuch.invalid/v1")
+
+
+def test_silence() -> None:
+    """Silence has an end."""
+
+    async def behave(answer: Answer) -> None:
+        await asyncio.sleep(1)
+
+    with RawBackend() as backend:
+        backend.play(behave)
+        with pytest.raises(Unreachable, match="no answer within"):
+            ask(f"{backend.url}/v1", seconds=0.1)
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_that_breaks_off(status: int) -> None:
+    """It is none, whatever its status: with its connection, or by silence."""
+
+    async def behave(answer: Answer) -> None:
+        await answer.raw(b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{" % status)
+        if answer.asked.path == "/silent":
+            await asyncio.sleep(1)
+        answer.hang_up()
+
+    with RawBackend() as backend:
+        backend.play(behave)
+        with pytest.raises(Unreachable, match="its answer broke off"):
+            ask(f"{backend.url}/v1")
+        with pytest.raises(Unreachable, match="no answer within"):
+            ask(f"{backend.url}/silent", seconds=0.1)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/ä", f"http://{'a' * 64}.invalid/"])
+def test_a_url_that_cannot_be_sent(url: str) -> None:
+    """The reason is one line."""
+    with pytest.raises(Unreachable, match=r"its URL cannot be sent as it is \("):
+        ask(url)
+
+
+@pytest.mark.parametrize(
+    ("reply", "scheme", "message"),
+    [(b"HTTP/1.1 400 No\r\n\r\n", "https", "did you mean http://"), (b"x", "http", "does not speak HTTP")],
+)
+def test_another_protocol(reply: bytes, scheme: str, message: str) -> None:
+    """A server of another protocol is distinguished from none."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(reply + b"\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        with pytest.raises(Unreachable, match=message):
+            ask(f"{scheme}://127.0.0.1:{server.getsockname()[1]}/v1")
+        thread.join(5)

@@ -1,0 +1,66 @@
+"""The command line that mitmproxy gets, and ports that are taken."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toolsim.cli.serve import Start, arguments, check_free, script, state_folder
+from toolsim.command_line import UsageError
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (Start("http://127.0.0.1:11434"), "--mode reverse:http://127.0.0.1:11434"),
+        (
+            Start("https://host/base/v1"),
+            "--mode reverse:https://host:443 --set toolsim_upstream=https://host/base/v1",
+        ),
+        (
+            Start("http://host/v1", settings=("toolsim_upstream=http://other/v1",)),
+            "--mode reverse:http://host:80 --set toolsim_upstream=http://other/v1",
+        ),
+        (Start("http://[::1]:8000"), "--mode reverse:http://[::1]:8000"),
+        (Start("m.gguf"), "--set toolsim_backend=local --set toolsim_model=m.gguf"),
+        (Start("codex"), "--set toolsim_backend=codex"),
+        (Start("scripted", settings=("a=1", "b=2")), "--set toolsim_backend=scripted --set a=1 --set b=2"),
+    ],
+)
+def test_arguments(start: Start, words: str) -> None:
+    """They are a line that anybody could type, on this machine alone unless told otherwise."""
+    listen = ["--listen-host", "127.0.0.1", "--listen-port", "8080"]
+    assert arguments(replace(start, remembers=False)) == ["-s", script(), *listen, *words.split()]
+
+
+def test_answers_are_kept_for_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In the state folder, unless a store is named, or none."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert arguments(Start("codex"))[-1] == f"toolsim_store=sqlite:{tmp_path}/toolsim/answers.sqlite"
+    for store in "toolsim_store=", "toolsim_store=memory":
+        assert [each for each in arguments(Start("codex", settings=(store,))) if "store" in each] == [store]
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert state_folder() == tmp_path / ".local" / "state" / "toolsim"
+
+
+def test_the_script_is_the_addon() -> None:
+    """The very file that README tells to give to -s."""
+    assert Path(script()).name == "toolsim.py"
+
+
+def test_a_taken_port_is_told() -> None:
+    """With the next one, to which only the number is missing; any free one is always free."""
+    check_free("127.0.0.1", 0, "--port ")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"127.0.0.1:{port} .*; another one: --port {port + 1}$"):
+            check_free("127.0.0.1", port, "--port ")
+
+
+def test_a_host_that_is_not_ours_is_told() -> None:
+    """Without advice about ports."""
+    with pytest.raises(UsageError, match=r"cannot listen on 192\.0\.2\.1:8080 \([^()]+\)$"):
+        check_free("192.0.2.1", 8080, "--port ")

@@ -1,0 +1,89 @@
+"""Arguments and options that are checked before mitmproxy sees them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import pytest
+from mitmproxy.options import Options
+from support.each import each
+from toolsim.cli import usage
+from toolsim.command_line import UsageError
+
+SUCH = "expected a URL such as http://127.0.0.1:11434/v1"
+
+
+@each(
+    ("kind", "text", "message"),
+    [
+        (usage.backend_url, "localhost:11434", f"got 'localhost:11434', {SUCH}; did you mean http://localhost:11434?"),
+        (usage.backend_url, "ftp://host", f"got 'ftp://host', {SUCH}"),
+        (usage.backend_url, "http://", f"got 'http://', {SUCH}"),
+        (usage.backend_url, "http://host:port", f"got 'http://host:port', {SUCH}"),
+        (usage.backend_url, "http://[::1", f"got 'http://[::1', {SUCH}"),
+        (usage.backend_url, "http://host/a b", f"got 'http://host/a b', {SUCH}"),
+        (usage.backend_url, "http://host/v1?key=x", f"got 'http://host/v1?key=x', {SUCH}"),
+        (usage.backend_url, "", f"got '', {SUCH}"),
+        (usage.backend_url, "codex", "got 'codex', expected a URL; did you mean toolsim codex?"),
+        (usage.backend_url, "scripted", "got 'scripted', expected a URL; did you mean toolsim demo?"),
+        (
+            usage.backend_url,
+            "http://host/v1/chat/completions",
+            "got 'http://host/v1/chat/completions', expected a base URL, without /chat/completions; did you mean "
+            "http://host/v1?",
+        ),
+        (usage.recorded_backend, "ollama", "got 'ollama', expected a URL; did you mean http://127.0.0.1:11434/v1?"),
+        (usage.port, "http", "got 'http', expected a port number from 0 to 65535"),
+        (usage.port, "70000", "got '70000', expected a port number from 0 to 65535"),
+        (usage.port, "-1", "got '-1', expected a port number from 0 to 65535"),
+        (usage.setting, "toolsim_log", "got 'toolsim_log', expected NAME=VALUE"),
+        (usage.setting, "=x", "got '=x', expected NAME=VALUE"),
+        (usage.setting, "backend=chat", "backend: no such option; did you mean toolsim_backend?"),
+    ],
+)
+def test_what_is_refused(kind: Callable[[str], object], text: str, message: str) -> None:
+    """With what was got, what was expected, and what may have been meant."""
+    with pytest.raises(argparse.ArgumentTypeError) as refused:
+        kind(text)
+    assert str(refused.value) == message
+
+
+def test_what_is_taken() -> None:
+    """As it was given."""
+    for url in ("http://127.0.0.1:11434", "https://host/base/v1/", "http://[::1]:8000/v1"):
+        assert usage.backend_url(url) == url
+    assert usage.recorded_backend("codex") == "codex"
+    assert (usage.port("0"), usage.port("65535")) == (0, 65535)
+    assert usage.setting("toolsim_sentinel=a=b") == "toolsim_sentinel=a=b"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("toolsim_bakend=chat", "toolsim_bakend: no such option; did you mean toolsim_backend?"),
+        ("toolsim_idle_timeout=5m", "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more"),
+        ("toolsim_backend=codex", "toolsim_backend=codex on 0.0.0.0 would lend your login to others: set "),
+    ],
+)
+def test_our_options_are_checked(given: str, message: str) -> None:
+    """By the rules of a start, which may look at several."""
+    with pytest.raises(UsageError, match=message.replace("?", r"\?")):
+        usage.check_settings([given], host="0.0.0.0")
+    usage.check_settings(["toolsim_backend=codex", "toolsim_api_key=k", "flow_detail=x"], host="0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("lisen_port=80", "lisen_port: no such option; did you mean listen_port?"),
+        ("tolsim_log=off", "tolsim_log: no such option; did you mean toolsim_log?"),
+        ("xyzzy=1", "xyzzy: no such option$"),
+        ("listen_port=x", "listen_port: not an integer: x"),
+    ],
+)
+def test_mitmproxys_options_are_checked(given: str, message: str) -> None:
+    """mitmproxy itself says nothing of a name that it does not know."""
+    with pytest.raises(UsageError, match=message.replace("?", r"\?")):
+        usage.check_known(Options(), [given])
+    usage.check_known(Options(), ["toolsim_anything=1", "listen_port=80"])

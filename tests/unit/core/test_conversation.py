@@ -1,0 +1,91 @@
+"""What a request is about: words, turn, step, and which requests belong together."""
+
+from __future__ import annotations
+
+import pytest
+from toolsim.core.conversation import Call, CallOutput, Item, Message, Text, Topic, topic_of
+from toolsim.proxy.reporting import outcome
+from toolsim.proxy.reporting.outcome import Conversations
+
+
+def user(text: str) -> Message:
+    return Message("user", (Text(text),))
+
+
+def says(text: str) -> Message:
+    return Message("assistant", (Text(text),))
+
+
+SYSTEM = Message("system", (Text("It is noon."),))
+FIRST: tuple[Item, ...] = (SYSTEM, user("What is the weather in Bonn?"))
+SECOND: tuple[Item, ...] = (
+    *FIRST,
+    Call("c1", "f", "{}"),
+    Call("c2", "f", "{}"),
+    CallOutput("c1", ()),
+    CallOutput("c2", ()),
+)
+THIRD: tuple[Item, ...] = (*SECOND, says("Rain."), user("And\n\nin  Paris?"))
+
+
+@pytest.mark.parametrize(
+    ("items", "words", "where"),
+    [
+        ((), "", "#7 turn 1"),
+        (FIRST, "What is the weather in Bonn?", "#7 turn 1"),
+        (SECOND, "What is the weather in Bonn?", "#7 turn 1 step 2"),
+        ((*SECOND, Call("c3", "f", "{}"), CallOutput("c3", ())), "What is the weather in Bonn?", "#7 turn 1 step 3"),
+        (THIRD, "And in Paris?", "#7 turn 2"),
+        ((user("Some context."), user("A question.")), "A question.", "#7 turn 1"),
+        ((user("One."), SYSTEM, user("Two.")), "Two.", "#7 turn 1"),
+    ],
+)
+def test_where_a_request_stands(items: tuple[Item, ...], words: str, where: str) -> None:
+    """Turns begin with the user's words, steps with outputs; consecutive ones of one kind count once."""
+    found = topic_of(items)
+    assert (found.words, found.where(7)) == (words, where)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("word " * 100, "word " * 11 + "word…"),
+        ("<environment_details>\nlinux <b>6</b>\n</environment_details>\nAsk.", "Ask."),
+        ("<task>\nAsk.\n</task>", "Ask."),
+        ("Is 1 < 2 and 3 > 2?", "Is 1 < 2 and 3 > 2?"),
+        ("<a>" * 30_000 + "Ask.", "<a>" * 19 + "<a…"),
+    ],
+)
+def test_the_words_of_the_user(text: str, words: str) -> None:
+    """Without what programs wrap around them, and short enough for a list."""
+    assert topic_of([user(text)]).words == words
+
+
+def test_rows_of_one_conversation() -> None:
+    """They share a number, whatever other requests come in between and however the instructions change."""
+    conversations = Conversations()
+    assert conversations.number(topic_of(FIRST)) == 1
+    assert conversations.number(topic_of([user("Something else.")])) == 2
+    assert conversations.number(topic_of(SECOND)) == 1
+    assert conversations.number(topic_of([Message("system", (Text("It is one."),)), *THIRD[1:]])) == 1
+    assert conversations.number(topic_of([user("Something else."), says("Yes?"), user("No.")])) == 2
+    assert conversations.number(topic_of([user("And in Paris?")])) == 3
+    assert conversations.number(Topic()) == 4
+
+
+def test_a_branch_is_still_the_conversation() -> None:
+    """An edited question continues what precedes it."""
+    conversations = Conversations()
+    assert [conversations.number(topic_of(items)) for items in (FIRST, THIRD)] == [1, 1]
+    assert conversations.number(topic_of([*SECOND, says("Rain."), user("And in Rome?")])) == 1
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest are forgotten; a conversation that continues is not old."""
+    monkeypatch.setattr(outcome, "_MAX_KNOWN", 3)
+    conversations = Conversations()
+    assert conversations.number(topic_of(FIRST)) == 1
+    for number in range(2, 10):
+        assert conversations.number(topic_of([user(str(number))])) == number
+        assert conversations.number(topic_of(FIRST)) == 1
+    assert conversations.number(topic_of([user("2")])) == 10

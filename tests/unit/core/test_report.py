@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+
+from toolsim.core.report import MAX_NAMES, Report, code_of, entry, tallies
+
+
+def test_an_entry_is_a_code_and_perhaps_a_name() -> None:
+    """The code can be extracted, whatever the tool's name."""
+    assert code_of(entry("SCHEMA_MISMATCH", "ns__f:0")) == code_of(entry("SCHEMA_MISMATCH")) == "SCHEMA_MISMATCH"
+
+
+def test_tallies() -> None:
+    """Calls are counted by name, everything else by code; an empty field counts as none."""
+    report = Report(calls=["f", "g"], warnings=[entry("SCHEMA_MISMATCH", "f"), entry("SCHEMA_MISMATCH", "g")])
+    data = {tally.title: tally.codes for tally in report.tallies()}
+    assert data["calls"] == ["f", "g"]
+    assert data["warnings"] == ["SCHEMA_MISMATCH"] * 2
+    assert data["parse failures"] == data["strict failures"] == data["repairs"] == []
+
+
+def test_tallies_of_a_foreign_report() -> None:
+    """A flow file may contain anything in place of a report."""
+    assert [tally.entries for tally in tallies({"calls": "f", "repairs": [1, None]})] == [
+        (),
+        (),
+        (),
+        ("1", "None"),
+        (),
+        (),
+        (),
+    ]
+
+
+def test_a_call_that_is_dropped() -> None:
+    """The client's answer is then incomplete, whether the name is known or not."""
+    report = Report()
+    report.drop_call("f")
+    report.drop_call()
+    assert (report.dropped_calls, report.truncated) == (["OVER_LIMIT:f", "OVER_LIMIT"], True)
+
+
+def test_the_comment_of_a_stream_has_the_predecessors_fields() -> None:
+    """The number of calls, whether one was withheld, and what would have ended the turn: always present."""
+    report = Report(client="chat", calls=["f"])
+    fields = {"tool_call_count": 1, "tool_call_truncated": False, "stop_after_tools_mode": "off"}
+    assert fields.items() <= report.for_clients().items()
+    report.dropped_calls.append("SECOND_OPINION:g")
+    assert report.for_clients()["tool_call_truncated"] is False
+    report.drop_call("f")
+    assert report.for_clients()["tool_call_truncated"] is True
+
+
+def test_a_summary_is_short_plain_data() -> None:
+    """Empty fields and the positions of blocks are left out, long lists are cut, and it can be encoded as JSON."""
+    report = Report(client="chat", tools=[f"t{n}" for n in range(MAX_NAMES + 5)], blocks=[{"start": 0}])
+    data = report.summary()
+    assert data.keys() == {
+        "client",
+        "tools",
+        "mode",
+        "stop_after_tools_mode",
+        "has_tool_calls",
+        "tool_call_count",
+    }
+    assert data["has_tool_calls"] is False
+    assert Report(calls=["f"]).summary()["has_tool_calls"] is True
+    assert data["tools"][-1] == "and 5 more"
+    json.dumps(data)
+
+
+def test_plain_data_is_a_copy() -> None:
+    """Changing the returned data does not change the report."""
+    report = Report(calls=["f"], tokens={"input": 1}, blocks=[{"verdicts": ["call f"], "choice": 0}])
+    for data in (report.as_dict(), report.summary()):
+        data["calls"].append("g")
+        data["tokens"]["input"] = 2
+        for block in data.get("blocks", ()):
+            block["verdicts"].clear()
+    assert (report.calls, report.tokens, report.blocks[0]["verdicts"]) == (["f"], {"input": 1}, ["call f"])
+
+
+def test_a_block_is_listed_with_what_was_found_in_it() -> None:
+    """At its position in its choice's text, with its outcome; what was found before it is not its own."""
+    report = Report(repairs=["BEFORE"])
+    with report.block(1, 3, 6) as outcomes:
+        report.repairs.append("CODE:f")
+        report.warnings.append("ODD")
+        outcomes.append("call f")
+    with report.block(1, 6, 10) as outcomes:
+        outcomes.append("text UNKNOWN_TOOL")
+    assert report.blocks == [
+        {"choice": 1, "start": 3, "end": 6, "verdicts": ["call f"], "repairs": ["CODE:f"], "warnings": ["ODD"]},
+        {"choice": 1, "start": 6, "end": 10, "verdicts": ["text UNKNOWN_TOOL"], "repairs": []},
+    ]
+
+
+def test_nobody_reads_more_than_a_thousand_blocks() -> None:
+    """Further blocks are not listed."""
+    report = Report()
+    for at in range(1001):
+        with report.block(0, at, at + 1):
+            pass
+    assert (len(report.blocks), report.blocks[-1]["end"]) == (1000, 1000)

@@ -1,0 +1,55 @@
+"""What several owners share, none can take from the others."""
+
+from __future__ import annotations
+
+from random import Random
+
+from toolsim.core.shares import Shares
+
+
+def held(shares: Shares[str], keys: str) -> str:
+    return "".join(key for key in keys if shares.get(key.encode()) is not None)
+
+
+def test_the_largest_share_gives_way() -> None:
+    """By number, and by weight; the longest unused of it goes first."""
+    shares: Shares[str] = Shares(4, 100)
+    for key in "ab":
+        shares.put(key.encode(), key, "modest")
+    for key in "klmno":
+        shares.put(key.encode(), key, "greedy")
+    assert held(shares, "abklmno") == "abno"
+    shares.get(b"n")
+    shares.put(b"p", "p", "greedy")
+    assert held(shares, "abnop") == "abnp"
+    shares.put(b"x", "x", "new", 100)
+    assert held(shares, "abnpx") == "bnp"
+    shares.put(b"a", "a", "modest", 60)
+    shares.put(b"x", "x", "new", 50)
+    assert held(shares, "ax") == "x"
+
+
+def test_a_key_holds_one_value() -> None:
+    """The last; what is forgotten no longer counts, for whoever held it."""
+    shares: Shares[str] = Shares(2, 10)
+    shares.put(b"a", "1", "me", 5)
+    shares.put(b"a", "2", "you", 6)
+    assert (shares.get(b"a"), shares.pop(b"a"), shares.pop(b"a"), shares.get(b"a")) == ("2", "2", None, None)
+    shares.put(b"b", "3", "me", 10)
+    assert shares.get(b"b") == "3"
+
+
+def test_the_books_balance() -> None:
+    """Whatever is put and forgotten, in any order."""
+    random, shares = Random(1), Shares[int](20, 200)
+    for number in range(3_000):
+        key = bytes([random.randrange(40)])
+        if random.random() < 0.2:
+            shares.pop(key)
+        else:
+            shares.put(key, number, random.choice("abc"), random.randrange(30))
+        weights = {owner: sum(weight for _, weight in each.values()) for owner, each in shares._held.items()}
+        assert weights == shares._weights
+        assert sum(weights.values()) == shares._weight <= 200
+        assert {key for each in shares._held.values() for key in each} == set(shares._owners)
+        assert len(shares._owners) <= 20

@@ -1,0 +1,194 @@
+"""The whole course against models that are functions: the right setting is found, chance decides nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from toolsim.eval.learn.bank import Question, questions
+from toolsim.eval.learn.course import MAX_ERRORS, Ask, Course, Ended, Unavailable, learn
+from toolsim.eval.learn.decisions import DEFAULTS, Setting, decisions
+from toolsim.eval.learn.rule import ALPHA
+
+ASKED = questions()
+Model = Callable[[Setting, Question], bool]
+
+
+def model(right: Model, noise: float = 0.0, seed: int = 1) -> Ask:
+    """Return a model that answers as ``right`` says, but for a share of ``noise``."""
+    chance = Random(seed)
+
+    async def ask(setting: Setting, question: Question) -> bool | None:
+        return right(setting, question) and chance.random() >= noise
+
+    return ask
+
+
+async def learned(ask: Ask, engine: str = "llama.cpp") -> Course:
+    return await learn(decisions(engine), ASKED, ask)
+
+
+def only(**values: str) -> Model:
+    """Return a model that gets calls right only with these values."""
+    return lambda setting, question: not question.calls or values.items() <= setting.values().items()
+
+
+EXPECTED: dict[str, tuple[Model, dict[str, str]]] = {
+    "any": (lambda *_: True, {}),
+    "none": (lambda *_: False, {}),
+    "no calls": (only(manifest="nothing"), {}),
+    "hermes": (only(manifest="hermes"), {"manifest": "hermes"}),
+    "schemas": (only(manifest="schemas"), {"manifest": "schemas"}),
+    "typescript": (only(manifest="typescript"), {"manifest": "typescript"}),
+    "native": (only(mode="native"), {"mode": "native"}),
+    "lines": (
+        lambda setting, question: question.kind != "two" or setting.manifest == "lines",
+        {"manifest": "lines"},
+    ),
+    "needless": (
+        lambda setting, question: question.kind not in ("near", "none", "refusal") or setting.second_opinion == "on",
+        {"second_opinion": "on"},
+    ),
+    "invents": (
+        lambda setting, question: question.kind not in ("near", "none", "refusal") or setting.second_opinion != "off",
+        {},
+    ),
+    "enforced": (
+        lambda setting, question: question.kind != "must" or setting.constrain == "gbnf",
+        {"constrain": "gbnf"},
+    ),
+    "records": (
+        lambda setting, question: (
+            question.kind not in ("done", "which", "after", "later") or setting.history == "record"
+        ),
+        {"history": "record"},
+    ),
+    "records, but not after an output": (
+        lambda setting, question: (
+            question.kind not in ("done", "which", "after", "later")
+            or (setting.history == "record") != (question.kind == "after")
+        ),
+        {},
+    ),
+    "two things": (
+        lambda setting, question: (
+            setting.manifest == "hermes"
+            if question.calls
+            else setting.second_opinion == "on" or len(question.messages) > 1
+        ),
+        {"manifest": "hermes", "second_opinion": "on"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+async def test_what_a_model_is_good_at_is_found(name: str) -> None:
+    """And nothing else is changed."""
+    right, changed = EXPECTED[name]
+    course = await learned(model(right))
+    assert course.setting.changed() == changed
+    assert course.ended == ""
+
+
+@pytest.mark.parametrize("name", ["hermes", "native", "needless"])
+async def test_noise_hides_nothing_large(name: str) -> None:
+    """With 20 % of the answers wrong by chance, it is found in nine courses of ten."""
+    right, changed = EXPECTED[name]
+    found = [(await learned(model(right, 0.2, seed))).setting.changed() for seed in range(40)]
+    assert found.count(changed) >= 36
+
+
+async def test_noise_fools_nobody() -> None:
+    """A model that is equally good at everything keeps the defaults, in all but ALPHA of the courses."""
+    courses = 300
+    found = Counter([str((await learned(model(lambda *_: True, 0.2, seed))).setting) for seed in range(courses)])
+    assert found["defaults"] >= courses * (1 - ALPHA)
+
+
+async def test_each_question_is_asked_once_under_each_setting() -> None:
+    """However many comparisons it serves; and a clear case is short."""
+    seen: Counter[tuple[Setting, str]] = Counter()
+
+    async def ask(setting: Setting, question: Question) -> bool | None:
+        seen[setting, question.id] += 1
+        return True
+
+    await learned(ask)
+    assert set(seen.values()) == {1}
+    # Twelve of each challenger, and what they are compared with.
+    assert len(seen) <= 9 * 12 + 60
+
+
+async def test_errors_are_no_answers() -> None:
+    """A pair without two answers does not count; a few errors in a row end the course, with what was decided so far."""
+    number = 0
+
+    async def sometimes(setting: Setting, question: Question) -> bool | None:
+        nonlocal number
+        number += 1
+        return None if number % 3 == 0 else only(manifest="hermes")(setting, question)
+
+    course = await learned(sometimes)
+    assert (course.setting.manifest, course.ended) == ("hermes", "")
+
+    async def breaks(setting: Setting, question: Question) -> bool | None:
+        if setting.mode == "native":
+            return None
+        return only(manifest="hermes")(setting, question)
+
+    course = await learned(breaks)
+    assert course.setting.changed() == {"manifest": "hermes"}
+    assert [choice.outcome for choice in course.choices] == ["preferred"]
+    assert course.ended == f"{MAX_ERRORS} questions in a row got no answer"
+
+
+async def test_a_setting_that_the_backend_refuses() -> None:
+    """It is not chosen, and the others are; if it is the one that all are compared with, the course is over."""
+
+    async def ask(setting: Setting, question: Question) -> bool | None:
+        if setting.mode == "native":
+            raise Unavailable("it does not support tools")
+        return only(manifest="schemas")(setting, question)
+
+    course = await learned(ask)
+    assert course.setting.changed() == {"manifest": "schemas"}
+    assert [(choice.why, choice.comparison.pairs) for choice in course.choices if choice.outcome == "unavailable"] == [
+        ("it does not support tools", 0)
+    ]
+
+    async def nothing(setting: Setting, question: Question) -> bool | None:
+        raise Unavailable("no")
+
+    course = await learned(nothing)
+    assert (course.choices, course.ended) == ([], "no")
+
+
+async def test_an_end_keeps_what_was_decided() -> None:
+    """In the middle of a comparison nothing is decided about it."""
+    left = 60
+
+    async def ask(setting: Setting, question: Question) -> bool | None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Ended("the time was over")
+        return only(manifest="hermes")(setting, question)
+
+    course = await learned(ask)
+    assert course.setting.changed() == {"manifest": "hermes"}
+    assert [choice.outcome for choice in course.choices] == ["preferred", "dropped"]
+    assert course.ended == "the time was over"
+
+
+def test_the_defaults_are_those_of_the_options() -> None:
+    """What is kept is what toolsim does without a profile; each value is one of its option."""
+    from toolsim.proxy.options.table import OPTIONS
+
+    table = {option.name: option for option in OPTIONS}
+    assert {name: table[name].default for name in DEFAULTS} == DEFAULTS
+    for engine in ("llama.cpp", "vllm", "unknown"):
+        for decision in decisions(engine):
+            assert all(value in table[name].choices for name, value in decision.values)
+            assert set(decision.kinds) <= {question.kind for question in ASKED}

@@ -1,0 +1,73 @@
+"""The answers so far: kept for the same course, forgotten for another one, locked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from toolsim.eval.learn.decisions import Setting
+from toolsim.eval.learn.memory import Busy, Memory, Spent
+
+ABOUT = {"url": "http://127.0.0.1:1/v1", "model": "a/b:c", "engine": "vllm", "toolsim": "1", "questions": "f"}
+HERMES = Setting(manifest="hermes")
+
+
+def filled(folder: Path) -> Memory:
+    memory = Memory(folder, ABOUT)
+    memory.add(HERMES, "one_01", True, input_tokens=100, output_tokens=7, seconds=1.5)
+    memory.add(Setting(), "one_01", False, input_tokens=90, output_tokens=3, seconds=0.5)
+    memory.add_requests(3)
+    return memory
+
+
+def test_another_run_goes_on(tmp_path: Path) -> None:
+    """With all answers, and with what they took."""
+    memory = filled(tmp_path)
+    spent = memory.spent
+    assert spent == Spent(requests=3, input_tokens=190, output_tokens=10, seconds=2.0, answers=2)
+    memory.close()
+    again = Memory(tmp_path, ABOUT)
+    assert again.spent == spent
+    assert (again.answer(HERMES, "one_01"), again.answer(Setting(), "one_01")) == (True, False)
+    assert again.answer(HERMES, "one_02") is None
+    again.forget()
+    assert again.answer(HERMES, "one_01") is None
+    assert again.spent == Spent()
+    again.close()
+    third = Memory(tmp_path, ABOUT)
+    assert third.spent == Spent()
+    third.close(is_whole=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("changed", ["engine", "toolsim", "questions"])
+def test_answers_to_something_else_do_not_count(tmp_path: Path, changed: str) -> None:
+    """Of another engine, version or bank."""
+    filled(tmp_path).close()
+    other = Memory(tmp_path, {**ABOUT, changed: "other"})
+    assert other.spent == Spent()
+    assert other.answer(HERMES, "one_01") is None
+    other.close()
+
+
+def test_a_line_that_was_cut_off_is_dropped(tmp_path: Path) -> None:
+    """And the file is whole again."""
+    filled(tmp_path).close()
+    (file,) = tmp_path.iterdir()
+    file.write_text(file.read_text() + '{"setting": "defaults", "quest')
+    memory = Memory(tmp_path, ABOUT)
+    assert memory.spent.answers == 2
+    memory.add(HERMES, "one_02", True)
+    memory.close()
+    assert all(json.loads(line) for line in file.read_text().splitlines())
+
+
+def test_two_do_not_mix(tmp_path: Path) -> None:
+    """The second is refused while the first is open; another model has a file of its own."""
+    memory = filled(tmp_path)
+    with pytest.raises(Busy):
+        Memory(tmp_path, ABOUT)
+    Memory(tmp_path, {**ABOUT, "model": "d"}).close()
+    memory.close()
+    Memory(tmp_path, ABOUT).close()

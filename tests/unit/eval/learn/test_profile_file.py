@@ -1,0 +1,90 @@
+"""The profile that is written: one that the proxy reads, with what justifies it."""
+
+from __future__ import annotations
+
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from toolsim.core.plan import nearest_profile
+from toolsim.eval.learn import bank, profile_file
+from toolsim.eval.learn.course import Choice, Course
+from toolsim.eval.learn.decisions import Setting
+from toolsim.eval.learn.memory import Spent
+from toolsim.eval.learn.rule import Comparison
+from toolsim.proxy.options.profiles import read_profiles
+from toolsim.version import __version__
+
+SPENT = Spent(requests=122, input_tokens=12200, output_tokens=1220, seconds=90, answers=116)
+HERMES = Setting(manifest="hermes", second_opinion="on")
+
+
+def course(ended: str = "") -> Course:
+    compared = Comparison(8, pairs=12, wins=10)
+    preferred = Choice("form", Setting(manifest="hermes"), Setting(), "preferred", compared)
+    refused = Choice("form", Setting(mode="native"), Setting(), "unavailable", Comparison(8), 'HTTP 500: "no"\n')
+    return Course(HERMES, [preferred, refused], ended)
+
+
+@pytest.mark.parametrize("model", ["qwen2.5:0.5b", "org/Model[1]*?", 'a"b\\c', "ä\x7f"])
+def test_the_proxy_reads_it(tmp_path: Path, model: str) -> None:
+    """For this model and no other, whatever it is called."""
+    file = tmp_path / profile_file.file_name(model)
+    assert profile_file.write(file, profile_file.text(model, "llama.cpp", course(), SPENT))
+    (found,) = read_profiles(str(tmp_path), {})
+    assert dict(found.fields) == {"manifest": "hermes", "second_opinion": "on"}
+    assert (found.engine, found.toolsim) == ("llama.cpp", __version__)
+    assert nearest_profile((found,), model) == found
+    assert nearest_profile((found,), f"{model}x") is None
+    assert nearest_profile((found,), "org/Model1") is None
+
+
+def test_what_justifies_it() -> None:
+    """Figures of each comparison, what it took, and whether that was all."""
+    text = profile_file.text("m", "vllm", course(), SPENT, datetime(2026, 11, 25, tzinfo=UTC))
+    learned = tomllib.loads(text)["learned"]
+    choices = learned.pop("choices")
+    assert learned.pop("questions") == bank.fingerprint()
+    assert learned == {
+        "toolsim": __version__,
+        "engine": "vllm",
+        "date": "2026-11-25",
+        "complete": True,
+        "minutes": 1.5,
+        "answers": 116,
+        "requests": 122,
+        "input_tokens": 12200,
+        "output_tokens": 1220,
+        "chance": 0.05,
+    }
+    assert choices[0] == {
+        "what": "form",
+        "tried": "manifest=hermes",
+        "against": "defaults",
+        "outcome": "preferred",
+        "questions": 12,
+        "won": 10,
+        "lost": 0,
+        "evidence": 186.09,
+        "needed": 160.0,
+    }
+    assert choices[1]["why"] == 'HTTP 500: "no"\n'
+    partial = tomllib.loads(profile_file.text("m", "vllm", course("the time was over"), SPENT))["learned"]
+    assert (partial["complete"], partial["ended"]) == (False, "the time was over")
+    alone = tomllib.loads(profile_file.text("m", "vllm", course(), SPENT, only=["form"]))["learned"]
+    assert (alone["complete"], alone["only"]) == (False, ["form"])
+
+
+def test_a_part_does_not_replace_a_whole(tmp_path: Path) -> None:
+    """A whole one replaces anything, a part only a part or what is broken."""
+    file = tmp_path / "profiles" / "m.toml"
+    part, whole = (profile_file.text("m", "vllm", course(ended), SPENT) for ended in ("interrupted", ""))
+    assert profile_file.write(file, part)
+    assert profile_file.write(file, part)
+    assert profile_file.write(file, whole)
+    assert not profile_file.write(file, part)
+    assert file.read_text() == whole
+    file.write_text("broken =")
+    assert profile_file.write(file, part)
+    assert [entry.name for entry in file.parent.iterdir()] == ["m.toml"]

@@ -1,0 +1,99 @@
+"""The sequential rule: what it needs, and how often chance alone passes it."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import comb
+from random import Random
+
+import pytest
+from toolsim.eval.learn.rule import ALPHA, Comparison, evidence
+
+CHALLENGERS = 8
+QUESTIONS = 95
+
+
+def test_evidence_is_the_integral_that_the_head_defines() -> None:
+    """By adding up its steps instead."""
+    steps = 20_000
+    for wins, losses in ((0, 0), (5, 0), (0, 5), (7, 2), (12, 12)):
+        shares = [0.5 + (step + 0.5) / steps / 2 for step in range(steps)]
+        added = sum((2 * share) ** wins * (2 - 2 * share) ** losses for share in shares) / steps
+        assert evidence(wins, losses) == pytest.approx(added, rel=1e-4)
+
+
+def test_how_much_it_takes() -> None:
+    """As its head says, for all challengers."""
+    boundary = Comparison(CHALLENGERS).boundary
+    assert evidence(9, 0) < boundary <= evidence(10, 0)
+    assert evidence(13, 1) < boundary <= evidence(14, 1)
+
+
+def test_the_bet_is_fair_if_nothing_is_better() -> None:
+    """Its expected value stays 1 after any number of coin tosses: that is what Ville's inequality asks for."""
+    for tosses in (1, 7, 40):
+        values = [comb(tosses, wins) * evidence(wins, tosses - wins) for wins in range(tosses + 1)]
+        assert sum(values) / 2**tosses == pytest.approx(1)
+
+
+@pytest.fixture
+def reckoned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance comes to the same few hundred results again and again."""
+    monkeypatch.setattr("toolsim.eval.learn.rule.evidence", cache(evidence))
+
+
+def compared(chance: Random, better: float, worse: float, questions: int = QUESTIONS) -> str | None:
+    """Return what is decided of a challenger that is right with a probability of ``better``, against ``worse``."""
+    comparison = Comparison(CHALLENGERS)
+    for left in reversed(range(questions)):
+        comparison.add(chance.random() < better, chance.random() < worse)
+        if (verdict := comparison.verdict(left)) is not None:
+            return verdict
+    return None
+
+
+@pytest.mark.usefixtures("reckoned_once")
+@pytest.mark.parametrize("right", [0.5, 0.8, 0.95])
+def test_noise_prefers_nothing(right: float) -> None:
+    """Equally good settings whose answers are wrong by chance: fewer than ALPHA of whole courses prefer any."""
+    chance = Random(1)
+    courses = 1500
+    fooled = sum(any(compared(chance, right, right) == "preferred" for _ in range(CHALLENGERS)) for _ in range(courses))
+    assert fooled / courses < ALPHA
+
+
+@pytest.mark.usefixtures("reckoned_once")
+def test_without_giving_up_early_it_still_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound does not depend on ``PATIENCE``."""
+    monkeypatch.setattr("toolsim.eval.learn.rule.PATIENCE", ())
+    chance = Random(2)
+    courses = 400
+    fooled = sum(any(compared(chance, 0.5, 0.5) == "preferred" for _ in range(CHALLENGERS)) for _ in range(courses))
+    assert fooled / courses < ALPHA
+
+
+def test_what_is_better_is_found() -> None:
+    """A setting that the model is good at, with noise of 20 %, against one that it is not good at."""
+    chance = Random(3)
+    found = sum(compared(chance, 0.8, 0.2) == "preferred" for _ in range(300))
+    assert found / 300 > 0.95
+
+
+def test_what_is_worse_is_dropped_soon() -> None:
+    """After the first look."""
+    comparison = Comparison(CHALLENGERS)
+    asked = 0
+    while comparison.verdict(QUESTIONS - asked) is None:
+        comparison.add(False, True)
+        asked += 1
+    assert (asked, comparison.verdict(QUESTIONS - asked)) == (12, "dropped")
+
+
+def test_what_cannot_win_any_more_is_dropped() -> None:
+    """If too few questions are left."""
+    comparison = Comparison(CHALLENGERS)
+    comparison.add(True, False)
+    assert comparison.verdict(9) is None
+    assert comparison.verdict(8) == "dropped"
+    comparison.add(True, True)
+    assert (comparison.pairs, comparison.wins, comparison.losses) == (2, 1, 0)

@@ -1,0 +1,152 @@
+"""Running a model's calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsim.eval.runtime.dispatcher import ToolDispatcher
+from toolsim.eval.runtime.registry import ToolRegistry, ToolResult
+from toolsim.eval.runtime.turn import Call, Tool
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"workspace_id": {"type": "string"}, "value": {}},
+    "required": ["workspace_id"],
+    "additionalProperties": False,
+}
+
+
+class Ran(list[Mapping[str, Any]]):
+    """A tool that records its arguments and returns ``value``."""
+
+    def __call__(self, arguments: Mapping[str, Any]) -> Any:
+        self.append(arguments)
+        return arguments.get("value")
+
+
+def dispatcher(ran: Ran, **settings: Any) -> ToolDispatcher:
+    registry = ToolRegistry()
+    registry.add(Tool("state_get", "", SCHEMA), ran)
+    registry.add(Tool("state_patch", "", SCHEMA), ran)
+    registry.add(Tool("facts_commit", "", {"type": "object"}), ran, model_facing=False)
+    return ToolDispatcher(registry, **settings)
+
+
+def call(arguments: str, name: str = "state_get") -> Call:
+    return Call("call_1", name, arguments)
+
+
+async def test_a_valid_call_runs() -> None:
+    """What the tool returns is the data of the result."""
+    ran = Ran()
+    result = await dispatcher(ran).dispatch(call('{"workspace_id": "a", "value": [1]}'))
+    assert result == ToolResult(True, [1])
+    assert ran == [{"workspace_id": "a", "value": [1]}]
+
+
+@pytest.mark.parametrize("name", ["nothing", "facts_commit", "state_patch"])
+async def test_the_mask_comes_first(name: str) -> None:
+    """Unknown, hidden and masked tools fail alike, before their arguments are examined; none of them runs."""
+    ran = Ran()
+    limited = dispatcher(ran, allowed=["state_get", "facts_commit"], max_tool_args_bytes=1)
+    result = await limited.dispatch(call("no JSON, and too long", name))
+    assert result.errors == ("UNKNOWN_TOOL", "the tools on offer are state_get")
+    assert not ran
+
+
+async def test_oversized_arguments_never_run() -> None:
+    """Size counts in bytes of UTF-8, before anything is parsed; at the limit a call still runs."""
+    ran = Ran()
+    text = '{"workspace_id": "ä"}'
+    assert (await dispatcher(ran, max_tool_args_bytes=len(text.encode())).dispatch(call(text))).ok
+    result = await dispatcher(ran, max_tool_args_bytes=len(text)).dispatch(call(text))
+    assert result.code == "ARGUMENTS_TOO_LARGE"
+    assert len(ran) == 1
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"text"', "null", "[" * 100_000, '{"a": 1} {"b": 2}'])
+async def test_what_is_no_object_never_runs(text: str) -> None:
+    """Arguments must be one JSON object."""
+    ran = Ran()
+    assert (await dispatcher(ran).dispatch(call(text))).code == "INVALID_JSON"
+    assert not ran
+
+
+async def test_a_schema_mismatch_says_where() -> None:
+    """The error names the place, so that the model can correct it."""
+    result = await dispatcher(Ran()).dispatch(call('{"workspace_id": 5}'))
+    assert result.code == "INVALID_ARGUMENTS"
+    assert "workspace_id" in result.errors[1]
+
+
+async def test_the_context_fills_what_a_call_leaves_out() -> None:
+    """Only properties that the tool declares, and never against the model's own value."""
+    ran = Ran()
+    implicit = dispatcher(ran, context={"workspace_id": "here", "undeclared": 1})
+    assert (await implicit.dispatch(call(""))).ok
+    assert (await implicit.dispatch(call('{"workspace_id": "there"}'))).ok
+    assert ran == [{"workspace_id": "here"}, {"workspace_id": "there"}]
+
+
+async def test_oversized_output_is_withheld() -> None:
+    """The tool has run, but its output does not flood the model's context."""
+    ran = Ran()
+    text = '{"workspace_id": "a", "value": "%s"}'
+    limited = dispatcher(ran, max_tool_output_bytes=200)
+    assert (await limited.dispatch(call(text % "x" * 1))).ok
+    result = await limited.dispatch(call(text % ("x" * 300)))
+    assert result.code == "TOOL_OUTPUT_TOO_LARGE"
+    assert "x" * 100 not in str(result.envelope())
+    assert len(ran) == 2
+
+
+def raising(arguments: Mapping[str, Any]) -> Any:
+    raise KeyError("a secret")
+
+
+async def raising_late(arguments: Mapping[str, Any]) -> Any:
+    await asyncio.sleep(0)
+    raise RuntimeError("a secret")
+
+
+def unwritable(arguments: Mapping[str, Any]) -> Any:
+    return {"a": object()}
+
+
+def endless(arguments: Mapping[str, Any]) -> Any:
+    loop: list[Any] = []
+    loop.append(loop)
+    return loop
+
+
+@pytest.mark.parametrize("tool", [raising, raising_late, unwritable, endless])
+async def test_a_broken_tool_is_a_result(tool: Any) -> None:
+    """A tool that raises, now or later, or returns what JSON cannot hold, has failed; the model does not see why."""
+    registry = ToolRegistry()
+    registry.add(Tool("broken", "", {"type": "object"}), tool)
+    result = await ToolDispatcher(registry).dispatch(call("{}", "broken"))
+    assert result.code == "EXECUTION_FAILED"
+    assert "secret" not in str(result.errors)
+
+
+async def test_a_tool_may_be_async_and_return_a_result() -> None:
+    """A ToolResult is passed on unchanged."""
+
+    async def warned(arguments: Mapping[str, Any]) -> ToolResult:
+        return ToolResult(True, 1, ("careful",))
+
+    registry = ToolRegistry()
+    registry.add(Tool("warned", "", {"type": "object"}), warned)
+    assert await ToolDispatcher(registry).dispatch(call("", "warned")) == ToolResult(True, 1, ("careful",))
+
+
+@given(st.text(), st.text())
+def test_no_call_raises(name: str, arguments: str) -> None:
+    """Whatever a model writes as name and arguments, there is a result."""
+    result = asyncio.run(dispatcher(Ran(), max_tool_args_bytes=50).dispatch(Call("", name, arguments)))
+    assert isinstance(result, ToolResult)

@@ -1,0 +1,182 @@
+"""The tool loop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from toolsim.eval.runtime.dispatcher import ToolDispatcher
+from toolsim.eval.runtime.loop import FINAL_PROMPT, LoopSettings, Outcome, ToolLoopRunner
+from toolsim.eval.runtime.prompt import PromptRunner
+from toolsim.eval.runtime.registry import ToolRegistry, ToolResult
+from toolsim.eval.runtime.turn import Answer, Call, ProviderError, Request, Tool
+
+USER = {"role": "user", "content": "Go."}
+REFUSED = ProviderError("no tools here", status=400)
+
+
+class Model:
+    """Answers from a list; an exception in it is raised."""
+
+    def __init__(self, *answers: Answer | Exception) -> None:
+        self.answers = list(answers)
+        self.requests: list[Request] = []
+
+    async def __call__(self, request: Request) -> Answer:
+        self.requests.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def calls(*arguments: str, id: str = "call_1", name: str = "echo") -> Answer:
+    return Answer("", tuple(Call(id, name, text) for text in arguments), "tool_calls")
+
+
+async def run(model: Model, steps: list[dict[str, Any]] | None = None, **settings: Any) -> Outcome:
+    registry = ToolRegistry()
+    registry.add(Tool("echo", "", {"type": "object"}), dict)
+    registry.add(Tool("fail", "", {"type": "object"}), lambda arguments: ToolResult.failed("BROKEN"))
+    loop = ToolLoopRunner(
+        PromptRunner(model),
+        ToolDispatcher(registry),
+        registry.offered(),
+        LoopSettings(**settings),
+        (lambda step: None) if steps is None else steps.append,
+    )
+    return await loop.run([USER])
+
+
+def results(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {m["tool_call_id"]: json.loads(m["content"])["data"] for m in messages if m["role"] == "tool"}
+
+
+async def test_it_runs_until_an_answer_without_calls() -> None:
+    """Calls run in order, their results are sent back, and the final words are the outcome."""
+    model = Model(calls('{"n": 1}'), calls('{"n": 2}', id="call_2"), Answer("Done."))
+    outcome = await run(model)
+    assert (outcome.stop, outcome.text, len(outcome.answers)) == ("answer", "Done.", 3)
+    assert results(model.requests[2].messages) == {"call_1": {"n": 1}, "call_2": {"n": 2}}
+    assert [execution.turn for execution in outcome.executions] == [1, 2]
+    assert outcome.messages[0] == USER
+
+
+async def test_a_model_that_never_stops_is_stopped() -> None:
+    """After max_turns requests it is over, and no further one is sent."""
+    model = Model(*[calls("{}", id=f"call_{number}") for number in range(9)])
+    outcome = await run(model, max_turns=3)
+    assert (outcome.stop, len(model.requests)) == ("max_turns", 3)
+
+
+async def test_duplicate_call_ids_do_not_mix_results() -> None:
+    """The same id twice in a turn, in a later turn, or none at all: each call has its own result."""
+    model = Model(calls('{"n": 1}', '{"n": 2}'), calls('{"n": 3}'), calls('{"n": 4}', '{"n": 5}', id=""), Answer("."))
+    outcome = await run(model)
+    assert results(outcome.messages) == {
+        "call_1": {"n": 1},
+        "call_1_2": {"n": 2},
+        "call_1_3": {"n": 3},
+        "call": {"n": 4},
+        "call_2": {"n": 5},
+    }
+    asked = [call["id"] for m in outcome.messages for call in m.get("tool_calls", ())]
+    assert asked == list(results(outcome.messages))
+
+
+@pytest.mark.parametrize(("policy", "stop"), [("fatal", "tool_failed"), ("tolerated", "answer")])
+async def test_the_failure_policy(policy: str, stop: str) -> None:
+    """fatal: a failed call ends the run, and no later call runs; tolerated: the model gets the error."""
+    both = Answer("", (Call("1", "fail", "{}"), Call("2", "echo", "{}")), "tool_calls")
+    outcome = await run(Model(both, Answer("Done.")), tool_failure_policy=policy)
+    assert outcome.stop == stop
+    assert len(outcome.executions) == (1 if policy == "fatal" else 2)
+
+
+@pytest.mark.parametrize("mode", ["relaxed", "enforced", "disabled"])
+async def test_fatal_is_the_same_in_every_mode(mode: str) -> None:
+    """What fails is not tried in another way: a call though none is on offer, or tools that the provider refuses."""
+    unknown = Answer("", (Call("1", "fail", "{}"),), "tool_calls")
+    assert (await run(Model(unknown), tool_failure_policy="fatal", tool_use_mode=mode)).stop == "tool_failed"
+    refusing = Model(REFUSED, Answer("In words."))
+    with pytest.raises(ProviderError):
+        await run(refusing, tool_failure_policy="fatal", tool_use_mode=mode, fallback_retry_count=1)
+    assert len(refusing.requests) == 1
+
+
+async def test_enforced_asks_for_a_call_until_there_is_one() -> None:
+    """A call is required at first and optional afterwards; an answer in words alone is no success."""
+    model = Model(calls("{}"), Answer("Done."))
+    assert (await run(model, tool_use_mode="enforced")).stop == "answer"
+    assert [request.tool_choice for request in model.requests] == ["required", "auto"]
+    assert (await run(Model(Answer("No.")), tool_use_mode="enforced")).stop == "no_call"
+
+
+async def test_disabled_offers_no_tools_and_runs_no_calls() -> None:
+    """Calls from a model that was offered no tools are not run."""
+    model = Model(calls("{}"))
+    outcome = await run(model, tool_use_mode="disabled")
+    assert model.requests[0].tools == ()
+    assert (outcome.stop, outcome.executions) == ("answer", ())
+
+
+async def test_relaxed_falls_back_to_a_question_without_tools() -> None:
+    """As often as allowed; then the caller gets the error."""
+    model = Model(REFUSED, Answer("In words."))
+    assert (await run(model, fallback_retry_count=1)).text == "In words."
+    assert [bool(request.tools) for request in model.requests] == [True, False]
+    with pytest.raises(ProviderError):
+        await run(Model(REFUSED, REFUSED), fallback_retry_count=1)
+    with pytest.raises(ProviderError):
+        await run(Model(REFUSED, Answer("Never asked.")))
+    with pytest.raises(ProviderError):
+        await run(Model(REFUSED, Answer("Never asked.")), fallback_retry_count=1, tool_use_mode="enforced")
+
+
+async def test_no_answer_in_time_is_not_asked_again() -> None:
+    """A timeout has nothing to do with tools."""
+    with pytest.raises(ProviderError):
+        await run(Model(ProviderError("late", timed_out=True), Answer("Never.")), fallback_retry_count=3)
+
+
+async def test_an_empty_final_answer_is_asked_for_again() -> None:
+    """Once, in words, without tools; the empty answer is not part of the conversation."""
+    model = Model(calls("{}"), Answer(" "), Answer("Done."))
+    outcome = await run(model)
+    assert outcome.text == "Done."
+    assert model.requests[2].messages[-1] == {"role": "user", "content": FINAL_PROMPT}
+    assert model.requests[2].tools == ()
+    assert all(message.get("content") != " " for message in outcome.messages)
+    assert (await run(Model(calls("{}"), Answer(""), Answer("")), fix_empty_final=True)).text == ""
+
+
+async def test_the_second_question_may_keep_its_tools() -> None:
+    """With disable_tools off the model may continue to call, and the loop continues as usual."""
+    model = Model(calls("{}"), Answer(""), calls("{}", id="call_9"), Answer("Done."))
+    outcome = await run(model, fix_empty_final=True, fix_empty_final_disable_tools=False)
+    assert (outcome.text, len(outcome.executions)) == ("Done.", 2)
+
+
+async def test_an_empty_answer_is_left_alone_otherwise() -> None:
+    """If it is switched off, or if no tool has run."""
+    assert (await run(Model(calls("{}"), Answer("")), fix_empty_final=False)).text == ""
+    assert (await run(Model(Answer("")))).text == ""
+
+
+async def test_each_step_is_traced() -> None:
+    """Requests, answers, results and errors, in order; the fingerprint identifies the prompt."""
+    steps: list[dict[str, Any]] = []
+    await run(Model(REFUSED, calls("{}"), Answer("Done.")), steps, fallback_retry_count=1)
+    assert [step["step"] for step in steps] == [
+        "request",
+        "error",
+        "request",
+        "answer",
+        "result",
+        "request",
+        "answer",
+        "end",
+    ]
+    assert len({step["fingerprint"] for step in steps if step["step"] == "answer"}) == 2

@@ -1,0 +1,279 @@
+"""Sending to a model with the openai package, over a transport that answers as servers do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from support.each import each
+from toolsim.eval.runtime.openai_client import Api, sender
+from toolsim.eval.runtime.turn import Answer, Call, ProviderError, Request, Send, Tool
+
+TOOL = Tool("echo", "Say it again.", {"type": "object", "properties": {}})
+MESSAGES = (
+    {"role": "system", "content": "Be kind."},
+    {"role": "user", "content": "Hello"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "echo", "arguments": "{}"}}],
+    },
+    {"role": "tool", "tool_call_id": "call_1", "content": "{}"},
+)
+REQUEST = Request(MESSAGES, (TOOL,), "required", False, {"temperature": 0, "top_k": 5})
+ANSWER = Answer("Hi.", (Call("call_2", "echo", '{"a":1}'),), "tool_calls", 7, 3)
+Handler = Callable[[httpx2.Request], httpx2.Response]
+
+
+def send_by(handler: Handler, api: Api = "chat", *, stream: bool = False) -> Send:
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(handler))
+    client = openai.AsyncOpenAI(base_url="http://model.test/v1", api_key="k", max_retries=0, http_client=http)
+    return sender(client, "any", api=api, stream=stream)
+
+
+def says(content: Any, status: int = 200, **headers: str) -> Handler:
+    return lambda request: httpx2.Response(status, json=content, headers=headers)
+
+
+def streams(*events: dict[str, Any], done: bool = True) -> Handler:
+    text = "".join(
+        f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+        if "type" in event
+        else f"data: {json.dumps(event)}\n\n"
+        for event in events
+    )
+    text += "data: [DONE]\n\n" if done else ""
+    return lambda request: httpx2.Response(200, text=text, headers={"content-type": "text/event-stream"})
+
+
+def completion(**message: Any) -> dict[str, Any]:
+    choice = {"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", **message}}
+    usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+    return {"id": "c", "object": "chat.completion", "created": 0, "model": "any", "choices": [choice], "usage": usage}
+
+
+def chunk(finish: str | None = None, usage: dict[str, int] | None = None, **delta: Any) -> dict[str, Any]:
+    choices = [] if usage else [{"index": 0, "delta": delta, "finish_reason": finish}]
+    return {
+        "id": "c",
+        "object": "chat.completion.chunk",
+        "created": 0,
+        "model": "any",
+        "choices": choices,
+        "usage": usage,
+    }
+
+
+def response(status: str = "completed", **fields: Any) -> dict[str, Any]:
+    message = {
+        "type": "message",
+        "id": "m",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "Hi.", "annotations": []}],
+    }
+    call = {
+        "type": "function_call",
+        "id": "f",
+        "call_id": "call_2",
+        "name": "echo",
+        "arguments": '{"a":1}',
+        "status": "completed",
+    }
+    usage = {
+        "input_tokens": 7,
+        "output_tokens": 3,
+        "total_tokens": 10,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0},
+    }
+    return {
+        "id": "r",
+        "object": "response",
+        "created_at": 0,
+        "model": "any",
+        "status": status,
+        "error": None,
+        "output": [message, call],
+        "usage": usage,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "incomplete_details": None,
+        **fields,
+    }
+
+
+CALL = {"id": "call_2", "type": "function", "function": {"name": "echo", "arguments": '{"a":1}'}}
+PIECES = [
+    chunk(role="assistant", content=""),
+    chunk(content="Hi"),
+    chunk(content="."),
+    chunk(tool_calls=[{"index": 0, "id": "call_2", "type": "function", "function": {"name": "echo", "arguments": ""}}]),
+    chunk(tool_calls=[{"index": 0, "function": {"arguments": '{"a"'}}]),
+    chunk(tool_calls=[{"index": 0, "function": {"arguments": ":1}"}}]),
+    chunk("tool_calls"),
+    chunk(usage={"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}),
+]
+EVENTS = [
+    {"type": "response.created", "sequence_number": 0, "response": response("in_progress", output=[])},
+    {"type": "response.completed", "sequence_number": 1, "response": response()},
+]
+
+
+@pytest.mark.parametrize(
+    ("api", "stream", "handler"),
+    [
+        ("chat", False, says(completion(content="Hi.", tool_calls=[CALL]))),
+        ("chat", True, streams(*PIECES)),
+        ("responses", False, says(response())),
+        ("responses", True, streams(*EVENTS)),
+    ],
+)
+async def test_an_answer_is_the_same_by_every_wire(api: Api, stream: bool, handler: Handler) -> None:
+    """Text, calls, finish and tokens, with either API, whole or streamed."""
+    assert await send_by(handler, api, stream=stream)(REQUEST) == ANSWER
+
+
+async def body_of(api: Api, request: Request = REQUEST) -> dict[str, Any]:
+    seen: list[dict[str, Any]] = []
+
+    def handler(asked: httpx2.Request) -> httpx2.Response:
+        seen.append(json.loads(asked.content))
+        return httpx2.Response(200, json=completion(content="") if api == "chat" else response())
+
+    await send_by(handler, api)(request)
+    return seen[0]
+
+
+async def test_what_is_asked_by_chat() -> None:
+    """Messages are unchanged, options are at the top level, and without tools there are no fields about them."""
+    declared = {"name": "echo", "description": "Say it again.", "parameters": TOOL.parameters}
+    assert await body_of("chat") == {
+        "model": "any",
+        "messages": list(MESSAGES),
+        "tools": [{"type": "function", "function": declared}],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+        "temperature": 0,
+        "top_k": 5,
+    }
+    assert set(await body_of("chat", Request(MESSAGES[:2]))) == {"model", "messages"}
+
+
+async def test_what_is_asked_by_responses() -> None:
+    """Calls and outputs become items; strict, which that API enables by default, is switched off explicitly."""
+    body = await body_of("responses")
+    assert body["input"] == [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Hello"},
+        {"type": "function_call", "call_id": "call_1", "name": "echo", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": "{}"},
+    ]
+    assert body["tools"][0]["strict"] is False
+    assert body["store"] is False
+
+
+async def failure(handler: Handler, api: Api = "chat", *, stream: bool = False) -> ProviderError:
+    with pytest.raises(ProviderError) as raised:
+        await send_by(handler, api, stream=stream)(REQUEST)
+    return raised.value
+
+
+async def test_an_http_error_is_reported() -> None:
+    """With its status, the API's code, and the time to wait."""
+    refused = {"error": {"message": "Slow down.", "type": "x", "param": None, "code": "rate_limit_exceeded"}}
+    error = await failure(says(refused, 429, **{"retry-after": "2.5"}))
+    assert (error.status, error.code, error.retry_after, error.timed_out) == (429, "rate_limit_exceeded", 2.5, False)
+    for header in ("tomorrow", "nan", "-1", "inf"):
+        assert (await failure(says(refused, 429, **{"retry-after": header}))).retry_after is None
+
+
+async def test_no_connection_and_no_answer_in_time() -> None:
+    """Both are errors without a status, but distinguishable."""
+
+    def down(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused")
+
+    def slow(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ReadTimeout("slow")
+
+    assert ((await failure(down)).status, (await failure(down)).timed_out) == (None, False)
+    assert ((await failure(slow)).status, (await failure(slow)).timed_out) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("api", "handler"),
+    [
+        ("chat", streams(*PIECES[:3], done=False)),
+        ("responses", streams(EVENTS[0], done=False)),
+        ("chat", streams(*PIECES[:3], {"error": {"message": "Out of memory.", "type": "server_error"}})),
+        (
+            "responses",
+            streams(EVENTS[0], {"type": "error", "code": "x", "message": "Out.", "param": None, "sequence_number": 1}),
+        ),
+        (
+            "responses",
+            streams(
+                {
+                    "type": "response.failed",
+                    "sequence_number": 1,
+                    "response": response("failed", error={"code": "server_error", "message": "Out."}),
+                }
+            ),
+        ),
+    ],
+)
+async def test_a_stream_that_breaks_off_is_no_answer(api: Api, handler: Handler) -> None:
+    """Neither an end without a terminator nor an error event counts as an answer."""
+    await failure(handler, api, stream=True)
+
+
+@each("api", ["chat", "responses"])
+@each("content", ["<html>", "{", "[]", "{}", "null", '{"choices": [{}]}', '{"choices": 5}'])
+async def test_what_is_no_answer_of_the_api(api: Api, content: str) -> None:
+    """A page of HTML or any other JSON is the provider's failure, not ours."""
+    for kind in ("text/html", "application/json"):
+        for stream in (False, True):
+            headers = {"content-type": kind}
+            await failure(lambda request: httpx2.Response(200, text=content, headers=headers), api, stream=stream)  # noqa: B023
+
+
+async def test_an_answer_that_was_cut_off_is_marked() -> None:
+    """finish is length, with both APIs."""
+    cut = completion(content="Hi")
+    cut["choices"][0]["finish_reason"] = "length"
+    assert (await send_by(says(cut))(REQUEST)).finish == "length"
+    incomplete = response("incomplete", incomplete_details={"reason": "max_output_tokens"})
+    assert (await send_by(says(incomplete), "responses")(REQUEST)).finish == "length"
+
+
+async def test_arguments_that_came_as_an_object() -> None:
+    """Some servers forget to encode them; they become the text that they stand for."""
+    call = {"id": "1", "type": "function", "function": {"name": "echo", "arguments": {"a": 1}}}
+    answer = await send_by(says(completion(content=None, tool_calls=[call])))(REQUEST)
+    assert answer.calls == (Call("1", "echo", '{"a": 1}'),)
+
+
+@pytest.mark.parametrize(
+    ("api", "expected"),
+    [
+        ("chat", {"type": "function", "function": {"name": "echo"}}),
+        ("responses", {"type": "function", "name": "echo"}),
+    ],
+)
+async def test_the_tool_that_must_be_called(api: Api, expected: dict[str, Any]) -> None:
+    """Each API has its own form for one tool's name."""
+    asked: list[Any] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(json.loads(request.content)["tool_choice"])
+        return httpx2.Response(500, json={})
+
+    with pytest.raises(ProviderError):
+        await send_by(answer, api)(Request(MESSAGES, (TOOL,), "echo"))
+    assert asked == [expected]

@@ -1,0 +1,51 @@
+"""The tools of an application."""
+
+from __future__ import annotations
+
+import pytest
+from toolsim.eval.runtime.registry import ToolRegistry, ToolResult
+from toolsim.eval.runtime.turn import Tool
+
+ANY = {"type": "object"}
+
+
+def registry() -> ToolRegistry:
+    tools = ToolRegistry()
+    tools.add(Tool("state_get", "Read.", ANY), lambda arguments: None)
+    tools.add(Tool("state_patch", "Write.", ANY), lambda arguments: None)
+    tools.add(Tool("facts_commit", "Commit.", ANY), lambda arguments: None, model_facing=False)
+    return tools
+
+
+@pytest.mark.parametrize("name", ["", "State", "state.get", "state-get", "_state", "state__get", "1state", "state_"])
+def test_names_are_snake_case_without_dots(name: str) -> None:
+    """A name that some provider might refuse, or that looks like a namespace, is refused when the tool is added."""
+    with pytest.raises(ValueError, match="snake_case"):
+        ToolRegistry().add(Tool(name, "", ANY), lambda arguments: None)
+
+
+def test_a_name_is_taken_once() -> None:
+    """A second tool of the same name is an error, not a replacement."""
+    with pytest.raises(ValueError, match="already"):
+        registry().add(Tool("state_get", "", ANY), lambda arguments: None)
+
+
+def test_a_schema_that_cannot_be_used_is_refused() -> None:
+    """A broken schema is found when the tool is added, not when a model first calls it."""
+    with pytest.raises(ValueError, match="state_get"):
+        ToolRegistry().add(Tool("state_get", "", {"type": "no such type"}), lambda arguments: None)
+
+
+def test_what_is_not_model_facing_is_never_offered() -> None:
+    """Not even to an application that lists it by mistake; the order is that of registration."""
+    assert [tool.name for tool in registry().offered()] == ["state_get", "state_patch"]
+    assert [tool.name for tool in registry().offered(["facts_commit", "state_patch"])] == ["state_patch"]
+    assert registry().get("facts_commit") is not None
+
+
+def test_the_envelope_is_always_whole() -> None:
+    """All four fields are there, whatever the result; the code precedes the explanation."""
+    assert ToolResult(True, 1).envelope() == {"ok": True, "data": 1, "warnings": [], "errors": []}
+    failed = ToolResult.failed("LOCKED", "/draft/owner")
+    assert failed.envelope() == {"ok": False, "data": None, "warnings": [], "errors": ["LOCKED", "/draft/owner"]}
+    assert (failed.code, ToolResult(True).code) == ("LOCKED", "")

@@ -1,0 +1,19 @@
+"""``python -m toolsim.eval``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.slow
+def test_it_runs_as_a_module() -> None:
+    """--help works, and bad usage is exit code 2 with one line."""
+    command = [sys.executable, "-m", "toolsim.eval"]
+    done = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60, check=True)
+    assert "--base-url" in done.stdout
+    wrong = subprocess.run([*command, "--way", "magic"], capture_output=True, text=True, timeout=60, check=False)
+    assert wrong.returncode == 2
+    assert "Traceback" not in wrong.stderr

@@ -1,0 +1,126 @@
+"""What happens around each question."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+import pytest
+from toolsim.eval import asking
+from toolsim.eval.asking import Asking, common_prefix
+from toolsim.eval.runtime.turn import Answer, Message, ProviderError, Request, Tool
+
+USER: Message = {"role": "user", "content": "Hello"}
+TOOLS = (Tool("echo", "", {"type": "object"}),)
+
+
+class Model:
+    def __init__(self, *answers: Answer | ProviderError) -> None:
+        self.answers = list(answers)
+        self.requests: list[Request] = []
+
+    async def __call__(self, request: Request) -> Answer:
+        self.requests.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, ProviderError):
+            raise answer
+        return answer
+
+
+async def test_steps_record_what_is_new() -> None:
+    """Each step holds the new messages only, the answer, the time; tokens are summed."""
+    ask = Asking(Model(Answer("a", (), "stop", 5, 1), Answer("b", (), "stop", 7, 2)), {"temperature": 0}, 5)
+    await ask(Request((USER,), TOOLS))
+    await ask(Request((USER, {"role": "assistant", "content": "a"}, USER), TOOLS))
+    assert [(step["messages_before"], len(step["messages"])) for step in ask.steps] == [(0, 1), (1, 2)]
+    assert [step["answer"]["text"] for step in ask.steps] == ["a", "b"]
+    assert all(step["ms"] >= 0 for step in ask.steps)
+    assert (ask.input_tokens, ask.output_tokens, ask.answered, ask.rewritten) == (12, 3, 2, 2)
+
+
+async def test_sampling_goes_with_each_question() -> None:
+    """A case's own options win over the profile's."""
+    model = Model(Answer("a"))
+    await Asking(model, {"temperature": 0, "top_p": 1}, 5)(Request((USER,), options={"top_p": 0.5}))
+    assert model.requests[0].options == {"temperature": 0, "top_p": 0.5}
+
+
+async def test_a_question_that_hangs_is_over_in_time() -> None:
+    """However long the model takes, the run continues."""
+
+    async def hang(request: Request) -> Answer:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    ask = Asking(hang, {}, 0.05)
+    with pytest.raises(ProviderError) as raised:
+        await ask(Request((USER,)))
+    assert raised.value.timed_out
+    assert ask.steps[0]["error"]["message"]
+
+
+@pytest.mark.slow
+async def test_a_rate_limit_is_waited_for_as_long_as_it_says() -> None:
+    """Retry-After is honoured, and does not count as the model's time."""
+    limited = ProviderError("slow down", status=429, retry_after=0.2)
+    model = Model(limited, limited, Answer("a"))
+    ask = Asking(model, {}, 5)
+    started = monotonic()
+    await ask(Request((USER,)))
+    assert monotonic() - started >= 0.4
+    assert ask.waited >= 0.4
+    assert ask.steps[0]["ms"] < 200
+    assert len(ask.steps) == 1
+
+
+async def test_without_a_hint_waits_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wait is twice the one before; in the end the error is the run's."""
+    monkeypatch.setattr(asking, "FIRST_WAIT_SECONDS", 0.001)
+    model = Model(*[ProviderError("slow down", status=429)] * (asking.MAX_WAITS + 1))
+    ask = Asking(model, {}, 5)
+    with pytest.raises(ProviderError):
+        await ask(Request((USER,)))
+    assert len(model.requests) == asking.MAX_WAITS + 1
+    assert ask.waited >= 0.031
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ProviderError("tomorrow", status=429, retry_after=86_400),
+        ProviderError("wrong key", status=401),
+        ProviderError("gone", status=404),
+        ProviderError("broken", status=503),
+        ProviderError("down"),
+    ],
+)
+async def test_other_errors_are_not_waited_for(error: ProviderError) -> None:
+    """They fail the run at once."""
+    model = Model(error, Answer("never"))
+    with pytest.raises(ProviderError):
+        await Asking(model, {}, 5)(Request((USER,)))
+    assert len(model.requests) == 1
+
+
+async def test_a_server_that_is_still_loading_is_waited_for() -> None:
+    """503 with Retry-After is as good a promise as 429."""
+    model = Model(ProviderError("loading", status=503, retry_after=0.01), Answer("a"))
+    assert (await Asking(model, {}, 5)(Request((USER,)))).text == "a"
+
+
+def test_common_prefix() -> None:
+    """Up to the first difference, or the end of the shorter one."""
+    assert common_prefix([1, 2, 3], [1, 2, 4, 3]) == 2
+    assert common_prefix([], [1]) == common_prefix([1], []) == 0
+
+
+async def test_a_tool_choice_replaces_the_cases_own() -> None:
+    """Only where tools are on offer; and a question without a limit of time is asked."""
+    model = Model(Answer("a"), Answer("b"))
+    ask = Asking(model, {"tool_choice": "echo", "seed": 1}, None)
+    await ask(Request((USER,), TOOLS, "auto"))
+    await ask(Request((USER,)))
+    assert [(request.tool_choice, request.options) for request in model.requests] == [
+        ("echo", {"seed": 1}),
+        ("auto", {"seed": 1}),
+    ]

@@ -1,0 +1,108 @@
+"""The judge of the judge: BFCL's right answers score as right, wrong calls and silence as wrong, by every way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from support import bfcl_truth
+from support.each import each
+from toolsim.eval import bfcl, bfcl_package
+from toolsim.eval.bfcl_package import Decoded
+from toolsim.eval.case import Case, Verdict, sample
+from toolsim.eval.runtime.turn import Answer, Call, Request, Send
+
+# Whole categories of another package: too slow for the inner loop.
+pytestmark = pytest.mark.slow
+
+pytest.importorskip("bfcl_eval", reason=f"needs BFCL: {bfcl_package.INSTALL}")
+
+CALLING = [category for category in bfcl.SINGLE_TURN if category not in bfcl.IRRELEVANCE]
+WAYS = ("tools", "prompt")
+type Model = Callable[[dict[str, Any], Sequence[Any]], Sequence[Decoded]]
+
+
+def as_calls(decoded: Sequence[Decoded]) -> tuple[Call, ...]:
+    pairs = [(name, arguments) for call in decoded for name, arguments in call.items()]
+    return tuple(Call(f"c{number}", name, json.dumps(arguments)) for number, (name, arguments) in enumerate(pairs))
+
+
+def as_python(decoded: Sequence[Decoded]) -> str:
+    lines = (
+        f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+        for call in decoded
+        for name, arguments in call.items()
+    )
+    return f"[{', '.join(lines)}]"
+
+
+def sender(case: Case, way: str, decoded: Sequence[Decoded]) -> Send:
+    """Answer like a model that makes just these calls: as calls, or in a text that the prompt's parser accepts."""
+
+    async def send(request: Request) -> Answer:
+        if way == "tools":
+            return Answer("" if decoded else "I cannot do that.", as_calls(decoded))
+        assert case.form
+        shown = case.form.write(request.messages, request.tools)
+        assert shown[0]["role"] == "system"
+        text, calls = case.form.read(as_python(decoded) if decoded else "I cannot do that.")
+        return Answer(text, calls)
+
+    return send
+
+
+def play(case: Case, way: str, decoded: Sequence[Decoded]) -> Verdict:
+    return asyncio.run(case.play(sender(case, way, decoded)))
+
+
+def score(category: str, way: str, model: Model, size: int | None) -> float:
+    entries, answers = bfcl_truth.load(category)
+    by_id = {entry["id"]: entry for entry in entries}
+    asked = sample(bfcl.cases(category), size, seed=7)
+    verdicts = [play(case, way, model(by_id[case.id], answers.get(case.id, []))) for case in asked]
+    return 100 * sum(verdict.ok for verdict in verdicts) / len(verdicts)
+
+
+def wrongly(entry: dict[str, Any], answers: Sequence[Any]) -> list[Decoded]:
+    right = bfcl_truth.right_calls(entry, answers) or [{"no_such_function": {}}]
+    return [{name: {"no_such_parameter": 1} for name in call} for call in right]
+
+
+def never(entry: dict[str, Any], answers: Sequence[Any]) -> list[Decoded]:
+    return []
+
+
+@each("way", WAYS)
+@each("category", CALLING)
+def test_right_answers_are_right(category: str, way: str) -> None:
+    """A model that answers with the list of right answers scores at least 98 % of a whole category."""
+    assert score(category, way, bfcl_truth.right_calls, None) >= 98
+
+
+@each("way", WAYS)
+@each("category", bfcl.SINGLE_TURN)
+def test_wrong_calls_are_wrong(category: str, way: str) -> None:
+    """A model that always calls, with an argument that does not exist, scores nothing anywhere."""
+    assert score(category, way, wrongly, 20) == 0
+
+
+@each("way", WAYS)
+@each("category", bfcl.SINGLE_TURN)
+def test_silence_is_right_where_no_call_is(category: str, way: str) -> None:
+    """A model that never calls scores all of irrelevance and nothing else."""
+    assert score(category, way, never, 20) == (100 if category in bfcl.IRRELEVANCE else 0)
+
+
+def test_the_same_seed_gives_the_same_cases() -> None:
+    """The same sample in two processes has the same questions, and another seed has others."""
+    drawn = [[case.id for case in sample(bfcl.cases("multiple"), 10, seed)] for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_an_unknown_category_is_refused() -> None:
+    """The message names the categories that exist."""
+    with pytest.raises(ValueError, match="no such category: java; there are simple_python, multiple"):
+        bfcl.cases("java")

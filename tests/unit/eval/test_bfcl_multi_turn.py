@@ -1,0 +1,106 @@
+"""Conversations with BFCL's simulated programs, judged by BFCL's multi-turn checker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from support import bfcl_truth
+from toolsim.eval import bfcl, bfcl_package
+from toolsim.eval.bfcl_multi_turn import MAX_STEPS
+from toolsim.eval.bfcl_package import Decoded
+from toolsim.eval.case import Case, Verdict, sample
+from toolsim.eval.runtime.turn import Answer, Call, Request, Send
+
+pytest.importorskip("bfcl_eval", reason=f"needs BFCL: {bfcl_package.INSTALL}")
+
+ENTRIES, ANSWERS = bfcl_truth.load("multi_turn_base")
+BY_ID = {entry["id"]: entry for entry in ENTRIES}
+CASES = bfcl.cases("multi_turn_base")
+
+
+def step(decoded: Sequence[Decoded]) -> Answer:
+    """Return an answer that makes all of these calls at once."""
+    calls = [(name, json.dumps(arguments)) for call in decoded for name, arguments in call.items()]
+    return Answer("", tuple(Call(f"c{number}", name, text) for number, (name, text) in enumerate(calls)))
+
+
+def scripted(answers: Iterator[Answer]) -> Send:
+    async def send(request: Request) -> Answer:
+        return next(answers)
+
+    return send
+
+
+def play_right(case: Case, turns: Sequence[Sequence[Decoded]]) -> Verdict:
+    answers = [answer for turn in turns for answer in (step(turn), Answer("Done."))]
+    return asyncio.run(case.play(scripted(iter(answers))))
+
+
+@pytest.mark.parametrize("size", [12, pytest.param(None, marks=pytest.mark.slow)])
+def test_the_right_calls_are_right(size: int | None) -> None:
+    """A model that makes the listed calls of each turn passes at least 98 % of the cases."""
+    asked = sample(CASES, size, seed=3)
+    verdicts = [play_right(case, bfcl_truth.right_turns(BY_ID[case.id], ANSWERS[case.id])) for case in asked]
+    assert sum(verdict.ok for verdict in verdicts) >= 0.98 * len(asked), [str(verdict) for verdict in verdicts]
+
+
+@pytest.mark.parametrize("case", sample(CASES, 5, seed=4), ids=lambda case: case.id)
+def test_a_call_left_out_is_found(case: Case) -> None:
+    """Without the calls of its last turn a case fails, even if everything before was right."""
+    turns = bfcl_truth.right_turns(BY_ID[case.id], ANSWERS[case.id])
+    answers = [answer for turn in turns[:-1] for answer in (step(turn), Answer("Done."))]
+    verdict = asyncio.run(case.play(scripted(iter([*answers, Answer("I am done already.")]))))
+    assert (verdict.ok, verdict.label) == (False, "no_call")
+
+
+def test_a_wrong_state_is_found_and_ends_the_case() -> None:
+    """Calls that leave another state behind fail in that turn, and the later turns are not asked."""
+    case = CASES[0]
+    asked = 0
+
+    async def send(request: Request) -> Answer:
+        nonlocal asked
+        asked += 1
+        return step([{"mkdir": {"dir_name": "elsewhere"}}]) if asked == 1 else Answer("Done.")
+
+    verdict = asyncio.run(case.play(send))
+    assert (verdict.ok, verdict.label, asked) == (False, "wrong_state", 2)
+
+
+def test_a_model_that_never_stops_is_stopped() -> None:
+    """The leaderboard's limit of requests in one turn is a failure of its own."""
+    asked = 0
+
+    async def send(request: Request) -> Answer:
+        nonlocal asked
+        asked += 1
+        return step([{"ls": {}}])
+
+    verdict = asyncio.run(CASES[0].play(send))
+    assert (verdict.label, asked) == ("turn_limit", MAX_STEPS)
+
+
+def test_outputs_go_back_to_the_model() -> None:
+    """Each call is answered by a tool message with what the simulated program returned."""
+    seen: list[dict[str, Any]] = []
+
+    async def send(request: Request) -> Answer:
+        seen[:] = request.messages
+        return step([{"ls": {"a": True}}]) if len(request.messages) == 1 else Answer("Done.")
+
+    asyncio.run(CASES[0].play(send))
+    assert [message["role"] for message in seen] == ["user", "assistant", "tool"]
+    assert json.loads(seen[2]["content"]) == {"current_directory_content": ["document", "archive"]}
+
+
+def test_nothing_of_a_run_is_left_behind() -> None:
+    """The package stores its simulated programs in globals; a case removes its own, and each run starts afresh."""
+    from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
+
+    turns = bfcl_truth.right_turns(BY_ID[CASES[0].id], ANSWERS[CASES[0].id])
+    assert [play_right(CASES[0], turns).ok for _ in range(2)] == [True, True]
+    assert not [name for name in vars(multi_turn_utils) if name.endswith("_instance")]

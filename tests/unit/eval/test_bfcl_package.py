@@ -1,0 +1,101 @@
+"""The package behind its wrapper: code never reaches its evaluators, and a missing package is reported in one line."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from toolsim.eval import bfcl_package
+from toolsim.eval.bfcl_package import Unreadable, read_prompted, source
+
+ADDON = Path(__file__).parents[3] / "addon"
+needs_bfcl = pytest.mark.skipif(
+    importlib.util.find_spec("bfcl_eval") is None, reason=f"needs BFCL: {bfcl_package.INSTALL}"
+)
+
+
+@needs_bfcl
+def test_calls_are_read() -> None:
+    """Dots in names become underscores; sums of numbers are values."""
+    assert read_prompted("[math.add(a=2*3, b='x'), f()]") == [{"math_add": {"a": 6, "b": "x"}}, {"f": {}}]
+
+
+@needs_bfcl
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[f(x=__import__('os').system('touch {file}') + 0)]",
+        "[f(x=lambda: open('{file}', 'w'))]",
+        "[f(x=[1 + open('{file}', 'w')])]",
+        "[f(x=9**9**9)]",
+        "[f(x='a' * 1000000000)]",
+        "I cannot do that.",
+        "[1, 2]",
+        "[f(x=1 is 1)]",
+        "[f(x=" + "(" * 500,
+    ],
+)
+def test_what_is_no_literal_is_never_evaluated(text: str, tmp_path: Path) -> None:
+    """A model's text is data: nothing in it runs, and it is either parsed or refused."""
+    file = tmp_path / "made"
+    with pytest.raises(Unreadable):
+        read_prompted(text.replace("{file}", str(file)))
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        ({"cd": {"folder": "a'b"}}, """cd(folder="a'b")"""),
+        ({"rm": {}}, "unknown_function()"),
+        ({"__import__": {"name": "os"}}, "unknown_function()"),
+        ({"cd": {"folder=0) or open('x', 'w') or cd(folder": 1}}, "unknown_function()"),
+        ({"power": {"base": 10**9, "exponent": 10**9}}, "unknown_function()"),
+    ],
+)
+def test_only_offered_functions_are_called_and_only_with_literals(call: bfcl_package.Decoded, line: str) -> None:
+    """The simulated programs evaluate only offered names, with values that cannot be code."""
+    assert source([call], ["cd"]) == [line]
+
+
+def test_endless_arithmetic_is_kept_from_the_calculator() -> None:
+    """A power or a precision that would run forever becomes NaN."""
+    assert source([{"power": {"base": 2.0, "exponent": 10**9}}], ["power"]) == ["power(base=2.0, exponent=nan)"]
+
+
+@needs_bfcl
+def test_site_packages_stay_as_they_are() -> None:
+    """The package would create folders beside itself; they go to a temporary folder, removed with the process."""
+    code = (
+        "import os, pathlib\n"
+        "from toolsim.eval import bfcl_package\n"
+        "assert len(bfcl_package.load_entries('simple_python')) == 400\n"
+        "import bfcl_eval.constants.eval_config as config\n"
+        "assert 'BFCL_PROJECT_ROOT' not in os.environ\n"
+        "print(config.RESULT_PATH)\n"
+    )
+    made = Path(_run(code).strip())
+    assert "site-packages" not in str(made)
+    assert not made.exists()
+
+
+def test_a_missing_package_is_reported_in_one_line() -> None:
+    """The message is the one command that installs it."""
+    code = (
+        "import sys\n"
+        "sys.modules['bfcl_eval'] = None\n"
+        "from toolsim.eval import bfcl\n"
+        "try: bfcl.cases('multiple')\n"
+        "except ImportError as error: print(error)\n"
+    )
+    assert _run(code).strip().endswith(f"install it with: {bfcl_package.INSTALL}")
+    assert len(_run(code).strip().splitlines()) == 1
+
+
+def _run(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(ADDON)}, capture_output=True, text=True, check=True
+    ).stdout

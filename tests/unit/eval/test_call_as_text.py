@@ -1,0 +1,51 @@
+"""Which texts hold a call that their client cannot run."""
+
+from __future__ import annotations
+
+import pytest
+from support.each import each
+from toolsim.eval.call_as_text import holds_call
+
+TOOLS = ("get_weather", "add")
+
+
+@each(
+    "text",
+    [
+        '<tool_call>{"name": "get_weather", "arguments": "{}"}</tool_call>',
+        "<use_tool><name>add</name></use_tool>",
+        "<function=add><parameter=a>1",
+        'I will.\n```json\n{"name": "get_weather", "arguments": {"city": "Bonn"}}\n```',
+        "{'name': 'add', 'parameters': {'a': 1}}",
+        '[{"name": "add", "arguments": {"a": 1}}, {"name": "sum", "arguments": {"a": 3 + 4}}]',  # the second is unknown
+        '[{"name": "add", "arguments": {"a": 1}},\n{"name": "arguments": {"a"',
+        "get_weather('Bonn')",
+        "It is sunny.\n  [add(a=1), add(a=2)]",
+        "`add(1, 2)`",
+    ],
+)
+def test_a_call_in_any_spelling(text: str) -> None:
+    """Markup, JSON and code count, whole or broken, alone or after words."""
+    assert holds_call(text, TOOLS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "It is sunny in Bonn.",
+        "With get_weather(city) you can find out the weather.",
+        "I have add and get_weather, but neither tells the time.",
+        '{"name": "Bonn", "country": "Germany"}',
+        '{"name": "search", "arguments": {"query": "Bonn"}}',  # no tool on offer
+        "```python\ndef add(a, b):\n    return a + b\n```",
+    ],
+)
+def test_words_about_tools(text: str) -> None:
+    """A function's name in a sentence is no call, nor is JSON or code of something else."""
+    assert not holds_call(text, TOOLS)
+
+
+def test_without_tools_nothing_is_a_call() -> None:
+    """A user may well have asked for that text."""
+    assert not holds_call('<tool_call>{"name": "add", "arguments": "{}"}</tool_call>', ())

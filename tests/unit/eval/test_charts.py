@@ -1,0 +1,65 @@
+"""The report's plots."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsim.eval.charts import WIDTH, duration, latencies, rates
+from toolsim.eval.summary import Rate
+
+
+def numbers(svg: str, attribute: str) -> list[float]:
+    return [float(value) for value in re.findall(rf' {attribute}="([-0-9.]+)"', svg)]
+
+
+def test_bars_are_as_long_as_their_rates() -> None:
+    """50 % is half of the track, and the figure is beside it."""
+    svg = rates([("happy_path", {"toolsim": Rate(4, 2), "native": Rate(4, 0)})], {"toolsim": 0, "native": 1})
+    tree = ElementTree.fromstring(svg)
+    bars = {bar.get("class"): float(bar.get("width", "")) for bar in tree.iter("rect")}
+    assert bars["way0"] == bars["track"] / 2
+    assert bars["way1"] == 0
+    assert "50 %  (2/4)" in svg
+
+
+@given(st.lists(st.lists(st.floats(0.01, 1e7), max_size=40), min_size=1, max_size=4))
+def test_every_run_is_a_dot_inside_the_plot(strips: list[list[float]]) -> None:
+    """Whatever the times, the picture is well-formed and nothing lies outside it."""
+    svg = latencies([(f"way {place}", place, times) for place, times in enumerate(strips)])
+    if any(strips):
+        ElementTree.fromstring(svg)
+        assert all(0 <= x <= WIDTH for x in numbers(svg, "cx"))
+        assert len(numbers(svg, "cx")) <= sum(map(len, strips))
+
+
+def test_without_times_there_is_no_plot() -> None:
+    """If nothing was answered there is nothing to show."""
+    assert latencies([("toolsim", 0, [])]) == ""
+
+
+def test_names_are_text() -> None:
+    """A model's name is escaped; a long one is shortened, and complete in its tooltip."""
+    name = "<b>&\"' a very long name of a model indeed"
+    tree = ElementTree.fromstring(rates([(name, {name: Rate(1, 1)})], {name: 0}))
+    assert any(name in (title.text or "") for title in tree.iter("title"))
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0 ms"),
+        (340.4, "340 ms"),
+        (1000, "1 s"),
+        (1540, "1.5 s"),
+        (12_000, "12 s"),
+        (100_000, "100 s"),
+        (150_000, "2.5 min"),
+    ],
+)
+def test_durations(ms: float, text: str) -> None:
+    """In the unit that people would use."""
+    assert duration(ms) == text

@@ -1,0 +1,85 @@
+"""Two reports, case by case."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toolsim.eval.case import Run
+from toolsim.eval.compare import Incomparable, chosen, main, pair, render
+from toolsim.eval.figures import mcnemar
+from toolsim.eval.journal import Journal, Secrets
+
+from .runs import run
+
+
+def report(*right: bool, **cell: str) -> list[Run]:
+    return [run(f"case_{number}", ok=ok, **cell) for number, ok in enumerate(right)]  # type: ignore[arg-type]
+
+
+def test_flipped_cases_are_named_and_tested() -> None:
+    """A's losses come first; p is that of fair coins."""
+    a = report(True, True, True, True, True, True, False, False)
+    b = report(True, False, False, False, False, False, True, False)
+    comparison = pair(a, b)
+    assert [x.case for x, _ in comparison.flipped] == [f"case_{n}" for n in (1, 2, 3, 4, 5, 6)]
+    assert comparison.p == mcnemar(5, 1)
+    text = render(comparison)
+    assert "8 cases in both: 1 right in both, 5 only in A, 1 only in B, 1 in neither" in text
+    assert "McNemar's exact p = 0.2188" in text
+    assert len(re.findall("right → wrong", text)) == 5
+
+
+def test_reports_that_differ_in_one_option_are_paired() -> None:
+    """Whatever is constant within each side may differ between them."""
+    a, b = report(True, False, setting="toolsim_history=record"), report(True, True, setting="toolsim_history=sentinel")
+    assert len(pair(a, b).pairs) == 2
+    assert len(pair(report(True, way="toolsim"), report(False, way="native")).pairs) == 1
+
+
+def test_what_varies_within_a_report_is_part_of_the_pair() -> None:
+    """A model is compared with itself; runs without a partner are counted."""
+    a = report(True, True, model="x") + report(False, False, model="y")
+    b = report(True, True, model="y") + report(False, model="z")
+    comparison = pair(a, b)
+    assert {(x.cell.model, y.cell.model) for x, y in comparison.pairs} == {("y", "y")}
+    assert (comparison.alone_a, comparison.alone_b) == (2, 1)
+    assert "2 of A, 1 of B" in render(comparison)
+
+
+def test_trials_are_paired_one_by_one() -> None:
+    """The third trial is paired with the third."""
+    a = [replace(run(), trial=number) for number in range(3)]
+    assert [(x.trial, y.trial) for x, y in pair(a, a[1:]).pairs] == [(1, 1), (2, 2)]
+
+
+def test_nothing_in_common_is_an_error() -> None:
+    """Not an empty comparison."""
+    with pytest.raises(Incomparable):
+        pair([run("a")], [run("b")])
+
+
+def test_a_part_of_a_report() -> None:
+    """By fields of the cell, or the suite."""
+    runs = [*report(True, way="native"), *report(True, way="toolsim"), run(suite="guards")]
+    assert len(chosen(runs, {"way": "toolsim"})) == 2
+    assert len(chosen(runs, {"way": "toolsim", "suite": "guards"})) == 1
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two folders, or two ways of one; anything that is not a report is exit code 2."""
+    for name, runs in (("a", report(True, True)), ("b", report(False, True) + report(True, False, way="native"))):
+        journal = Journal(tmp_path / name, Secrets())
+        for entry in runs:
+            journal.add(entry)
+        journal.close()
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    assert main([a, b, "--b", "way=toolsim"]) == 0
+    assert "scenarios case_0" in capsys.readouterr().out
+    assert main([b, b, "--a", "way=toolsim", "--b", "way=native"]) == 0
+    assert "1 only in A, 1 only in B" in capsys.readouterr().out
+    assert main([a, str(tmp_path)]) == 2
+    with pytest.raises(SystemExit):
+        main([a, b, "--a", "colour=red"])

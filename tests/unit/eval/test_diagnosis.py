@@ -1,0 +1,78 @@
+"""Why a conversation failed."""
+
+from __future__ import annotations
+
+from support.each import each
+from toolsim.eval.case import Label
+from toolsim.eval.diagnosis import diagnose
+from toolsim.eval.runtime.loop import Execution, Outcome, Stop
+from toolsim.eval.runtime.registry import ToolResult
+from toolsim.eval.runtime.turn import Answer, Call, Finish
+
+CALL = Call("1", "state_patch", "{}")
+
+
+def outcome(
+    text: str = "Done.", *errors: str, ran: bool = True, stop: Stop = "answer", finish: Finish = "stop"
+) -> Outcome:
+    result = ToolResult.failed(*errors) if errors else ToolResult(True)
+    executions = (Execution(1, CALL, result),) if ran else ()
+    return Outcome(stop, text, (Answer(text, finish=finish),), executions, ())
+
+
+def test_right_is_right() -> None:
+    """The goal is reached and the final text written, except for whitespace around it."""
+    assert diagnose(outcome(" Done.\n"), None).ok
+
+
+@each(
+    ("ended", "goal", "label"),
+    [
+        (outcome("I cannot.", ran=False), "title", "no_call"),
+        (outcome('{"name": "a", "arguments": {}}', ran=False), "title", "no_call"),
+        (outcome("<tool_call>{oh", ran=False), "title", "malformed_json"),
+        (outcome("Let me", ran=False, finish="length"), "title", "truncation"),
+        (outcome("Done.", "UNKNOWN_TOOL", "x"), "title", "wrong_tool"),
+        (outcome("Done.", "INVALID_JSON", "Expecting value"), "title", "malformed_json"),
+        (outcome("Done.", "INVALID_JSON", "Invalid \\escape"), "title", "escaping_error"),
+        (outcome("Done.", "INVALID_JSON", "Invalid control character at"), "title", "escaping_error"),
+        (outcome("Done.", "INVALID_ARGUMENTS", "'path' is a required property"), "title", "missing_required"),
+        (outcome("Done.", "INVALID_ARGUMENTS", "Additional properties are not"), "title", "hallucinated_parameter"),
+        (outcome("Done.", "INVALID_ARGUMENTS", "/a: got number, expected string"), "title", "type_coercion"),
+        (outcome("Done.", "INVALID_ARGUMENTS", "5 is too big"), "title", "schema_violation"),
+        (outcome("Done.", "TYPE_ERROR", "x"), "title", "type_coercion"),
+        (outcome("Done.", "PATH_NOT_FOUND", "x"), "title", "wrong_value"),
+        (outcome("<tool_call>{oh"), "title", "malformed_json"),
+        (outcome("and then", finish="length"), "title", "truncation"),
+        (outcome("", stop="max_turns"), "title", "turn_limit"),
+        (outcome("", stop="max_turns"), None, "turn_limit"),
+        (outcome("Done."), "title", "wrong_state"),
+        (outcome("I am done."), None, "wrong_final_text"),
+    ],
+)
+def test_the_first_label_that_applies(ended: Outcome, goal: str | None, label: Label) -> None:
+    """Each kind of failure has its label, and one line about what was missing."""
+    verdict = diagnose(ended, goal)
+    assert (verdict.ok, verdict.label) == (False, label)
+    assert verdict.detail
+
+
+def test_the_words_are_those_of_the_validator() -> None:
+    """The labels by mismatch match the messages of the real schema check."""
+    from toolsim.schema import compile_schema
+
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string", "maxLength": 2}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    check = compile_schema(schema).check
+    labels = {
+        "missing_required": {},
+        "type_coercion": {"a": 1},
+        "hallucinated_parameter": {"a": "", "b": 1},
+        "schema_violation": {"a": "long"},
+    }
+    for label, arguments in labels.items():
+        assert diagnose(outcome("Done.", "INVALID_ARGUMENTS", f"{check(arguments)}"), "title").label == label

@@ -1,0 +1,81 @@
+"""The command line and the environment."""
+
+from __future__ import annotations
+
+import pytest
+from support.each import each
+from toolsim.eval.flags import FLAGS, parser, words
+
+# The predecessor's variables that are flags here; API_KEY and API_PREFIX are read with the URL.
+PREDECESSOR = {
+    "BASE_URL", "TRIALS", "SCENARIOS", "MODEL_FILTER", "JOBS", "FALLBACK_MATRIX",
+    "ENABLE_CONTENT_TAG_TOOL_CALL_FALLBACK", "SAMPLING_PROFILE_FILTER", "SAMPLING_PROFILE_ENFORCE_APPLICABILITY",
+    "TEMPERATURE", "TOP_P", "TOP_K", "MIN_P", "LLM_OPTIONS_DEFAULTS_JSON", "TOOL_USE_MODE", "TOOL_FAILURE_POLICY",
+    "TOOL_CALLING_FALLBACK_RETRY_COUNT", "TOOL_ALLOWLIST", "FIX_EMPTY_FINAL", "CLIENT_TIMEOUT", "OPEN_TIMEOUT",
+    "READ_TIMEOUT", "REQUEST_OVERRIDES_JSON", "ROUTE", "TRANSFORMS", "PROVIDER_ONLY", "PROVIDER_ORDER",
+    "PROVIDER_IGNORE",
+}  # fmt: skip
+
+
+def test_every_variable_of_the_predecessor_is_read() -> None:
+    """No more and no fewer."""
+    assert {flag.env for flag in FLAGS if flag.env} == PREDECESSOR
+
+
+@each("flag", [flag for flag in FLAGS if flag.env], ids=lambda flag: flag.env)
+def test_a_variable_changes_the_default(flag: object) -> None:
+    """It counts if the flag is not given; the flag wins."""
+    from toolsim.eval.flags import Flag, boolean
+
+    assert isinstance(flag, Flag)
+    first, second = flag.choices[-2:] if flag.choices else ("false", "true") if flag.type is boolean else ("7", "8")
+    environment = {f"OPENROUTER_{flag.env}": first}
+    assert getattr(parser(environment).parse_args([]), flag.field) == flag.type(first)
+    assert getattr(parser(environment).parse_args([f"--{flag.name}", second]), flag.field) == flag.type(second)
+    assert getattr(parser({f"OPENROUTER_{flag.env}": ""}).parse_args([]), flag.field) == flag.default
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TRIALS", "many"),
+        ("TRIALS", "0"),
+        ("TOOL_USE_MODE", "sometimes"),
+        ("FIX_EMPTY_FINAL", "perhaps"),
+        ("CLIENT_TIMEOUT", "-1"),
+        ("CLIENT_TIMEOUT", "nan"),
+    ],
+)
+def test_a_bad_variable_is_named(name: str, value: str) -> None:
+    """The message names the variable."""
+    with pytest.raises(ValueError, match=f"OPENROUTER_{name}"):
+        parser({f"OPENROUTER_{name}": value})
+
+
+def test_a_time_of_zero() -> None:
+    """It is no limit, and not an error."""
+    assert parser({"OPENROUTER_CLIENT_TIMEOUT": "0"}).parse_args(["--read-timeout", "0"]).read_timeout == 0
+    assert parser({"OPENROUTER_CLIENT_TIMEOUT": "0"}).parse_args([]).client_timeout == 0
+
+
+def test_verbosity() -> None:
+    """VERBOSE is 0, 1 or 2; each -v is one more."""
+    assert parser({"VERBOSE": "2"}).parse_args([]).verbose == 2
+    assert parser({"VERBOSE": "loud"}).parse_args(["-vv"]).verbose == 2
+    assert parser({}).parse_args(["-q"]).quiet
+
+
+def test_help_names_every_flag_and_variable(capsys: pytest.CaptureFixture[str]) -> None:
+    """--help is the documentation."""
+    with pytest.raises(SystemExit):
+        parser({}).parse_args(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for flag in FLAGS:
+        assert f"--{flag.name}" in text
+        assert not flag.env or flag.env in text
+
+
+def test_words() -> None:
+    """Commas separate them, whitespace is ignored."""
+    assert words(" a, b,,c ") == ["a", "b", "c"]
+    assert words("") == []

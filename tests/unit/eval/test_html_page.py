@@ -1,0 +1,106 @@
+"""``report.html``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+from toolsim.eval.html_page import MAX_FAILURES, MAX_TEXT, render
+
+from .runs import RUNS, run
+
+EVIL = "</pre><script>alert(1)</script><img src=http://evil.test/x>&amp;"
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Parses a page strictly: each tag is closed in its place."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def page(runs: Any = RUNS, planned: int = 7) -> Page:
+    read = Page(render(runs, planned=planned, stamp="20260207T123628Z", target="http://127.0.0.1:1/v1"))
+    assert not read.open
+    return read
+
+
+def test_it_is_one_file_without_script_or_network() -> None:
+    """Nothing is loaded, nothing runs."""
+    read = page()
+    assert not {"script", "link", "img", "iframe", "object"} & set(read.tags)
+    assert read.links == []
+    assert not re.search(r"url\(|@import|https?://(?!127)", read.text)
+
+
+def test_what_a_model_wrote_is_text() -> None:
+    """Markup in names, details, messages and answers stays visible and harmless."""
+    evil = run(EVIL, ok=False, detail=EVIL, model=EVIL, suite=EVIL, setting=EVIL)
+    step = {**evil.steps[0], "wrote": EVIL, "shown": [[EVIL, EVIL]], "error": {"status": 500, "message": EVIL}}
+    read = page([replace(evil, steps=(step,))], planned=1)
+    assert not {"script", "img"} & set(read.tags)
+    assert read.text.count(EVIL) >= 6
+
+
+def test_each_failure_unfolds_to_what_was_shown_and_written() -> None:
+    """One entry per failed run, none for the others; by any way, recorded or not."""
+    read = page()
+    assert read.tags.count("details") >= 3
+    for words in ("shown · system", "# CLIENT TOOL CATALOG", "the model wrote", "<tool_call>{}</tool_call>",
+                  "the client got, as calls", "state_get({})", "no_call", "http_error"):  # fmt: skip
+        assert words in read.text
+    plain = replace(RUNS[3], steps=({"messages": [{"role": "user", "content": "Hello"}], "tools": ["a"],
+                                     "error": {"status": None, "message": "refused"}},))  # fmt: skip
+    assert "Tools on offer: a" in page([plain], planned=1).text
+
+
+def test_figures_are_those_of_the_report() -> None:
+    """The headline, and a warning if it was interrupted."""
+    text = page(planned=9).text
+    assert "57.1 %" in text
+    assert "4 of 7" in text
+    assert "Broken off: 7 of 9 runs were made." in text
+    assert "Broken off" not in page().text
+
+
+def test_a_report_without_runs_is_still_a_page() -> None:
+    """Interrupted at once."""
+    assert "0 of 3" in page([], planned=3).text
+
+
+def test_all_right() -> None:
+    """Nothing to unfold."""
+    assert "None." in page([run()], planned=1).text
+
+
+def test_a_flood_is_cut() -> None:
+    """Thousands of failures, or an endless text, still make a page that opens; it states what is left out."""
+    wrong = run(ok=False)
+    endless = replace(wrong, steps=({**wrong.steps[0], "wrote": "x" * 10 * MAX_TEXT},))
+    text = page([endless, *[replace(wrong, trial=number) for number in range(1, MAX_FAILURES + 5)]], planned=205).text
+    assert "And 5 more" in text
+    assert f"{9 * MAX_TEXT} more characters" in text

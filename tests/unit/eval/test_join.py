@@ -1,0 +1,115 @@
+"""Several reports joined to one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toolsim.eval import command, report
+from toolsim.eval.case import Run, WayName
+from toolsim.eval.join import common, joined, main, named
+from toolsim.eval.journal import Journal, Secrets, read_runs
+
+from .runs import run
+
+SETTINGS = {"llm_options": '{"temperature": 0}', "seed": 11}
+
+
+def runs(way: WayName, cases: Sequence[str], *, model: str = "qwen", suite: str = "bfcl:multiple") -> list[Run]:
+    return [run(case, way=way, suite=suite, model=model) for case in cases]
+
+
+def folder(path: Path, own: Sequence[Run], settings: dict[str, object] | None = None) -> str:
+    log = Journal(path, Secrets())
+    for entry in own:
+        log.add(entry)
+    log.write("settings.json", report.as_text(settings or SETTINGS))
+    log.close()
+    return str(path)
+
+
+def test_only_what_all_ways_answered_counts() -> None:
+    """Within a suite and a model: a way that is ahead of the others gains nothing from it."""
+    kept = common(
+        [
+            *runs("toolsim", "abc"),
+            *runs("native", "bcd"),
+            *runs("toolsim", "x", model="smol"),
+            *runs("toolsim", "y", suite="bfcl:parallel"),
+        ]
+    )
+    assert sorted((entry.cell.way, entry.case) for entry in kept) == [
+        ("native", "b"),
+        ("native", "c"),
+        ("toolsim", "b"),
+        ("toolsim", "c"),
+        ("toolsim", "x"),
+        ("toolsim", "y"),
+    ]
+
+
+def test_trials_are_matched_one_by_one() -> None:
+    """If one way has asked a case only once, the second trial of the others is left out."""
+    native = [replace(entry, trial=trial) for trial in (0, 1) for entry in runs("native", "a")]
+    assert [entry.trial for entry in common([*runs("toolsim", "a"), *native])] == [0, 0]
+
+
+def test_the_last_part_counts_where_two_have_the_same_run() -> None:
+    """A run that was made again replaces the old one."""
+    assert [entry.ok for entry in joined([[run(ok=False)], [run(ok=True)]])] == [True]
+
+
+def test_a_part_can_have_another_name() -> None:
+    """An older toolsim, asked as if it were the server, is shown beside the current one."""
+    (only,) = named(runs("native", "a"), "toolsim 0.1.0")
+    assert (only.cell.way, only.cell.setting) == ("toolsim", "0.1.0")
+    with pytest.raises(ValueError, match="begins with toolsim, native, prompt"):
+        named([], "yesterday")
+
+
+def test_a_joined_report_is_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has all files, so that it can be compared; made by the command that users type."""
+    today = folder(tmp_path / "today", [*runs("toolsim", "ab"), *runs("native", "ab")])
+    before = folder(tmp_path / "before", runs("native", "abc"))
+    out = tmp_path / "out"
+    options = ["--target", "llama.cpp", "--note", "Made in parts.", "--slim"]
+    assert command.main(["join", str(out), today, before, "--name", f"{before}=toolsim 0.1.0", *options]) == 0
+    assert "6 of 7 runs" in capsys.readouterr().out
+    kept = read_runs(out)
+    assert len(kept) == 6
+    assert not any(entry.steps for entry in kept)
+    text = (out / "report.md").read_text()
+    assert "| bfcl:multiple | 2/2 (100.0 %, 34.2 to 100.0) | 2/2 (100.0 %, 34.2 to 100.0) |" in text
+    assert "toolsim 0.1.0" in text
+    assert "Made in parts." in text
+    assert "llama.cpp" in text
+    assert json.loads((out / report.REPORT).read_text())["overall"]["runs"] == 6
+    assert command.main(["compare", str(out), str(out), "--a", "setting=", "--b", "setting=0.1.0"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["{out}", "{a}", "{other}"], "has seed 11"),
+        (["{out}", "{a}", "--name", "{other}=toolsim x"], "one of the reports"),
+        (["{out}", "{a}", "--name", "{a}=x"], "begins with"),
+        (["{out}", "{out}"], "not a report folder"),
+        (["{a}", "{a}"], "holds a report already"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused(
+    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line, before anything is written."""
+    a = folder(tmp_path / "a", runs("toolsim", "a"))
+    other = folder(tmp_path / "b", runs("native", "a"), {**SETTINGS, "seed": 12})
+    filled = [argument.format(out=tmp_path / "out", a=a, other=other) for argument in arguments]
+    assert main(filled) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("toolsim eval join: ")
+    assert error.count("\n") == 1
+    assert says in error
+    assert not (tmp_path / "out").exists()

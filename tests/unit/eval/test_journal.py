@@ -1,0 +1,101 @@
+"""The report folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from toolsim.eval.case import Cell, Run
+from toolsim.eval.journal import (
+    RUNS,
+    SETTINGS,
+    Journal,
+    NotAReport,
+    Secrets,
+    latest,
+    new_folder,
+    read_runs,
+    read_settings,
+    stamp,
+)
+
+CELL = Cell("m", "default", "toolsim", "chat")
+RUN = Run("scenarios", "happy_path", "tools", 0, CELL, True, None, "", 1.0, 1, 2, 3)
+NONE = Secrets()
+
+
+def test_a_stamp_sorts_by_time() -> None:
+    """As in 20260207T123628Z; a second report within the same second has its own name."""
+    assert stamp(datetime(2026, 2, 7, 12, 36, 28, tzinfo=UTC)) == "20260207T123628Z"
+
+
+def test_folders_do_not_collide(tmp_path: Path) -> None:
+    """The newest one is the one to resume."""
+    now = datetime(2026, 2, 7, 12, 36, 28, tzinfo=UTC)
+    for _ in range(2):
+        journal = Journal(new_folder(tmp_path, now), NONE)
+        journal.write(SETTINGS, "{}")
+        journal.close()
+    second = journal.folder
+    assert second.name == "20260207T123628Z-2"
+    assert latest(tmp_path) == second
+    with pytest.raises(NotAReport):
+        latest(tmp_path / "nothing")
+
+
+def test_finished_runs_are_there_at_once(tmp_path: Path) -> None:
+    """A run can be read as soon as it is added, and also after the folder is reopened."""
+    journal = Journal(tmp_path, NONE)
+    journal.add(RUN)
+    assert read_runs(tmp_path) == [RUN]
+    journal.close()
+    again = Journal(tmp_path, NONE)
+    again.add(replace(RUN, trial=1))
+    assert [run.trial for run in again.runs] == [0, 1]
+    again.close()
+
+
+@pytest.mark.parametrize("cut", [1, 20, 200])
+def test_a_line_that_was_cut_short_is_repeated(tmp_path: Path, cut: int) -> None:
+    """A crash in the middle of a line costs that run and no other; later runs get their own lines."""
+    journal = Journal(tmp_path, NONE)
+    journal.add(RUN)
+    journal.add(replace(RUN, trial=1, detail="x" * 300))
+    journal.close()
+    path = tmp_path / RUNS
+    path.write_bytes(path.read_bytes()[:-cut])
+    again = Journal(tmp_path, NONE)
+    assert [run.trial for run in again.runs] in ([0], [0, 1])
+    again.add(replace(RUN, trial=2))
+    again.close()
+    assert len(read_runs(tmp_path)) == len(path.read_text().splitlines())
+
+
+def test_no_secret_reaches_a_file(tmp_path: Path) -> None:
+    """Not as it is, not escaped in JSON, not in any file of the report."""
+    key = 'sk-"quoted"-ünïcode-123456'
+    journal = Journal(tmp_path, Secrets([key]))
+    journal.add(replace(RUN, detail=f"Incorrect API key: {key}", steps=({"error": {"message": key}},)))
+    journal.write("report.md", f"{key} and {json.dumps(key)}")
+    journal.close()
+    written = "".join(path.read_text() for path in tmp_path.iterdir())
+    assert "quoted" not in written
+    assert "[key]" in read_runs(tmp_path)[0].detail
+
+
+def test_short_words_are_no_secrets() -> None:
+    """The placeholder key of servers without keys must not blank innocent words."""
+    assert Secrets(["none", ""]).mask("none of them") == "none of them"
+
+
+def test_what_is_no_report(tmp_path: Path) -> None:
+    """A folder without settings or runs is refused by name."""
+    for read in (read_runs, read_settings):
+        with pytest.raises(NotAReport):
+            read(tmp_path)
+    (tmp_path / SETTINGS).write_text("[]")
+    with pytest.raises(NotAReport):
+        read_settings(tmp_path)

@@ -1,0 +1,51 @@
+"""``report.md``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from toolsim.eval.markdown import rate_text, render, table
+from toolsim.eval.summary import Rate
+
+from .runs import RUNS
+
+
+def test_a_rate_has_its_interval() -> None:
+    """Percent alone would claim more than so few runs can."""
+    assert rate_text(Rate(14, 12)) == "12/14 (85.7 %, 60.1 to 96.0)"
+    assert rate_text(Rate(0, 0)) == "–"
+
+
+def test_the_ways_stand_side_by_side() -> None:
+    """One row per case, one column per way; failures with what happened."""
+    text = render(RUNS, planned=7, stamp="20260207T123628Z", target="http://127.0.0.1:1/v1")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert rows[0] == "| case | toolsim | native | toolsim toolsim_repair=off |"
+    assert rows[2].startswith("| happy_path | 1/2 (50.0 %")
+    assert "| no_call | 1 |" in rows
+    assert any("city \\| is 'Bonn'" in row for row in rows)
+    assert "broken off" not in text
+
+
+def test_calls_that_clients_get_as_text() -> None:
+    """Their sums by way at the head, and one figure for each row; nothing if an older version made the report."""
+    counted = [replace(run, as_text=number) for number, run in enumerate(RUNS)]
+    text = render(counted, planned=7, stamp="", target="")
+    assert "- answers that hold a call as text: toolsim 8, native 7, toolsim toolsim_repair=off 6\n" in text
+    assert [row.split(" | ")[-1] for row in text.splitlines() if row.startswith("| scenarios | qwen")] == ["3 |", "7 |"]
+    older = render(RUNS, planned=7, stamp="", target="")
+    assert "hold a call as text" not in older
+    rows = [row for row in older.splitlines() if "| default |" in row]
+    assert len(rows) == 4
+    assert all(row.endswith("| – |") for row in rows)
+
+
+def test_an_interrupted_report_says_so() -> None:
+    """In its first line, before any figure."""
+    assert "**broken off: 7 of 20 runs were made**" in render(RUNS, planned=20, stamp="", target="")
+
+
+def test_every_row_of_a_table_has_all_its_cells() -> None:
+    """Whatever a model wrote into them."""
+    lines = table(["a", "b"], [["x|y\nz", "`"]]).splitlines()
+    assert lines == ["| a | b |", "| --- | --- |", "| x\\|y z | ` |"]

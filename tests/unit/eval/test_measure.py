@@ -1,0 +1,162 @@
+"""Making runs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from toolsim.eval.asking import Asking
+from toolsim.eval.case import Case, Cell, Label, Run, Verdict
+from toolsim.eval.measure import Job, measure, plan, run, run_of
+from toolsim.eval.proxy_process import ProxyFailed
+from toolsim.eval.recorded import Captures, Recorded
+from toolsim.eval.runtime.turn import Answer, Call, ProviderError, Request, Send, Tool
+from toolsim.eval.ways import Ways
+
+CELL = Cell("m", "default", "native", "chat")
+TOOLS = (Tool("echo", "", {"type": "object"}),)
+ASK = Request(({"role": "user", "content": "Hello"},), TOOLS)
+
+
+class Direct(Ways):
+    """Ways to a model that answers after some seconds, or raises."""
+
+    def __init__(self, problem: Exception | None = None, seconds: float = 0) -> None:
+        self.problem = problem
+        self.seconds = seconds
+
+    async def open(self, cell: Cell, case: Case, user: str) -> tuple[Send, Captures | None]:
+        if isinstance(self.problem, ProxyFailed):
+            raise self.problem
+
+        async def send(request: Request) -> Answer:
+            if self.problem is not None:
+                raise self.problem
+            await asyncio.sleep(self.seconds)
+            return Answer("Hi.", (), "stop", 4, 2)
+
+        return send, None
+
+
+async def ask_once(send: Send) -> Verdict:
+    await send(ASK)
+    return Verdict.passed()
+
+
+def job(cell: Cell = CELL, id: str = "one", trial: int = 0) -> Job:
+    return Job(cell, Case("suite", id, ask_once), trial, {})
+
+
+async def test_a_run_is_the_verdict_and_what_it_took() -> None:
+    """The harness measures time, turns and tokens."""
+    made = await run(job(), Direct(seconds=0.05), 5)
+    assert (made.ok, made.label, made.turns, made.input_tokens, made.output_tokens) == (True, None, 1, 4, 2)
+    assert made.ms >= 40
+
+
+@pytest.mark.parametrize(
+    ("problem", "label"),
+    [
+        (ProviderError("wrong key", status=401), "http_error"),
+        (ProviderError("gone", status=404), "http_error"),
+        (ProviderError("down"), "http_error"),
+        (ProviderError("late", timed_out=True), "timeout"),
+        (ProviderError("bad call", status=422, code="invalid_tool_call"), "schema_violation"),
+        (ValueError("a bug"), "internal_error"),
+        (ProxyFailed("no port"), "internal_error"),
+    ],
+)
+async def test_whatever_goes_wrong_is_the_runs(problem: Exception, label: Label) -> None:
+    """A failure has its label and its message; the evaluation continues."""
+    made = await run(job(), Direct(problem), 5)
+    assert (made.ok, made.label) == (False, label)
+    assert str(problem) in made.detail
+
+
+async def test_models_side_by_side_and_each_in_order() -> None:
+    """With two workers two models are asked at once; one model's runs never overlap."""
+    active: dict[str, int] = {}
+    most = 0
+
+    async def slow(send: Send) -> Verdict:
+        await asyncio.sleep(0.01)
+        return Verdict.passed()
+
+    jobs = [Job(replace(CELL, model=model), Case("suite", str(n), slow), 0, {}) for model in "abc" for n in range(3)]
+    seen: list[tuple[str, str]] = []
+
+    def done(job: Job, run: Run | None) -> None:
+        nonlocal most
+        active[job.cell.model] = active.get(job.cell.model, 0) + (1 if run is None else -1)
+        assert active[job.cell.model] in (0, 1)
+        most = max(most, sum(active.values()))
+        if run is not None:
+            seen.append((job.cell.model, job.case.id))
+
+    await measure(jobs, Direct(), 5, done, parallel=2)
+    assert most == 2
+    assert sorted(seen) == [(model, str(n)) for model in "abc" for n in range(3)]
+
+
+def test_the_plan_puts_ways_beside_each_other() -> None:
+    """The same case by all ways, then the next; trials follow one another, and so do models."""
+    cells = [(replace(CELL, model=model, way=way), {}) for model in ("a", "b") for way in ("toolsim", "native")]
+    cases = [Case("suite", "one", ask_once), Case("suite", "two", ask_once)]
+    planned = [(j.cell.model, j.trial, j.case.id, j.cell.way) for j in plan(cells, cases, 2)]
+    assert planned[:4] == [
+        ("a", 0, "one", "toolsim"),
+        ("a", 0, "one", "native"),
+        ("a", 0, "two", "toolsim"),
+        ("a", 0, "two", "native"),
+    ]
+    assert planned == sorted(planned, key=lambda job: job[:3])
+    assert len({j.key for j in plan(cells, cases, 2)}) == 16
+
+
+def test_a_case_about_addon_options_is_asked_through_toolsim_only() -> None:
+    """It is asked once, not for each setting of a matrix."""
+    about = Case("guards", "dedup", ask_once, options=("toolsim_tool_block_dedup=true",))
+    cells = [(Cell("m", "default", "toolsim", "chat", False, setting), {}) for setting in ("", "toolsim_repair=off")]
+    cells.append((CELL, {}))
+    assert [(j.cell.way, j.cell.setting) for j in plan(cells, [about], 1)] == [("toolsim", "")]
+
+
+async def test_answers_that_hold_a_call_as_text_are_counted() -> None:
+    """By what the client got, with a call beside it or not, if the tool was on offer; a failed question has no text."""
+    call = '{"name": "echo", "arguments": {}}'
+    answers = iter([Answer(call), Answer(call, (Call("1", "echo", "{}"),)), Answer("echo?"), Answer(call), None])
+
+    async def send(request: Request) -> Answer:
+        if (answer := next(answers)) is None:
+            raise ProviderError("down", status=500)
+        return answer
+
+    asking = Asking(send, {}, 5)
+    for request in (ASK, ASK, ASK, Request(ASK.messages)):
+        await asking(request)
+    with pytest.raises(ProviderError):
+        await asking(ASK)
+    assert run_of(job(), Verdict.passed(), 1, asking).as_text == 2
+
+
+async def test_recordings_are_matched_with_their_questions() -> None:
+    """What the model was shown is stored once; repairs and untagged calls are counted separately."""
+
+    async def send(request: Request) -> Answer:
+        return Answer("Hi.")
+
+    asking = Asking(send, {}, 5)
+    plain = Request(ASK.messages)
+    for request in (plain, ASK, replace(ASK, messages=(*ASK.messages, {"role": "assistant", "content": "Hi."}))):
+        await asking(request)
+    shown = ("system", "catalogue"), ("user", "Hello")
+    recorded = [
+        Recorded(shown, "first", ("TRAILING_COMMA",), untagged=1),
+        Recorded((*shown, ("assistant", "Hi.")), "second"),
+    ]
+    made = run_of(job(), Verdict.passed(), 1, asking, recorded)
+    assert (made.repaired, made.untagged, made.as_text) == (1, 1, 0)
+    assert "wrote" not in made.steps[0]
+    assert (made.steps[1]["wrote"], made.steps[1]["shown"]) == ("first", [["system", "catalogue"], ["user", "Hello"]])
+    assert (made.steps[2]["shown_before"], made.steps[2]["shown"]) == (2, [["assistant", "Hi."]])

@@ -1,0 +1,39 @@
+"""The way ``prompt``."""
+
+from __future__ import annotations
+
+from toolsim.eval.plain_prompt import PlainPrompt
+from toolsim.eval.runtime.turn import Call, Tool
+
+TOOLS = [Tool("echo", "Say it.", {"type": "object"})]
+CALL = {"id": "1", "type": "function", "function": {"name": "echo", "arguments": '{"a": 1}'}}
+
+
+def test_tools_and_history_become_text() -> None:
+    """The tools are in the system message, calls and results in the messages; nothing structured is left."""
+    messages = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": "I will.", "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "1", "content": "{}"},
+    ]
+    written = PlainPrompt().write(messages, TOOLS)
+    assert [set(message) for message in written] == [{"role", "content"}] * 4
+    assert written[0]["content"].startswith("Be kind.\n\n")
+    assert '"name": "echo"' in written[0]["content"]
+    assert written[2]["content"] == 'I will.\n<tool_call>\n{"name": "echo", "arguments": {"a": 1}}\n</tool_call>'
+    assert written[3] == {"role": "user", "content": "<tool_response>\n{}\n</tool_response>"}
+
+
+def test_without_a_system_message_or_tools() -> None:
+    """A system message is added for tools, and none without tools."""
+    messages = [{"role": "user", "content": "Go."}]
+    assert [message["role"] for message in PlainPrompt().write(messages, TOOLS)] == ["system", "user"]
+    assert PlainPrompt().write(messages, []) == messages
+
+
+def test_its_own_form_is_read_back() -> None:
+    """A tagged call is parsed, apart from the text before it; a fenced object without arguments is no call."""
+    text = 'I will.\n<tool_call>\n{"name": "echo", "arguments": {"a": 1}}\n</tool_call>'
+    assert PlainPrompt().read(text) == ("I will.", (Call("tag_1", "echo", '{"a": 1}'),))
+    assert PlainPrompt().read('```json\n{"name": "echo"}\n```')[1] == ()

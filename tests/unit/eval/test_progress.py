@@ -1,0 +1,48 @@
+"""The output while an evaluation runs."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from toolsim.eval.case import Case, Verdict
+from toolsim.eval.measure import Job
+from toolsim.eval.progress import Progress
+from toolsim.eval.runtime.turn import Send
+
+from .runs import run
+
+
+async def play(send: Send) -> Verdict:
+    return Verdict.passed()
+
+
+def shown(capsys: pytest.CaptureFixture[str], verbosity: int, *, quiet: bool = False) -> str:
+    wrong = run(ok=False, detail="nothing [bold]was[/bold] called")
+    job = Job(wrong.cell, Case("scenarios", "happy_path", play), 0, {})
+    with Progress(1, verbosity, quiet=quiet) as progress:
+        progress(job, None)
+        progress(job, wrong)
+    return capsys.readouterr().err
+
+
+def test_without_a_terminal_it_prints_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing, a line per run, or also why a run failed; quiet overrides all."""
+    assert shown(capsys, 0) == ""
+    assert "scenarios happy_path · qwen · default · toolsim · chat: WRONG no_call" in shown(capsys, 1)
+    assert "nothing [bold]was[/bold] called" in shown(capsys, 2)
+    assert shown(capsys, 2, quiet=True) == ""
+
+
+def test_on_a_terminal_there_is_a_live_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has case, model, count and rate; a model's text is escaped."""
+    pytest.importorskip("rich")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    text = shown(capsys, 2)
+    assert "1/1" in text
+    assert "0 % right" in text
+    assert "[bold]was[/bold]" in text

@@ -1,0 +1,104 @@
+"""The scenarios, played by models that do right and wrong on purpose."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from toolsim.eval.case import Verdict
+from toolsim.eval.runtime.turn import Answer, Call, Request
+from toolsim.eval.scenarios import PRESETS, SCENARIOS, ScenarioSettings, UnknownScenario, case, select
+from toolsim.eval.workspace import WORKSPACE_ID
+
+BY_ID = {scenario.id: scenario for scenario in SCENARIOS}
+
+
+def get(id: str = "1") -> Call:
+    return Call(id, "state_get", json.dumps({"workspace_id": WORKSPACE_ID}))
+
+
+def patch(path: str, value: Any, id: str = "2") -> Call:
+    return Call(id, "state_patch", json.dumps({"workspace_id": WORKSPACE_ID, "path": path, "value": value}))
+
+
+async def play(scenario: str, *turns: tuple[Call, ...] | str, settings: ScenarioSettings | None = None) -> Verdict:
+    answers = [Answer(turn) if isinstance(turn, str) else Answer("", turn, "tool_calls") for turn in turns]
+
+    async def send(request: Request) -> Answer:
+        return answers.pop(0)
+
+    return await case(BY_ID[scenario], settings or ScenarioSettings()).play(send)
+
+
+TITLE = patch("/draft/title", "Quarterly report")
+
+
+@pytest.mark.parametrize("scenario", ["happy_path", "missing_workspace_id"])
+async def test_the_title_is_set_after_the_state_was_read(scenario: str) -> None:
+    """Reading, patching and the final text are all required."""
+    assert (await play(scenario, (get(),), (TITLE,), "Done.")).ok
+    assert (await play(scenario, (TITLE,), "Done.")).label == "wrong_state"
+    assert (await play(scenario, (get(),), "Done.")).label == "wrong_state"
+    assert (await play(scenario, (get(),), (TITLE,), "All done!")).label == "wrong_final_text"
+    assert (await play(scenario, "Done.")).label == "no_call"
+
+
+async def test_an_id_that_was_not_given_is_recovered_from_the_error() -> None:
+    """The first call has no id or a wrong one; the error names the right one."""
+    without, wrong = Call("0", "state_get", "{}"), Call("0", "state_get", '{"workspace_id": "main"}')
+    for first in (without, wrong):
+        assert (await play("missing_workspace_id", (first,), (get(),), (TITLE,), "Done.")).ok
+
+
+async def test_a_type_error_has_to_be_made_and_fixed() -> None:
+    """The wrong patch is answered ok:false, and the right one follows."""
+    wrong, right = patch("/draft/priority", "high"), patch("/draft/priority", 3, "3")
+    assert (await play("type_error_recovery", (wrong,), (right,), "Done.")).ok
+    assert (await play("type_error_recovery", (wrong,), "Done.")).label == "type_coercion"
+    assert (await play("type_error_recovery", (right,), "Done.")).label == "wrong_state"
+
+
+async def test_long_arguments_are_refused_and_shortened() -> None:
+    """The prompt's text exceeds the limit, its first sentence does not."""
+    long = patch("/draft/body", BY_ID["long_arguments_guard"].prompt.partition("this text: ")[2].partition("\n")[0])
+    short = patch("/draft/body", "The quarter went well and the team grew in every region that we serve.", "3")
+    assert (await play("long_arguments_guard", (long,), (short,), "Done.")).ok
+    assert (await play("long_arguments_guard", (short,), "Done.")).label == "wrong_state"
+    assert not (await play("long_arguments_guard", (long,), "Done.")).ok
+
+
+async def test_chat_without_tools() -> None:
+    """No tool is offered, none is called, and the text is exact."""
+    assert (await play("chat_only", "Done.")).ok
+    assert (await play("chat_only", "Sure! Done.")).label == "wrong_final_text"
+    assert (await play("chat_only", (get(),))).label == "needless_call"
+
+
+async def test_parallel_means_in_one_turn() -> None:
+    """Two calls one after the other are a collapse, and two at once are right."""
+    assert (await play("happy_path_parallel", (get(), TITLE), "Done.")).ok
+    assert (await play("happy_path_parallel", (get(),), (TITLE,), "Done.")).label == "parallel_collapse"
+
+
+async def test_settings_reach_the_loop() -> None:
+    """Allowlist and policy come from the flags, except where a scenario tests them."""
+    settings = ScenarioSettings(allowed=("state_get",))
+    verdict = await play("happy_path", (get(),), (TITLE,), "Done.", settings=settings)
+    assert verdict.label == "wrong_tool"
+    assert (await play("chat_only", "Done.", settings=settings)).ok
+
+
+def test_presets_and_lists() -> None:
+    """default is the first five, lists join, each scenario once; an unknown name is an error."""
+    assert PRESETS["default"] == tuple(BY_ID)[:5]
+    ids = [scenario.id for scenario in select("default,happy_path_parallel,chat_only")]
+    assert ids == list(BY_ID)
+    assert [scenario.id for scenario in select("all")] == ids
+    with pytest.raises(UnknownScenario, match="sad_path"):
+        select("happy_path,sad_path")
+
+
+def test_prompts_are_distinct() -> None:
+    """No two scenarios start alike: the scripted provider recognises them by their prompts."""
+    assert len({scenario.prompt for scenario in SCENARIOS}) == len(SCENARIOS)

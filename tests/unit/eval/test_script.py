@@ -1,0 +1,31 @@
+"""What the scripted provider writes."""
+
+from __future__ import annotations
+
+import json
+
+from toolsim.eval.scenarios import SCENARIOS
+from toolsim.eval.script import SCRIPTS, after, block, live_scripts
+
+
+def test_every_scenario_has_its_script() -> None:
+    """It is found by the prompt that starts it."""
+    assert set(SCRIPTS) == {scenario.id for scenario in SCENARIOS}
+    assert set(live_scripts()) == {scenario.prompt for scenario in SCENARIOS}
+
+
+def test_a_block_holds_what_it_was_given() -> None:
+    """An object as JSON; a text unchanged, whether it is JSON or not."""
+    whole = block("state_get", {"a": "ü"})
+    assert json.loads(whole.removeprefix("<tool_call>").removesuffix("</tool_call>")) == {
+        "name": "state_get",
+        "arguments": {"a": "ü"},
+    }
+    assert block("x", "{'a',}") == '<tool_call>{"name":"x","arguments":{\'a\',}}</tool_call>'
+
+
+def test_a_script_continues_only_if_the_guard_has_reacted() -> None:
+    """Otherwise it ends, and the scenario fails."""
+    reply = after("TYPE_ERROR", "again")
+    assert callable(reply)
+    assert (reply("… TYPE_ERROR: …"), reply("all well")) == ("again", "Done.")

@@ -1,0 +1,200 @@
+"""From flags to what is asked."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import pytest
+from support.each import each
+from toolsim.command_line import UsageError
+from toolsim.eval.flags import parser
+from toolsim.eval.settings import RESERVED, Setup, api_key, base_url, default_models, scenario_settings, setup
+
+LIVE = ("--base-url", "http://127.0.0.1:1/v1", "--models", "a,b")
+
+
+def args(*arguments: str, **environment: str) -> Namespace:
+    return parser(environment).parse_args(arguments)
+
+
+def live(*arguments: str) -> Setup:
+    return setup(args(*LIVE, *arguments), offline=False)
+
+
+def test_live_asks_by_chat_and_through_toolsim() -> None:
+    """The defaults: one way, one API, whole answers, the default profile, the five scenarios."""
+    asked = live()
+    assert [(cell.model, cell.profile, cell.way, cell.api, cell.stream) for cell, _ in asked.cells] == [
+        ("a", "default", "toolsim", "chat", False),
+        ("b", "default", "toolsim", "chat", False),
+    ]
+    assert len(asked.cases) == 5
+
+
+def test_the_same_seed_asks_the_same() -> None:
+    """Another seed asks something else."""
+    setups = [live("--suite", "questions", "--sample", "6", "--seed", seed) for seed in ("1", "1", "2")]
+    asked = [[case.id for case in setup.cases] for setup in setups]
+    assert len(asked[0]) == 6
+    assert asked[0] == asked[1] != asked[2]
+
+
+def test_offline_asks_by_both_apis_whole_and_streamed() -> None:
+    """The scripted provider costs nothing."""
+    asked = setup(args("--models", "scripted", "--suite", "scenarios"), offline=True)
+    assert {(cell.api, cell.stream) for cell, _ in asked.cells} == {
+        ("chat", False), ("chat", True), ("responses", False), ("responses", True)
+    }  # fmt: skip
+
+
+def test_a_list_of_values_makes_a_matrix_of_the_way_toolsim() -> None:
+    """Each combination of the addon's options is a setting; the other ways have none."""
+    asked = live(
+        "--way",
+        "toolsim,native",
+        "--set",
+        "toolsim_history=record,sentinel",
+        "--set",
+        "toolsim_repair=off,safe",
+        "--models",
+        "m",
+    )
+    assert [cell.setting for cell, _ in asked.cells] == [
+        "toolsim_history=record toolsim_repair=off",
+        "toolsim_history=record toolsim_repair=safe",
+        "toolsim_history=sentinel toolsim_repair=off",
+        "toolsim_history=sentinel toolsim_repair=safe",
+        "",
+    ]
+
+
+def test_the_fallback_matrix_is_one_of_the_way_native() -> None:
+    """With the fallback, without it, or both."""
+
+    def settings(*arguments: str) -> list[str]:
+        return [cell.setting for cell, _ in live("--way", "native", "--models", "m", *arguments).cells]
+
+    assert settings() == [""]
+    assert settings("--content-tag-fallback", "yes") == ["content_tag_fallback"]
+    assert settings("--fallback-matrix", "yes") == ["", "content_tag_fallback"]
+
+
+def test_sampling_options_and_who_wins() -> None:
+    """Defaults, then the profile, then flags, then overrides; OpenRouter's own fields among them."""
+    asked = live(
+        "--llm-options", '{"temperature": 9, "seed": 1}', "--top-p", "0.5", "--request-overrides", '{"top_p": 0.1}',
+        "--route", "fallback", "--transforms", "middle-out", "--provider-only", "x,y", "--provider-ignore", "z",
+    )  # fmt: skip
+    assert asked.cells[0][1] == {
+        "temperature": 0.0, "seed": 1, "top_p": 0.1, "route": "fallback", "transforms": ["middle-out"],
+        "provider": {"only": ["x", "y"], "ignore": ["z"]},
+    }  # fmt: skip
+
+
+def test_profiles_apply_where_they_are_meant_to() -> None:
+    """Unless --enforce-applicability says otherwise."""
+
+    def profiles(*arguments: str) -> list[tuple[str, str]]:
+        asked = live("--models", "qwen3:4b,other", "--profiles", "recommended,tool_calling", *arguments)
+        return [(cell.model, cell.profile) for cell, _ in asked.cells]
+
+    assert profiles() == [("qwen3:4b", "recommended"), ("qwen3:4b", "tool_calling")]
+    assert len(profiles("--enforce-applicability", "no")) == 4
+
+
+@each(
+    "arguments",
+    [
+        ("--way", "magic"),
+        ("--api", "soap"),
+        ("--suite", "nothing"),
+        ("--scenarios", "nothing"),
+        ("--models", "m,!m"),
+        ("--profiles", "nothing"),
+        ("--profiles", "recommended"),
+        ("--set", "toolsim_repair"),
+        ("--set", "toolsim_tool_allowlist=!a b"),
+        ("--set", "toolsim_repiar=off"),
+        ("--set", "toolsim_repair=off,perhaps"),
+        ("--llm-options", "[]"),
+        ("--llm-options", "{"),
+        *[("--request-overrides", f'{{"{name}": 1}}') for name in sorted(RESERVED)],
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_asked(arguments: tuple[str, ...]) -> None:
+    """The message is one line about the flag."""
+    with pytest.raises(UsageError):
+        live(*arguments)
+
+
+def test_the_base_url() -> None:
+    """The flag, or the predecessor's variable with its prefix; --offline overrides both."""
+    assert base_url(args(), {}) == ""
+    assert base_url(args(), {"OPENROUTER_API_KEY": "k"}) == "https://openrouter.ai/api/v1"
+    assert base_url(args("--offline"), {"OPENROUTER_API_KEY": "k"}) == ""
+    assert base_url(args("--base-url", "http://a/v1/"), {"OPENROUTER_API_PREFIX": "/x"}) == "http://a/v1"
+    environment = {"OPENROUTER_BASE_URL": "https://openrouter.ai", "OPENROUTER_API_PREFIX": "/api/v1"}
+    assert base_url(args(**environment), environment) == "https://openrouter.ai/api/v1"
+    assert base_url(args("--offline", **environment), environment) == ""
+
+
+@pytest.mark.parametrize("url", ["ftp://a", "a:1", "http://u:secret@a/v1", "http://a/v1?key=secret", "http://"])
+def test_a_base_url_holds_no_secrets(url: str) -> None:
+    """It is written into reports; the message does not repeat what it refuses."""
+    with pytest.raises(UsageError):
+        base_url(args("--base-url", url), {})
+
+
+def test_a_key_goes_only_where_its_owner_meant_it() -> None:
+    """OPENROUTER_API_KEY reaches OpenRouter and OPENROUTER_BASE_URL; any other server gets what --key-env names."""
+    key = {"OPENROUTER_API_KEY": "sk-or"}
+    own = {**key, "OPENROUTER_BASE_URL": "http://mine/v1"}
+
+    def sent(url: str, environment: dict[str, str], *arguments: str) -> str:
+        return api_key(args("--base-url", url, *arguments), url, environment)
+
+    assert sent("https://openrouter.ai/api/v1", key) == "sk-or"
+    assert sent("http://mine/v1", own) == "sk-or"
+    assert sent("http://127.0.0.1:11434/v1", own) == ""
+    assert sent("https://notopenrouter.ai/v1", key) == ""
+    assert sent("https://openrouter.ai.example/v1", key) == ""
+    assert sent("http://a/v1", {**key, "MINE": "k"}, "--key-env", "MINE") == "k"
+    with pytest.raises(UsageError, match="MINE"):
+        sent("http://a/v1", key, "--key-env", "MINE")
+
+
+def test_models_that_nobody_named() -> None:
+    """A server's only model is used; if there are several, the message names them."""
+    assert default_models("http://a/v1", ["qwen"]) == "qwen"
+    assert default_models("https://openrouter.ai/api/v1", ["x", "y"]) == "stable"
+    with pytest.raises(UsageError, match="x, y"):
+        default_models("http://a/v1", ["x", "y"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--tool-choice", "state_get"),
+        ("--request-overrides", '{"tool_choice": "state_get"}'),
+        ("--request-overrides", '{"tool_choice": {"type": "function", "function": {"name": "state_get"}}}'),
+        ("--llm-options", '{"tool_choice": {"type": "function", "name": "state_get"}}'),
+    ],
+)
+def test_a_tool_choice_of_ones_own(arguments: tuple[str, ...]) -> None:
+    """By a flag or among the fields, in either API's form."""
+    assert live(*arguments).cells[0][1]["tool_choice"] == "state_get"
+    with pytest.raises(UsageError, match="tool_choice"):
+        live("--request-overrides", '{"tool_choice": 1}')
+
+
+def test_tool_profiles() -> None:
+    """A word for several tools, beside tools by name."""
+    assert scenario_settings(args()).allowed == ("state_get", "state_patch")
+    assert scenario_settings(args("--allowlist", "read,facts_propose")).allowed == ("state_get", "facts_propose")
+    assert scenario_settings(args("--allowlist", "all")).allowed is None
+
+
+def test_models_that_the_server_no_longer_lists() -> None:
+    """Those of a word are left out."""
+    asked = setup(args(*LIVE[:2], "--models", "google,mine"), offline=False, served=["google/gemini-2.5-pro"])
+    assert [cell.model for cell, _ in asked.cells] == ["google/gemini-2.5-pro", "mine"]

@@ -1,0 +1,26 @@
+"""Suites by name."""
+
+from __future__ import annotations
+
+import pytest
+from toolsim.eval.suites import UnknownSuite, load
+
+
+@pytest.mark.parametrize("name", ["", "nothing", "bfcl", "bfcl:"])
+def test_an_unknown_suite_is_named(name: str) -> None:
+    """An unknown name is an error that lists the suites."""
+    with pytest.raises(UnknownSuite, match="which_output and bfcl:CATEGORY"):
+        load(name)
+
+
+def test_scenarios_by_preset() -> None:
+    """The suite ``scenarios`` holds what its selection names."""
+    assert [case.id for case in load("scenarios", None, "chat_only,happy_path")] == ["chat_only", "happy_path"]
+
+
+def test_the_other_suites() -> None:
+    """Each case belongs to the requested suite; a missing benchmark's error says how to get it."""
+    for name in ("questions", "unseen", "which_output"):
+        assert {case.suite for case in load(name)} == {name}
+    with pytest.raises(UnknownSuite, match="bfcl:nothing"):
+        load("bfcl:nothing")

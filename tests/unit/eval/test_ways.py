@@ -1,0 +1,75 @@
+"""The three ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toolsim.eval.case import Case, Cell, Verdict
+from toolsim.eval.proxy_process import Proxies
+from toolsim.eval.runtime.turn import Answer, Call, Message, Request, Send, Tool
+from toolsim.eval.ways import CONTENT_TAGS, Target, Ways, prompted, with_content_tags
+
+TOOLS = (Tool("echo", "", {"type": "object"}),)
+REQUEST = Request(({"role": "user", "content": "Hello"},), TOOLS)
+TAGGED = '<tool_call>{"name": "echo", "arguments": {}}</tool_call>'
+
+
+async def play(send: Send) -> Verdict:
+    return Verdict.passed()
+
+
+def says(text: str, seen: list[Request]) -> Send:
+    async def send(request: Request) -> Answer:
+        seen.append(request)
+        return Answer(text)
+
+    return send
+
+
+async def test_the_way_prompt_describes_tools_in_words() -> None:
+    """No tool goes over the wire, and calls are parsed from the text."""
+    seen: list[Request] = []
+    answer = await prompted(says(TAGGED, seen), Case("s", "c", play))(REQUEST)
+    assert seen[0].tools == ()
+    assert "<tools>" in seen[0].messages[0]["content"]
+    assert (answer.calls, answer.text, answer.finish) == ((Call("tag_1", "echo", "{}"),), "", "tool_calls")
+
+
+async def test_without_tools_nothing_is_read_as_a_call() -> None:
+    """A model without tools may talk about tags, by each way."""
+    plain = Request(REQUEST.messages)
+    for send in (prompted(says(TAGGED, []), Case("s", "c", play)), with_content_tags(says(TAGGED, []))):
+        assert (await send(plain)) == Answer(TAGGED)
+
+
+async def test_a_suite_may_bring_its_own_form() -> None:
+    """Its wording and its parser are used instead of ours."""
+
+    class Form:
+        def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
+            return [{"role": "user", "content": "[echo()] please"}]
+
+        def read(self, text: str) -> tuple[str, tuple[Call, ...]]:
+            return "", (Call("x", text, "{}"),)
+
+    seen: list[Request] = []
+    answer = await prompted(says("[echo()]", seen), Case("s", "c", play, form=Form()))(REQUEST)
+    assert seen[0].messages[0]["content"] == "[echo()] please"
+    assert answer.calls == (Call("x", "[echo()]", "{}"),)
+
+
+async def test_the_content_tag_fallback() -> None:
+    """Tagged calls in the text of a native answer count if that setting is chosen."""
+    assert (await with_content_tags(says(TAGGED, []))(REQUEST)).calls == (Call("tag_1", "echo", "{}"),)
+
+
+async def test_only_the_way_toolsim_starts_a_proxy() -> None:
+    """The other ways ask the server directly and record nothing."""
+    ways = Ways(Target("http://127.0.0.1:9/v1"), Proxies("http://127.0.0.1:9/v1"))
+    for cell in (
+        Cell("m", "p", "native", "chat"),
+        Cell("m", "p", "prompt", "chat"),
+        Cell("m", "p", "native", "chat", False, CONTENT_TAGS),
+    ):
+        assert (await ways.open(cell, Case("s", "c", play), "m"))[1] is None
+    await ways.close()

@@ -1,0 +1,72 @@
+"""The workspace of the scenarios."""
+
+from __future__ import annotations
+
+import pytest
+from toolsim.eval.workspace import WORKSPACE_ID, Workspace
+
+ID = {"workspace_id": WORKSPACE_ID}
+
+
+def test_the_state_is_read_as_a_copy() -> None:
+    """What a caller does with it changes nothing."""
+    workspace = Workspace()
+    state = workspace.get(ID).data
+    state["draft"]["title"] = "Changed"
+    assert workspace.draft["title"] == "Untitled"
+    assert set(state) == {"facts", "draft", "locks"}
+    workspace.ui = {"tab": 1}
+    assert workspace.get(ID).data["ui"] == {"tab": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "code"),
+    [
+        ("/draft/title", 5, "TYPE_ERROR"),
+        ("/draft/priority", "high", "TYPE_ERROR"),
+        ("/draft/priority", 4, "TYPE_ERROR"),
+        ("/draft/priority", True, "TYPE_ERROR"),
+        ("/draft/heading", "x", "PATH_NOT_FOUND"),
+        ("/title", "x", "PATH_NOT_FOUND"),
+        ("/facts/year", "x", "READ_ONLY"),
+        ("/draft/owner", "x", "LOCKED"),
+    ],
+)
+def test_a_bad_patch_changes_nothing(path: str, value: object, code: str) -> None:
+    """Wrong type, wrong path, authoritative or locked: each is a failed result with its code."""
+    workspace = Workspace()
+    result = workspace.patch({**ID, "path": path, "value": value})
+    assert result.code == code
+    assert (workspace.draft, workspace.facts) == (Workspace().draft, Workspace().facts)
+
+
+def test_a_good_patch_is_done() -> None:
+    """The field has its new value, and the result says so."""
+    workspace = Workspace()
+    assert workspace.patch({**ID, "path": "/draft/priority", "value": 3}).ok
+    assert workspace.draft["priority"] == 3
+
+
+def test_an_unknown_workspace_is_named_with_the_right_one() -> None:
+    """So that the model can recover."""
+    for result in (Workspace().get({"workspace_id": "x"}), Workspace().patch({"path": "/draft/title", "value": ""})):
+        assert result.code == "UNKNOWN_WORKSPACE"
+        assert WORKSPACE_ID in result.errors[1]
+
+
+def test_facts_change_only_with_a_persons_word() -> None:
+    """A proposal changes no fact; committing needs a proposal and a person."""
+    workspace = Workspace()
+    assert workspace.propose({"name": "year", "value": "2027"}).ok
+    assert workspace.facts["year"] == "2026"
+    assert workspace.commit({"name": "year"}).code == "CONFIRMATION_REQUIRED"
+    assert workspace.commit({"name": "company", "confirmed_by": "Ana"}).code == "NOT_PROPOSED"
+    assert workspace.commit({"name": "year", "confirmed_by": "Ana"}).ok
+    assert workspace.facts["year"] == "2027"
+
+
+def test_committing_is_never_offered() -> None:
+    """No model sees facts_commit."""
+    offered = [tool.name for tool in Workspace().registry().offered()]
+    assert offered == ["state_get", "state_patch", "facts_propose"]
+    assert [tool.strict for tool in Workspace().registry(strict=True).offered()] == [False, True, False]

@@ -1,0 +1,77 @@
+"""An approval is for one call, for one owner, once, and for a while."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from toolsim.mcp.approvals import MAX_SECONDS, MAX_WAITING, Approvals, Desk, Question
+from toolsim.mcp.servers import Server
+
+SERVER = Server("files", ("x",))
+
+
+def ask(approvals: Approvals, owner: str = "me") -> str:
+    return approvals.ask(SERVER, "drop", "files__drop", '{"a":1}', owner)
+
+
+def test_what_was_asked_is_what_is_approved() -> None:
+    """Once: the second time there is nothing."""
+    approvals = Approvals()
+    name = ask(approvals)
+    asked = approvals.take(name, "me")
+    assert asked is not None
+    assert (asked.server, asked.tool, asked.shown, asked.arguments) == (SERVER, "drop", "files__drop", '{"a":1}')
+    assert approvals.take(name, "me") is None
+
+
+def test_nobody_else_approves() -> None:
+    """Neither with another key nor with an id that was made up; the owner still can."""
+    approvals = Approvals()
+    name = ask(approvals, "a")
+    assert approvals.take(name, "b") is None
+    assert approvals.take(name, "") is None
+    assert approvals.take("mcpr_" + "0" * 48, "a") is None
+    assert approvals.take(name, "a") is not None
+    assert len({ask(approvals) for _ in range(100)}) == 100
+
+
+def test_they_do_not_wait_for_ever() -> None:
+    """Nor do more wait than there is room for: the oldest are forgotten."""
+    now = 0.0
+    approvals = Approvals(lambda: now)
+    name = ask(approvals)
+    now = MAX_SECONDS + 1
+    assert approvals.take(name, "me") is None
+    first, *_, last = [ask(approvals) for _ in range(MAX_WAITING + 1)]
+    assert approvals.take(first, "me") is None
+    assert approvals.take(last, "me") is not None
+
+
+def test_nobody_pushes_out_another_clients() -> None:
+    """Whoever asks for too many loses his own."""
+    approvals = Approvals()
+    name = ask(approvals, "modest")
+    names = [ask(approvals, "greedy") for _ in range(MAX_WAITING + 100)]
+    assert approvals.take(name, "modest") is not None
+    assert approvals.take(names[0], "greedy") is None
+    assert approvals.take(names[-1], "greedy") is not None
+
+
+async def test_the_operator_decides() -> None:
+    """All calls that an answer waits for; silence is a no, and so is leaving."""
+    changed: list[str] = []
+    desk = Desk(changed.append)
+    mine, other = Question("mine", "files", "drop", "{}"), Question("other", "files", "drop", "{}")
+    asked = [asyncio.create_task(desk.ask(each, 30)) for each in (mine, mine, other)]
+    await asyncio.sleep(0)
+    assert desk.waiting("mine") == [mine, mine]
+    assert desk.decide("mine", approve=True) == [mine, mine]
+    assert await asyncio.gather(*asked[:2]) == [True, True]
+    asked[2].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked[2]
+    assert desk.waiting("other") == desk.waiting("mine") == []
+    assert await desk.ask(mine, 0.01) is False
+    assert desk.decide("mine", approve=True) == []
+    assert changed.count("mine") == 6

@@ -1,0 +1,61 @@
+"""Servers' tools as functions of the model's."""
+
+from __future__ import annotations
+
+import re
+
+from toolsim.mcp.catalogue import MAX_TOOLS, MAX_TOOLS_BYTES, Catalogue, RemoteTool, remote_tool, shown_name
+from toolsim.mcp.servers import Filter, Server
+
+FILES = Server("files", ("x",), allowed=(Filter(frozenset({"read", "write"})),), free=(Filter(frozenset({"read"})),))
+READ, WRITE, DROP = (RemoteTool(name, schema={"type": "object"}) for name in ("read", "write", "drop"))
+
+
+def test_tools_become_functions() -> None:
+    """Those that are allowed, with the server's label before their names; a call of one is known again."""
+    catalogue = Catalogue(())
+    assert catalogue.add(FILES, [READ, WRITE, DROP]) == [READ, WRITE]
+    assert [each["name"] for each in catalogue.functions()] == ["files__read", "files__write"]
+    found = catalogue.find("files__read")
+    assert found is not None
+    assert (found.tool, found.needs_approval) == (READ, False)
+    assert catalogue.find("files__drop") is None
+    assert catalogue.names("files") == {"read": "files__read", "write": "files__write"}
+    assert catalogue.names("other") == {}
+    assert (catalogue.name("files", "read"), catalogue.name("files", "drop")) == ("files__read", "files__drop")
+
+
+def test_masks_hold() -> None:
+    """By the name that the model is shown, or by the tool's own."""
+    free = Server("files", ("x",), free=(Filter(),))
+    for deny in ("drop", "files__drop"):
+        assert Catalogue((), deny={deny}).add(free, [READ, DROP]) == [READ]
+    for allow in ("read", "files__read"):
+        assert Catalogue((), allow={allow}).add(free, [READ, DROP]) == [READ]
+
+
+def test_no_name_is_taken_twice() -> None:
+    """Neither a client's function nor another server's tool can be replaced; names are of the letters that may be."""
+    catalogue = Catalogue(["a__b__c"])
+    for server in (Server("a"), Server("a__b")):
+        catalogue.add(server, [RemoteTool("b__c"), RemoteTool("c")])
+    names = [each["name"] for each in catalogue.functions()]
+    assert names == ["a__b__c_2", "a__c", "a__b__b__c", "a__b__c_3"]
+    odd = Catalogue(())
+    odd.add(Server("a.b"), [RemoteTool("x y\n" + "z" * 200), RemoteTool("x y\n" + "z" * 201)])
+    names = [each["name"] for each in odd.functions()]
+    assert len(set(names)) == 2
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in names)
+    assert shown_name("a", "é") == "a___"
+
+
+def test_a_server_says_no_more_than_it_may() -> None:
+    """The number of tools and their bytes are bounded; a description is cut and loses control characters."""
+    assert len(Catalogue(()).add(Server("a"), [RemoteTool(str(n)) for n in range(MAX_TOOLS + 9)])) == MAX_TOOLS
+    large = RemoteTool("x", schema={"type": "object", "title": "y" * (MAX_TOOLS_BYTES // 2)})
+    assert len(Catalogue(()).add(Server("a"), [large, large, large])) == 1
+    tool = remote_tool("x", "a\x1b[31m\u202e" + "b" * 9_000, ["no schema"], is_read_only=True)
+    assert tool.schema == {"type": "object"}
+    assert tool.description.startswith("a[31mb")
+    assert len(tool.description) == 4_000
+    assert tool.listed()["annotations"] == {"read_only": True}

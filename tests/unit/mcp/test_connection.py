@@ -1,0 +1,231 @@
+"""One server, however it behaves: real processes, one of which misbehaves on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from support.bad_mcp_ways import FORGED
+from support.mcp_servers import BAD, OFFICIAL, over_http
+from toolsim.mcp.connection import Connection, ServerFailed
+from toolsim.mcp.declared import read_file
+from toolsim.mcp.outcome import FAILED, TOO_LARGE, UNREACHABLE
+from toolsim.mcp.runtime import Asker
+from toolsim.mcp.servers import Server
+
+SECONDS = 3.0
+# For what ends by itself: on a busy machine a process that says 2,000 things takes longer.
+PATIENT = 60.0
+FOLDER = str(Path(BAD["args"][0]).parent)
+
+
+def server(**fields: Any) -> Server:
+    [read] = read_file(json.dumps({"mcpServers": {"it": fields}}), {})
+    return read
+
+
+@pytest.fixture
+async def bad(request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
+    seconds = getattr(request, "param", SECONDS)
+    connection = Connection(server(**BAD, env={"KEY": "s3cret-value"}, timeout=seconds))
+    yield connection
+    await connection.close()
+
+
+@pytest.mark.slow
+async def test_a_server_is_asked(bad: Connection) -> None:
+    """For its tools, once, and what they answer comes back, text and errors."""
+    tools = await bad.tools()
+    assert (tools[0].name, tools[0].is_read_only, tools[1].is_read_only) == ("echo", True, False)
+    assert await bad.tools() is tools
+    assert (await bad.call("echo", {"text": "é\n"}, 100)).output == '{"text": "\\u00e9\\n"}'
+    assert (await bad.call("lie", {}, 1000)).output == FORGED
+    refused = await bad.call("error", {}, 100)
+    assert refused.shown == "Error: That is no argument."
+    assert (await bad.call("large", {}, 200_000)).code == TOO_LARGE
+    environment = json.loads((await bad.call("environment", {}, 100_000)).shown)
+    assert environment["KEY"] == "s3cret-value"
+    assert not {name for name in environment if "PYTEST" in name or "VIRTUAL_ENV" in name}
+
+
+@pytest.mark.slow
+async def test_a_trace_goes_on(bad: Connection) -> None:
+    """A call that is made within a span passes its ids on beside the arguments; any other call passes nothing on."""
+    assert (await bad.call("meta", {}, 1000)).output == "null"
+    span = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(1)))
+    with trace.use_span(span):
+        output = (await bad.call("meta", {}, 1000)).output
+    assert json.loads(output or "") == {"traceparent": f"00-{1:032x}-{2:016x}-01"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bad", "tool", "words"),
+    [
+        (SECONDS, "hang", "no answer within 3 seconds"),
+        (PATIENT, "die", "Connection closed"),
+        (PATIENT, "flood", "it sent a message of more than 1,048,576 bytes"),
+        (PATIENT, "chatter", "more than 2,000 messages"),
+        (SECONDS, "garbage", "no answer within 3 seconds"),
+        (PATIENT, "wrong", ""),
+        (SECONDS, "deep", ""),
+    ],
+    indirect=["bad"],
+)
+async def test_a_failure_is_words_and_the_next_call_works(bad: Connection, tool: str, words: str) -> None:
+    """In time, without a word of the server's secrets, and others go on meanwhile."""
+    await bad.tools()
+    longest, last, is_over = 0.0, time.monotonic(), False
+
+    async def watch() -> None:
+        nonlocal longest, last
+        while not is_over:
+            await asyncio.sleep(0.01)
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+
+    watcher = asyncio.create_task(watch())
+    began = time.monotonic()
+    outcome = await bad.call(tool, {}, 1000)
+    took, is_over = time.monotonic() - began, True
+    await watcher
+    assert outcome.code in (UNREACHABLE, FAILED)
+    assert words in outcome.shown
+    assert took < 10 * SECONDS
+    assert longest < 1.0
+    assert (await bad.call("echo", {}, 100)).output == "{}"
+
+
+@pytest.mark.slow
+async def test_it_is_tried_again_later_each_time() -> None:
+    """One that cannot start fails at once after its second failure, and is started again when its time has come."""
+    now = 0.0
+    connection = Connection(server(command="/no/such/program", timeout=SECONDS), clock=lambda: now)
+    messages = []
+    for _ in range(3):
+        with pytest.raises(ServerFailed) as caught:
+            await connection.tools()
+        messages.append(str(caught.value))
+    assert "cannot be started" in messages[0]
+    assert "/no/such" not in messages[0]
+    assert "tried again in 1 s" in messages[2]
+    now = 1.5
+    with pytest.raises(ServerFailed, match="cannot be started"):
+        await connection.tools()
+    await connection.close()
+
+
+@pytest.mark.slow
+async def test_whoever_leaves_stops_only_his_own_call(bad: Connection) -> None:
+    """The next one gets his turn, from the server as it is or from a new one."""
+    call = asyncio.create_task(bad.call("hang", {}, 100))
+    await asyncio.sleep(0.5)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert (await bad.call("echo", {}, 100)).code == UNREACHABLE  # It still sleeps: its time runs out.
+    assert (await bad.call("echo", {}, 100)).output == "{}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", [PATIENT], indirect=True)
+async def test_a_new_connection_lists_the_tools_anew(bad: Connection) -> None:
+    """Even if it was a call that opened it: a server that was restarted may have other tools."""
+    tools = await bad.tools()
+    assert (await bad.call("die", {}, 100)).code == UNREACHABLE
+    assert (await bad.call("echo", {}, 100)).output == "{}"
+    assert await bad.tools() is not tools
+    assert await bad.tools() is await bad.tools()
+
+
+@pytest.mark.slow
+async def test_whoever_leaves_while_it_starts_stops_nobody_else() -> None:
+    """The next one waits until the server is up."""
+    program = "import runpy, sys, time; time.sleep(1); runpy.run_path(sys.argv[1])"
+    slow = server(
+        command=BAD["command"], args=["-c", program, *BAD["args"]], env={"PYTHONPATH": FOLDER}, timeout=PATIENT
+    )
+    connection = Connection(slow)
+    asked = asyncio.create_task(connection.tools())
+    await asyncio.sleep(0.3)
+    asked.cancel()
+    assert (await connection.tools())[0].name == "echo"
+    await connection.close()
+
+
+@pytest.mark.slow
+async def test_secrets_are_in_no_message(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither in the error nor in the log, which has the end of the server's standard error."""
+    program = "import os, sys; print('the key is', os.environ['KEY'], file=sys.stderr)"
+    connection = Connection(
+        server(command="python3", args=["-c", program], env={"KEY": "s3cret-value"}, timeout=SECONDS)
+    )
+    with caplog.at_level(logging.INFO), pytest.raises(ServerFailed) as caught:
+        await connection.tools()
+    await connection.close()
+    assert "the key is [redacted]" in caplog.text
+    assert "s3cret" not in caplog.text + str(caught.value)
+    web = Connection(server(url="http://127.0.0.1:9/s3cret/mcp?key=s3cret", timeout=SECONDS))
+    with caplog.at_level(logging.INFO), pytest.raises(ServerFailed) as caught:
+        await web.tools()
+    await web.close()
+    assert "s3cret" not in caplog.text + str(caught.value)
+
+
+@pytest.mark.slow
+async def test_the_official_servers() -> None:
+    """Over each transport: tools, calls, headers; a slow one fails alone, and over HTTP several are asked at once."""
+
+    async def over_the_web(url: str, way: str) -> None:
+        connection = Connection(server(url=url, type=way, headers={"X-Own": "mine"}, timeout=10))
+        assert (await connection.call("header", {"name": "x-own"}, 100)).output == "mine"
+        await ask(connection)
+
+    async def ask(connection: Connection) -> None:
+        assert [tool.name for tool in await connection.tools()] == ["add", "slow", "header"]
+        answers = await asyncio.gather(*(connection.call("add", {"a": n, "b": 1}, 100) for n in range(3)))
+        assert [each.output for each in answers] == ["1", "2", "3"]
+        assert "validation error" in (await connection.call("add", {"a": "x"}, 1000)).shown
+        assert (await connection.call("slow", {"seconds": 60}, 100)).code == UNREACHABLE
+        assert (await connection.call("add", {"a": 1, "b": 1}, 100)).output == "2"
+        await connection.close()
+
+    ways = ("streamable-http", "sse")
+    with over_http(ways[0]) as http, over_http(ways[1]) as sse:
+        # Side by side, since each waits for the time of a request.
+        over_pipes = ask(Connection(server(**OFFICIAL, timeout=10)))
+        await asyncio.gather(over_pipes, *map(over_the_web, (http, sse), ways))
+
+
+@pytest.mark.slow
+async def test_a_quick_call_does_not_wait_for_all_of_another_answer(bad: Connection) -> None:
+    """A local server is asked one thing at a time, and answers take turns."""
+    await bad.tools()
+    done: list[str] = []
+
+    async def call(answer: str, seconds: float) -> None:
+        outcome = await bad.call("sleep", {"seconds": seconds}, 100, Asker("me", answer))
+        assert outcome.code == "", outcome.shown
+        done.append(answer)
+
+    await asyncio.gather(*(call("slow", 0.3) for _ in range(6)), call("quick", 0.0))
+    assert done.index("quick") == 1
+
+
+@pytest.mark.slow
+async def test_waiting_for_a_turn_has_an_end() -> None:
+    """Whoever has waited for the time of a whole request is told that the server is busy; it is not dropped for it."""
+    connection = Connection(server(**BAD, timeout=1))
+    await connection.tools()
+    calls = [connection.call("sleep", {"seconds": 0.8}, 100, Asker("me", "slow")) for _ in range(4)]
+    outcomes = await asyncio.gather(*calls)
+    assert [outcome.code for outcome in outcomes] == ["", "", UNREACHABLE, UNREACHABLE]
+    assert "is busy: this request has waited 1 s for its turn" in outcomes[2].shown
+    assert (await connection.call("echo", {}, 100)).output == "{}"
+    await connection.close()

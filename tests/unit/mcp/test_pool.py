@@ -1,0 +1,121 @@
+"""Which connections there are, and how long."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from toolsim.mcp import connection as room
+from toolsim.mcp import engine
+from toolsim.mcp.pool import IDLE_SECONDS, MAX_CONNECTIONS, MAX_OF_ONE, Pool, TooManyConnections
+from toolsim.mcp.runtime import Asker
+from toolsim.mcp.servers import Filter, Server
+
+LOCAL = Server("local", ("x",))
+
+
+class Fake:
+    made: ClassVar[list[Any]] = []
+    called: ClassVar[list[str]] = []
+
+    def __init__(self, server: Server, *, clock: Any) -> None:
+        self.server, self.used, self.is_busy, self.is_closed, self._clock = server, clock(), False, False, clock
+        Fake.made.append(self)
+
+    async def tools(self, who: Asker) -> tuple[()]:
+        self.used = self._clock()
+        return ()
+
+    async def call(self, tool: str, arguments: object, limit: int, who: Asker) -> str:
+        Fake.called.append(tool)
+        return tool
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(room, "Connection", Fake)
+    Fake.made, Fake.called = [], []
+    return SimpleNamespace(time=0.0)
+
+
+def web(number: int) -> Server:
+    return Server("web", url="https://docs.example/mcp", headers=(("Authorization", str(number)),), kind="http")
+
+
+async def test_one_connection_for_one_server(now: Any) -> None:
+    """Whatever a request allows of it; with other credentials it is another one."""
+    pool = Pool(clock=lambda: now.time)
+    for server in (LOCAL, Server("local", ("x",), allowed=(Filter(frozenset()),)), web(1), web(2), web(1)):
+        await pool.tools(server)
+    assert [each.server for each in Fake.made] == [LOCAL, web(1), web(2)]
+    await pool.close()
+    assert all(each.is_closed for each in Fake.made)
+
+
+async def test_calls_keep_their_order(now: Any) -> None:
+    """A model writes a file before it reads it, and a server that runs one call at a time must do so too."""
+    pool = Pool(clock=lambda: now.time)
+    await pool.tools(LOCAL)
+    tools = [str(number) for number in range(200)]
+    await asyncio.gather(*(pool.call(LOCAL, tool, {}, 1) for tool in tools))
+    assert Fake.called == tools
+
+
+async def test_idle_ones_are_closed(now: Any) -> None:
+    """Those that are busy stay, and local ones stay."""
+    pool = Pool(clock=lambda: now.time)
+    for server in (LOCAL, web(1), web(2)):
+        await pool.tools(server)
+    Fake.made[2].is_busy = True
+    now.time = IDLE_SECONDS + 1
+    await pool.tools(web(3))
+    await asyncio.sleep(0)
+    assert [each.server for each in Fake.made[:3] if each.is_closed] == [web(1)]
+
+
+async def test_one_client_has_so_many(now: Any) -> None:
+    """The longest unused of his own is closed for another; if all are busy, there is no other, and he is told."""
+    pool = Pool(clock=lambda: now.time)
+    await pool.tools(web(100), Asker("modest"))
+    for number in range(MAX_OF_ONE + 3):
+        await pool.tools(web(number), Asker("greedy"))
+    await asyncio.sleep(0)
+    assert [each.is_closed for each in Fake.made] == [False, True, True, True] + [False] * MAX_OF_ONE
+    for each in Fake.made:
+        each.is_busy = True
+    with pytest.raises(TooManyConnections, match="All of this client's 8 connections"):
+        await pool.tools(web(50), Asker("greedy"))
+    outcome = await pool.call(web(50), "add", {}, 1, Asker("greedy"))
+    assert "All of this client's 8 connections" in outcome.shown
+    # Whom he already knows, he may ask; and so may others.
+    await pool.tools(web(10), Asker("greedy"))
+    await pool.tools(web(50), Asker("modest"))
+    assert not any(each.is_closed for each in Fake.made[4:])
+
+
+async def test_there_is_an_end_to_all(now: Any) -> None:
+    """Whoever has most gives way, if one of his is not busy; no busy one is ever closed."""
+    pool = Pool(clock=lambda: now.time)
+    for number in range(MAX_CONNECTIONS):
+        await pool.tools(web(number), Asker("abcdefgh"[number // 4] if number > 7 else "most"))
+    for each in Fake.made[1:]:
+        each.is_busy = True
+    await pool.tools(web(100), Asker("new"))
+    await asyncio.sleep(0)
+    assert [each.is_closed for each in Fake.made] == [True] + [False] * MAX_CONNECTIONS
+    Fake.made[-1].is_busy = True
+    with pytest.raises(TooManyConnections, match="All of the 32 connections"):
+        await pool.tools(web(101), Asker("another"))
+    assert [each.is_closed for each in Fake.made] == [True] + [False] * MAX_CONNECTIONS
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is known before anybody asks."""
+    assert engine.missing() == ""
+    monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
+    assert "pip install" in engine.missing()

@@ -1,0 +1,49 @@
+"""What a server answers, as the client reads it and as the model is shown it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from toolsim.mcp.outcome import FAILED, TOO_LARGE, failed
+from toolsim.mcp.result import result
+
+
+def of(*parts: dict[str, Any], structured: Any = None, is_error: bool = False, limit: int = 1000) -> Any:
+    return result(parts, structured, is_error=is_error, limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        ({"type": "text", "text": "hi"}, "hi"),
+        ({"type": "image", "data": "AAAA", "mimeType": "image/png"}, "[image image/png, 3 bytes]"),
+        ({"type": "resource", "resource": {"uri": "file:///a", "text": "inside"}}, "inside"),
+        ({"type": "resource", "resource": {"uri": "file:///a", "blob": "AAAA"}}, "[resource , 3 bytes]"),
+        ({"type": "resource_link", "uri": "file:///a", "name": "a"}, "[resource file:///a]"),
+    ],
+)
+def test_a_result_is_text(part: dict[str, Any], text: str) -> None:
+    """What is no text is named."""
+    assert of(part).output == text
+    assert of(part, {"type": "text", "text": "more"}).shown == f"{text}\nmore"
+
+
+def test_structured_content_counts_where_there_is_no_text() -> None:
+    """Beside text it says the same once more."""
+    assert of(structured={"a": 1}).output == '{"a":1}'
+    assert of({"type": "text", "text": "x"}, structured={"a": 1}).output == "x"
+
+
+def test_errors_are_told() -> None:
+    """In the shapes that the API has for them, and to the model in words; a result that is too large is one of them."""
+    own = of({"type": "text", "text": "No such file."}, is_error=True)
+    assert (own.output, own.code, own.shown) == (None, FAILED, "Error: No such file.")
+    assert own.error is not None
+    assert own.error["type"] == "mcp_tool_execution_error"
+    large = of({"type": "text", "text": "é" * 501})
+    assert (large.output, large.code) == (None, TOO_LARGE)
+    assert "1002 bytes, expected at most 1000" in large.shown
+    gone = failed("It has gone.", number=-3)
+    assert gone.error == {"type": "mcp_protocol_error", "code": -3, "message": "It has gone."}
+    assert len(failed("x" * 10_000).shown) < 3_000

@@ -1,0 +1,75 @@
+"""A process that speaks lines: what it may say, what it is given, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+from support.processes import ESCAPING, is_running
+from toolsim.mcp.servers import Server
+from toolsim.mcp.stdio import (
+    MAX_BETWEEN_BYTES,
+    MAX_BETWEEN_MESSAGES,
+    Flood,
+    Meter,
+    run_server,
+)
+
+
+def test_a_server_that_goes_on_and_on_is_counted() -> None:
+    """From question to question."""
+    meter = Meter()
+    for _ in range(2):
+        meter.add(MAX_BETWEEN_BYTES, MAX_BETWEEN_MESSAGES)
+        meter.asked()
+    meter.add(0, MAX_BETWEEN_MESSAGES)
+    with pytest.raises(Flood, match="messages"):
+        meter.add(0, 1)
+    meter.asked()
+    with pytest.raises(Flood, match="bytes"):
+        meter.add(MAX_BETWEEN_BYTES + 1)
+
+
+@pytest.mark.parametrize("is_stubborn", [False, True], ids=["ends by itself", "must be killed"])
+async def test_a_server_ends_with_its_children(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_stubborn: bool
+) -> None:
+    """Though they ignore every request to; it gets of the environment what it is given; its last words are kept."""
+    monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
+    pids = tmp_path / "pids"
+    program = (
+        "import os, signal, subprocess, sys, time\n"
+        f"{is_stubborn} and signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "line = 'import signal, time; signal.signal(15, 1); time.sleep(600)'\n"
+        "child = subprocess.Popen([sys.executable, '-c', line])\n"
+        f"subprocess.run([sys.executable, '-c', {ESCAPING!r}])\n"
+        "while not os.path.exists(os.environ['PIDS']) or not open(os.environ['PIDS']).read(): time.sleep(0.01)\n"
+        "print(child.pid, file=open(os.environ['PIDS'], 'a'), flush=True)\n"
+        "print(os.environ.get('OPENAI_API_KEY'), os.environ['OWN'], file=sys.stderr, flush=True)\n"
+        "print('no message', flush=True)\n"
+        f"time.sleep(600) if {is_stubborn} else sys.stdin.read()\n"
+    )
+    cut: list[str] = []
+    logged: list[str] = []
+    server = Server("x", (sys.executable, "-c", program), (("OWN", "1"), ("PIDS", str(pids))))
+    async with run_server(server, cut.append, logged.append) as both:
+        problem = await asyncio.wait_for(both[0].receive(), 30)
+        assert isinstance(problem, ValueError)
+        assert "not a protocol message" in str(problem)
+    assert (logged, cut) == (["None 1\n"], [])
+    left = pids.read_text().split()
+    assert len(left) == 2
+    for _ in range(100):
+        if not any(is_running(int(child)) for child in left):
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail("a child lives on")
+
+
+async def test_a_command_that_is_none() -> None:
+    """It is an error of the system's."""
+    with pytest.raises(FileNotFoundError):
+        async with run_server(Server("x", ("/no/such/program",)), print, print):
+            pass

@@ -1,0 +1,60 @@
+"""Turns: one at a time, one answer after another."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from toolsim.mcp.runtime import Asker
+from toolsim.mcp.turns import Turns
+
+HOG, QUICK, THIRD = Asker("me", "hog"), Asker("you", "quick"), Asker("me", "third")
+
+
+async def test_answers_take_turns() -> None:
+    """Each in its own order; another answer's call comes after at most one call of the first."""
+    turns, done = Turns(), []
+
+    async def call(who: Asker, name: str) -> None:
+        async with turns.turn(who, 10):
+            await asyncio.sleep(0.001)
+            done.append(name)
+
+    names = [(HOG, "h0"), (HOG, "h1"), (HOG, "h2"), (HOG, "h3"), (QUICK, "q0"), (THIRD, "t0"), (QUICK, "q1")]
+    await asyncio.gather(*(call(*each) for each in names))
+    assert done == ["h0", "q0", "t0", "h1", "q1", "h2", "h3"]
+    await call(QUICK, "later")
+
+
+async def test_waiting_has_an_end() -> None:
+    """And whoever has given up, or left, is passed over."""
+    turns, done = Turns(), []
+
+    async def call(who: Asker, seconds: float) -> None:
+        async with turns.turn(who, seconds):
+            done.append(who)
+
+    async with turns.turn(HOG, 1):
+        with pytest.raises(TimeoutError):
+            await call(QUICK, 0.01)
+        left, stays = asyncio.create_task(call(QUICK, 10)), asyncio.create_task(call(THIRD, 10))
+        await asyncio.sleep(0)
+        left.cancel()
+        await asyncio.sleep(0)
+    await stays
+    assert done == [THIRD]
+    await call(HOG, 0.01)
+
+
+async def test_a_turn_that_comes_as_its_owner_leaves() -> None:
+    """It goes to the next."""
+    turns = Turns()
+    entered = turns.turn(HOG, 1)
+    await entered.__aenter__()
+    first, second = (asyncio.create_task(turns.turn(who, 10).__aenter__()) for who in (QUICK, THIRD))
+    await asyncio.sleep(0)
+    await entered.__aexit__(None, None, None)
+    first.cancel()
+    await asyncio.wait([first])
+    assert first.cancelled()
+    await asyncio.wait_for(second, 1)

@@ -1,0 +1,125 @@
+"""Exporters as the environment names them; what is said of their failures; the end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from toolsim.otel import export
+from toolsim.otel.content import Content
+from toolsim.otel.export import Export, Told
+
+NOTHING = Content(False)
+
+
+@pytest.mark.parametrize(
+    ("environment", "names"),
+    [
+        ({}, ["otlp_proto_http"]),
+        ({"OTEL_TRACES_EXPORTER": "otlp, console"}, ["otlp_proto_http", "console"]),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, ["otlp_proto_grpc"]),
+        (
+            {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"},
+            ["otlp_proto_http"],
+        ),
+        ({"OTEL_TRACES_EXPORTER": "zipkin"}, ["zipkin"]),
+    ],
+)
+def test_which_exporters(environment: dict[str, str], names: list[str]) -> None:
+    assert export._names(environment) == names
+
+
+def test_an_exporter_that_is_not_installed(caplog: pytest.LogCaptureFixture) -> None:
+    """The proxy starts without it, and says which one it is."""
+    made = Export.from_environment({"OTEL_TRACES_EXPORTER": "carrier_pigeon"})
+    assert made is None
+    assert ["carrier_pigeon" in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_the_service_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is toolsim, unless the standard variables say otherwise."""
+    assert export._resource().attributes["service.name"] == "toolsim"
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=mine,team=a")
+    assert export._resource().attributes["service.name"] == "mine"
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "ours")
+    assert export._resource().attributes["service.name"] == "ours"
+    assert export._resource().attributes["team"] == "a"
+
+
+class Failing(SpanExporter):
+    """Logs as exporters do; fails as long as ``problem`` says how."""
+
+    problem: Exception | str | None = "Transient error: connection refused"
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if self.problem is None:
+            return SpanExportResult.SUCCESS
+        if isinstance(self.problem, Exception):
+            raise self.problem
+        logging.getLogger(__name__).warning("%s, retrying", self.problem)
+        logging.getLogger(__name__).error("Failed to export")
+        return SpanExportResult.FAILURE
+
+
+@pytest.mark.parametrize("problem", ["Transient error: connection refused", ValueError("connection\nrefused")])
+def test_a_failure_is_told_once(problem: Exception | str, caplog: pytest.LogCaptureFixture) -> None:
+    """With its reason, however many batches fail, and again only after the exporter has worked."""
+    exporter = Failing()
+    exporter.problem = problem
+    told = Told([exporter], NOTHING)
+    with caplog.at_level("INFO"):
+        for _ in range(3):
+            assert told.export([]) is SpanExportResult.FAILURE
+        exporter.problem = None
+        assert told.export([]) is SpanExportResult.SUCCESS
+        assert told.export([]) is SpanExportResult.SUCCESS
+    first, last = [record.getMessage() for record in caplog.records]
+    assert first.startswith("toolsim: traces cannot be exported: ")
+    assert "refused" in first
+    assert "\n" not in first
+    assert last == "toolsim: traces are exported again"
+
+
+def test_all_exporters_get_all(caplog: pytest.LogCaptureFixture) -> None:
+    """One that fails takes nothing from the others."""
+    memory = InMemorySpanExporter()
+    made = Export([Failing(), memory], NOTHING)
+    made.tracer.start_span("a").end()
+    made._provider.shutdown()
+    assert [span.name for span in memory.get_finished_spans()] == ["a"]
+    assert len(caplog.records) == 1
+
+
+async def test_the_end_sends_what_is_left() -> None:
+    memory = InMemorySpanExporter()
+    made = Export([memory], NOTHING)
+    made.tracer.start_span("a").end()
+    await made.end()
+    assert [span.name for span in memory.get_finished_spans()] == ["a"]
+
+
+async def test_the_end_does_not_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A collector that swallows everything holds up the proxy for a bounded time, and that is said."""
+    over = threading.Event()
+
+    class Swallowing(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            over.wait(20)
+            return SpanExportResult.SUCCESS
+
+    monkeypatch.setattr(export, "FLUSH_SECONDS", 0.2)
+    made = Export([Swallowing()], NOTHING)
+    made.tracer.start_span("a").end()
+    began = time.monotonic()
+    await made.end()
+    assert 0.2 <= time.monotonic() - began < 2
+    assert "took more than 0.2 s" in caplog.text
+    over.set()

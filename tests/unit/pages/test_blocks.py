@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsim.pages.blocks import prose_and_blocks
+
+CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
+
+
+def test_pieces() -> None:
+    """Prose and blocks in order; with a private tag, only that tag's blocks."""
+    mine = CALL.replace("tool_call", "mine")
+    assert list(prose_and_blocks(f"a {CALL}{CALL} b")) == [("a ", False), (CALL, True), (CALL, True), (" b", False)]
+    assert list(prose_and_blocks(f"{CALL}{mine}", "mine")) == [(CALL, False), (mine, True)]
+    assert list(prose_and_blocks("")) == []
+
+
+@given(
+    st.lists(st.sampled_from([CALL, "<tool_call>{", "</tool_call>", "x" * 300_000, "<use_tool><name>f</name>", " "]))
+)
+def test_nothing_is_lost(parts: list[str]) -> None:
+    """The pieces add up to the text."""
+    text = "".join(parts[:6])
+    assert "".join(piece for piece, _ in prose_and_blocks(text)) == text

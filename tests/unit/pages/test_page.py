@@ -1,0 +1,85 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsim.pages.page import WIDTH, Page, clip, one_line, plural, wrap
+
+
+def test_title_breaks_between_facts():
+    """A title breaks between its facts, never within one; unknown facts leave no trace."""
+    page = Page()
+    page.title("ANSWER", ["200", "", "a" * 60, "b" * 20])
+    assert str(page).splitlines() == ["ANSWER · 200 · " + "a" * 60, "       · " + "b" * 20]
+
+
+def test_sections_are_separated():
+    """A heading has one blank line before it and is as wide as the page; trailing blank lines are dropped."""
+    page = Page()
+    page.line("x", 0)
+    page.heading("TOOLS", "2\n3")
+    page.gap()
+    page.gap()
+    lines = str(page).split("\n")
+    assert lines[:2] == ["x", " "]
+    assert lines[2].startswith("TOOLS  2 3 ──")
+    assert len(lines[2]) == WIDTH
+    assert lines[3:] == [""]
+
+
+def test_no_line_is_quite_empty():
+    """mitmweb gives an empty line no height, so each one contains at least a blank."""
+    page = Page()
+    page.text("a\n\nb")
+    page.text("c\n\nd", bar="│ ")
+    assert str(page) == "  a\n \n  b\n  │ c\n  │\n  │ d\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "lines"),
+    [
+        ("one two three", ["one two", "three"]),
+        ("abcdefghijklmn", ["abcdefghij", "klmn"]),
+        ('{"a":1,"b":2}', ['{"a":1,', '"b":2}']),
+        ("abcdefg</tag>", ["abcdefg", "</tag>"]),
+        ("  indented by two", ["  indented", "  by two"]),
+        (" " * 50 + "xyz", ["     xyz"]),
+        ("\tx", ["    x"]),
+        ("", [""]),
+    ],
+)
+def test_wrap(line, lines):
+    """Lines break at blanks, after commas and before closing tags; only a longer word is cut."""
+    assert wrap(line, 10) == lines
+
+
+@given(st.text(alphabet="ab ,</\t", max_size=300))
+def test_wrap_loses_nothing_but_whitespace(line):
+    """No line is too long, and all characters are there."""
+    parts = wrap(line, 10)
+    assert all(len(part) <= 10 for part in parts)
+    assert "".join("".join(parts).split()) == "".join(line.split())
+
+
+def test_clip_and_plural():
+    """Clipped text ends in an ellipsis; a noun agrees with its number."""
+    assert clip("abc", 3) == "abc"
+    assert clip("abcd", 3) == "ab…"
+    assert clip("a\nb", 9) == "a b"
+    assert one_line("a\r\nb\u2028c") == "a b c"
+    assert [plural(1, "tool"), plural(2345, "tool")] == ["1 tool", "2,345 tools"]
+
+
+def test_lone_surrogates():
+    """What no terminal can show is replaced; the rest of the page is unchanged."""
+    page = Page()
+    page.text("half a \ud83d smile, and \ud83d\ude00 a whole one")
+    assert str(page) == "  half a \ufffd smile, and \U0001f600 a whole one\n"
+
+
+def test_verbatim_text_keeps_its_lines():
+    """An overlong line continues after an arrow, so that it cannot pass for two."""
+    page = Page()
+    page.verbatim("  one\n\n" + "x" * WIDTH + "\n" + "word " * 20)
+    lines = str(page).split("\n")
+    assert lines[:3] == ["  one", " ", "x" * WIDTH]
+    assert (lines[3][:4], lines[4][:6], lines[5:]) == ("word", "↪ word", [""])
+    assert len(lines[3].split() + lines[4].split()) == 21

@@ -1,0 +1,117 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsim.core.events import StructuredCall, Usage
+from toolsim.pages.read_answer import Words, read_answer
+
+
+def sse(*events: object, done: bool = True) -> bytes:
+    frames = [f"data: {json.dumps(event)}\n\n" for event in events]
+    return "".join([*frames, "data: [DONE]\n\n" if done else ""]).encode()
+
+
+def chunk(finish=None, choice=0, **delta):
+    return {"model": "m", "choices": [{"index": choice, "delta": delta, "finish_reason": finish}]}
+
+
+CALLS = [{"index": 0, "id": "call_001", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}]
+ITEM = {"type": "function_call", "call_id": "fc_001", "name": "f", "arguments": '{"a":1}', "namespace": "ns"}
+MESSAGE = {"type": "message", "content": [{"type": "output_text", "text": "hello"}]}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        sse(chunk(content="hel"), chunk(content="lo"), chunk(tool_calls=CALLS), chunk("tool_calls")),
+        json.dumps({"model": "m", "choices": [{"message": {"content": "hello", "tool_calls": CALLS}}]}).encode(),
+        sse(
+            {"type": "response.created", "response": {"model": "m"}},
+            {"type": "response.output_text.delta", "delta": "hello"},
+            {"type": "response.output_item.done", "output_index": 1, "item": ITEM},
+            {"type": "response.completed", "response": {"model": "m"}},
+        ),
+        json.dumps({"object": "response", "model": "m", "status": "completed", "output": [MESSAGE, ITEM]}).encode(),
+    ],
+    ids=["chat stream", "chat", "responses stream", "responses"],
+)
+def test_all_forms_read_the_same(data):
+    """Text and calls are the same, whatever the API and the form; ids are unchanged."""
+    answer = read_answer(data)
+    assert answer.known
+    assert answer.whole
+    assert answer.error is None
+    assert answer.model == "m"
+    [text, call] = answer.pieces[0]
+    assert text == Words("text", "hello")
+    assert isinstance(call, StructuredCall)
+    assert (call.name, call.arguments) == ("f", '{"a":1}')
+    assert call.call_id in ("call_001", "fc_001")
+    assert answer.calls == [call]
+    assert bool(answer.events) == data.startswith(b"data:")
+
+
+def test_choices_reasoning_and_usage():
+    """Choices and kinds of text are kept apart; the halves of a split character are joined."""
+    usage = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
+    answer = read_answer(
+        sse(
+            chunk(reasoning_content="hm"),
+            chunk(content="\ud83d"),
+            chunk(choice=1, content="b"),
+            chunk(content="\ude00"),
+            chunk("length"),
+            chunk("stop", choice=1),
+            usage,
+        )
+    )
+    assert answer.pieces == {0: [Words("reasoning", "hm"), Words("text", "😀")], 1: [Words("text", "b")]}
+    assert answer.text(0) == "😀"
+    assert answer.reasons == {0: "length", 1: "stop"}
+    assert answer.usage == Usage(3, 4, 7)
+
+
+@pytest.mark.parametrize("thought", [False, True])
+def test_messages_are_kept_apart(thought):
+    """By an empty line, as a client gets them; by what stands between them, if anything does."""
+    words = [{"type": "message", "content": [{"type": "output_text", "text": text}]} for text in ("One.", "Two.")]
+    between = [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}] if thought else []
+    body = {"object": "response", "status": "completed", "output": [words[0], *between, words[1]]}
+    apart = [Words("text", "One."), Words("reasoning", "Hm."), Words("text", "Two.")]
+    answer = read_answer(json.dumps(body).encode())
+    assert answer.pieces[0] == (apart if thought else [Words("text", "One.\n\nTwo.")])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"error":{"message":"no"}}', "no"),
+        (sse(chunk(content="a"), {"error": {"message": "no"}}), "no"),
+        (sse({"type": "response.created"}, {"type": "error", "message": "no"}), "no"),
+    ],
+)
+def test_errors(data, message):
+    """An error is found in any form."""
+    answer = read_answer(data)
+    assert answer.error is not None
+    assert answer.error.message == message
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"<html>", b"{", b"data: 1\n\n", b": hello\n\n", b"\xff\xfe:"])
+def test_what_is_no_answer(data):
+    """Other bytes are not accepted as an answer."""
+    assert not read_answer(data).known
+
+
+def test_a_stream_without_its_end_is_not_whole():
+    """What was cut off is shown as far as it goes."""
+    answer = read_answer(sse(chunk(content="a"), done=False) + b'data: {"choi')
+    assert answer.text(0) == "a"
+    assert not answer.whole
+
+
+@given(st.binary(max_size=200) | st.builds(lambda parts: b"data: " + b"\n\ndata: ".join(parts), st.lists(st.binary())))
+def test_any_bytes(data):
+    """Nothing raises."""
+    read_answer(data)

@@ -1,0 +1,212 @@
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.answers import plan as plan_for
+from support.wire import ApiName, backend_answer
+from toolsim.core.plan import Tool
+from toolsim.core.report import Report
+from toolsim.pages.show_answer import AnswerFacts, show_answer
+from toolsim.response.rewrite import ResponseRewriter
+
+LAX = Tool("get_weather", "get_weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
+STRICT = Tool("pay", "pay", strict=True, parameters={"type": "object", "required": ["sum"]})
+CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Bonn\\"}"}</tool_call>'
+COMMA = '<tool_call>{"name":"get_weather","arguments":{"city":"Köln",}}</tool_call>'
+UNKNOWN = '<tool_call>{"name":"gone","arguments":"{}"}</tool_call>'
+BAD_PAY = '<tool_call>{"name":"pay","arguments":"{}"}</tool_call>'
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+def exchange(
+    text: str, *, dialect: ApiName = "responses", stream: bool = True, tools: Sequence[Tool] = (LAX,), **policy: Any
+) -> tuple[bytes, bytes, dict[str, Any]]:
+    """Rewrite an answer that contains ``text``; return the backend's bytes, the client's, and the report."""
+    kind, received = backend_answer(dialect, stream, [text[at : at + 7] for at in range(0, len(text), 7)])
+    report = Report(client=dialect, backend=dialect, model="m", stream=stream)
+    plan = plan_for(dialect, dialect, stream, tools, policy=policy)
+    rewriter = ResponseRewriter(plan, report, content_type=kind)
+    sent = b"".join(rewriter.feed(received) + rewriter.feed(b""))
+    return received, sent, report.as_dict()
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_both_sides_of_an_answer(dialect, stream):
+    """The model's blocks are shown with their verdicts, the client's calls with their arguments, in all four forms."""
+    text = f"Both:\n{CALL}\n{COMMA}\n{UNKNOWN}"
+    received, sent, report = exchange(text, dialect=dialect, stream=stream, stop_after_tools="off")
+    page = show_answer(sent, AnswerFacts(report=report, received=received))
+    wrote, _, got = page.partition("THE CLIENT GOT")
+    assert "  Both:\n" in wrote
+    assert '\\"Bonn\\"}"}</tool_call>\n  ╰─ ✓ call of get_weather\n' in wrote
+    assert "╰─ ✓ call of get_weather · repaired: TRAILING_COMMA\n" in wrote
+    assert "╰─ ✗ stays text: no such tool is on offer (UNKNOWN_TOOL)\n" in wrote
+    kind = "fc" if dialect == "responses" else "call"
+    assert f'  → get_weather   {kind}_001\n    {{"city": "Bonn"}}\n' in got
+    assert f'  → get_weather   {kind}_002\n    {{"city": "Köln"}}\n' in got
+    assert "parse failures  UNKNOWN_TOOL:gone" in got
+    assert page.startswith("ANSWER · 200 · ")
+    assert "tool_calls" in page.partition("\n \n")[0]
+
+
+def test_a_strict_failure_is_explained():
+    """The reason for the failure is at its block, and the client's error next to it."""
+    received, sent, report = exchange(f"a{BAD_PAY}", tools=(STRICT,))
+    page = show_answer(sent, AnswerFacts(report=report, received=received))
+    assert "╰─ ✗ fails the answer: its arguments do not fit the tool's schema" in page
+    assert "ERROR  invalid_request_error · invalid_tool_call · tools ──" in page
+    assert "failed: invalid_tool_call" in page
+
+
+def test_a_call_with_a_warning_is_no_success():
+    """One that breaks its schema and is handed on has the warning's mark, the reason and the place."""
+    lax = replace(STRICT, strict=False)
+    received, sent, report = exchange(BAD_PAY, tools=(lax,))
+    page = show_answer(sent, AnswerFacts(report=report, received=received))
+    assert "╰─ ⚠ call of pay · its arguments do not fit the tool's schema (SCHEMA_MISMATCH)\n" in page
+    assert "  mismatches  pay:/: lacks sum\n" in page
+
+
+def test_an_untagged_call_is_not_a_repair():
+    """Its page gives the form that it was found in."""
+    received, sent, report = exchange('{"name": "get_weather", "arguments": {"city": "Bonn"}}')
+    page = show_answer(sent, AnswerFacts(report=report, received=received))
+    assert "╰─ ✓ call of get_weather · without a tag: UNTAGGED_BARE\n" in page
+    assert "repair" not in page
+
+
+def test_an_empty_answer_has_its_remedy():
+    """Unless the model has been asked again."""
+    report = {"warnings": ["EMPTY_ANSWER"]}
+    assert "toolsim_fix_empty_final=on" in show_answer(b"", AnswerFacts(report=report))
+    assert "toolsim_fix_empty_final=on" not in show_answer(
+        b"", AnswerFacts(report=report | {"asked_again": ["EMPTY_ANSWER"]})
+    )
+
+
+def test_a_call_that_is_skipped():
+    """A good but unwanted block is distinguished from a failed one; the backend was read to its end."""
+    received, sent, report = exchange(CALL + COMMA, tool_block_max=1, stop_after_tools="off")
+    page = show_answer(sent, AnswerFacts(report=report, received=received))
+    assert "╰─ – passed over get_weather" in page
+    assert "OVER_LIMIT:get_weather" in page
+    assert "ended early" not in page
+
+
+def test_the_same_text_is_shown_once():
+    """An answer without calls is not repeated."""
+    received, sent, report = exchange("Just words.")
+    page = show_answer(sent, AnswerFacts(report=report, received=received))
+    assert page.count("Just words.") == 1
+    assert "The client got the same." in page
+
+
+def test_one_side_alone():
+    """The backend's side shows verdicts if there is a report; without one, blocks are found by their tags."""
+    received, sent, report = exchange(f"a {CALL}")
+    own = show_answer(received, AnswerFacts(report=report, own=True))
+    assert "THE MODEL WROTE" in own
+    assert "╰─ ✓ call of get_weather" in own
+    found = show_answer(received, AnswerFacts())
+    assert "│ <tool_call>" in found
+    assert "╰─ a block" in found
+    client = show_answer(sent, AnswerFacts(report=report))
+    assert "THE ANSWER" in client
+    assert "→ get_weather   fc_001" in client
+
+
+def test_what_was_not_stored_is_reported():
+    """A body that was too long to store is marked as such, and so is a missing one."""
+    received, sent, report = exchange("Words.")
+    with_missing = report | {"missing_bytes": {"client": 1234567, "backend": 89}}
+    page = show_answer(sent, AnswerFacts(report=with_missing, received=received))
+    assert "⚠ 1,234,567 more bytes of what the client got passed through and were not recorded." in page
+    assert "⚠ 89 more bytes of the backend's answer" in page
+    empty = show_answer(b"", AnswerFacts(report=report | {"error": "aborted", "tool_cutoff": "2 calls"}))
+    assert "No byte of it reached the client." in empty
+    assert "failed: aborted" in empty
+    assert "ended early  2 calls" in empty
+
+
+def test_other_kinds_of_output():
+    """Reasoning, refusals, custom calls and hosted items each have their own form."""
+    items = [
+        {"type": "reasoning", "summary": [{"text": "Hm."}]},
+        {"type": "message", "content": [{"type": "refusal", "refusal": "No."}]},
+        {"type": "custom_tool_call", "call_id": "ctc_1", "name": "patch", "namespace": "ns", "input": "*** a\n--- b"},
+        {"type": "web_search_call", "id": "ws_1"},
+    ]
+    page = show_answer(json.dumps({"object": "response", "output": items}).encode(), AnswerFacts())
+    assert "  (reasoning)\n  │ Hm.\n" in page
+    assert "  (refusal)\n  │ No.\n" in page
+    assert "  → ns.patch   ctc_1\n    ┆ *** a\n    ┆ --- b\n" in page
+    assert "(web_search_call, as the backend sent it)" in page
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"<html>busy</html>", "<html>busy</html>"),
+        (b'{"detail":"no"}', '{"detail": "no"}'),
+        (b" \n", "Nothing but whitespace."),
+        (b'{"error":{"message":"Slow down.","type":"rate_limit_error"}}', "Slow down."),
+        (b'{"object":"response","output":[]}', "is empty."),
+    ],
+)
+def test_other_bodies(data, words):
+    """What is not an answer is shown unchanged, an error by its message."""
+    assert words in show_answer(data, AnswerFacts(status=429))
+
+
+def test_facts_in_the_title():
+    """Tokens and times are shown if they are known."""
+    _received, sent, report = exchange("Words.")
+    title = show_answer(sent, AnswerFacts(report=report, first_byte=0.25, seconds=1.5)).partition("\n \n")[0]
+    assert "3 tokens in, 4 out" in title
+    assert "1.50 s (first byte 0.25 s)" in title
+
+
+@given(
+    data=st.binary(max_size=100) | st.builds(lambda value: json.dumps(value).encode(), JSON),
+    received=st.none() | st.binary(max_size=100),
+    report=st.none()
+    | JSON
+    | st.fixed_dictionaries({}, optional=dict.fromkeys((*Report().as_dict(), "missing_bytes"), JSON)),
+    own=st.booleans(),
+)
+def test_any_bytes_and_any_report(data, received, report, own):
+    """Whatever a flow file contains, there is a page."""
+    assert show_answer(data, AnswerFacts(report=report, received=received, own=own)).startswith("ANSWER")  # type: ignore[arg-type]
+
+
+@given(st.lists(st.sampled_from([CALL, UNKNOWN, "<tool_call>", "</tool_call>", "a", "\n", "{", '"', "<think>", "é"])))
+def test_all_text_is_on_the_page(parts):
+    """Split into prose and blocks, all of the model's text is there."""
+    text = "".join(parts)
+    received, _sent, report = exchange(text)
+    page = show_answer(received, AnswerFacts(report=report, own=True))
+    shown = "".join(
+        line for line in page.partition("THE MODEL WROTE")[2].partition("REPORT")[0] if line not in " \n─│╰✓✗–"
+    )
+    for part in parts:
+        assert "".join(part.split()) in shown
+
+
+@pytest.mark.slow
+def test_linear():
+    """A body of some megabytes takes a moment, whatever it contains."""
+    began = time.process_time()
+    for text in ("x" * 2_000_000, "\n" * 2_000_000, "<tool_call>" * 200_000, CALL * 20_000, " " * 2_000_000 + "x"):
+        show_answer(json.dumps({"choices": [{"message": {"content": text}}]}).encode(), AnswerFacts())
+    assert time.process_time() - began < 20

@@ -1,0 +1,175 @@
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mitmproxy import contentviews
+from mitmproxy.contentviews import Metadata, prettify_message
+from mitmproxy.http import HTTPFlow, Request, Response
+from mitmproxy.test import taddons, tflow
+from toolsim.pages import view
+from toolsim.pages.commands import Inspect
+from toolsim.proxy.mitmproxy12 import views
+from toolsim.proxy.recorder import BodyRecorder
+
+TOOL = {"type": "function", "function": {"name": "f"}}
+CLIENT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": [TOOL]}
+BACKEND = {"model": "m", "messages": [{"role": "system", "content": "the catalog"}, {"role": "user", "content": "Hi"}]}
+BLOCK = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
+WRITTEN = {"choices": [{"message": {"content": BLOCK}, "finish_reason": "stop"}]}
+CALL = {"id": "call_001", "function": {"name": "f", "arguments": '{"a":1}'}}
+SENT = {"choices": [{"message": {"tool_calls": [CALL]}}]}
+JUDGED = {"choice": 0, "start": 0, "end": len(BLOCK), "verdicts": ["call f"], "repairs": []}
+REPORT = {"client": "chat", "blocks": [JUDGED]}
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(autouse=True)
+def tctx():
+    with taddons.context(Inspect()) as tctx:
+        yield tctx
+
+
+def make(path="/v1/chat/completions", request: object = CLIENT, response: object = SENT) -> HTTPFlow:
+    flow = tflow.tflow()
+    flow.request = Request.make(
+        "POST", f"http://backend{path}", json.dumps(request), {"content-type": "application/json"}
+    )
+    flow.request.timestamp_start = 100.0
+    flow.response = Response.make(200, json.dumps(response), JSON)
+    flow.response.timestamp_start, flow.response.timestamp_end = 100.25, 101.5
+    return flow
+
+
+def exchanged() -> HTTPFlow:
+    """A finished exchange: rewritten on both sides, with the originals in the backup."""
+    flow = make()
+    flow.backup()
+    flow.request.text = json.dumps(BACKEND)
+    recorder = BodyRecorder()
+    recorder.whole(Response.make(200, json.dumps(WRITTEN), JSON))
+    flow.metadata["toolsim"] = dict(REPORT)
+    recorder.store_in(flow)
+    return flow
+
+
+def show(flow: HTTPFlow, message: object, name: str = "auto") -> tuple[str | None, str]:
+    shown = prettify_message(message, flow, name)  # type: ignore[arg-type]
+    return shown.view_name, shown.text
+
+
+def test_it_is_chosen_for_our_exchanges():
+    """Both bodies of an exchange are shown by default, each with what the other side had."""
+    flow = exchanged()
+    name, request = show(flow, flow.request)
+    assert name == "toolsim"
+    assert "  f()\n" in request
+    assert "as the backend gets it" in request
+    name, answer = show(flow, flow.response)
+    assert name == "toolsim"
+    assert "╰─ ✓ call of f" in answer
+    assert '→ f   call_001\n    {"a": 1}' in answer
+    assert "1.50 s (first byte 0.25 s)" in answer
+
+
+def test_after_a_revert():
+    """The backend's own answer is shown as such, with its verdicts."""
+    flow = exchanged()
+    flow.revert()
+    assert "as the backend gets it" not in show(flow, flow.request)[1]
+    answer = show(flow, flow.response)[1]
+    assert "╰─ ✓ call of f" in answer
+    assert "THE CLIENT GOT" not in answer
+
+
+@pytest.mark.parametrize(
+    ("flow", "chosen"),
+    [
+        (make(), True),
+        (make("/v1/responses?x=1", {"input": "Hi"}, {"object": "response"}), True),
+        (make("/v1/models"), False),
+        (make("/v1/responses", {"name": "a form"}), False),
+        (make("/v1/responses", [1]), False),
+    ],
+    ids=["chat", "responses", "other path", "other object", "no object"],
+)
+def test_requests_that_only_look_like_ours(flow, chosen):
+    """Without a report, path and body decide."""
+    assert (show(flow, flow.request)[0] == "toolsim") is chosen
+
+
+def test_answers_that_only_look_like_ours():
+    """Event streams and JSON objects at an endpoint are shown; other types and methods are not."""
+    flow = make()
+    assert flow.response is not None
+    assert show(flow, flow.response)[0] == "toolsim"
+    flow.response.headers["content-type"] = "text/event-stream; charset=utf-8"
+    assert show(flow, flow.response)[0] == "toolsim"
+    flow.response.headers["content-type"] = "text/html"
+    assert show(flow, flow.response)[0] != "toolsim"
+    flow.response.headers["content-type"] = "application/json"
+    flow.request.method = "GET"
+    assert show(flow, flow.response)[0] == "JSON"
+
+
+def test_it_can_be_chosen_for_anything():
+    """Whatever it is chosen for, it shows a page."""
+    flow = tflow.tflow(resp=True)
+    assert show(flow, flow.request, "toolsim")[1].startswith("REQUEST")
+    assert show(flow, flow.response, "toolsim")[1].startswith("ANSWER")
+    tcp = tflow.ttcpflow()
+    assert prettify_message(tcp.messages[0], tcp, "toolsim").text.startswith("REQUEST")
+    assert all(own.render_priority(b"", Metadata()) < 0 for own in view.VIEWS)
+
+
+def test_compressed_bodies():
+    """A body is decoded before it is shown, on either side; one that cannot be decoded is shown as it is."""
+    flow = exchanged()
+    assert flow.response is not None
+    flow.response.encode("gzip")
+    assert "→ f   call_001" in show(flow, flow.response)[1]
+    backup = flow._backup
+    backup["response"]["headers"] = ((b"content-encoding", b"gzip"),)  # type: ignore[index]
+    assert show(flow, flow.response)[0] == "toolsim"
+
+
+@given(
+    st.binary(max_size=60),
+    st.none() | st.text() | st.dictionaries(st.sampled_from(["side", "blocks", "error", "missing_bytes"]), st.text()),
+    st.booleans(),
+)
+def test_it_never_fails(data, metadata, reverted):
+    """Any bytes and any metadata in a flow file give a page, not a traceback."""
+    flow = exchanged()
+    if reverted:
+        flow.revert()
+    flow.metadata["toolsim"] = metadata
+    flow.metadata["toolsim_capture"] = metadata
+    assert flow.response is not None
+    flow.request.raw_content = flow.response.raw_content = data
+    for message in (flow.request, flow.response):
+        assert "Couldn't parse" not in show(flow, message, "toolsim")[1]
+
+
+def test_it_comes_and_goes_with_the_addon(caplog):
+    """The view is registered while the addon is loaded, and a reload replaces it without a warning."""
+    assert [contentviews.registry[own.name] for own in view.VIEWS] == list(view.VIEWS)
+    with caplog.at_level(logging.WARNING):
+        views.uninstall(view.VIEWS)
+        assert "toolsim" not in contentviews.registry
+        views.uninstall(view.VIEWS)
+        views.install(view.VIEWS)
+    assert "toolsim" in contentviews.registry.available_views()
+    assert not caplog.records
+
+
+def test_word_for_word():
+    """The view that is chosen by name shows what the model read and wrote, on both sides of a flow."""
+    flow = exchanged()
+    name, text = show(flow, flow.request, "toolsim-prompt")
+    assert (name, text) == ("toolsim-prompt", "▌system\nthe catalog\n \n▌user\nHi\n")
+    assert show(flow, flow.response, "toolsim-prompt")[1] == f"{BLOCK}\n"
+    flow.revert()
+    assert show(flow, flow.request, "toolsim-prompt")[1] == "▌user\nHi\n"
+    assert show(flow, flow.response, "toolsim-prompt")[1] == f"{BLOCK}\n"

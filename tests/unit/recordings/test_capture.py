@@ -1,0 +1,366 @@
+"""Recording: what a file contains, what it is called, and what it must not contain."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mitmproxy.addons import view as flow_list
+from mitmproxy.exceptions import CommandError, OptionsError
+from mitmproxy.http import HTTPFlow
+from mitmproxy.io import read_flows_from_paths
+from mitmproxy.test import tflow
+from support.recording import CALL, chat_answer, chat_stream, context, exchange, question, recording
+from toolsim.core.plan import Policy
+from toolsim.proxy.metadata import NOTE, REPORT, is_recorded, is_stored, recorded_policy
+from toolsim.proxy.recorder import BoundedBuffer
+from toolsim.recordings.capture import Capture, both_sides, write
+from toolsim.recordings.commands import Commands
+
+
+@pytest.fixture
+def mitm(tmp_path: Path) -> Iterator[Any]:
+    with context() as mitm:
+        mitm.options.update(toolsim_capture=str(tmp_path))
+        yield mitm
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def read(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
+    backend, client = read_flows_from_paths([path])
+    return backend, client
+
+
+def test_both_sides(mitm: Any, tmp_path: Path) -> None:
+    """One file has the original request with the raw answer, and the rewritten ones, each marked with its side."""
+    kind, body = chat_stream("Hi. ", CALL)
+    flow = exchange(question(stream=True), kind, body)
+    assert files(tmp_path) == ["chat-stream-one-call-0001.flow"]
+    backend, client = read(tmp_path / "chat-stream-one-call-0001.flow")
+    note = {"options": {}, "refused": False, "missing_bytes": {}}
+    assert backend.metadata == {NOTE: {"side": "backend", **note}}
+    assert client.metadata == {NOTE: {"side": "client", **note}, REPORT: flow.metadata[REPORT]}
+    assert json.loads(backend.request.content)["tools"]
+    assert backend.response.content == body
+    assert backend.response.headers["content-type"] == "text/event-stream"
+    assert "tools" not in json.loads(client.request.content)
+    assert b'"tool_calls"' in client.response.content
+    assert is_stored(backend)
+    assert not is_stored(client)
+
+
+def test_nothing_of_the_machine(mitm: Any, tmp_path: Path) -> None:
+    """Addresses, certificates, dates and mitmproxy's random ids are removed; the same exchange gives the same file."""
+    for _ in range(2):
+        flow = question()
+        flow.client_conn.peername = ("10.1.2.3", 5555)
+        flow.request.timestamp_start, flow.request.timestamp_end = 1764967971.0, 1764967971.25
+        kind, body = chat_answer("Words.")
+        exchange(flow, kind, body, Date="Fri", Server="nginx on host7")
+    one, other = ((tmp_path / name).read_bytes() for name in files(tmp_path))
+    for word in (b"10.1.2.3", b"5555", b"4711", b"127.0.0.1:4711", b"17649679", b"nginx", b"Linux", b"Fri"):
+        assert word not in one.replace(b'"created": 1764967971', b"").replace(b'"created":1764967971', b"")
+    backend, _ = read(tmp_path / files(tmp_path)[0])
+    assert (backend.request.host, backend.request.port, backend.request.headers["host"]) == (
+        "backend.test",
+        80,
+        "backend.test",
+    )
+    assert (backend.request.timestamp_start, backend.request.timestamp_end) == (0.0, 0.25)
+    assert len(one) - len(other) in range(-60, 60)  # ids of answers and times differ
+    assert read(tmp_path / files(tmp_path)[1])[0].id == backend.id
+
+
+def test_secrets_on_both_sides(mitm: Any, tmp_path: Path) -> None:
+    """What is hidden on one side is hidden on the other, in streams too; no part of it is left in the file."""
+    flow = question(
+        stream=True, path="/v1/chat/completions?api_key=planted-query", metadata={"password": "planted-body"}
+    )
+    flow.request.headers["authorization"] = "Bearer planted-bearer"
+    call = json.dumps({"name": "get_weather", "arguments": {"city": "planted-bearer", "token": "planted-token"}})
+    kind, body = chat_stream(*(f"<tool_call>{call}</tool_call> sk-plantedkey12345"), ended=True)
+    exchange(flow, kind, body, Set_Cookie="sid=planted-cookie")
+    (name,) = files(tmp_path)
+    backend, client = read(tmp_path / name)
+    assert b"planted" not in (tmp_path / name).read_bytes()
+    content = "".join(
+        json.loads(line[6:])["choices"][0]["delta"].get("content", "")
+        for line in backend.response.content.decode().splitlines()
+        if line.startswith("data: {")
+    )
+    assert content == f"<tool_call>{call}</tool_call> sk-plantedkey12345".replace("planted-bearer", "x" * 14).replace(
+        "planted-token", "x" * 13
+    ).replace("plantedkey12345", "x" * 15)
+    arguments = json.dumps({"city": "x" * 14, "token": "x" * 13})
+    assert json.dumps(arguments)[1:-1].encode() in client.response.content
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer", "status", "name"),
+    [
+        ({}, CALL, 200, "chat-whole-one-call"),
+        ({}, f"{CALL}\n{CALL}", 200, "chat-whole-two-calls"),
+        ({}, CALL * 11, 200, "chat-whole-11-calls"),
+        ({}, "Words.", 200, "chat-whole-no-calls"),
+        ({"tools": []}, "Words.", 200, "chat-whole-passed"),
+        ({"tools": [1]}, "Words.", 200, "chat-whole-refused"),
+        ({}, "Words.", 429, "chat-whole-status-429"),
+        ({"path": "/v1/responses", "input": "hi", "messages": None}, CALL, 200, "responses-over-chat-whole-one-call"),
+    ],
+)
+def test_names(mitm: Any, tmp_path: Path, asked: dict[str, Any], answer: str, status: int, name: str) -> None:
+    """A name describes the exchange, and has a number."""
+    mitm.options.update(toolsim_backend="chat")
+    for _ in range(2):
+        exchange(question(**asked), *chat_answer(answer), status=status)
+    assert files(tmp_path) == [f"{name}-0001.flow", f"{name}-0002.flow"]
+
+
+def test_a_failed_stream_has_its_name(mitm: Any, tmp_path: Path) -> None:
+    """A stream that broke off has failed, whatever its status."""
+    exchange(question(stream=True), *chat_stream("Hi", ended=False))
+    assert files(tmp_path) == ["chat-stream-failed-0001.flow"]
+
+
+def test_refused_requests_have_no_answer_of_a_backend(mitm: Any, tmp_path: Path) -> None:
+    """What we answered ourselves is only on the client's side."""
+    exchange(question(tools=[1]), *chat_answer("never"))
+    backend, client = read(tmp_path / "chat-whole-refused-0001.flow")
+    assert backend.response is None
+    assert client.response.status_code == 400
+    assert backend.metadata[NOTE]["refused"] is True
+
+
+def test_passing_streams_are_copied_as_they_pass(mitm: Any, tmp_path: Path) -> None:
+    """A request without tools is recorded too."""
+    kind, body = chat_stream("Hi.")
+    exchange(question(stream=True, tools=[]), kind, body)
+    backend, client = read(tmp_path / "chat-stream-passed-0001.flow")
+    assert backend.response.content == client.response.content == body
+
+
+def test_too_long_answers_are_marked(mitm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that were not stored are counted in the file."""
+    monkeypatch.setattr(BoundedBuffer.__init__, "__defaults__", (100,))
+    exchange(question(stream=True, tools=[]), *chat_stream("x" * 1000))
+    exchange(question(stream=True), *chat_stream("x" * 1000))
+    for name in files(tmp_path):
+        backend, _ = read(tmp_path / name)
+        assert backend.metadata[NOTE]["missing_bytes"]["backend"] > 100, name
+
+
+def test_compressed_bodies_are_read(mitm: Any, tmp_path: Path) -> None:
+    """A file contains plain bodies; otherwise a secret in a compressed one would be missed."""
+    flow = question(tools=[])
+    flow.request.raw_content = gzip.compress(json.dumps({"messages": [], "password": "planted"}).encode())
+    flow.request.headers["content-encoding"] = "gzip"
+    kind, _ = chat_answer("")
+    exchange(flow, kind, gzip.compress(b'{"password": "planted"}'), Content_Encoding="gzip")
+    backend, client = read(tmp_path / files(tmp_path)[0])
+    assert json.loads(backend.request.raw_content)["password"] == "x" * 7
+    assert backend.response.raw_content == client.response.raw_content == b'{"password":"xxxxxxx"}'
+    assert "content-encoding" not in backend.request.headers
+
+
+def test_files_are_private(mitm: Any, tmp_path: Path) -> None:
+    """Only their owner may read conversations."""
+    exchange(question(), *chat_answer("Words."))
+    assert stat.S_IMODE((tmp_path / files(tmp_path)[0]).stat().st_mode) == 0o600
+
+
+def test_options_in_force(mitm: Any, tmp_path: Path) -> None:
+    """Options that are not at their default are recorded as plain data, and restored as the policy."""
+    mitm.options.update(toolsim_sentinel="act", toolsim_tool_allowlist=["!b", "!a"])
+    flow = exchange(question(), *chat_answer("Words."))
+    assert flow.metadata[NOTE]["options"] == {"sentinel": "act", "tool_denylist": ["a", "b"]}
+    backend, _ = read(tmp_path / files(tmp_path)[0])
+    recorded = Policy(sentinel="act", tool_denylist=frozenset({"a", "b"}))
+    assert recorded_policy(backend, Policy(repair="off"), ()) == recorded
+    by_hand = recorded_policy(backend, Policy(sentinel="mine"), ["sentinel"])
+    assert by_hand == Policy(sentinel="mine", tool_denylist=frozenset({"a", "b"}))
+
+
+def test_options_of_another_version_are_ignored() -> None:
+    """Unknown options, and values of another type, have no effect."""
+    flow = tflow.tflow()
+    flow.metadata[NOTE] = {"side": "backend", "options": {"gone": 1, "sentinel": 5, "history": "sentinel"}}
+    assert is_recorded(flow)
+    assert recorded_policy(flow, Policy(), ()) == Policy(history="sentinel")
+
+
+def test_a_live_exchange_has_current_options() -> None:
+    """Options noted on the first run have no effect when the flow is sent again."""
+    flow = tflow.tflow()
+    flow.metadata[NOTE] = {"options": {"history": "sentinel"}, "refused": False}
+    assert not is_recorded(flow)
+
+
+def test_off_by_default(tmp_path: Path) -> None:
+    """Without the option nothing is written."""
+    with context() as mitm:
+        assert mitm.options.toolsim_capture == ""
+        flow = exchange(question(), *chat_answer("Words."))
+    assert files(tmp_path) == []
+    assert NOTE in flow.metadata  # the command can still record it
+
+
+def test_command(tmp_path: Path) -> None:
+    """Finished exchanges can be recorded afterwards, but not one side of a recording."""
+    capture = Capture()
+    with context(capture):
+        flow = exchange(question(), *chat_answer("Words."))
+        with pytest.raises(CommandError, match="name a folder"):
+            capture.capture([flow])
+        capture.capture([flow], str(tmp_path / "new"))
+        assert files(tmp_path / "new") == ["chat-whole-no-calls-0001.flow"]
+        with pytest.raises(CommandError, match="none of these"):
+            capture.capture([tflow.tflow()], str(tmp_path))
+        with pytest.raises(CommandError, match="one side"):
+            capture.capture(list(read(tmp_path / "new" / "chat-whole-no-calls-0001.flow"))[1:], str(tmp_path))
+        (tmp_path / "file").write_text("")
+        with pytest.raises(CommandError, match="file"):
+            capture.capture([flow], str(tmp_path / "file"))
+
+
+def test_commands_as_typed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In the console: record the focused flow, replay it, pseudonymise it, and replay it again."""
+    caplog.set_level("INFO")
+    view = flow_list.View()
+    with context(view, Capture(), Commands()) as mitm:
+        view.add([exchange(question(), *chat_answer("Paris."))])
+        execute = mitm.master.commands.execute
+        execute(f"toolsim.capture @all {tmp_path}")
+        mitm.options.toolsim_capture = str(tmp_path)
+        execute("toolsim.capture @focus")
+        execute(f"toolsim.replay {tmp_path}")
+        execute(f"toolsim.pseudonymise {tmp_path}")
+        execute(f"toolsim.replay {tmp_path}")
+    assert caplog.text.count("2 recorded exchanges, none differ") == 2
+    assert all(b"Paris" not in (tmp_path / name).read_bytes() for name in files(tmp_path))
+
+
+def test_folder_that_cannot_be(tmp_path: Path) -> None:
+    """The error names the option."""
+    (tmp_path / "file").write_text("")
+    capture = Capture()
+    with context(capture) as mitm, pytest.raises(OptionsError, match="toolsim_capture"):
+        mitm.options.update(toolsim_capture=str(tmp_path / "file"))
+
+
+def test_a_full_disk_harms_no_exchange(mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log reports that nothing can be written."""
+    capture = Capture()
+    capture.configure({"toolsim_capture"})
+    tmp_path.rmdir()
+    tmp_path.write_text("in the way")
+    flow = question()
+    flow.metadata[NOTE] = {"options": {}, "refused": False}
+    flow.response = tflow.tresp()
+    capture.response(flow)
+    assert "cannot record" in caplog.text
+
+
+def test_aborted_exchanges_are_forgotten(mitm: Any, tmp_path: Path) -> None:
+    """An exchange that never ended is not recorded, and nothing of it is stored."""
+    capture = Capture()
+    capture.configure({"toolsim_capture"})
+    flow = question(stream=True, tools=[])
+    flow.metadata[NOTE] = {"options": {}, "refused": False}
+    flow.response = tflow.tresp()
+    flow.response.stream = True
+    capture.responseheaders(flow)
+    assert capture._passing
+    capture.error(flow)
+    assert not capture._passing
+    assert files(tmp_path) == []
+
+
+def test_one_side_is_no_exchange(mitm: Any, tmp_path: Path) -> None:
+    """A recording cannot be recorded."""
+    exchange(question(), *chat_answer("Words."))
+    _, client = read(tmp_path / files(tmp_path)[0])
+    with pytest.raises(ValueError, match="one side"):
+        both_sides(client)
+    with pytest.raises(ValueError, match="one side"):
+        write(client, tmp_path)
+
+
+def at_once(_: None, function: Callable[..., object], *arguments: object) -> asyncio.Future[object]:
+    """Run in our own thread what an event loop would run in another."""
+    future = asyncio.get_running_loop().create_future()
+    try:
+        future.set_result(function(*arguments))
+    except OSError as problem:
+        future.set_exception(problem)
+    return future
+
+
+async def test_writing_does_not_hold_up_others(mitm: Any, tmp_path: Path) -> None:
+    """In a running proxy, files are written outside the event loop; mitmproxy waits for them at its end."""
+    capture = Capture()
+    capture.configure({"toolsim_capture"})
+    assert capture.done() is None
+    for _ in range(40):
+        flow = question()
+        flow.metadata[NOTE] = {"options": {}, "refused": False}
+        flow.response = tflow.tresp()
+        capture.response(flow)
+    waiting = capture.done()
+    assert waiting is not None
+    await waiting
+    assert len(files(tmp_path)) == 40
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_a_failing_thread_is_logged(
+    mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    """A failure in the thread is logged before ``done`` returns, even if the thread has ended by then."""
+    if is_over:
+        monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", at_once)
+    capture = Capture()
+    capture.configure({"toolsim_capture"})
+    tmp_path.rmdir()
+    flow = question()
+    flow.metadata[NOTE] = {"options": {}, "refused": False}
+    flow.response = tflow.tresp()
+    capture.response(flow)
+    waiting = capture.done()
+    assert waiting is not None
+    await waiting
+    assert "cannot record" in caplog.text
+
+
+def test_a_link_in_the_way(tmp_path: Path) -> None:
+    """Nobody can make the proxy write through a symbolic link: names of unfinished files cannot be guessed."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    folder = tmp_path / "captured"
+    folder.mkdir()
+    for number in range(1, 4):
+        (folder / f".chat-whole-1-call-000{number}.flow.part").symlink_to(victim)
+        (folder / f".chat-whole-one-call-000{number}.flow.part").symlink_to(victim)
+    with context():
+        recording(folder)
+    assert victim.read_text() == "mine"
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unfinished file would stay forever, and contain a conversation."""
+
+    def full(self: Path, target: Path) -> Path:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with context(), pytest.raises(OSError, match="No space"):
+        recording(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,45 @@
+"""JUnit's XML, read back by an independent parser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+from toolsim.recordings.compare import Difference
+from toolsim.recordings.junit import junit
+from toolsim.recordings.result import Result
+
+
+def test_each_file_is_a_case() -> None:
+    """A difference is a failure with its first place, an invalid recording an error, and a note stays a note."""
+    differing = Result(Path("a/two.flow"), (Difference("x[0]", "\0<&", 1), Difference("y", 1, 2)))
+    results = [
+        (Result(Path("a/one.flow")), 0.25),
+        (differing, 0.5),
+        (Result(Path("a/three.flow"), problem="no such file"), 0.0),
+        (Result(Path("a/four.flow"), note="only the request is compared"), 0.0),
+    ]
+    root = ElementTree.fromstring(junit(results))
+    assert root.tag == "testsuites"
+    (suite,) = root
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors"), suite.get("time")) == (
+        "4",
+        "1",
+        "1",
+        "0.750",
+    )
+    one, two, three, four = suite
+    assert (one.get("classname"), one.get("name"), one.get("time"), len(one)) == ("a", "one", "0.250", 0)
+    (failure,) = two
+    assert failure.tag == "failure"
+    assert (failure.get("message") or "").startswith("x[0]: got ")
+    assert "y: got 1, expected 2" in (failure.text or "")
+    assert [(element.tag, element.get("message")) for element in three] == [("error", "no such file")]
+    assert [(element.tag, element.text) for element in four] == [("system-out", "only the request is compared")]
+
+
+def test_what_xml_cannot_write() -> None:
+    """A control character or half a surrogate pair is replaced, so that the file can be parsed."""
+    result = Result(Path("a.flow"), problem="\x1b[31m \ud800 \ufffe ok")
+    assert b"ok" in junit([(result, 0.0)])
+    ElementTree.fromstring(junit([(result, 0.0)]))

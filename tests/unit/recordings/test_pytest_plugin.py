@@ -1,0 +1,153 @@
+"""The plugin in the test suite of another project, in separate processes: green, and red with the place named."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.mitmdump import ROOT
+from support.recording import context, recording
+from toolsim.recordings import pytest_plugin, server_replay
+
+PLUGIN = "toolsim.recordings.pytest_plugin"
+
+PROJECT = """
+import json
+import urllib.error
+import urllib.request
+
+import pytest
+
+WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}}}}}
+
+
+def agent(base_url, words):
+    body = {"model": "m", "messages": [{"role": "user", "content": words}], "tools": [WEATHER], "stream": False}
+    request = urllib.request.Request(f"{base_url}/chat/completions", json.dumps(body).encode(),
+                                     {"content-type": "application/json", "authorization": "Bearer mine"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["choices"][0]["message"]
+
+
+def carefree_agent(base_url, words):
+    try:
+        return agent(base_url, words)
+    except urllib.error.HTTPError:
+        return None
+
+
+def test_calls(toolsim_replay):
+    served = toolsim_replay("recordings")
+    for _ in range(2):
+        (call,) = agent(served.base_url, "WORDS")["tool_calls"]
+        assert json.loads(call["function"]["arguments"]) == {"city": "Paris"}
+
+
+def test_carefree(toolsim_replay):
+    carefree_agent(toolsim_replay("recordings").base_url, "WORDS")
+
+
+def test_same(toolsim_replay):
+    toolsim_replay("recordings"OPTIONS).assert_same()
+
+
+def test_of_something_else():
+    pass
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Another project, with one recorded exchange."""
+    (tmp_path / "recordings").mkdir()
+    with context():
+        recording(tmp_path / "recordings")
+    return tmp_path
+
+
+def pytest_in(project: Path) -> subprocess.CompletedProcess[str]:
+    installed = any(found.value == PLUGIN for found in entry_points(group="pytest11"))
+    loaded = [] if installed else ["-p", PLUGIN]
+    command = [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", "-p", "no:cacheprovider", *loaded]
+    # In CI pytest repeats whole messages in its summary.
+    environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
+    return subprocess.run(
+        command, cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def agent_tests(project: Path, name: str, *, words: str = "hi", options: str = "") -> None:
+    """Write a file of tests of an agent that asks ``words``; ``options`` are those with which it compares."""
+    (project / f"test_{name}.py").write_text(PROJECT.replace("WORDS", words).replace("OPTIONS", options))
+
+
+@pytest.mark.slow
+def test_a_suite_that_does_not_ask_for_it_pays_nothing(tmp_path: Path) -> None:
+    """The plugin is loaded into every run of an environment with toolsim, and imports nothing until a test needs it."""
+    (tmp_path / "test_other.py").write_text(
+        "import sys\n\n\n"
+        "def test_other(request):\n"
+        f"    assert request.config.pluginmanager.is_registered(sys.modules[{PLUGIN!r}])\n"
+        "    loaded = {name.partition('.')[0] for name in sys.modules}\n"
+        "    assert loaded & {'mitmproxy', 'toolsim', 'jsonschema'} == set()\n"
+    )
+    done = pytest_in(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_green_and_red(project: Path) -> None:
+    """Recorded requests are answered, any number of times; what has changed since is named."""
+    agent_tests(project, "green")
+    agent_tests(project, "question", words="ho")
+    agent_tests(project, "manifest", options=', manifest="typescript"')
+    done = pytest_in(project)
+    output = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "3 failed, 9 passed" in output
+    failed = {line.split()[1] for line in output.splitlines() if line.startswith("FAILED ")}
+    assert failed == {"test_question.py::test_calls", "test_question.py::test_carefree", "test_manifest.py::test_same"}
+    # The nearest recording and the place are named, even if the client swallowed the error.
+    place = (
+        "No recorded exchange began with this request; the nearest is chat-whole-one-call-0001.flow:\n"
+        '  body.messages[0 user].content: got "ho", expected "hi"'
+    )
+    assert output.count(place) == 2, output
+    # So is what clients or models would get differently, by file and place.
+    assert "chat-whole-one-call-0001.flow: 1 difference" in output
+    assert "request.body.messages[0 system].content line 3: got " in output
+
+
+@pytest.mark.slow
+def test_red_for_what_cannot_be(project: Path) -> None:
+    """An unknown option and a folder without recordings are reported in one line each."""
+    agent_tests(project, "misspelt", options=', manifes="typescript"')
+    (project / "test_empty.py").write_text((project / "test_misspelt.py").read_text().replace("recordings", "empty"))
+    (project / "empty").mkdir()
+    output = pytest_in(project).stdout
+    assert "E   " not in output, "a traceback"
+    assert output.count("toolsim_manifes: no such option; did you mean toolsim_manifest?\n") == 1, output
+    assert f"toolsim_replay: no .flow file at {project / 'empty'}" in output
+
+
+def test_pytest_finds_it() -> None:
+    """It is the package's entry point, and knows the words by which the log reports an unrecorded request."""
+    config: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert config["project"]["entry-points"]["pytest11"] == {"toolsim": PLUGIN}
+    assert pytest_plugin.NOT_RECORDED == server_replay.NOT_RECORDED
+
+
+def test_it_imports_next_to_nothing() -> None:
+    """pytest loads it even in projects that never use it."""
+    program = f"import {PLUGIN}, sys; print(sorted({{name.split('.')[0] for name in sys.modules}}))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "'pytest'" in loaded
+    assert "'mitmproxy'" not in loaded
+    assert "'jsonschema'" not in loaded

@@ -1,0 +1,482 @@
+"""Rules for secrets: each shape, each place, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.each import each
+from support.growth import LINEAR, growth
+from toolsim.core.plan import Policy
+from toolsim.core.report import Report
+from toolsim.recordings.redact import HIDDEN, Redactor
+from toolsim.recordings.secret_rules import PATTERNS
+from toolsim.request.rewrite import rewrite_request
+
+SHAPES = {
+    "OpenAI and its kin": ("the key sk-proj-AbCd1234efgh5678 is mine", "AbCd1234efgh5678"),
+    "other vendors": ("hf_AbCd1234efgh5678", "AbCd1234efgh5678"),
+    "GitHub": ("ghp_AbCd1234efgh5678", "AbCd1234efgh5678"),
+    "vendors of long keys": ("npm_AbCd1234efgh5678IJKLmnop", "AbCd1234efgh5678"),
+    "hexadecimal keys": ("dapi0123456789abcdef0123456789abcdef", "0123456789abcdef"),
+    "Telegram": ("123456789:AAbCd1234efgh5678AbCd1234efgh567890", "AAbCd1234efgh5678"),
+    "web hooks": ("see https://hooks.slack.com/services/T00/B00/AbCd1234", "AbCd1234"),
+    "Slack": ("xoxb-12345678-abcdefgh", "12345678-abcdefgh"),
+    "Google": ("AIzaAbCd1234efgh5678", "AbCd1234efgh5678"),
+    "AWS": ("AKIAIOSFODNN7EXAMPLE", "IOSFODNN7EXAMPLE"),
+    "JSON web token": ("x eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMiJ9.dozjgNryP4J3 y", "eyJzdWIiOiIxMiJ9"),
+    "bearer": ("Authorization: Bearer abcdefghijkl", "abcdefghijkl"),
+    "basic": ("basic dXNlcjpwYXNzd29yZA==", "dXNlcjpwYXNzd29yZA"),
+    "authorization of any scheme": ("Authorization: AWS4-HMAC-SHA256 Credential=AB/1, Signature=abcdef99", "abcdef99"),
+    "cookies": ("Cookie: theme=dark; sid=abcdef99", "abcdef99"),
+    "user of curl": ("curl -u me:secret99 https://host/x", "secret99"),
+    "user and password of a URL": ("see HTTPS://me:secret@99@host/x", "me:secret@99"),
+    "parameter of a URL": ("see https://host/x?v=1&X-Amz-Signature=abcdef99#top", "abcdef99"),
+    "private key": ("-----BEGIN RSA PRIVATE KEY-----\nDEK-Info: AES-1\n\nMIIEpAIBAAKC\n-----END RSA", "MIIEpAIBAAKC"),
+}
+
+
+def test_every_pattern_has_an_example() -> None:
+    """The tables of rules and of examples name the same shapes."""
+    assert {name for name, _ in PATTERNS} == set(SHAPES)
+
+
+@each("name", SHAPES)
+def test_shape(name: str) -> None:
+    """A secret is recognised by its shape, in any text; length and surrounding words stay."""
+    text, secret = SHAPES[name]
+    clean = Redactor().text(f"before {text} after")
+    assert secret not in clean
+    assert len(clean) == len(f"before {text} after")
+    assert clean.startswith("before ")
+    assert clean.endswith(" after")
+
+
+@each("name", SHAPES)
+@each("depth", [1, 2, 3])
+def test_shape_in_json(name: str, depth: int) -> None:
+    """Alone on a line, in JSON, and in JSON nested in JSON, it is hidden exactly as it would be outside."""
+    text, secret = SHAPES[name]
+    written, expected = f"before\n{text}\nafter", Redactor().text(f"before\n{text}\nafter")
+    for _ in range(depth):
+        written, expected = json.dumps(written), json.dumps(expected)
+    clean = Redactor().text(written)
+    assert secret not in clean
+    assert clean == expected
+
+
+@each(
+    "text",
+    [
+        '{"password": "hunter2"}',
+        "{'password': 'hunter2'}",
+        r"{\"arguments\":\"{\\\"api_key\\\": \\\"hunter2\\\"}\"}",
+        "<use_tool><name>f</name><password>hunter2</password></use_tool>",
+        "OPENAI_API_KEY=hunter2",
+        "clientSecret: hunter2",
+        '"dbPassword":"hunter2 with \\"quotes\\" inside"',
+        '"password": "hunter2, and no end',
+        'export OPENAI_API_KEY="hunter2"',
+        'api_key = "hunter2"',
+        "password = hunter2",
+        "password: 'hunter2'",
+        "{apiKey: `hunter2`}",
+        ":password => 'hunter2'",
+        'apiKey := "hunter2"',
+        "**Password**: hunter2",
+        "AccountKey=hunter2==;EndpointSuffix=x",
+        "Authorization: Token hunter2",
+        "https://host/done#access_token=hunter2",
+        "header: X-Api-Key: hunter2",
+        '<user password="hunter2"/>',
+        '<my:password type="text">hunter2</my:password>',
+        "<password><![CDATA[hunter2]]></password>",
+        "<password>a <b> of hunter2</password>",
+        "<function=f>\n<parameter=password>\nhunter2\n</parameter>\n</function>",
+        "<function=f><parameter=password>hunter2</function>",
+        '{"passwords": ["a-first-one", "hunter2"]}',
+        r"{\"api_keys\":[\"a-first-one\",\"hunter2\"]}",
+        "f(passwords=['a-first-one', 'hunter2'])",
+        'call:f{passwords:[<|"|>a-first-one<|"|>,<|"|>hunter2<|"|>]}',
+        '<parameter=passwords>["a-first-one","hunter2"]</parameter>',
+        '<invoke name="f"><parameter name="password">hunter2</parameter></invoke>',
+        '<｜DSML｜parameter name="password" string="true">hunter2</｜DSML｜parameter>',
+        "f<arg_key>password</arg_key>\n<arg_value>hunter2</arg_value>",
+        'call:f{password:<|"|>hunter2<|"|>,a:1}',
+    ],
+)
+def test_named_value_in_a_text(text: str) -> None:
+    """A value is recognised by its name: in JSON, in nested JSON, in XML, in an assignment; up to its very end."""
+    clean = Redactor().text(text)
+    assert "hunter2" not in clean
+    assert "inside" not in clean
+    assert len(clean) == len(text)
+
+
+@each(
+    ("text", "expected"),
+    [
+        ('{"page_token":null,"token": true}', '{"page_token":null,"token": true}'),
+        ("[f(page_token=None), g(a=[1, 2], token=False)]", "[f(page_token=None), g(a=[1, 2], token=False)]"),
+        ('[{"a":{"password":20450}}]', '[{"a":{"password":11111}}]'),
+        ("f(token=20450)", "f(token=11111)"),
+        ("<password>20450</password>", "<password>11111</password>"),
+        ('{"tokens":["a"],"secrets":["hunter2", null, "b"]}', '{"tokens":["a"],"secrets":["xxxxxxx", null, "b"]}'),
+        ('{"password":"20450","token":"null"}', '{"password":"11111","token":"null"}'),
+        ("{token:hunter2}", "{token:xxxxxxx}"),
+        ("<password> <![CDATA[hunter2]]> </password>", "<password> <![CDATA[xxxxxxx]]> </password>"),
+        ("the <token> that <b>you</b> chose</p>", "the <token> that <b>you</b> chose</p>"),
+        ("<secrets><a>1</a> <token>hunter2</token></secrets>", "<secrets><a>1</a> <token>xxxxxxx</token></secrets>"),
+    ],
+)
+def test_what_encloses_a_value_stays(text: str, expected: str) -> None:
+    """JSON stays JSON, and a call a call: values keep their types, and the marks around them stay."""
+    assert Redactor().text(text) == expected
+    assert Redactor().value({"a": text}) == {"a": expected}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_tokens=4096 and 12 tokens, tokenizer: none",
+        '{"usage": {"total_tokens": 12}, "max_output_tokens": 5}',
+        "basic arithmetic, basically; a bearer of news",
+        '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}</tool_call>',
+        "[function_call id=fc_001 call_id=fc_001 name=task-list arguments={}]",
+        '{"label":"Password:","hint":"Token: ","x":"the <password> that you chose"}',
+        "if token == other and password != None: see https://host/x?page=2&country_code=de",
+    ],
+)
+def test_no_secret(text: str) -> None:
+    """Ordinary texts of this domain are unchanged."""
+    assert Redactor().text(text) == text
+
+
+@pytest.mark.parametrize("parameter", ["key", "%6Bey", "token[]", "X-Amz-Signature", "subscription-key", "url", "h"])
+def test_query(parameter: str) -> None:
+    """A parameter is parsed as servers parse it, with escapes in its name or its value."""
+    value = {"url": "https%3A%2F%2Fme%3Ahunter2%40host%2F", "h": "%73k-hunter234"}.get(parameter, "hunter2")
+    clean = Redactor().path(f"/v1/responses?a=1&{parameter}={value}&b=%20")
+    assert "hunter2" not in clean
+    assert clean.startswith(f"/v1/responses?a=1&{parameter}=")
+    assert clean.endswith("&b=%20")
+
+
+@pytest.mark.parametrize(
+    "header", [("X-Litellm-Key", "hunter2hunter2"), ("X-Auth", "hunter2hunter2"), ("Cookie", 'a="hunter2hunter2"')]
+)
+def test_what_odd_headers_reveal(header: tuple[str, str]) -> None:
+    """A header may be less clearly named than a field to hold a secret, and a cookie may be in quotes."""
+    redactor = Redactor()
+    redactor.learn([header], "/")
+    assert redactor.text("it is hunter2hunter2") == f"it is {'x' * 14}"
+
+
+def test_headers() -> None:
+    """Known headers stay, unknown ones only keep their names, and those about machine and time are dropped."""
+    fields = [
+        ("Content-Type", "application/json"),
+        ("X-My-Own", "whatever"),
+        ("OpenAI-Organization", "org-1"),
+        ("Date", "today"),
+        ("x-stainless-os", "Linux"),
+        ("X-Toolsim-Mode", "openai-json"),
+        ("User-Agent", "codex/1.2 (Debian 12; x86_64) term"),
+        ("Cookie", "a=b"),
+    ]
+    assert Redactor().headers(fields) == [
+        ("Content-Type", "application/json"),
+        ("X-My-Own", HIDDEN),
+        ("OpenAI-Organization", HIDDEN),
+        ("X-Toolsim-Mode", "openai-json"),
+        ("User-Agent", "codex/1.2"),
+        ("Cookie", HIDDEN),
+    ]
+
+
+def test_what_headers_and_query_reveal_is_hidden_everywhere() -> None:
+    """A credential repeated in a body is hidden there too, also in JSON's and URLs' escaping."""
+    redactor = Redactor()
+    fields = [
+        ("Authorization", "Bearer my own/secret"),
+        ("Cookie", "id=cookie-0815; x=1"),
+        ("X-Api-Key", "key-of-mine"),
+    ]
+    redactor.learn([*fields, ("X-Token", "short")], "/v1/chat/completions?api-version=1&key=in%20the%20query")
+    text = 'my own/secret my%20own%2Fsecret cookie-0815 key-of-mine "in the query" short'
+    assert redactor.text(text) == f'{"x" * 13} {"x" * 17} {"x" * 11} {"x" * 11} "{"x" * 12}" short'
+    path = redactor.path("/v1/chat/completions?api-version=1&key=in%20the%20query&x=cookie-0815")
+    assert path == f"/v1/chat/completions?api-version=1&key={'x' * 16}&x={'x' * 11}"
+
+
+def test_basic_credentials_are_learnt() -> None:
+    """The password in a Basic header is a secret by itself."""
+    redactor = Redactor()
+    redactor.learn([("Authorization", "Basic bWU6bG9uZy1wYXNzd29yZA==")], "/")
+    assert "long-password" not in redactor.text("it is long-password")
+
+
+def test_json_without_secrets_stays_to_the_byte() -> None:
+    """Whitespace, 1.0 and big integers are the client's own."""
+    body = b'{ "a" : 1.0, "b": 123456789012345678901234567890, "max_tokens": 5, "a": 2 }'
+    assert Redactor().body(body, "application/json") == body
+
+
+def test_a_list_without_names_holds_no_secret() -> None:
+    """Values without names are text like any other."""
+    value = ["harmless", ["twice"], {"a": "b"}]
+    assert Redactor().value(value) is value
+
+
+def test_json_fields() -> None:
+    """Strings under a secret name are hidden, at any depth; a schema for a secret stays a schema."""
+    body = {
+        "tools": [{"properties": {"password": {"type": "string", "default": "hunter2", "enum": ["hunter2"]}}}],
+        "metadata": {"apiKey": "hunter2", "n": 1.0},
+        "secret": ["hunter2", {"token": "hunter2"}],
+        "logprobs": {"content": [{"token": "Hel", "logprob": -0.1}]},
+    }
+    clean = json.loads(Redactor().body(json.dumps(body).encode(), "application/json; charset=utf-8"))
+    assert "hunter2" not in json.dumps(clean)
+    assert clean["tools"][0]["properties"]["password"]["type"] == "string"
+    assert clean["logprobs"] == body["logprobs"]
+    assert clean["metadata"]["n"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"a": "sk-abcdefgh12345678"', b"plain sk-abcdefgh12345678", b"\xff sk-abcdefgh12345678"]
+)
+def test_other_bodies(body: bytes) -> None:
+    """What is not JSON is text; secrets are found beside bytes that are not UTF-8."""
+    clean = Redactor().body(body, "application/json")
+    assert b"abcdefgh" not in clean
+    assert len(clean) == len(body)
+
+
+def test_deep_json_is_cleaned_as_a_text() -> None:
+    """No depth raises."""
+    body = b'{"a":' * 5000 + b'"sk-abcdefgh12345678"' + b"}" * 5000
+    assert b"abcdefgh" not in Redactor().body(body, "application/json")
+
+
+def test_lone_surrogates_harm_nothing() -> None:
+    """What only an escape can represent becomes U+FFFD, and secrets beside it are found."""
+    clean = Redactor().body(rb'{"a": "\ud83c", "password": "x1"}', "application/json")
+    assert json.loads(clean) == {"a": "\ufffd", "password": "xx"}
+
+
+def chat_stream(*texts: str) -> bytes:
+    chunks = [{"choices": [{"index": 0, "delta": {"content": text}}]} for text in texts]
+    return b"".join(b"data: %s\n\n" % json.dumps(chunk, ensure_ascii=False).encode() for chunk in chunks)
+
+
+def joined(data: bytes) -> list[str]:
+    events = [json.loads(line[6:]) for line in data.decode("utf-8-sig").split("\n") if line.startswith("data: {")]
+    return [event["choices"][0]["delta"]["content"] for event in events]
+
+
+@given(st.lists(st.integers(1, 40), max_size=12))
+def test_secret_in_pieces(cuts: list[int]) -> None:
+    """A secret that arrives in any number of deltas is hidden, and every delta keeps its length."""
+    text = 'key: sk-abcdefgh12345678, {"password": "hunter2"} \u2028 end'
+    texts, rest = [], text
+    for cut in cuts:
+        texts.append(rest[:cut])
+        rest = rest[cut:]
+    texts.append(rest)
+    clean = joined(Redactor().body(chat_stream(*texts), "text/event-stream"))
+    assert [len(piece) for piece in clean] == [len(piece) for piece in texts]
+    assert "".join(clean) == text.replace("abcdefgh12345678", "x" * 16).replace("hunter2", "x" * 7)
+
+
+def test_deltas_of_different_items_are_different_texts() -> None:
+    """Two concurrently streamed items are not one text."""
+    events = [
+        {"type": "response.output_text.delta", "item_id": item, "delta": delta}
+        for item, delta in (("a", "sk-abcd"), ("b", " and "), ("a", "efgh1234"), ("b", "nothing"))
+    ]
+    data = b"".join(b"event: x\ndata: %s\n\n" % json.dumps(event).encode() for event in events)
+    clean = Redactor().body(data, "text/event-stream; charset=utf-8")
+    assert b"efgh" not in clean
+    assert clean.count(b"event: x\n") == 4
+    assert b"nothing" in clean
+
+
+def test_stream_without_secrets_stays_to_the_byte() -> None:
+    """CR LF, comments, [DONE] and a broken last frame included."""
+    data = b': hi\r\n\r\ndata: {"a": 1.0}\r\n\r\ndata: [DONE]\n\ndata: {"cut'
+    assert Redactor().body(data, "text/event-stream") == data
+
+
+def test_stream_lines_that_are_no_json() -> None:
+    """They are text like any other."""
+    clean = Redactor().body(b'data: {"cut": "sk-abcdefgh12345678\n\n: sk-abcdefgh12345678\n\n', "text/event-stream")
+    assert b"abcdefgh" not in clean
+
+
+@given(st.text())
+def test_cleaning_is_idempotent_and_keeps_lengths(text: str) -> None:
+    """A clean text is unchanged."""
+    clean = Redactor().text(text)
+    assert len(clean) == len(text)
+    assert Redactor().text(clean) == clean
+
+
+@pytest.mark.slow
+@each(
+    "unit",
+    [
+        "a",
+        '"password":"',
+        "eyJ-",
+        "token=",
+        "<password>",
+        "<parameter=password>",
+        "<arg_key>",
+        "</",
+        "token=))))))))",
+        'secrets:["",',
+        "secrets:[",
+        "sk-",
+        "\\",
+        "a.b-",
+        "http://",
+        "a:token=",
+        "://a@",
+        "&a.key=",
+        "-----BEGIN PRIVATE KEY-----",
+        "Authorization: a,a=a",
+        "Cookie: a;",
+        "npm-a.",
+    ],
+)
+def test_linear_time(unit: str) -> None:
+    """No text makes a rule slow: four times the text takes about four times as long."""
+    assert growth(lambda size: Redactor().text(unit * (size // len(unit))), 25_000) < LINEAR
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_log_probabilities_do_not_spell_a_secret(stream: bool) -> None:
+    """The tokens of a text repeat the text, and so do their bytes."""
+    tokens = [
+        {"token": text, "logprob": -0.1, "bytes": list(text.encode()), "top_logprobs": []}
+        for text in ("key", ": ", "sk-", "abcd", "efgh", "1234", " end")
+    ]
+    lists = [[token] for token in tokens] if stream else [tokens]
+    documents = [json.dumps({"choices": [{"index": 0, "logprobs": {"content": part}}]}).encode() for part in lists]
+    body = b"".join(b"data: %s\n\n" % document for document in documents) if stream else documents[0]
+    clean = Redactor().body(body, "text/event-stream" if stream else "application/json")
+    found = [json.loads(line) for line in clean.replace(b"data: ", b"").split(b"\n") if line]
+    kept = [token for document in found for token in document["choices"][0]["logprobs"]["content"]]
+    assert "".join(token["token"] for token in kept) == "key: sk-xxxxxxxxxxxx end"
+    assert [token["bytes"] is None for token in kept] == [False, False, False, True, True, True, False]
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", ""])
+def test_stream_that_is_labelled_otherwise(kind: str) -> None:
+    """A secret split over its deltas is found all the same."""
+    for lead in (b"", b"\xef\xbb\xbf", b": hello\n\n", b"event: x\n"):
+        clean = Redactor().body(lead + chat_stream("sk-abcd", "efgh1234", "5678"), kind)
+        assert "".join(joined(clean)) == "sk-" + "x" * 16
+
+
+def test_event_of_several_lines() -> None:
+    """JSON may be spread over several data lines of one event."""
+    first, second = b'data: {"choices": [{"index": 0,\ndata: "delta": {"content": "%s"}}]}\n\n', b"efgh12345678"
+    clean = Redactor().body(first % b"sk-abcd" + first % second, "text/event-stream")
+    assert "".join(joined(clean)) == "sk-" + "x" * 16
+    untouched = first % b"nothing" + first % b"here"
+    assert Redactor().body(untouched, "text/event-stream") == untouched
+
+
+def test_event_that_is_too_deep() -> None:
+    """What cannot be parsed cannot be cleaned: it is dropped."""
+    deep = b'data: {"a":' + b"[" * 200_000 + b'"sk-abcd"' + b"]" * 200_000 + b"}\n\n"
+    clean = Redactor().body(deep + chat_stream("x"), "text/event-stream")
+    assert b"abcd" not in clean
+    assert clean.startswith(b"data: {}\n\n")
+    assert joined(clean[10:]) == ["x"]
+
+
+@each("depth", [50, 90, 150, 500, 1_000, 1_500, 3_000, 50_000])
+@each("opening", ["[", '{"a":'])
+def test_secret_beside_an_event_that_is_deep(opening: str, depth: int) -> None:
+    """However deep one event is, a secret that is split over others is hidden; the deep one goes if need be."""
+    closing = "]" if opening == "[" else "}"
+    deep = f'data: {{"x":{opening * depth}"sk-abcdefgh12345678"{closing * depth}}}\n\n'.encode()
+    clean = Redactor().body(chat_stream("Key: sk-abc", "defgh1234") + deep + chat_stream("5678."), "text/event-stream")
+    assert b"abc" not in clean
+    assert b"5678" not in clean
+    if depth <= 90:
+        assert clean.count(opening.encode()) >= depth
+
+
+def test_tokens_of_a_body_that_is_deep() -> None:
+    """Its secrets may be split over tokens, which cannot be joined: nothing of it is kept."""
+    tokens = ",".join(json.dumps({"token": each, "logprob": -1}) for each in ("sk-abcd", "efgh1234", "5678"))
+    body = f'{{"tokens":[{tokens}],"x":{"[" * 1_500}{"]" * 1_500}}}'.encode()
+    assert Redactor().body(body, "application/json") == b"{}"
+
+
+def test_values_in_a_secrets_schema_are_learnt() -> None:
+    """The manifest repeats a tool's schema as text, including the default of its key."""
+    properties = {"api_key": {"type": "string", "default": "hunter2hunter2", "examples": ["otherotherother"]}}
+    properties |= {"city": {"type": "string", "default": "Bonn-Bonn-Bonn"}}
+    redactor = Redactor()
+    redactor.learn_schemas({"tools": [{"parameters": {"properties": properties}}]})
+    clean = redactor.text("- f\n  parameters: " + json.dumps(properties))
+    assert "hunter2" not in clean
+    assert "otherother" not in clean
+    assert "Bonn-Bonn-Bonn" in clean
+
+
+def test_what_a_request_holds_for_an_mcp_server() -> None:
+    """Headers of any name, and a URL after its host, are hidden; so is a header's value wherever it is repeated."""
+    tool = {
+        "type": "mcp",
+        "server_label": "docs",
+        "server_url": "https://x.example/k3y/mcp?v=1",
+        "headers": {"X-Team": "blue", "X-Own": "abcdefgh"},
+        "authorization": "abc",
+    }
+    body = {"tools": [tool, {"type": "function", "name": "f", "headers": {"x": "y"}}], "input": "abcdefgh"}
+    redactor = Redactor()
+    redactor.learn_schemas(body)
+    clean = redactor.value(body)
+    assert clean["tools"][0] == tool | {
+        "server_url": "https://x.example/xxxxxxxxxxx",
+        "headers": {"X-Team": "xxxx", "X-Own": "xxxxxxxx"},
+        "authorization": "xxx",
+    }
+    assert clean["tools"][1] == body["tools"][1]
+    assert clean["input"] == "xxxxxxxx"
+    bare = {
+        "tools": [{"type": "mcp", "server_url": "https://x.example/", "headers": {}}, {"type": "mcp", "headers": 3}]
+    }
+    assert redactor.value(bare)["tools"][0] is bare["tools"][0]
+
+
+@each("manifest", ["calls", "schemas", "hermes", "typescript"])
+@each("default", ["1234", "(.)", "correct-horse-battery"])
+def test_no_form_of_the_manifest_repeats_a_secret_default(manifest: str, default: str) -> None:
+    """However short; the same word elsewhere stays, and the hidden request leads to the hidden manifest."""
+    redactor = Redactor()
+    text = {"type": "string", "default": default}
+    properties = {"user": text, "pin_password": text}
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": properties}}
+    body = {"model": "m", "input": f"My word is {default}.", "tools": [tool]}
+    redactor.learn_schemas(body)
+
+    def sent(client: bytes) -> bytes:
+        rewritten = rewrite_request(
+            "responses", "/v1/responses", client, Policy(manifest=manifest), output_mode=None, report=Report()
+        )
+        assert rewritten is not None
+        return rewritten.body
+
+    client = json.dumps(body).encode()
+    hidden = redactor.body(sent(client), "application/json")
+    assert hidden == sent(redactor.body(client, "application/json"))
+    assert hidden.count(default.encode()) < sent(client).count(default.encode()) or manifest == "typescript"

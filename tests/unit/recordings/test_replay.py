@@ -1,0 +1,299 @@
+"""Replay: the same if nothing has changed; otherwise red, with the place named."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toolsim.request.manifest
+import toolsim.request.record
+import toolsim.wire.chat.writer
+import toolsim.wire.ids
+import toolsim.wire.responses.event_stream
+from mitmproxy.exceptions import CommandError
+from support.recording import CALL, chat_answer, chat_stream, context, exchange, question, recording
+from toolsim.proxy.metadata import NOTE
+from toolsim.recordings.capture import dump, write
+from toolsim.recordings.commands import Commands
+from toolsim.recordings.replay import cut_by, main, recorded, replay_file, summary
+
+
+@pytest.fixture(autouse=True)
+def mitm(tmp_path: Path) -> Iterator[Any]:
+    with context() as mitm:
+        yield mitm
+
+
+@pytest.fixture
+def stream(tmp_path: Path, mitm: Any) -> Path:
+    """A Responses client's stream over a chat backend, with a history to rewrite."""
+    mitm.options.update(toolsim_backend="chat")
+    history = [
+        {"role": "user", "content": "hi"},
+        {"type": "function_call", "call_id": "fc_001", "name": "get_weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "fc_001", "output": 'line\n"two"'},
+    ]
+    tool = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+    path = recording(tmp_path, stream=True, path="/v1/responses", input=history, messages=None, tools=[tool])
+    mitm.options.reset()
+    return path
+
+
+def lines(path: Path) -> list[str]:
+    return [str(difference) for difference in replay_file(path).differences]
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_same(tmp_path: Path, is_stream: bool) -> None:
+    """Nothing has changed, so nothing differs, however the stream is cut."""
+    path = recording(tmp_path, stream=is_stream)
+    for seed in range(20):
+        result = replay_file(path, cut_by(random.Random(seed)))
+        assert result.same, result
+    assert str(result) == f"{path}: same"
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize(
+    "call",
+    [
+        '<tool_call>{"name":"get_weather","arguments":{"city":"Bonn","page_token":null}}</tool_call>',
+        '<tool_call>{"name":"get_weather","arguments":"{\\"token\\":204501}"}</tool_call>',
+        "<use_tool><name>get_weather</name><token>hunter2</token></use_tool>",
+        "<use_tool><name>get_weather</name><token><![CDATA[hunter2]]></token></use_tool>",
+        "<tool_call>\n<function=get_weather>\n<parameter=token>\nhunter2\n</parameter>\n</function>\n</tool_call>",
+        "<tool_call>get_weather\n<arg_key>token</arg_key>\n<arg_value>hunter2</arg_value>\n</tool_call>",
+        '<function_calls><invoke name="get_weather"><parameter name="token">hunter2</parameter></invoke>'
+        "</function_calls>",
+        '<|python_start|>[get_weather(city="Bonn", page_token=None)]<|python_end|>',
+        '<|tool_call>call:get_weather{token:<|"|>hunter2<|"|>}<tool_call|>',
+    ],
+)
+def test_a_call_with_a_secret_is_still_a_call(tmp_path: Path, call: str, is_stream: bool) -> None:
+    """In whichever form a model wrote it, an argument with a secret's name is hidden alike on both sides."""
+    path = recording(tmp_path, stream=is_stream, text=call)
+    assert "one-call" in path.name
+    assert b"hunter2" not in path.read_bytes()
+    assert b"204501" not in path.read_bytes()
+    result = replay_file(path)
+    assert result.same, result
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_call_that_a_model_invents(tmp_path: Path, mitm: Any, is_stream: bool) -> None:
+    """Nobody can be asked by a replay: the answer is what the model wrote, whatever the option is."""
+    mitm.options.update(toolsim_second_opinion="off")
+    text = '{"name": "greet", "arguments": {}}'
+    kind, body = chat_stream(text[:9], text[9:]) if is_stream else chat_answer(text)
+    path = write(exchange(question(stream=is_stream), kind, body), tmp_path)
+    mitm.options.reset()
+    assert b"greet" in recorded(path)[1].response.content  # type: ignore[union-attr, operator]
+    for seed in range(5):
+        for by_hand in ((), ("toolsim_second_opinion",)):
+            result = replay_file(path, cut_by(random.Random(seed)), by_hand=by_hand)
+            assert result.same, result
+
+
+def test_recorded_options_are_in_force(stream: Path) -> None:
+    """The recording's options say that the backend speaks chat, and they are applied."""
+    assert replay_file(stream).same
+
+
+def test_options_set_by_hand_show_what_they_change(stream: Path, mitm: Any) -> None:
+    """So a recording answers "what would this option do?"."""
+    mitm.options.update(toolsim_sentinel="act")
+    assert any("request.body.messages" in line and "act" in line for line in lines(stream))
+
+
+def test_a_broken_event_name_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event is named by its number and its name."""
+    event_stream = toolsim.wire.responses.event_stream
+    head_of, name = event_stream.head_of, "response.function_call_arguments.done"
+    monkeypatch.setattr(
+        event_stream, "head_of", lambda *event: head_of(*event).replace(f"event: {name}\n", "event: other\n")
+    )
+    (line,) = lines(stream)
+    assert line.startswith("response.events[")
+    assert "response.function_call_arguments.done].event: got" in line
+    assert 'got "other", expected "response.function_call_arguments.done"' in line
+
+
+def test_a_broken_id_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every place of the id is named."""
+    monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
+    found = lines(stream)
+    assert any("response.output_item.added].data.item.id: got" in line for line in found)
+    assert all("call_002" in line and "fc_002" in line for line in found)
+
+
+def test_ids_that_start_over_are_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule is that ids continue after the history's."""
+    monkeypatch.setattr("toolsim.request.rewrite.first_number", lambda request: 1)
+    assert any('got "fc_001", expected "fc_002"' in line for line in lines(stream))
+
+
+def test_random_ids_of_another_shape_are_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A random id is ignored only if it has the right shape."""
+    monkeypatch.setattr("secrets.token_hex", lambda size: "Z" * 2 * size)
+    assert any("response.created].data.response.id: got" in line for line in lines(stream))
+
+
+def test_a_broken_manifest_line_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message and the line in it are named."""
+    monkeypatch.setattr(toolsim.request.manifest, "CLOSING", "The client runs nothing.")
+    (line,) = lines(stream)
+    assert line.startswith("request.body.messages[0 system].content line ")
+    assert "The client runs nothing." in line
+    assert "The client runs your calls" in line
+
+
+def test_a_broken_escaping_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool's output that could forge a record: the message and the line at which it breaks are named."""
+    monkeypatch.setattr(toolsim.request.record, "json_line", lambda text: text)
+    found = [line for line in lines(stream) if "function_call_output" in line]
+    assert found
+    assert found[0].startswith("request.body.messages[")
+    assert r"output=\"line\\n" in found[0]
+
+
+def test_a_changed_verdict_is_named(tmp_path: Path) -> None:
+    """The report is compared too."""
+    path = recording(tmp_path)
+    backend, client = recorded(path)
+    assert backend.response is not None
+    backend.response.raw_content = chat_answer("Words.")[1]
+    path.write_bytes(dump([backend, client]))
+    assert 'report.calls[0]: got nothing, expected "get_weather"' in lines(path)
+
+
+def test_update(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update writes the new result and reports the difference; ids, times and the report's seconds stay."""
+    before = recorded(stream)[1]
+    monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
+    result = replay_file(stream, update=True)
+    assert result.differences
+    assert replay_file(stream).same
+    after = recorded(stream)[1]
+    assert before.response is not None
+    assert after.response is not None
+    assert before.response.content is not None
+    assert after.response.content == before.response.content.replace(b"fc_002", b"call_002")
+    assert after.metadata["toolsim"]["seconds"] == before.metadata["toolsim"]["seconds"]
+
+
+def test_an_update_without_differences_writes_nothing(stream: Path) -> None:
+    """The file is unchanged, byte for byte."""
+    before = stream.read_bytes()
+    assert replay_file(stream, update=True).same
+    assert stream.read_bytes() == before
+
+
+def test_refused_requests(tmp_path: Path) -> None:
+    """Our own refusal is replayed as well."""
+    path = write(exchange(question(tools=[1]), *chat_answer("never")), tmp_path)
+    assert replay_file(path).same
+
+
+def test_passing_requests(tmp_path: Path) -> None:
+    """So is an exchange that was passed on."""
+    for number, (kind, body) in enumerate((chat_stream("Hi."), chat_answer("Hi."))):
+        path = write(exchange(question(stream=not number, tools=[]), kind, body), tmp_path)
+        assert replay_file(path).same
+
+
+def test_broken_streams(tmp_path: Path) -> None:
+    """So are a stream that breaks off, and one that is cut."""
+    for texts, ended in ((["Hi", CALL[:20]], False), ([CALL, " and so on", " and on"], True)):
+        path = write(exchange(question(stream=True), *chat_stream(*texts, ended=ended)), tmp_path)
+        result = replay_file(path)
+        assert result.same, result
+
+
+def test_what_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
+    """Without a record of the backend's answer only the request is compared, and the result says why."""
+    path = recording(tmp_path)
+    backend, client = recorded(path)
+    backend.metadata[NOTE]["missing_bytes"] = {"backend": 5}
+    path.write_bytes(dump([backend, client]))
+    assert "too long" in str(replay_file(path))
+    backend.metadata[NOTE]["missing_bytes"] = {}
+    client.metadata["toolsim"]["error"] = "backend_timeout"
+    path.write_bytes(dump([backend, client]))
+    assert "silent" in str(replay_file(path))
+    backend.response = None
+    path.write_bytes(dump([backend, client]))
+    result = replay_file(path)
+    assert result.same
+    assert "no answer" in str(result)
+
+
+def test_files_that_are_no_recordings(tmp_path: Path) -> None:
+    """They are problems, not crashes."""
+    (tmp_path / "a.flow").write_bytes(b"")
+    (tmp_path / "b.flow").write_bytes(b"nonsense")
+    for name in ("a.flow", "b.flow", "none.flow"):
+        assert replay_file(tmp_path / name).problem
+    assert not replay_file(tmp_path / "a.flow").same
+
+
+def test_command(
+    tmp_path: Path, stream: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The command reports to mitmproxy's log."""
+    caplog.set_level("INFO")
+    replay = Commands()
+    replay.replay(str(tmp_path))
+    assert "1 recorded exchange, none differ" in caplog.text
+    monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
+    replay.replay(str(stream))
+    assert "1 recorded exchange, 1 differs" in caplog.text
+    assert "call_002" in caplog.text
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CommandError, match=r"no \.flow file"):
+        replay.replay(str(tmp_path / "empty"))
+
+
+def test_summary() -> None:
+    """Without recordings none differ."""
+    assert summary([]) == "0 recorded exchanges, none differ"
+
+
+def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The module is green, red, and green again after an update; and red if there is nothing to replay."""
+    assert main([str(stream.parent), "--cut", "1"]) == 0
+    monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
+    assert main([str(stream)]) == 1
+    assert "expected" in capsys.readouterr().out
+    assert main([str(stream), "--update"]) == 0
+    assert "expected" in capsys.readouterr().out
+    assert main([str(stream)]) == 0
+    assert main([str(stream.parent / "nothing")]) == 1
+    stream.unlink()
+    assert main([str(stream.parent)]) == 2
+
+
+def test_main_with_other_options(stream: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An option that is set takes precedence over the recorded one, even at its default."""
+    assert main([str(stream), "--set", "toolsim_manifest=schemas"]) == 1
+    assert "request.body.messages[0 system].content line" in capsys.readouterr().out
+    assert main([str(stream), "--set", "toolsim_manifest=schemas", "--update"]) == 0
+    backend, client = recorded(stream)
+    backend.metadata["toolsim_capture"]["options"]["manifest"] = "schemas"
+    stream.write_bytes(dump([backend, client]))
+    assert main([str(stream)]) == 0
+    assert main([str(stream), "--set", "toolsim_manifest=auto"]) == 1
+
+
+def test_main_for_other_programs(
+    tmp_path: Path, stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The results are also written to a file that CI systems read."""
+    report = tmp_path / "junit.xml"
+    assert main([str(stream), "--junit", str(report)]) == 0
+    assert 'failures="0"' in report.read_text()
+    monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
+    assert main([str(stream), "--junit", str(report)]) == 1
+    assert 'failures="1"' in report.read_text()

@@ -1,0 +1,165 @@
+"""Server replay: which requests are recognised, and what mitmproxy's own addon gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mitmproxy.addons.serverplayback import ServerPlayback
+from mitmproxy.http import HTTPFlow
+from support.recording import context, question, recording
+from toolsim.proxy.addon import ToolSim
+from toolsim.recordings.server_replay import ServerReplay
+
+
+class Stage:
+    """The addons of the entry script, followed by mitmproxy's server replay."""
+
+    def __init__(self, mitm: Any, replay: ServerReplay, playback: ServerPlayback, path: Path) -> None:
+        self.mitm = mitm
+        self.playback = playback
+        self.chain = [replay, mitm.master.addons.get("toolsim"), replay.handover, playback]
+        playback.load_file(str(path))
+        replay.running()
+
+    def ask(self, flow: HTTPFlow) -> HTTPFlow:
+        for hook in ("requestheaders", "request", "responseheaders", "response"):
+            if hook == "responseheaders" and flow.response is None:
+                ToolSim.exchanges.forget()
+                break
+            for addon in self.chain:
+                if hasattr(addon, hook):
+                    getattr(addon, hook)(flow)
+        return flow
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    replay, playback = ServerReplay(), ServerPlayback()
+    with context(replay, playback) as mitm:
+        assert isinstance(mitm.master.addons.get("toolsim"), ToolSim)
+        yield Stage(mitm, replay, playback, recording(tmp_path, path="/v1/chat/completions?api_key=first-key"))
+
+
+def other_key() -> HTTPFlow:
+    flow = question(path="/v1/chat/completions?api_key=quite-another-key")
+    flow.request.headers["authorization"] = "Bearer whatever-it-is"
+    return flow
+
+
+def test_recorded_answer(stage: Stage) -> None:
+    """A request gets the recorded answer, rewritten for this client; then the recording is used up."""
+    flow = stage.ask(question(path="/v1/chat/completions?api_key=first-key"))
+    assert flow.response is not None
+    assert flow.is_replay == "response"
+    assert b'"tool_calls"' in (flow.response.content or b"")
+    assert flow.metadata["toolsim"]["calls"] == ["get_weather"]
+    assert stage.playback.count() == 0
+    assert stage.ask(question()).response is None
+
+
+def test_secrets_and_hosts_do_not_count(stage: Stage) -> None:
+    """Another key or another host: it is the same question."""
+    flow = other_key()
+    flow.request.host = "elsewhere"
+    assert stage.ask(flow).response is not None
+
+
+def test_reuse(stage: Stage) -> None:
+    """With server_replay_reuse a recording can be used any number of times, and nothing accumulates."""
+    stage.mitm.options.update(server_replay_reuse=True)
+    for _ in range(3):
+        assert stage.ask(other_key()).response is not None
+        assert stage.playback.count() == 1
+
+
+def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
+    """Our own answer is never served as a backend's, even if it is loaded while mitmproxy runs."""
+    assert stage.playback.count() == 1
+    stage.playback.load_file(str(recording(tmp_path, model="later")))
+    flow = stage.ask(question(model="later"))
+    assert flow.response is not None
+    assert b'"tool_calls"' in (flow.response.content or b"")
+    assert stage.playback.count() == 0
+
+
+def test_updates_have_no_handler() -> None:
+    """A handler for updates would be called twice per request."""
+    assert not hasattr(ServerReplay(), "update")
+
+
+def test_other_requests(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """Another question has no answer, and the log shows how it differs from the nearest recorded one."""
+    flow = question(model="other", path="/v1/chat/completions?api_key=first-key")
+    assert stage.ask(flow).response is None
+    assert 'the nearest is one that was loaded by hand:\n  body.model: got "other", expected "m"' in caplog.text
+    assert stage.playback.count() == 1
+
+
+def test_content_may_be_ignored(stage: Stage) -> None:
+    """mitmproxy's own option for that is respected."""
+    stage.mitm.options.update(server_replay_ignore_content=True)
+    assert stage.ask(question(model="other", path="/v1/chat/completions?api_key=first-key")).response is not None
+
+
+def test_the_listener_itself(stage: Stage) -> None:
+    """A client of the listener itself is served like any other, and gets a 404 if nothing was recorded."""
+    for flow, status in ((question(model="other"), 404), (other_key(), 200)):
+        flow.client_conn.sockname = ("127.0.0.1", 4711)
+        assert stage.ask(flow).response is not None
+        assert flow.response is not None
+        assert flow.response.status_code == status
+        assert status == 200 or b'body.model: got \\"other\\"' in (flow.response.content or b"")
+
+
+def test_the_nearest_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By its file, with the first places at which the request differs."""
+    replay, playback = ServerReplay(), ServerPlayback()
+    with context(replay, playback) as mitm:
+        far = recording(tmp_path, model="far", temperature=1.0)
+        near = recording(tmp_path)
+        mitm.options.update(server_replay=[str(far), str(near)])
+        far.unlink()
+        replay.running()
+        more = {f"x{number}": number for number in range(9)}
+        replay.request(question(model="other", **more))
+    assert f'the nearest is {near.name}:\n  body.model: got "other", expected "m"\n' in caplog.text
+    assert caplog.text.rstrip().endswith("\n  and 5 more")
+
+
+def test_foreign_flows_are_left_alone(stage: Stage, tmp_path: Path) -> None:
+    """Recordings made without toolsim are left to mitmproxy."""
+    foreign = question(model="foreign")
+    foreign.response = question().response
+    stage.playback.add_flows([foreign])
+    assert stage.playback.count() == 2
+    assert stage.ask(question(model="third")).response is None
+    assert stage.playback.count() == 2
+
+
+def test_a_client_that_goes(stage: Stage) -> None:
+    """What was handed over for it is taken back."""
+    flow = other_key()
+    stage.mitm.options.update(server_replay_reuse=True)
+    for addon in stage.chain[:3]:
+        if hasattr(addon, "requestheaders"):
+            addon.requestheaders(flow)
+    for addon in stage.chain[:3]:
+        addon.request(flow)
+    assert stage.playback.count() == 2
+    stage.chain[2].error(flow)
+    assert stage.playback.count() == 1
+
+
+def test_without_server_replay() -> None:
+    """If there is nothing to replay, nothing happens."""
+    replay = ServerReplay()
+    with context(replay):
+        flow = question()
+        for addon in (replay, replay.handover):
+            getattr(addon, "requestheaders", lambda _: None)(flow)
+            addon.request(flow)
+        assert flow.response is None
+        assert flow.metadata == {}

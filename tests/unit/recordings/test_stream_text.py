@@ -1,0 +1,92 @@
+"""Editing the texts of a stream."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsim.recordings.stream_text import Edited, edit_pieces, edit_stream, parse_json
+
+
+def frames(*documents: Any) -> bytes:
+    return b"".join(b"data: %s\n\n" % json.dumps(document).encode() for document in documents)
+
+
+def chat(content: str, index: int = 0) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": {"content": content}}]}
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+@given(st.lists(st.text("ab", max_size=3), min_size=1, max_size=8))
+def test_pieces_are_edited_as_one_text(texts: list[str]) -> None:
+    """However a text is cut, it is edited as a whole, and cut again in the same places."""
+    edited = edit_stream(frames(*map(chat, texts)), lambda text: text.replace("ab", "XY"), same)
+    found = [json.loads(line[6:])["choices"][0]["delta"]["content"] for line in edited.decode().split("\n") if line]
+    assert [len(text) for text in found] == [len(text) for text in texts]
+    assert "".join(found) == "".join(texts).replace("ab", "XY")
+
+
+def test_texts_that_stream_side_by_side() -> None:
+    """Each choice and each item is a separate text."""
+    documents = [chat("a", 0), chat("b", 1), chat("b", 0), chat("a", 1)]
+    seen: list[str] = []
+    edit_pieces(documents, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
+    assert seen == ["ab", "ba"]
+    events = [
+        {"type": "x.delta", "item_id": item, "delta": text} for item, text in (("1", "a"), ("2", "b"), ("1", "c"))
+    ]
+    seen.clear()
+    edit_pieces(events, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
+    assert seen == ["ac", "b"]
+    # The blocks of the Messages API.
+    inputs = [(0, "a"), (0, "b"), (1, "c")]
+    events = [
+        {"type": "content_block_delta", "index": at, "delta": {"type": "input_json_delta", "partial_json": text}}
+        for at, text in inputs
+    ]
+    seen.clear()
+    edit_pieces(events, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
+    assert seen == ["ab", "c"]
+
+
+def test_what_stays_the_same_stays_to_the_byte() -> None:
+    """Odd spaces, line ends, numbers, comments, [DONE] and a torn last frame included."""
+    data = b': hi\r\n\r\ndata:{"a" : 1.0}\r\n\r\ndata: [DONE]\n\ndata: {"cut\xff'
+    assert edit_stream(data, same, same) == data
+
+
+def test_the_rest_of_an_event_is_edited_too() -> None:
+    """``value`` gets each whole event, and can recognise what was already edited."""
+    seen: list[Any] = []
+
+    def value(document: Any) -> Any:
+        seen.append(type(document["choices"][0]["delta"]["content"]))
+        return document | {"id": "new"}
+
+    edited = edit_stream(frames(chat("a")), str.upper, value)
+    assert seen == [Edited]
+    assert json.loads(edited[6:]) == chat("A") | {"id": "new"}
+
+
+def test_lines_without_json() -> None:
+    """They have a separate editor."""
+    assert edit_stream(b": a\n\ndata: [DONE]\n", same, same, str.upper) == b": A\n\nDATA: [DONE]\n"
+
+
+def test_log_probabilities_spell_the_text_again() -> None:
+    """A changed token loses its bytes, which repeat its text."""
+    token = {"token": "a", "logprob": -0.1, "bytes": [97]}
+    document = {"choices": [{"logprobs": {"content": [token]}}]}
+    assert edit_pieces([document], str.upper) == {0}
+    assert token == {"token": "A", "logprob": -0.1, "bytes": None}
+
+
+def test_parse_json() -> None:
+    """Objects and arrays; anything else is not a document."""
+    assert parse_json("[1]") == [1]
+    assert parse_json("1") is parse_json("{") is parse_json("[" * 100_000) is None

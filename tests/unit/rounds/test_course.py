@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.each import each
+from toolsim.core.plan import Policy
+from toolsim.response.retry import CALL_FAULTS, EMPTY_ANSWER, SECOND_OPINION, Fault, Retry
+from toolsim.response.verdict import ANSWER_MISMATCH
+from toolsim.rounds.course import Bounds, Course, Round, may_be_hosted, may_take_rounds
+from toolsim.wire.dialect import CHAT, RESPONSES
+
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f"}}
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [TOOL]}
+OUTPUT: dict[str, Any] = {"role": "tool", "tool_call_id": "call_001", "content": "18"}
+
+FAULTS = CALL_FAULTS | {ANSWER_MISMATCH}
+
+
+def retry(reason: str = "UNKNOWN_TOOL", words: str = "w", begun: str = "") -> Retry:
+    return Retry(Fault(reason, "x", begun=begun), words, ())
+
+
+def run(course: Course, *faults: Retry, seconds: float = 0, size: int = 0) -> list[Round | None]:
+    """Return the rounds that follow each other, each of which ends at a fault."""
+    rounds: list[Round | None] = [course.first()]
+    for fault in faults:
+        before = rounds[-1]
+        assert before is not None
+        rounds.append(course.next(before, fault, called=False, seconds=seconds, size=size))
+    return rounds
+
+
+def test_a_model_is_asked_again_so_often() -> None:
+    """The last round may be followed by none: its answer counts, whatever it is."""
+    hosted = frozenset({"free__read"})
+    rounds = run(Course(CHAT, BODY, Policy(retry=2, second_opinion="off"), Bounds(), hosted), retry(), retry())
+    assert [each and (each.number, each.asks, each.hosted) for each in rounds] == [
+        (1, FAULTS, hosted),
+        (2, FAULTS, hosted),
+        (3, {ANSWER_MISMATCH}, hosted),
+    ]
+    assert rounds[0] is not None
+    assert rounds[0].body is BODY
+
+
+def test_an_unknown_tool_alone_is_asked_for_once() -> None:
+    """With its own option, whatever else is not asked again."""
+    rounds = run(Course(CHAT, BODY, Policy(unknown_tool="retry", second_opinion="off"), Bounds()), retry())
+    assert [each and each.asks for each in rounds] == [{"UNKNOWN_TOOL"}, frozenset()]
+
+
+def test_an_answer_is_asked_for_beside_the_calls() -> None:
+    """As often, after as many faulty calls. After a tool's output none may follow, so the backend can enforce it."""
+    answered, policy = {**BODY, "messages": [*BODY["messages"], OUTPUT]}, Policy(retry=1, second_opinion="off")
+    for body, mode in ((BODY, ""), (answered, "withheld")):
+        rounds = run(Course(CHAT, body, policy, Bounds()), retry(), retry(ANSWER_MISMATCH))
+        assert [each and each.policy.tool_use_mode for each in rounds] == ["", "", mode]
+        assert [each and each.asks for each in rounds] == [FAULTS, {ANSWER_MISMATCH}, frozenset()]
+        last = rounds[-1]
+        assert last is not None
+        assert last.body["messages"][-1]["content"].endswith("call a tool." if body is BODY else "to the schema.")
+
+
+def test_words_are_asked_for_once_in_place_of_an_invented_call() -> None:
+    """Without tools, and with either value of the option; not in the last round that the bounds allow."""
+    for value in ("invented", "on"):
+        first, second = run(Course(CHAT, BODY, Policy(second_opinion=value), Bounds()), retry(SECOND_OPINION))  # type: ignore[arg-type]
+        assert first is not None
+        assert second is not None
+        assert (first.asks, second.asks) == ({SECOND_OPINION}, frozenset())
+        assert (second.policy.tool_use_mode, second.body) == ("disabled", BODY)
+    assert Course(CHAT, BODY, Policy(), Bounds(rounds=1)).first().asks == frozenset()
+    assert Course(CHAT, BODY, Policy(second_opinion="off"), Bounds()).first().asks == frozenset()
+
+
+@pytest.mark.parametrize(("api", "key"), [(CHAT, "messages"), (RESPONSES, "input")])
+def test_the_conversation_goes_on(api: Any, key: str) -> None:
+    """A further round is the client's own request with what the model wrote and our reply to it."""
+    body = BODY if key == "messages" else {"model": "m", "input": "hi"}
+    _, second, third = run(Course(api, body, Policy(retry=3), Bounds()), retry(words="one"), retry(words="", begun="b"))
+    assert second is not None
+    assert third is not None
+    roles = [(each["role"], each["content"]) for each in third.body[key]]
+    assert [role for role, _ in roles] == ["user", "assistant", "user", "assistant", "user"]
+    assert [text for _, text in roles][:4] == ["hi", "one", second.body[key][-1]["content"], "(no answer)"]
+    assert {name: value for name, value in third.body.items() if name != key} == {
+        name: value for name, value in body.items() if name != key
+    }
+    assert (second.begun, third.begun) == ("", "b")
+
+
+def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
+    """The user's words are the operator's; tools stay on offer if they say so; it is no part of the other count."""
+    policy = Policy(fix_empty_final=True, fix_empty_final_text="Say it.", second_opinion="off")
+    first, second = run(Course(CHAT, BODY, policy, Bounds()), retry(EMPTY_ANSWER, ""))
+    assert first is not None
+    assert second is not None
+    assert first.asks == {EMPTY_ANSWER}
+    assert second.asks == frozenset()
+    assert second.policy.tool_use_mode == "withheld"
+    assert second.body["messages"][1:] == [{"role": "user", "content": "Say it."}]
+    policy = replace(policy, retry=1, fix_empty_final_disable_tools=False)
+    _, second, third = run(Course(CHAT, BODY, policy, Bounds()), retry(EMPTY_ANSWER, ""), retry())
+    assert second is not None
+    assert third is not None
+    assert (second.policy.tool_use_mode, second.asks) == ("", FAULTS)
+    assert third.asks == {ANSWER_MISMATCH}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "used"),
+    [(Bounds(rounds=1), {}), (Bounds(seconds=5), {"seconds": 5.0}), (Bounds(text_bytes=10), {"size": 11})],
+)
+def test_the_bounds_hold(bounds: Bounds, used: dict[str, Any]) -> None:
+    """Beyond rounds, time or text there is no further round."""
+    assert run(Course(CHAT, BODY, Policy(retry=3), bounds), retry(), **used)[1] is None
+    assert run(Course(CHAT, BODY, Policy(retry=3), Bounds(seconds=0)), retry(), seconds=1e9)[1] is not None
+
+
+def test_the_last_round_that_is_allowed_asks_for_nothing() -> None:
+    """So its answer is judged as one without the runner."""
+    assert run(Course(CHAT, BODY, Policy(retry=3), Bounds(rounds=1)))[0] == Round(1, BODY, Policy(retry=3))
+
+
+@each(
+    ("policy", "change", "may"),
+    [
+        (Policy(retry=1), {}, True),
+        (Policy(), {}, False),
+        (Policy(unknown_tool="retry"), {}, True),
+        (Policy(unknown_tool="call"), {}, False),
+        (Policy(tool_use_mode="relaxed"), {}, False),
+        (Policy(tool_use_mode="relaxed", fallback_retry_count=1), {}, True),
+        (Policy(retry=1), {"tools": []}, False),
+        (Policy(retry=1), {"n": 2}, False),
+        (Policy(retry=1), {"background": True}, False),
+        (Policy(fix_empty_final=True), {}, False),
+        (Policy(fix_empty_final=True), {"messages": [*BODY["messages"], OUTPUT]}, True),
+    ],
+)
+def test_who_may_take_rounds(policy: Policy, change: dict[str, Any], may: bool) -> None:
+    """Only what may need a second question goes to the runner: never one of several choices."""
+    assert may_take_rounds(CHAT.read(BODY | change), policy) is may
+
+
+@pytest.mark.parametrize(
+    ("policy", "change", "rounds", "may"),
+    [
+        (Policy(), {}, 2, True),
+        (Policy(), {}, 1, False),
+        (Policy(), {"n": 2}, 8, False),
+        (Policy(), {"background": True}, 8, False),
+        (Policy(), {"tool_choice": "none"}, 8, False),
+        (Policy(), {"tools": None, "functions": [{"name": "f"}]}, 8, False),
+        (Policy(tool_use_mode="disabled"), {}, 8, False),
+    ],
+)
+def test_who_may_have_mcp_tools(policy: Policy, change: dict[str, Any], rounds: int, may: bool) -> None:
+    """Calls must be allowed, in a single answer, which needs a second round for their outputs."""
+    assert may_be_hosted(CHAT.read(BODY | change), policy, Bounds(rounds=rounds)) is may
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429])
+def test_what_is_not_of_the_tools(status: int) -> None:
+    """A key, money, a model that is gone and the pace are no better without tools."""
+    course = Course(CHAT, BODY, Policy(tool_use_mode="relaxed", fallback_retry_count=1), Bounds())
+    assert course.without_tools(course.first(), status, seconds=0) is None
+    following = course.without_tools(course.first(), 500, seconds=0)
+    assert following is not None
+    assert following.policy.tool_use_mode == "disabled"
+    assert course.without_tools(following, 500, seconds=0) is None
+    late = Course(CHAT, BODY, Policy(tool_use_mode="relaxed", fallback_retry_count=1), Bounds(seconds=1))
+    assert late.without_tools(late.first(), 500, seconds=1) is None
+
+
+def test_a_question_beside_the_conversation_is_a_round() -> None:
+    """It counts as one, nothing is asked again for it, and it leaves room for the round that may follow from it."""
+    course = Course(CHAT, BODY, Policy(second_opinion="on"), Bounds(rounds=4))
+    first = course.first()
+    question = course.aside("Be brief.", "Is it?", seconds=0)
+    assert question is not None
+    assert (question.number, question.asks) == (2, frozenset())
+    assert [each["content"] for each in question.body["messages"]] == ["Be brief.", "Is it?"]
+    assert course.aside("Be brief.", "Is it?", seconds=600) is None
+    words = course.next(first, retry("SECOND_OPINION"), called=False, seconds=0, size=0)
+    assert words is not None
+    assert (words.number, words.body, words.policy.tool_use_mode) == (3, BODY, "disabled")
+    assert course.aside("Be brief.", "Is it?", seconds=0) is None
+    for api, key in ((CHAT, "messages"), (RESPONSES, "input")):
+        asked = Course(api, BODY, Policy(manifest_role="user"), Bounds()).aside("Be brief.", "Is it?", seconds=0)
+        assert asked is not None
+        assert "Be brief.\n\nIs it?" in (asked.body[key], asked.body[key][0]["content"] if api is CHAT else "")
+        assert "instructions" not in asked.body
+
+
+def test_calls_may_be_asked_about() -> None:
+    """Where the model may call as it likes, in answer to the user."""
+    policy = Policy(second_opinion="on")
+    assert may_take_rounds(CHAT.read(BODY), policy)
+    assert not may_take_rounds(CHAT.read(BODY | {"tools": []}), policy)
+    assert not may_take_rounds(CHAT.read(BODY | {"tool_choice": "required"}), policy)
+    assert not may_take_rounds(CHAT.read(BODY | {"n": 2}), policy)
+    assert not may_take_rounds(CHAT.read(BODY | {"messages": [*BODY["messages"], OUTPUT]}), policy)

@@ -1,0 +1,150 @@
+"""Tools that the model looks up: the client gets one answer, and nothing of the look-up."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.answers import read
+from support.each import each
+from support.rounds import Script, job_of, run
+from toolsim.core.plan import ApiName, Policy
+from toolsim.rounds.course import Bounds, may_take_rounds
+from toolsim.rounds.runner import Job
+from toolsim.wire.dialect import CHAT
+
+FIND = '<tool_call>{"name":"find_tools","arguments":{"names":["add"]}}</tool_call>'
+CALL = '<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'
+ADD = ["call", "add", '{"a":1}']
+NUMBER = {"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]}
+ECHO = {"type": "function", "function": {"name": "echo"}}
+POLICY = Policy(catalog_budget=10)
+DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
+
+
+def play(
+    *texts: str | None, client: ApiName = "chat", stream: bool = True, policy: Policy = POLICY, **more: Any
+) -> tuple[Any, Script, Job]:
+    script = Script(texts, "chat")
+    job = job_of(script, client, stream, policy, more.pop("bounds", Bounds()), **more)
+    status, chunks = asyncio.run(run(job))
+    return read(client, stream, chunks, status), script, job
+
+
+@each("stream", [True, False])
+@each("client", DIALECTS)
+@each("find", [FIND, FIND.partition(">")[2].partition("</")[0], f"```json\n{FIND}\n```"])
+def test_a_tool_is_looked_up_and_called(client: ApiName, stream: bool, find: str) -> None:
+    """In whatever form the model asks; it is shown the tool's entry, and the client gets the call alone."""
+    seen, script, job = play(find, CALL, client=client, stream=stream)
+    assert seen.items == [ADD]
+    first, second = script.asked
+    assert "- echo" in str(first)
+    assert '"a": <number>' not in str(first)
+    assert '"a": <number>' in str(second[-1])
+    assert [each["role"] for each in second] == [*(each["role"] for each in first), "assistant", "user"]
+    assert job.report.asked_again == ["find_tools"]
+    assert job.report.calls == ["add"]
+    assert job.report.parse_failures == []
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_was_said_and_called_before_stays(client: ApiName, stream: bool) -> None:
+    """Words, a call and a lookup in one answer: words and call are emitted, and the next round adds to them."""
+    echo = '<tool_call>{"name":"echo","arguments":{"x":2}}</tool_call>'
+    seen, _, _ = play(f"Well.\n{echo}\n{FIND}", CALL, client=client, stream=stream)
+    assert seen.items == [["text", "Well.\n"], ["call", "echo", '{"x":2}'], ADD]
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+def test_a_call_of_what_was_looked_up_may_be_asked_about(client: ApiName) -> None:
+    """The question is about the tool and the user's words, not about the lookup, which is not one of the calls."""
+    seen, script, job = play(
+        FIND, CALL, "no", "no", "Words.", client=client, policy=replace(POLICY, second_opinion="on")
+    )
+    assert seen.items == [["text", "Words."]]
+    assert "A function: add(a)" in str(script.asked[2])
+    assert "A request: hi" in str(script.asked[2])
+    assert job.report.asked_again == ["find_tools", "SECOND_OPINION:add"]
+
+
+def test_it_is_all_shown_to_a_model_that_only_looks_up() -> None:
+    """After three look-ups all entries close the prompt, and the finder is a tool that nobody offers."""
+    tools = [{"type": "function", "function": {"name": "add", "parameters": NUMBER}}, ECHO]
+    seen, script, job = play(FIND, FIND, FIND, "Hm. " + FIND, tools=tools)
+    assert seen.items == [["text", "Hm. " + FIND]]
+    assert not any('"a": <number>' in str(asked[0]) for asked in script.asked)
+    assert '"a": <number>' in str(script.asked[3][-1]).partition("Go on now")[2]
+    assert "UNKNOWN_TOOL:find_tools" in job.report.parse_failures
+
+
+def test_a_lookup_beside_asking_again() -> None:
+    """Each is counted for itself."""
+    bad = CALL.replace("1", '"x"')
+    seen, _, job = play(FIND, bad, CALL, policy=Policy(catalog_budget=10, retry=1))
+    assert seen.items == [ADD]
+    assert job.report.asked_again == ["find_tools", "SCHEMA_MISMATCH:add"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_no_time_left_is_an_error(stream: bool) -> None:
+    """The lookup is not emitted as a call, and an empty answer does not pass for one."""
+    assert play(FIND, stream=stream, bounds=Bounds(seconds=1e-9))[0].error == "no_round_left"
+
+
+def test_a_backend_that_dies_after_a_lookup() -> None:
+    """The client hears of that error."""
+    job = job_of(Script((FIND, None), "chat"), "chat", False, POLICY, Bounds())
+    assert asyncio.run(run(job))[0] == 503
+    assert job.report.calls == []
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    "guess",
+    [
+        '<tool_call>{"name":"add","arguments":{"x":1}}</tool_call>',
+        '```json\n{"name": "add", "arguments": {"x": 1}}\n```',
+        '{"name": "add", "arguments": {"a": "one"}}',
+    ],
+)
+def test_a_guess_that_does_not_fit_is_a_lookup(guess: str, stream: bool) -> None:
+    """A model that calls what it has not seen is shown the entry; one that has guessed right has called."""
+    seen, script, job = play(guess, CALL, stream=stream)
+    assert seen.items == [ADD]
+    assert '"a": <number>' in str(script.asked[1][-1])
+    assert job.report.asked_again == ["find_tools"]
+    assert play(CALL, stream=stream)[0].items == [ADD]
+
+
+def test_what_was_called_before_is_judged_as_ever() -> None:
+    """Its entry was shown: a call of it that does not fit is none, or for a strict tool an error."""
+    call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_001", "content": "18"},
+    ]
+    bad = '<tool_call>{"name":"add","arguments":{"x":1}}</tool_call>'
+    assert play(bad, messages=messages)[0].error == "invalid_tool_call"
+    assert play(bad, bad)[0].error == "invalid_tool_call"
+
+
+def test_arguments_that_do_not_fit_are_no_lookup() -> None:
+    """Such a block is text."""
+    odd = FIND.replace('["add"]', '"add"').replace("names", "name")
+    assert play(odd)[0].items == [["text", odd]]
+
+
+def test_who_takes_rounds() -> None:
+    """A request with more tools than the budget holds, and no other."""
+    tool = {"type": "function", "function": {"name": "f", "description": "x" * 100}}
+    other = {"type": "function", "function": {"name": "g"}}
+    body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [tool, other]}
+    assert may_take_rounds(CHAT.read(body), Policy(catalog_budget=100))
+    assert not may_take_rounds(CHAT.read(body), Policy(catalog_budget=1000))
+    assert not may_take_rounds(CHAT.read(body | {"tool_choice": "none"}), Policy(catalog_budget=100))
+    assert not may_take_rounds(CHAT.read(body | {"n": 2}), Policy(catalog_budget=100))

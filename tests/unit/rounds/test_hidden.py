@@ -1,0 +1,44 @@
+"""What a client was not shown, kept for a while."""
+
+from __future__ import annotations
+
+from toolsim.core.conversation import Call, Called, CallOutput, Text
+from toolsim.rounds.hidden import MAX_ANSWERS, MAX_BYTES, Hidden
+
+
+def pair(text: str = "x") -> Called:
+    return Call("mcp_1", "files__read", "{}"), CallOutput("mcp_1", (Text(text),))
+
+
+def test_calls_are_found_by_their_conversation() -> None:
+    """The last that were kept of it; of another there are none."""
+    hidden = Hidden()
+    hidden.put(b"a", [pair("x")], "me")
+    hidden.put(b"a", [pair("x"), pair("y")], "me")
+    assert hidden.find(b"a") == (pair("x"), pair("y"))
+    assert hidden.find(b"b") == ()
+
+
+def test_there_is_an_end_to_what_is_kept() -> None:
+    """In number and in bytes; what is used stays."""
+    hidden = Hidden()
+    for number in range(MAX_ANSWERS + 1):
+        hidden.put(str(number).encode(), [pair()], "me")
+        hidden.find(b"0")
+    assert hidden.find(b"0")
+    assert hidden.find(b"1") == ()
+    hidden.put(b"large", [pair("x" * (MAX_BYTES - 1_000))], "me")
+    assert hidden.find(b"large")
+    assert hidden.find(b"2") == ()
+    hidden.put(b"larger", [pair("x" * MAX_BYTES)], "me")
+    assert hidden.find(b"larger") == ()
+
+
+def test_nobody_pushes_out_another_clients() -> None:
+    """Whoever keeps too much loses his own."""
+    hidden = Hidden()
+    hidden.put(b"mine", [pair()], "me")
+    for number in range(MAX_ANSWERS + 10):
+        hidden.put(str(number).encode(), [pair()], "greedy")
+    hidden.put(b"large", [pair("x" * (MAX_BYTES - 5_000))], "greedy")
+    assert hidden.find(b"mine")

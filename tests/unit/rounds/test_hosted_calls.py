@@ -1,0 +1,555 @@
+"""MCP tools within an answer: rounds of real requests and answers, servers that are none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from openai.types.responses import Response
+from support.answers import read
+from support.emitted import BODIES, Emitted, Step
+from support.rounds import Script, body_of, run
+from support.wire import backend_answer
+from toolsim.core.plan import ApiName, Policy
+from toolsim.core.report import Report
+from toolsim.mcp.approvals import Approvals, Desk
+from toolsim.mcp.catalogue import RemoteTool
+from toolsim.mcp.outcome import Outcome, failed
+from toolsim.mcp.runtime import Asker
+from toolsim.mcp.servers import Filter, Server
+from toolsim.rounds.course import Bounds
+from toolsim.rounds.hidden import Hidden
+from toolsim.rounds.hosted_calls import HostedCalls, Hosting
+from toolsim.rounds.runner import Job
+from toolsim.wire.dialect import APIS
+from toolsim.wire.mcp_items import McpCall
+
+FREE, SHY = Server("free", ("x",), free=(Filter(),)), Server("shy", ("y",))
+TOOLS = [RemoteTool("read", schema={"type": "object"}), RemoteTool("drop", schema={"type": "object"})]
+DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
+SCHEMA = {"type": "object"}
+
+
+def block(name: str, **arguments: Any) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+class Servers:
+    """A pool whose servers answer with what they were asked; ``gone`` ones do not."""
+
+    def __init__(self, gone: str = "") -> None:
+        self.gone = gone
+        self.calls: list[tuple[str, str, Mapping[str, Any]]] = []
+        self.cancelled = 0
+        self.pause = 0.0
+
+    async def tools(self, server: Server, who: Asker) -> list[RemoteTool]:
+        if server.label == self.gone:
+            raise ConnectionError("It has gone.")
+        return TOOLS
+
+    async def call(self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker) -> Outcome:
+        self.calls.append((server.label, tool, arguments))
+        try:
+            await asyncio.sleep(self.pause)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return failed("It failed.") if tool == "drop" else Outcome(f"{tool}: {dict(arguments)}")
+
+
+APPROVALS = Approvals()
+
+
+def job_of(
+    script: Script,
+    servers: Any,
+    *,
+    client: ApiName = "responses",
+    stream: bool = False,
+    policy: Policy | None = None,
+    bounds: Bounds | None = None,
+    hosting: dict[str, Any] | None = None,
+    owner: str = "me",
+    **more: Any,
+) -> Job:
+    api, body = APIS[client], body_of(client, stream, **more)
+    policy = replace(policy or Policy(), backend=script.backend)
+    report = Report()
+    fields: dict[str, Any] = {"servers": {"free": FREE, "shy": SHY}, "approvals": APPROVALS, "owner": owner} | (
+        hosting or {}
+    )
+    calls = HostedCalls(Hosting(servers, **fields), api, body, policy, report, "mine")
+    ask = lambda each: script.ask(client, stream, each)  # noqa: E731
+    return Job(api, body, api.read(body).form, policy, ask, bounds or Bounds(), report, hosted=calls)
+
+
+def play(
+    *texts: str | bytes | None, backend: ApiName = "chat", gone: str = "", **more: Any
+) -> tuple[Any, Script, Any, Job]:
+    """Return the answer, as the client reads it, the script, the servers and the job."""
+    script, servers = Script(texts, backend), Servers(gone)
+    job = job_of(script, servers, **more)
+    status, chunks = asyncio.run(run(job))
+    data = b"".join(chunks)
+    answer = data if job.form.stream or status != 200 else json.loads(data)
+    return (status, answer) if status != 200 else answer, script, servers, job
+
+
+def kinds(answer: Any) -> list[str]:
+    Response.model_validate(answer)
+    return [item["type"] for item in answer["output"]]
+
+
+@pytest.mark.parametrize("backend", DIALECTS)
+def test_a_call_is_run_and_answered(backend: ApiName) -> None:
+    """The client reads the lists, the call with its output, and the answer; the model is shown its call and output."""
+    answer, script, servers, job = play("Well. " + block("free__read", a=1), "It is so.", backend=backend)
+    assert kinds(answer) == ["mcp_list_tools", "mcp_list_tools", "message", "mcp_call", "message"]
+    call, message = answer["output"][3:]
+    assert (call["output"], call["status"], call["error"]) == ("read: {'a': 1}", "completed", None)
+    assert message["content"][0]["text"] == "It is so."
+    assert servers.calls == [("free", "read", {"a": 1})]
+    *_, words, output = script.asked[1]
+    assert "Well." in str(words)
+    assert "free__read" in str(words)
+    assert "read: {'a': 1}" in json.dumps(output).encode().decode("unicode_escape")
+    assert (job.report.rounds, job.report.hosted_calls, job.report.calls) == (2, ["OK:free.read"], [])
+    assert answer["usage"]["total_tokens"] == 14
+    assert answer["tools"][0]["name"] == "add"
+    assert len(answer["tools"]) == 2
+
+
+def test_calls_can_be_watched() -> None:
+    """Those that are made, each with its server, its item and its outcome; what is not made is not seen."""
+    seen: list[tuple[str, str, str, str]] = []
+
+    async def watch(server: Server, call: McpCall, calling: Awaitable[Outcome]) -> Outcome:
+        outcome = await calling
+        seen.append((server.label, call.name, call.id, outcome.code))
+        return outcome
+
+    made = block("free__read", a=1) + block("free__drop") + block("shy__read")
+    answer, *_ = play(made, "It is so.", client="chat", hosting={"watch": watch, "max_calls": 3})
+    assert answer["choices"][0]["message"]["content"] == "It is so."
+    assert [(label, name, code) for label, name, _, code in sorted(seen, key=lambda each: each[1])] == [
+        ("free", "drop", "SERVER_FAILED"),
+        ("free", "read", ""),
+    ]
+    assert len({call_id for _, _, call_id, _ in seen}) == 2
+
+
+def test_the_lists_come_first() -> None:
+    """Even if the backend does not send the event that opens an answer."""
+    _, stream = backend_answer("responses", True, ["It is so."])
+    frames = [frame for frame in stream.split(b"\n\n") if b"response.created" not in frame]
+    assert len(frames) < len(stream.split(b"\n\n"))
+    answer, *_ = play(b"\n\n".join(frames), backend="responses")
+    assert kinds(answer) == ["mcp_list_tools", "mcp_list_tools", "message"]
+
+
+def test_a_second_opinion_is_asked_about_functions_alone() -> None:
+    """A call of a server's tool runs without a question; a refused one of the client's beside it is not emitted."""
+    policy = Policy(second_opinion="on")
+    turn = block("echo", x=1) + block("free__read", a=1)
+    answer, script, servers, job = play(turn, "no", "no", "It is so.", policy=policy)
+    assert kinds(answer)[-2:] == ["mcp_call", "message"]
+    assert len(servers.calls) == 1
+    assert "A function: echo()" in str(script.asked[1])
+    assert job.report.dropped_calls == ["SECOND_OPINION:echo"]
+    answer, script, servers, _ = play(turn, "yes", policy=policy)
+    assert (kinds(answer)[-2:], len(servers.calls)) == (["function_call", "mcp_call"], 1)
+    answer, script, servers, _ = play(block("free__read", a=1), block("echo", x=1), policy=policy)
+    assert kinds(answer)[-2:] == ["mcp_call", "function_call"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_chat_client_sees_a_plain_answer(stream: bool) -> None:
+    """The words of all rounds, each a paragraph, and none of the calls."""
+    answer, script, servers, _ = play("Well. " + block("free__read", a=1), "It is so.", client="chat", stream=stream)
+    if stream:
+        deltas = [json.loads(line[6:]) for line in answer.decode().split("\n") if line.startswith("data: {")]
+        choices = [choice for each in deltas for choice in each["choices"]]
+        text = "".join(choice["delta"].get("content") or "" for choice in choices)
+        assert choices[-1]["finish_reason"] == "stop"
+        assert "tool_calls" not in answer.decode()
+    else:
+        text = answer["choices"][0]["message"]["content"]
+        assert answer["choices"][0]["message"].get("tool_calls") is None
+    assert text == "Well. \n\nIt is so."
+    assert len(servers.calls) == 1
+    assert "free__read" in str(script.asked[1])
+
+
+def test_a_chat_client_goes_on_with_what_it_was_not_shown() -> None:
+    """The next turn knows the calls and their outputs, beside a call of the client's; nobody else's does."""
+    hosting = {"hidden": Hidden()}
+    text = "Well. " + block("free__read", a=1) + block("echo", b=2)
+    answer, _, _, _ = play(text, client="chat", hosting=hosting)
+    message = answer["choices"][0]["message"]
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["echo"]
+    output = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "two"}
+    history = [{"role": "user", "content": "hi"}, message, output]
+    for owner, known in (("me", True), ("you", False)):
+        more: Any = {"client": "chat", "hosting": hosting, "messages": history, "owner": owner}
+        _, script, servers, _ = play("Done.", **more)
+        shown = json.dumps(script.asked[0])
+        assert ("free__read" in shown.partition("CATALOG")[2].partition("user")[2]) == known
+        assert ("read: {" in shown) == known
+        assert servers.calls == []
+
+
+def test_chats_that_begin_alike_do_not_share_what_they_were_not_shown() -> None:
+    """Each is known by the answer that it got; a message that the client invents gets nothing."""
+    hosting = {"hidden": Hidden()}
+    for number in (1, 2):
+        play(block("free__read", a=number), f"It is {number}.", client="chat", hosting=hosting)
+    for said, expected in (("It is 1.", ["1"]), ("It is 2.", ["2"]), ("It is 3.", []), ("", []), (None, [])):
+        history = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": said}]
+        history.append({"role": "user", "content": "And?"})
+        _, script, _, _ = play("Done.", client="chat", hosting=hosting, messages=history)
+        assert re.findall(r"read: {\W+a\W+(\d)}", json.dumps(script.asked[0])) == expected
+
+
+def test_streamed_and_whole_say_the_same() -> None:
+    """Item for item, except for the ids."""
+    texts = ("Well. " + block("free__read", a=1) + block("free__drop"), "It is so.")
+    whole = play(*texts)[0]["output"]
+    data = play(*texts, stream=True)[0].decode()
+    final = [json.loads(line[6:]) for line in data.split("\n") if line.startswith("data: {")][-1]["response"]["output"]
+
+    def bare(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{name: value for name, value in item.items() if name != "id"} for item in items]
+
+    assert bare(whole) == bare(final)
+
+
+def test_calls_of_both_kinds_in_one_round() -> None:
+    """Ours are run, the client's end the answer, and the next request's history holds both."""
+    text = block("free__read", a=1) + block("echo", b=2)
+    answer, script, _, _ = play(text)
+    assert kinds(answer)[2:] == ["mcp_call", "function_call"]
+    assert answer["output"][2]["output"] == "read: {'a': 1}"
+    assert len(script.asked) == 1
+    history = [{"role": "user", "content": "hi"}, *answer["output"]]
+    history.append({"type": "function_call_output", "call_id": answer["output"][3]["call_id"], "output": "two"})
+    answer, script, servers, _ = play("Done.", input=history)
+    assert kinds(answer) == ["message"]
+    assert servers.calls == []
+    assert "read: {'a': 1}" in json.dumps(script.asked[0]).encode().decode("unicode_escape").replace("\\", "")
+    assert "two" in str(script.asked[0])
+
+
+def test_calls_that_ask_are_counted() -> None:
+    """One answer asks for no more approvals than it may make calls; the model's other calls are not made."""
+    texts = "".join(block("shy__read", a=number) for number in range(40))
+    answer, _, servers, job = play(texts, hosting={"max_calls": 3})
+    assert kinds(answer)[2:] == ["mcp_approval_request"] * 3 + ["mcp_call"] * 37
+    assert all("limit of calls" in str(item["error"]) for item in answer["output"][5:])
+    assert servers.calls == []
+    assert job.report.hosted_calls.count("ASKED:shy.read") == 3
+
+
+def test_a_failure_is_told_to_the_model() -> None:
+    """A call that fails, arguments that are none, a server that has gone: each is words in the next round."""
+    answer, script, _, job = play(block("free__drop"), "I see.")
+    assert answer["output"][2]["status"] == "failed"
+    assert "It failed." in str(script.asked[1])
+    assert job.report.hosted_calls == ["SERVER_FAILED:free.drop"]
+    answer, script, _, job = play("Without it.", gone="free")
+    assert answer["output"][0]["error"] == "It has gone."
+    assert job.report.warnings == ["MCP_SERVER_FAILED:free"]
+    assert "free__read" not in str(script.asked[0])
+    assert "shy__read" in str(script.asked[0])
+
+
+def test_a_yes_is_asked_for_and_nothing_is_run() -> None:
+    """Until the next request brings it; then what was asked about is run, whatever is echoed of it."""
+    answer, script, servers, job = play(block("shy__read", a=1))
+    assert kinds(answer)[2:] == ["mcp_approval_request"]
+    assert (servers.calls, len(script.asked), answer["status"]) == ([], 1, "completed")
+    asked = answer["output"][2]
+    forged = {**asked, "name": "drop", "arguments": '{"all":true}', "server_label": "free"}
+    yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+    history = [{"role": "user", "content": "hi"}, *answer["output"][:2], forged, yes]
+    for other in ("you", ""):
+        _, _, servers, _ = play("Hm.", input=history, owner=other)
+        assert servers.calls == []
+    answer, script, servers, _ = play("It is so.", input=history)
+    assert servers.calls == [("shy", "read", {"a": 1})]
+    assert kinds(answer) == ["mcp_call", "message"]
+    assert answer["output"][0]["approval_request_id"] == asked["id"]
+    assert "read: {'a': 1}" in json.dumps(script.asked[0]).encode().decode("unicode_escape")
+    # The same request once more, and the conversation as it goes on.
+    _, script, servers, job = play("Again.", input=history)
+    assert servers.calls == []
+    assert "it was used" in str(script.asked[0])
+    assert "not run" not in str(script.asked[0]), "it was run, though the client may never have received the output"
+    assert job.report.hosted_calls == ["REFUSED:drop"]
+    _, script, servers, _ = play("On.", input=[*history, *answer["output"], {"role": "user", "content": "and?"}])
+    assert servers.calls == []
+    assert "it was used" not in str(script.asked[0])
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_a_decision_that_is_sent_twice_counts_once(later: bool) -> None:
+    """The first one: the model is shown the output of the call that was run, and shown it once."""
+    answer, *_ = play(block("shy__read", a=1))
+    asked = answer["output"][2]
+    yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+    history = [{"role": "user", "content": "hi"}, asked, yes, {**yes, "approve": later}]
+    answer, script, servers, _ = play("It is so.", input=history)
+    assert (kinds(answer)[2:], len(servers.calls)) == (["mcp_call", "message"], 1)
+    assert str(script.asked[0]).count("output=") == 1
+    assert "read: {'a': 1}" in json.dumps(script.asked[0]).encode().decode("unicode_escape")
+
+
+def test_a_no_is_told_to_the_model() -> None:
+    """With its reason, and it stays a no."""
+    answer, *_ = play(block("shy__read", a=1))
+    asked = answer["output"][2]
+    no = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": False, "reason": "Too late."}
+    history = [{"role": "user", "content": "hi"}, asked, no]
+    for _ in range(2):
+        answer, script, servers, _ = play("Well.", input=history)
+        assert (kinds(answer)[-1], servers.calls) == ("message", [])
+        assert "The user refused this call. Too late." in str(script.asked[0])
+    _, _, servers, _ = play("Well.", input=[history[0], asked, {**no, "approve": True}])
+    assert servers.calls == []
+
+
+@pytest.mark.parametrize(
+    "withdrawn",
+    [
+        {"policy": Policy(tool_denylist=frozenset({"read"}))},
+        {"hosting": {"servers": {"free": FREE}}},
+        {"hosting": {"servers": {"shy": replace(SHY, allowed=(Filter(frozenset({"write"})),))}}},
+    ],
+    ids=["denied", "no such server", "no longer among the server's allowed tools"],
+)
+def test_what_is_not_allowed_any_more_is_not_run(withdrawn: dict[str, Any]) -> None:
+    """The operator's word counts when a call is run, not when it was asked about."""
+    answer, *_ = play(block("shy__read", a=1))
+    asked = answer["output"][2]
+    yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+    history = [{"role": "user", "content": "hi"}, asked, yes]
+    answer, script, servers, job = play("Well.", input=history, **withdrawn)
+    assert (kinds(answer)[-1], servers.calls) == ("message", [])
+    assert "no longer allowed" in str(script.asked[0])
+    assert job.report.hosted_calls == ["REFUSED:read"]
+
+
+@pytest.mark.parametrize(("hosts", "runs"), [(("docs.example",), 1), (("other.example",), 0)])
+def test_a_host_that_is_no_longer_listed(hosts: tuple[str, ...], runs: int) -> None:
+    """A call of a server that a request had brought is run only while its host may be named."""
+    brought = {"type": "mcp", "server_label": "docs", "server_url": "https://docs.example/mcp"}
+    hosting = {"runs_clients": True, "hosts": ("docs.example",)}
+    answer, *_ = play(block("docs__read", a=1), tools=[brought], hosting=hosting)
+    asked = next(item for item in answer["output"] if item["type"] == "mcp_approval_request")
+    yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+    history = [{"role": "user", "content": "hi"}, asked, yes]
+    _, _, servers, _ = play("Well.", input=history, hosting={**hosting, "hosts": hosts})
+    assert len(servers.calls) == runs
+
+
+def test_an_approval_of_nothing_is_a_400() -> None:
+    """An id that was made up, without the request that it answers."""
+    no = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    (status, data), script, _, _ = play("Well.", input=[{"role": "user", "content": "hi"}, no])
+    assert (status, script.asked) == (400, [])
+    assert json.loads(data)["error"]["param"] == "input[1].approval_request_id"
+
+
+def test_nobody_can_approve_over_chat() -> None:
+    """So a call that needs approval is not run, and the model reads that."""
+    answer, script, servers, _ = play(block("shy__read"), "Then not.", client="chat")
+    assert answer["choices"][0]["message"]["content"] == "Then not."
+    assert servers.calls == []
+    assert "needs a yes" in str(script.asked[1])
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("approve", [True, False, None])
+def test_the_operator_decides_within_the_answer(approve: bool | None, client: ApiName) -> None:
+    """Over either API the answer waits; a yes runs the call once, a no and silence do not."""
+
+    async def answered() -> tuple[Servers, Script]:
+        desk, servers = Desk(), Servers()
+        script = Script([block("shy__read", a=1), "Well."], "chat")
+        job = job_of(script, servers, client=client, hosting={"desk": desk, "patience": 0.5})
+        task = asyncio.create_task(run(job))
+        while not (waiting := desk.waiting("mine")):
+            await asyncio.sleep(0.01)
+        assert [(each.label, each.tool, each.arguments) for each in waiting] == [("shy", "read", '{"a": 1}')]
+        assert servers.calls == []
+        if approve is not None:
+            desk.decide("mine", approve=approve)
+        status, _ = await task
+        assert status == 200
+        return servers, script
+
+    servers, script = asyncio.run(answered())
+    assert servers.calls == ([("shy", "read", {"a": 1})] if approve else [])
+    assert ("The operator refused this call" in str(script.asked[1])) != bool(approve)
+
+
+def test_the_last_round_has_no_tools() -> None:
+    """So that a model that calls and calls has to answer; and calls are counted besides."""
+    call = block("free__read")
+    answer, script, servers, job = play(call, call, "Enough.", bounds=Bounds(rounds=3))
+    assert len(servers.calls) == 2
+    assert "CATALOG" in str(script.asked[1])
+    assert "You may call no tool" in str(script.asked[2][-1])
+    assert answer["output"][-1]["content"][0]["text"] == "Enough."
+    _, script, servers, job = play(call * 5, "Enough.", hosting={"max_calls": 3})
+    assert len(servers.calls) == 3
+    assert sorted(job.report.hosted_calls) == ["LIMIT:free.read"] * 2 + ["OK:free.read"] * 3
+    _, _, servers, _ = play(call * 5, "Enough.", max_tool_calls=2)
+    assert len(servers.calls) == 2
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "mcp", "server_label": "free", "name": "read"}])
+def test_what_has_to_be_called_is_called_once(choice: Any) -> None:
+    """After its output the model may answer."""
+    _, script, servers, _ = play(block("free__read"), "So.", tool_choice=choice)
+    assert len(servers.calls) == 1
+    assert ["You MUST call" in str(asked) for asked in script.asked] == [True, False]
+
+
+def test_masks_hold_for_servers_too() -> None:
+    """What is denied is neither shown nor run."""
+    policy = Policy(tool_denylist=frozenset({"free__drop"}))
+    answer, script, _, _ = play("Well.", policy=policy)
+    assert "free__drop" not in str(script.asked[0])
+    assert [tool["name"] for tool in answer["output"][0]["tools"]] == ["read"]
+    (status, data), _, servers, _ = play(block("free__drop"), policy=policy)
+    assert (status, servers.calls) == (422, [])
+    assert b"MASKED_TOOL" in data
+
+
+@pytest.mark.parametrize("denied", ["drop", "free__drop"])
+@pytest.mark.parametrize("backend", DIALECTS)
+def test_a_masked_tool_of_a_server_is_no_call_of_the_clients(denied: str, backend: ApiName) -> None:
+    """Whichever of its names the list has, a backend's own call of it is neither run nor passed on."""
+    policy = Policy(tool_denylist=frozenset({denied}), unknown_tool="call")
+    stream = BODIES[backend]([Emitted("free__drop", "{}")], "tool_calls")
+    lax = [{"type": "function", "name": "echo", "parameters": SCHEMA}]
+    answer, _, servers, job = play(stream, backend=backend, policy=policy, tools=lax)
+    assert kinds(answer)[2:] == ["message"]
+    assert (servers.calls, job.report.calls) == ([], [])
+
+
+def test_an_allowlist_may_have_a_tools_own_name() -> None:
+    """A server's tool is on offer under the name that the model is shown, if the list has its own."""
+    policy = Policy(tool_allowlist=frozenset({"read"}))
+    _, script, servers, _ = play(block("free__read"), "Well.", policy=policy)
+    assert "free__read" in str(script.asked[0])
+    assert "free__drop" not in str(script.asked[0])
+    assert servers.calls == [("free", "read", {})]
+
+
+def test_history_keeps_the_names_of_its_calls() -> None:
+    """A call of a tool whose usual name is taken is not shown as one of the client's function, not even later."""
+    tools = [{"type": "function", "name": name, "parameters": SCHEMA} for name in ("free__read", "shy__gone")]
+    answer, script, *_ = play(block("free__read_2", a=1), "It is so.", tools=tools)
+    shown = script.asked[1][-2]["content"]
+    assert '"free__read_2"' in shown
+    gone = {"type": "mcp_call", "id": "mcp_1", "server_label": "shy", "name": "gone", "arguments": "{}", "output": "x"}
+    history = [{"role": "user", "content": "hi"}, *answer["output"], {"role": "user", "content": "and?"}, gone]
+    _, script, *_ = play("On.", input=history, tools=tools)
+    assert shown in str(script.asked[0])
+    assert '"free__read"' not in str(script.asked[0][1:])
+    assert '"shy__gone_2"' in str(script.asked[0])
+
+
+def test_a_request_brings_a_server() -> None:
+    """Its tools are run where the operator allows its host; what is for it alone is not echoed."""
+    mine = {"type": "mcp", "server_label": "mine", "server_url": "https://docs.example/k3y"}
+    tools = [{**mine, "headers": {"X-Own": "s3cret"}, "require_approval": "never"}]
+    hosting = {"runs_clients": True, "hosts": ("docs.example",)}
+    answer, script, servers, _ = play(block("mine__read"), "So.", tools=tools, hosting=hosting)
+    assert servers.calls == [("mine", "read", {})]
+    assert "s3cret" not in json.dumps(answer) + str(script.asked)
+    assert "k3y" not in json.dumps(answer) + str(script.asked)
+    (status, data), script, _, _ = play("Well.", tools=tools, hosting={**hosting, "hosts": ()})
+    assert (status, script.asked) == (400, [])
+    assert json.loads(data)["error"]["param"] == "tools[0].server_url"
+
+
+def test_a_round_that_fails_ends_the_answer() -> None:
+    """With the backend's error, although something was emitted already."""
+    (status, data), _, servers, _ = play(block("free__read"), None)
+    assert (status, len(servers.calls)) == (503, 1)
+    assert json.loads(data)["error"]["type"] == "server_error"
+    streamed, _, _, _ = play(block("free__read"), None, stream=True)
+    assert b"response.failed" in streamed
+    (status, _), *_ = play(None)
+    assert status == 503
+
+
+def test_a_call_beside_a_bad_one_goes_on_with_its_output() -> None:
+    """The bad one is not asked again for itself; the model sees what came of the good one."""
+    bad = block("add", a="x")
+    answer, script, servers, _ = play(block("free__read") + bad, "So.", policy=Policy(retry=2))
+    assert len(servers.calls) == 1
+    assert kinds(answer)[-1] == "message"
+    assert "SCHEMA_MISMATCH" not in str(script.asked[1])
+    assert len(script.asked) == 2
+
+
+def test_a_client_that_leaves_stops_the_tools() -> None:
+    """All that run."""
+
+    async def leave() -> Servers:
+        servers = Servers()
+        servers.pause = 60
+        job = job_of(Script([block("free__read") * 3, "So."], "chat"), servers)
+        task = asyncio.create_task(run(job))
+        while len(servers.calls) < 3:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return servers
+
+    assert asyncio.run(leave()).cancelled == 3
+
+
+STREAMED = Policy(stream_arguments="incremental")
+READ, ECHO = Emitted("free__read", '{"a":1}'), Emitted("echo", '{"text":"hello"}')
+SLIP = Emitted("free__read", '{"a":1,}')
+SLIP_IN_TEXT = '<tool_call>{"name":"free__read","arguments":{"a":1,}}</tool_call>'
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("backend", DIALECTS)
+def test_calls_that_arrive_are_told_and_run_as_ever(client: ApiName, backend: ApiName) -> None:
+    """Ours are run when they are whole, and repaired if necessary; the client's are emitted in pieces beside them."""
+    for steps in ([READ], ["Well. ", SLIP], [READ, ECHO], [ECHO, SLIP], [SLIP_IN_TEXT]):
+        stream, seen = BODIES[backend](steps, "tool_calls"), []
+        for policy in (Policy(), STREAMED):
+            data, script, servers, job = play(stream, "So.", client=client, backend=backend, stream=True, policy=policy)
+            assert servers.calls == [("free", "read", {"a": 1})]
+            asked = re.sub("(call|mcp)_[0-9a-f]+", "", json.dumps(script.asked))
+            seen.append((read(client, True, [data]), asked, job.report.calls))
+        assert seen[0] == seen[1]
+        pieces = data.count(b'"response.function_call_arguments.delta"') + data.count(b'"function":{"arguments"')
+        assert (pieces > 3) == (ECHO in steps and (backend == "responses" or steps[0] is ECHO))
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("backend", DIALECTS)
+def test_a_call_that_breaks_beside_ours_is_not_to_be_run(client: ApiName, backend: ApiName) -> None:
+    """It was announced to the client: the answer ends as cut off, after the outputs of our own tools."""
+    broken = '<tool_call>{"name":"echo","arguments":{"text":"hel'
+    emitted: list[Step] = [READ, Emitted("echo", '{"text":"hel')]
+    # Of a chat backend's calls, only the first one is announced early.
+    for steps in ([block("free__read", a=1), broken], emitted)[: 1 if backend == "chat" else 2]:
+        stream = BODIES[backend](steps, "length")
+        data, _, servers, _ = play(stream, "So.", client=client, backend=backend, stream=True, policy=STREAMED)
+        assert servers.calls == [("free", "read", {"a": 1})]
+        assert read(client, True, [data]).finish in ("length", "incomplete")

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.turns import whole_call
+from toolsim.core.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    Ended,
+    KeepAlive,
+    Opened,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+from toolsim.rounds.merge import Merger
+
+
+def merge(*rounds: list[ClientEvent], text_follows_calls: bool = True, max_calls: int = 0) -> list[ClientEvent]:
+    merger = Merger(text_follows_calls=text_follows_calls, max_calls=max_calls)
+    emitted: list[ClientEvent] = []
+    for index, events in enumerate(rounds):
+        if index:
+            merger.next_round()
+        for event in events:
+            emitted += merger.feed(event)
+    return emitted
+
+
+def test_one_answer_has_one_beginning() -> None:
+    """The first round names it, whatever the others are called."""
+    assert merge([Opened("a")], [Opened("b"), TextDelta("x")]) == [Opened("a"), TextDelta("x")]
+
+
+def test_text_of_a_further_round_is_a_paragraph() -> None:
+    """Unless the text before it ended a line, or there was none; signs of life change nothing."""
+    assert merge([TextDelta("one")], [TextDelta("two"), TextDelta("!")])[1:] == [TextDelta("\n\ntwo"), TextDelta("!")]
+    assert merge([TextDelta("one\n")], [KeepAlive(), TextDelta("two")])[-1] == TextDelta("two")
+    assert merge([TextDelta("one"), ReasoningDelta("hm")], [TextDelta("two")])[-1] == TextDelta("\n\ntwo")
+    assert merge([], [TextDelta("two")]) == [TextDelta("two")]
+    assert merge([*whole_call(1)], [TextDelta("two")])[-1] == TextDelta("two")
+
+
+def test_calls_are_numbered_on_and_made_once() -> None:
+    """A round that repeats a call of an earlier one adds nothing; the same call twice in one round is the round's."""
+    repeated = merge(whole_call(7), [*whole_call(7), *whole_call(8, "other"), *whole_call(9, "other")])
+    assert repeated == [*whole_call(7), *whole_call(8, "other"), *whole_call(9, "other")]
+    assert merge(whole_call(7), whole_call(7, "other")) == [*whole_call(7), *whole_call(8, "other")]
+
+
+def test_text_behind_calls_has_no_place_in_chat() -> None:
+    """There a later round's words behind an earlier round's calls are dropped, as text behind calls ever is."""
+    emitted = merge(whole_call(1), [TextDelta("x"), *whole_call(2, "other")], text_follows_calls=False)
+    assert emitted == [*whole_call(1), *whole_call(2, "other")]
+
+
+def test_an_answer_with_calls_ends_with_calls() -> None:
+    """However its last round ended, and no other does; the tokens of all rounds are added up, as far as reported."""
+    ended: ClientEvent = Ended({0: "stop"}, Usage(1, 2, 3, 4, 5))
+    assert merge(whole_call(1), [ended])[-1] == Ended({0: "tool_calls"}, Usage(1, 2, 3, 4, 5))
+    merger = Merger(text_follows_calls=True)
+    for usage in (Usage(1, 1, 2), None, Usage(2, 2, 4)):
+        merger.count(usage)
+    assert merger.feed(ended) == [Ended({0: "stop"}, Usage(4, 5, 9, 4, 5))]
+    assert merge([Ended({0: "length"})]) == [Ended({0: "length"}, None)]
+    assert merge([Ended({0: "tool_calls"})]) == [Ended({0: "stop"}, None)]
+
+
+def test_a_call_that_broke_is_not_to_be_run() -> None:
+    """If announced to the client, whatever else was called; a later round's is not emitted before it is whole."""
+    broken: list[ClientEvent] = [CallStarted(1, "add"), CallDelta('{"a"'), CallEnded("incomplete")]
+    assert merge([*broken, Ended({0: "length"})]) == [*broken, Ended({0: "length"}, None)]
+    merger = Merger(text_follows_calls=True)
+    for event in (*whole_call(1), *broken):
+        merger.feed(event)
+    assert merger.ended() == Ended({0: "length"}, None)
+    emitted = merge(whole_call(1), [*broken, TextDelta("x"), Ended({0: "length"})])
+    assert emitted == [*whole_call(1), TextDelta("x"), Ended({0: "tool_calls"}, None)]
+
+
+def test_the_limit_of_calls_counts_over_all_rounds() -> None:
+    """A round cannot know how many calls were made before it."""
+    emitted = merge(whole_call(1), [*whole_call(2, "b"), *whole_call(3, "c")], max_calls=2)
+    assert emitted == [*whole_call(1), *whole_call(2, "b")]
+
+
+def test_a_round_that_is_taken_back_goes_on_where_the_other_was() -> None:
+    """What is emitted then is the earlier round's, without a paragraph before it."""
+    merger = Merger(text_follows_calls=True)
+    merger.feed(TextDelta("one"))
+    merger.next_round()
+    merger.go_back()
+    assert merger.feed(TextDelta(" two")) == [TextDelta(" two")]
+
+
+ROUNDS = st.lists(
+    st.lists(st.sampled_from(["a", "b", " text", "more\n"]), max_size=5),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(ROUNDS, st.booleans())
+def test_no_number_is_given_twice_and_no_call_is_lost(rounds: list[list[str]], follows: bool) -> None:
+    """Whatever each round says: rising numbers, each call of a later round unless an earlier one made it, in order."""
+    events: list[list[ClientEvent]] = []
+    for words in rounds:
+        number, out = 1, list[ClientEvent]()
+        for word in words:
+            if word in ("a", "b"):
+                out += whole_call(number, word)
+                number += 1
+            else:
+                out.append(TextDelta(word))
+        events.append(out)
+    emitted = merge(*events, text_follows_calls=follows)
+    numbers = [event.number for event in emitted if isinstance(event, CallStarted)]
+    assert numbers == sorted(set(numbers))
+    seen: set[str] = set()
+    expected: list[str] = []
+    for words in rounds:
+        calls = [word for word in words if word in ("a", "b") and word not in seen]
+        expected += calls
+        seen |= set(calls)
+    assert [event.name for event in emitted if isinstance(event, CallStarted)] == expected

@@ -1,0 +1,197 @@
+"""Rounds of real requests and real answers, merged into one that the real OpenAI client reads."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import rounds
+from support.answers import read
+from support.rounds import Script, job_of, run
+from toolsim.core.plan import ApiName, Policy
+from toolsim.rounds.course import Bounds
+from toolsim.rounds.runner import PROVIDER_ERROR, ROUND_FAILED, answer
+
+GOOD = '<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'
+BAD = '<tool_call>{"name":"add","arguments":{"a":"x"}}</tool_call>'
+UNKNOWN = '<tool_call>{"name":"sub","arguments":{"a":1}}</tool_call>'
+HALF = '<tool_call>{"name":"add","argume'
+RETRY = Policy(retry=3)
+DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
+ADD = ["call", "add", '{"a":1}']
+play = partial(rounds.play, policy=RETRY)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("client", DIALECTS)
+def test_the_second_call_counts(client: ApiName, backend: ApiName, stream: bool) -> None:
+    """A bad call is asked again with its reason, and the client gets the good one, with the tokens of both rounds."""
+    seen, script, job = play("Well.\n" + BAD, GOOD, client=client, backend=backend, stream=stream)
+    assert seen.items == [["text", "Well.\n"], ADD]
+    assert len(script.asked) == 2
+    *_, words, reply = script.asked[1]
+    assert "Well.\\n<tool_call>" in str(words).replace("\n", "\\n")
+    assert "/a: got string, expected number" in str(reply)
+    assert job.report.rounds == 2
+    assert job.report.asked_again == ["SCHEMA_MISMATCH:add"]
+    assert job.report.calls == ["add"]
+    assert job.report.tool_call_ids == seen.ids
+    assert seen.usage == (7 if stream else 14)  # A stream that is cut off never says what it took.
+    assert job.report.error is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "items"),
+    [
+        ((BAD, UNKNOWN, HALF, GOOD), [ADD]),
+        ((GOOD + UNKNOWN, GOOD + GOOD.replace("1", "2")), [ADD, ["call", "add", '{"a":2}']]),
+        (("One. " + UNKNOWN, "Two."), [["text", "One. \n\nTwo."]]),
+        ((HALF + "|length", 'nts":{"a":1}}</tool_call>'), [ADD]),
+        ((HALF + "|length", GOOD), [ADD]),
+        ((HALF + "|length", 'nts":{"a"|length', ":1}}</tool_call>"), [ADD]),
+        ((UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN), [["text", UNKNOWN]]),
+        ((UNKNOWN, None), [["text", UNKNOWN]]),
+        (("One. " + UNKNOWN, None), [["text", "One. " + UNKNOWN]]),
+    ],
+)
+def test_what_the_client_gets(texts: tuple[str | None, ...], items: list[Any]) -> None:
+    """Whatever the model says: what was emitted stays, and what is never mended is emitted as without the runner."""
+    for client in DIALECTS:
+        for stream in (True, False):
+            # A non-strict tool: what stays bad is text.
+            more = {"tools": []} if not texts else {}
+            script = Script(texts, "responses")
+            job = job_of(script, client, stream, RETRY, Bounds(), **more)
+            body: Any = job.body
+            for tool in body["tools"]:
+                tool.get("function", tool)["strict"] = False
+            if BAD in texts:
+                continue
+            seen = read(client, stream, asyncio.run(run(job))[1])
+            assert seen.items == items, (client, stream)
+
+
+def test_a_strict_tool_that_is_never_called_well_is_an_error() -> None:
+    """The last round's violation is the answer's."""
+    seen, script, job = play(BAD, BAD, policy=Policy(retry=1))
+    assert seen.error == "invalid_tool_call"
+    assert len(script.asked) == 2
+    assert job.report.error == "invalid_tool_call"
+
+
+@pytest.mark.parametrize("bounds", [Bounds(rounds=2), Bounds(seconds=1e-9), Bounds(text_bytes=1)])
+def test_the_bounds_hold(bounds: Bounds) -> None:
+    """Beyond them nobody is asked, and the client gets what it would have got."""
+    seen, script, _ = play("Well. " + BAD, BAD, GOOD, bounds=bounds)
+    assert seen.error == "invalid_tool_call"
+    assert len(script.asked) == (2 if bounds.rounds == 2 else 1)
+
+
+def test_a_round_that_fails_makes_nothing_worse() -> None:
+    """The client gets what the first round gave up to its fault; the report says that the second failed."""
+    seen, _, job = play(BAD, None)
+    assert seen.error == "invalid_tool_call"
+    assert ROUND_FAILED in job.report.warnings
+
+
+def test_a_refusal_of_the_first_round_is_the_answer() -> None:
+    """Its status and its body reach the client as they are, and nobody is asked again."""
+    script = Script([None], "chat")
+    job = job_of(script, "chat", True, RETRY, Bounds())
+    assert asyncio.run(run(job)) == (503, [b'{"error": {}}'])
+    assert len(script.asked) == 1
+    assert ROUND_FAILED not in job.report.warnings
+
+
+RELAXED = Policy(tool_use_mode="relaxed", fallback_retry_count=1)
+
+
+def test_a_providers_error_is_asked_again_without_tools() -> None:
+    """Once, if the operator rather has an answer without tools than none; then the error is the answer."""
+    seen, script, job = play(None, "So be it.", policy=RELAXED)
+    assert seen.items == [["text", "So be it."]]
+    assert ["CLIENT TOOL CATALOG" in str(messages) for messages in script.asked] == [True, False]
+    assert job.report.asked_again == [PROVIDER_ERROR]
+    assert job.report.error is None
+    _, script, _ = play(None, None, policy=RELAXED, client="chat")
+    assert len(script.asked) == 2
+    _, script, _ = play(BAD, policy=RELAXED)
+    assert len(script.asked) == 1
+    _, script, _ = play(None, policy=replace(RELAXED, tool_use_mode=""), client="chat")
+    assert len(script.asked) == 1
+
+
+def test_required_means_a_call() -> None:
+    """Text without a call is sent, and the model is asked for the call that has to follow."""
+    seen, script, _ = play("I would rather not.", GOOD, tool_choice="required")
+    assert seen.items == [["text", "I would rather not."], ADD]
+    assert "NO_CALL" in str(script.asked[1][-1])
+    enforced = replace(RETRY, tool_use_mode="enforced")
+    assert play("No.", GOOD, policy=enforced)[0].items[-1] == ADD
+
+
+def test_an_empty_answer_after_an_output() -> None:
+    """The model is asked once more, in the operator's words, and may call nothing."""
+    call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_001", "content": "18"},
+    ]
+    policy = Policy(fix_empty_final=True, fix_empty_final_text="Say it.")
+    seen, script, _ = play("", "It is 18.", client="chat", policy=policy, messages=messages)
+    assert seen.items == [["text", "It is 18."]]
+    assert "CLIENT TOOL CATALOG" in str(script.asked[0])
+    assert script.asked[1][:-1] == script.asked[0][:-1]
+    _, _, asked = str(script.asked[1][-1]["content"]).partition("Say it.")
+    assert asked.endswith("You may call no tool in this answer: answer in words.")
+    assert play("", "", client="chat", policy=policy, messages=messages)[0].items == []
+
+
+def test_a_client_that_leaves_ends_the_round() -> None:
+    """Closing the answer closes what is being asked."""
+
+    async def leave() -> Script:
+        script = Script([GOOD], "chat")
+        events = answer(job_of(script, "chat", True, RETRY, Bounds()))
+        await anext(events)
+        await events.aclose()
+        return script
+
+    assert asyncio.run(leave()).closed == 1
+
+
+SAID = st.lists(
+    st.sampled_from([GOOD, BAD, UNKNOWN, HALF, "text", "\n", " ", "<tool_call>", '{"name": "add"', "```json\n"]),
+    max_size=4,
+).map("".join)
+
+
+@given(
+    st.lists(st.one_of(SAID, SAID.map(lambda text: text + "|length"), st.none()), min_size=4, max_size=4),
+    st.sampled_from(DIALECTS),
+    st.sampled_from(DIALECTS),
+    st.sampled_from([Policy(retry=3), Policy(retry=1, strict_policy="message")]),
+    st.sampled_from(["auto", "required"]),
+    st.integers(1, 9),
+)
+def test_streamed_and_whole_say_the_same(
+    texts: list[str | None], client: ApiName, backend: ApiName, policy: Policy, choice: str, size: int
+) -> None:
+    """Whatever a model says in each round, the real client accumulates from the stream what the whole answer holds.
+
+    Its accumulator checks that no sequence number is left out, and that items and deltas come in order.
+    """
+    both = []
+    for stream in (True, False):
+        script = Script(texts, backend, size)
+        status, chunks = asyncio.run(run(job_of(script, client, stream, policy, Bounds(), tool_choice=choice)))
+        seen = read(client, stream, chunks, status)
+        both.append((seen.items, seen.finish, seen.ids, seen.error) if not seen.error else seen.error)
+    assert both[0] == both[1] or texts[0] is None

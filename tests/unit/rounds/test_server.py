@@ -1,0 +1,223 @@
+"""The runner over real HTTP, with rounds of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+from toolsim.core.errors import ApiError
+from toolsim.core.events import Closed, Ended, Failed, KeepAlive, Opened, TextDelta
+from toolsim.core.pace import SLICE_SECONDS, Pace
+from toolsim.core.plan import AnswerForm, Policy
+from toolsim.core.report import Report
+from toolsim.rounds.course import Round
+from toolsim.rounds.runner import TOKEN, Job, Refused, RoundEvent, RoundReport, with_keepalives
+from toolsim.rounds.server import RunnerServer
+from toolsim.wire.api import Api
+from toolsim.wire.dialect import CHAT, RESPONSES
+
+WORDS: tuple[RoundEvent, ...] = (Opened(), TextDelta("Hello"), RoundReport(Report(calls=[])), Ended({0: "stop"}))
+
+
+class Round1:
+    """Says these; "STALL" waits for ever. ``stopped``: it was closed."""
+
+    def __init__(self, *said: RoundEvent) -> None:
+        self.said = said
+        self.stopped = asyncio.Event()
+        self.stalls = asyncio.Event()
+
+    async def ask(self, _: Round) -> AsyncGenerator[RoundEvent]:
+        try:
+            for event in self.said:
+                if event == TextDelta("STALL"):
+                    self.stalls.set()
+                    await asyncio.Event().wait()
+                yield event
+        finally:
+            self.stopped.set()
+
+
+def job(round_: Round1, api: Api = CHAT, *, stream: bool = True, **policy: Any) -> Job:
+    return Job(api, {}, AnswerForm(stream=stream, model="m"), Policy(**policy), round_.ask)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[RunnerServer]:
+    server = RunnerServer(keepalive=0.05)
+    server.start()
+    yield server
+    await server.stop()
+
+
+async def post(server: RunnerServer, a_job: Job | None) -> httpx.Response:
+    token = server.admit(a_job) if a_job is not None else "guessed"
+    async with httpx.AsyncClient() as client:
+        return await client.post(f"http://127.0.0.1:{server.port}/v1/x", json={}, headers={TOKEN: token})
+
+
+async def test_streamed_and_whole(server: RunnerServer) -> None:
+    """A job is answered in its API and form; only once, and only for who knows it."""
+    streamed = await post(server, job(Round1(*WORDS)))
+    assert streamed.headers["content-type"].startswith("text/event-stream")
+    assert streamed.headers["cache-control"] == "no-cache, no-transform"
+    assert "server" not in streamed.headers
+    assert '"content":"Hello"' in streamed.text
+    assert streamed.text.endswith("data: [DONE]\n\n")
+    whole = await post(server, job(Round1(*WORDS), RESPONSES, stream=False))
+    assert whole.json()["output"][0]["content"][0]["text"] == "Hello"
+    refused = await post(server, None)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
+    token = server.admit(job(Round1(*WORDS)))
+    server.forget(token)
+    async with httpx.AsyncClient() as client:
+        again = await client.post(f"http://127.0.0.1:{server.port}/v1/x", json={}, headers={TOKEN: token})
+    assert again.status_code == 403
+
+
+async def test_a_stream_of_somebody_elses(server: RunnerServer) -> None:
+    """It goes out as it comes, for either method; a client that leaves ends it."""
+    is_over = asyncio.Event()
+
+    async def stream() -> AsyncGenerator[bytes]:
+        try:
+            for number in range(3):
+                yield b"data: %d\n\n" % number
+            if stalls:
+                await asyncio.Event().wait()
+        finally:
+            is_over.set()
+
+    for method in "GET", "POST":
+        stalls = False
+        headers = {TOKEN: server.admit(stream)}
+        async with httpx.AsyncClient() as client:
+            answer = await client.request(method, f"http://127.0.0.1:{server.port}/v1/x", headers=headers)
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.text == "data: 0\n\ndata: 1\n\ndata: 2\n\n"
+        stalls = True
+        is_over.clear()
+        headers = {TOKEN: server.admit(stream)}
+        async with (
+            httpx.AsyncClient() as client,
+            client.stream(method, f"http://127.0.0.1:{server.port}/v1/x", headers=headers) as begun,
+        ):
+            assert (await anext(begun.aiter_bytes())).startswith(b"data: 0")
+        await asyncio.wait_for(is_over.wait(), 5)
+
+
+async def test_errors(server: RunnerServer) -> None:
+    """A refusal of the first round passes as it is; a failure is a status, or the stream's own error."""
+    headers = {"content-type": "application/json", "retry-after": "3"}
+    refused = await post(server, job(Round1(RoundReport(Report()), Refused(429, headers, b'{"error":1}'))))
+    assert (refused.status_code, refused.headers["retry-after"], refused.content) == (429, "3", b'{"error":1}')
+    failed = Failed(ApiError("no", code="c", status=502))
+    whole = await post(server, job(Round1(Opened(), failed), stream=False))
+    assert (whole.status_code, whole.json()["error"]["code"]) == (502, "c")
+    streamed = await post(server, job(Round1(Opened(), TextDelta("x"), failed), RESPONSES))
+    assert streamed.status_code == 200
+    assert "response.failed" in streamed.text
+
+
+async def test_the_report_ends_the_stream_where_it_is_wanted(server: RunnerServer) -> None:
+    """As in an answer without the runner, it stands before the last frame."""
+    told = (await post(server, job(Round1(*WORDS), sse_telemetry=True))).text
+    *_, comment, last, end = told.split("\n\n")
+    assert json.loads(comment.removeprefix(": "))["rounds"] == 1
+    assert (last, end) == ("data: [DONE]", "")
+
+
+async def test_signs_of_life_while_a_round_is_silent(server: RunnerServer) -> None:
+    """Once the stream has begun, and never before: until then the status is open."""
+    round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL"))
+    token = server.admit(job(round_))
+    url = f"http://127.0.0.1:{server.port}/v1/x"
+    got = b""
+    async with httpx.AsyncClient() as client:
+        async with client.stream("POST", url, json={}, headers={TOKEN: token}) as response:
+            async for chunk in response.aiter_raw():
+                got += chunk
+                if got.count(b'"delta":{}') >= 2:
+                    break
+        await asyncio.wait_for(round_.stopped.wait(), 5)
+    silent = Round1(TextDelta("STALL"))
+    with pytest.raises(httpx.ReadTimeout):
+        async with httpx.AsyncClient(timeout=0.4) as client:
+            await client.post(url, json={}, headers={TOKEN: server.admit(job(silent))})
+    await asyncio.wait_for(silent.stopped.wait(), 5)
+
+
+async def test_stopping_ends_what_runs(server: RunnerServer) -> None:
+    """A job that is under way is ended, and its client's connection closed."""
+    round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL"))
+    asked = asyncio.create_task(post(server, job(round_)))
+    await asyncio.wait_for(round_.stalls.wait(), 5)
+    await server.stop()
+    with pytest.raises(httpx.HTTPError):
+        await asked
+    assert round_.stopped.is_set()
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_ending_says_why(server: RunnerServer, has_begun: bool) -> None:
+    """A job that is under way ends with an error: as the status if there is no head yet, else as the API's event."""
+    round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL")) if has_begun else Round1(TextDelta("STALL"))
+    asked = asyncio.create_task(post(server, job(round_)))
+    await asyncio.wait_for(round_.stalls.wait(), 5)
+    server.end(ApiError("It is late.", code="late", status=503, retry_after=1))
+    answer = await asyncio.wait_for(asked, 5)
+    assert (answer.status_code, answer.headers.get("retry-after")) == ((200, None) if has_begun else (503, "1"))
+    assert "It is late." in answer.text
+    assert round_.stopped.is_set()
+
+
+async def test_keepalives_lose_nothing() -> None:
+    """Events come in order, with signs of life between slow ones; closing it closes what it reads."""
+    closed: list[bool] = []
+
+    async def slow() -> AsyncGenerator[object]:
+        try:
+            for number in range(3):
+                await asyncio.sleep(0.05 * number)
+                yield Closed() if number else Opened()
+        finally:
+            closed.append(True)
+
+    told = [event async for event in with_keepalives(slow(), 0.02)]
+    assert [event for event in told if not isinstance(event, KeepAlive)] == [Opened(), Closed(), Closed()]
+    assert KeepAlive() in told
+    events = with_keepalives(slow(), 1)
+    await anext(events)
+    await events.aclose()
+    assert closed == [True, True]
+
+
+async def test_an_answer_that_is_made_at_once_leaves_others_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who makes many events, and who takes them a few at a time, pause as one piece of work; nothing is lost."""
+    pauses: list[float] = []
+    renew = Pace.renew
+
+    def paused(pace: Pace) -> None:
+        pauses.append(time.thread_time())
+        renew(pace)
+
+    async def at_once() -> AsyncGenerator[int]:
+        for number in range(500):
+            end = time.thread_time() + SLICE_SECONDS / 30
+            while time.thread_time() < end:
+                pass
+            yield number
+
+    monkeypatch.setattr(Pace, "renew", paused)
+    started = time.thread_time()
+    assert [event async for event in with_keepalives(at_once(), 60)] == list(range(500))
+    slices = [after - before for before, after in pairwise([started, *pauses])]
+    assert len(slices) > 5
+    # What is made ahead belongs to the slice.
+    assert max(slices) < 4 * SLICE_SECONDS

@@ -1,0 +1,43 @@
+"""Our words to the model about what it wrote."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsim.pages.read_prompt import is_error_record
+from toolsim.response.retry import CUT_OFF, NO_CALL, Fault, Retry
+from toolsim.rounds.course import NOTHING, reply_to, words_of
+
+
+def retry(reason: str, words: str = "x", name: str | None = None, expected: str = "a call") -> Retry:
+    return Retry(Fault(reason, expected, name), words, ())
+
+
+def test_the_model_is_told_what_to_do_by_what_was_wrong() -> None:
+    """A broken call is begun anew, one that was cut off goes on, a missing one is asked for."""
+    fault = retry("SCHEMA_MISMATCH", name="f", expected="arguments; /days: got string, expected integer")
+    record, instruction = reply_to(fault, called=False).split("\n")
+    assert record == (
+        '[function_call_error reason=SCHEMA_MISMATCH name=f expected="arguments; /days: got string, expected integer"]'
+    )
+    assert "again from its beginning" in instruction
+    assert "do not repeat" not in instruction
+    assert "do not repeat" in reply_to(fault, called=True)
+    assert "Go on" in reply_to(retry(CUT_OFF), called=True)
+    assert "do not repeat" not in reply_to(retry(CUT_OFF), called=True)
+    assert "as one JSON object" in reply_to(retry("ANSWER_MISMATCH"), called=False)
+    assert "Call a tool now" in reply_to(retry(NO_CALL), called=False)
+
+
+def test_an_answer_of_nothing_is_shown_as_such() -> None:
+    """Otherwise the record would stand in one message with the user's own text."""
+    assert words_of(retry(NO_CALL, " \n")) == NOTHING
+    assert words_of(retry(NO_CALL, " well ")) == " well "
+
+
+@given(st.text(), st.text())
+def test_nothing_leaves_its_record(name: str, expected: str) -> None:
+    """Whatever a name or a message holds (a model wrote it, or a schema), it is one value on the record's one line."""
+    lines = reply_to(retry("UNKNOWN_TOOL", name=name, expected=expected), called=False).splitlines()
+    assert len(lines) == 2
+    assert is_error_record(lines[0])

@@ -1,0 +1,237 @@
+"""One connection with a fake proxy after it: lanes, limits, cancelling, and clients that leave or read slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from toolsim.core.shares import Shares
+from toolsim.sockets.connection import Connection, Head
+from toolsim.sockets.protocol import (
+    MAX_LANES,
+    MAX_RUNNING,
+    MAX_WAITING,
+    Context,
+    Message,
+    Recent,
+    read_message,
+)
+from toolsim.wire.responses.background import STOPPED
+
+
+class Post:
+    """A request; the test lets its answer come."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body: dict[str, Any] = json.loads(body)
+        self.has_left = False
+        self._parts: asyncio.Queue[Head | bytes | None] = asyncio.Queue()
+
+    async def parts(self) -> AsyncGenerator[Head | bytes]:
+        while (part := await self._parts.get()) is not None:
+            yield part
+
+    async def leave(self) -> None:
+        self.has_left = True
+
+    def event(self, kind: str, **fields: Any) -> None:
+        self._parts.put_nowait(f"data: {json.dumps({'type': kind, **fields})}\n\n".encode())
+
+    def answer(self, name: str, status: str = "completed") -> None:
+        self._parts.put_nowait(Head(200, "text/event-stream", {}))
+        for kind in "created", status:
+            response = {"id": name, "status": status, "store": False, "output": []}
+            self.event(f"response.{kind}", response=response)
+        self._parts.put_nowait(None)
+
+    def refuse(self, status: int) -> None:
+        self._parts.put_nowait(Head(status, "application/json", {}))
+        self._parts.put_nowait(b'{"error":{"message":"No."}}')
+        self._parts.put_nowait(None)
+
+
+async def read(data: bytes) -> Message:
+    return read_message(data)
+
+
+class Stage:
+    def __init__(self, max_bytes: int = 10_000) -> None:
+        self.posts: list[Post] = []
+        self.got: list[dict[str, Any]] = []
+        self.is_gone = False
+        self.memory = Shares[Context](100, 100_000)
+        recent = Recent(self.memory, "owner")
+        self.connection = Connection(read, self.ask, self.send, recent, max_bytes, lambda: False)
+
+    def ask(self, body: bytes) -> Post:
+        self.posts.append(Post(body))
+        return self.posts[-1]
+
+    async def send(self, messages: Sequence[str]) -> None:
+        if self.is_gone:
+            raise ConnectionError
+        self.got += map(json.loads, messages)
+
+    async def create(self, text: str = "x", **fields: Any) -> None:
+        await self.connection.receive(json.dumps({"type": "response.create", "model": "m", "input": text, **fields}))
+        await settled()
+
+    def kinds(self) -> list[str]:
+        return [message["type"] for message in self.got]
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    stage = Stage()
+    yield stage
+    await stage.connection.stop(None)
+
+
+async def test_requests_of_one_lane_are_answered_in_order(stage: Stage) -> None:
+    """The next one is sent when the answer before it is over, and can continue that."""
+    await stage.create("a")
+    await stage.create("b", previous_response_id="r_a")
+    assert len(stage.posts) == 1
+    stage.posts[0].answer("r_a")
+    await settled()
+    assert stage.kinds() == ["response.created", "response.completed"]
+    assert stage.posts[1].body["input"] == [{"role": "user", "content": text} for text in "ab"]
+    assert not stage.posts[0].has_left
+
+
+async def test_a_bug_is_an_error(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its client does not wait for ever, and the next request of the lane is answered."""
+    monkeypatch.setattr(Post, "parts", lambda _: 1 / 0)
+    await stage.create("a", stream_id="l")
+    await stage.create("b", stream_id="l")
+    assert [(message["type"], message["status"], message["stream_id"]) for message in stage.got] == [
+        ("error", 500, "l"),
+        ("error", 500, "l"),
+    ]
+    assert stage.got[0]["error"]["code"] == "internal_error"
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_lanes_are_answered_side_by_side(stage: Stage) -> None:
+    """As many as the limit allows at once; each message names its lane, and a lane can continue another."""
+    for number in range(MAX_RUNNING + 1):
+        await stage.create(stream_id=f"s{number}")
+    assert len(stage.posts) == MAX_RUNNING
+    stage.posts[3].answer("r_3")
+    await settled()
+    assert {message["stream_id"] for message in stage.got} == {"s3"}
+    assert len(stage.posts) == MAX_RUNNING + 1
+    await stage.create("more", stream_id="s3", previous_response_id="r_3")
+    stage.posts[0].answer("r_0")
+    await settled()
+    assert len(stage.posts[-1].body["input"]) == 2
+
+
+async def test_a_flood_costs_the_flooder_only(stage: Stage) -> None:
+    """A thousand requests at once: one runs, some wait, the others are errors; lanes are limited too."""
+    for _ in range(1000):
+        await stage.connection.receive('{"type":"response.create","input":"x"}')
+    await settled()
+    assert len(stage.posts) == 1
+    assert {message["error"]["code"] for message in stage.got} == {"rate_limit_exceeded"}
+    assert len(stage.got) in (1000 - MAX_WAITING, 999 - MAX_WAITING)
+    few = Stage(max_bytes=100)
+    for _ in range(4):
+        await few.create("y" * 60)
+    assert few.got[0]["error"]["code"] == "rate_limit_exceeded"
+    await few.connection.stop(None)
+    many = Stage()
+    for number in range(MAX_LANES + 1):
+        await many.create(stream_id=f"s{number}")
+    assert [message["error"]["code"] for message in many.got] == ["websocket_stream_limit_reached"]
+    await many.connection.stop(None)
+
+
+async def test_cancelling(stage: Stage) -> None:
+    """By the response's id, or the one of the lane: the model is stopped, the client gets an end, the next one runs."""
+    await stage.create("a")
+    await stage.create("b")
+    stage.posts[0].event("response.created", response={"id": "r_a", "status": "in_progress", "output": []})
+    await settled()
+    await stage.connection.receive('{"type":"response.cancel","response_id":"r_x"}')
+    assert stage.got[-1]["error"]["code"] == "response_not_active"
+    await stage.connection.receive('{"type":"response.cancel","response_id":"r_a"}')
+    await settled()
+    last = stage.got[-1]
+    assert (last["type"], last["response"]["status"]) == ("response.failed", "cancelled")
+    assert last["response"]["error"]["message"] == "The response was cancelled."
+    assert stage.posts[0].has_left
+    assert len(stage.posts) == 2
+    await stage.connection.receive('{"type":"response.cancel"}')
+    await settled()
+    assert stage.got[-1]["error"]["code"] == "response_cancelled"
+    assert stage.posts[1].has_left
+
+
+async def test_a_failed_continuation_is_forgotten(stage: Stage) -> None:
+    """After it, and after a request that is wrong in itself, the response is not found."""
+    for wrong in ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, {"text": "later"}):
+        await stage.create("a", store=False)
+        stage.posts[-1].answer("r_a")
+        await settled()
+        count = len(stage.posts)
+        await stage.create(**{"text": "b", "store": False, "previous_response_id": "r_a", **wrong})
+        if len(stage.posts) > count:
+            stage.posts[-1].refuse(503)
+        await settled()
+        assert stage.got[-1]["status"] in (400, 503)
+        await stage.create("c", store=False, previous_response_id="r_a")
+        assert stage.got[-1]["error"]["code"] == "previous_response_not_found"
+
+
+async def test_a_client_that_leaves_stops_the_model(stage: Stage) -> None:
+    """Found out when it is written to, or said by the server."""
+    await stage.create("a")
+    stage.is_gone = True
+    stage.posts[0].answer("r_a")
+    await settled()
+    assert stage.posts[0].has_left
+    stage.is_gone = False
+    await stage.create("b")
+    await stage.create("c")
+    await stage.connection.stop(None)
+    assert [post.has_left for post in stage.posts] == [True, True]
+    assert not stage.connection.is_busy
+    assert stage.got == []
+
+
+async def test_a_proxy_that_stops_says_so(stage: Stage) -> None:
+    """In each lane in which an answer is awaited; and begins nothing more."""
+    await stage.create("a", stream_id="s")
+    await stage.connection.stop()
+    assert (stage.got[-1]["error"]["message"], stage.got[-1]["stream_id"]) == (STOPPED.message, "s")
+    await stage.create("b")
+    assert stage.got[-1]["error"]["message"] == STOPPED.message
+
+
+async def test_a_warm_up_asks_nobody(stage: Stage) -> None:
+    """And is continued."""
+    await stage.create("a", generate=False, store=False)
+    assert stage.kinds()[-1] == "response.completed"
+    assert not stage.posts
+    await stage.create("b", previous_response_id=stage.got[-1]["response"]["id"], store=False)
+    assert [item["content"] for item in stage.posts[0].body["input"]] == ["a", "b"]
+
+
+async def test_what_is_refused_is_logged_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """By its name, such as that of an event which only older clients send."""
+    for _ in range(3):
+        await stage.connection.receive('{"type":"response.append"}')
+    assert [message["error"]["param"] for message in stage.got] == ["type"] * 3
+    [record] = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "'response.append'" in record.getMessage()

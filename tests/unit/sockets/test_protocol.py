@@ -1,0 +1,317 @@
+"""WebSocket mode without the socket: messages read, requests made of them, answers turned into messages."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.responses import ResponseSteerFailedEvent
+from openai.types.responses.responses_server_event import ResponsesServerEvent, ResponseWsError
+from pydantic import TypeAdapter
+from support.each import each
+from support.open_responses import types
+from toolsim.core.errors import ApiError, BadRequest
+from toolsim.core.events import Ended, Failed, Opened, TextDelta
+from toolsim.core.plan import AnswerForm
+from toolsim.core.shares import Shares
+from toolsim.sockets.protocol import (
+    TRUNCATED,
+    Answer,
+    BadMessage,
+    Context,
+    Message,
+    Recent,
+    Turn,
+    draft_of,
+    error_message,
+    prepared,
+    read_message,
+)
+from toolsim.wire.responses.request import echo
+from toolsim.wire.responses.writer import ResponsesWriter
+
+EVENT: TypeAdapter[ResponsesServerEvent] = TypeAdapter(ResponsesServerEvent)
+HELLO = {"role": "user", "content": "Hello"}
+CALL = {"type": "function_call", "id": "fc_1", "call_id": "c_1", "name": "f", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "c_1", "output": "18"}
+
+
+NEW = Turn(b"")
+
+
+def create(**fields: Any) -> str:
+    return json.dumps({"type": "response.create", "model": "m", **fields})
+
+
+def read(text: str) -> Message:
+    return read_message(text.encode())
+
+
+def stream_of(text: str = "Hi \u2028 there", error: ApiError | None = None, **body: Any) -> bytes:
+    """Return the stream that HTTP would get."""
+    writer = ResponsesWriter(AnswerForm(stream=True, model="m", echo=echo(body)))
+    end = Ended({0: "stop"}) if error is None else Failed(error)
+    frames = [writer.write(event) for event in (Opened(), TextDelta(text), end)]
+    return b": a comment\n\n" + b"".join(b"".join(some) for some in frames)
+
+
+def answered(data: bytes, turn: Turn = NEW, lane: str = "", cuts: tuple[int, ...] = ()) -> tuple[Answer, list[Any]]:
+    answer, messages = Answer(turn, lane), []
+    answer.begin(200, "text/event-stream; charset=utf-8", {})
+    for start, end in zip((0, *cuts), (*cuts, len(data)), strict=True):
+        messages += answer.feed(data[start:end]) if end > start else []
+    return answer, [json.loads(message) for message in messages + answer.feed(b"")]
+
+
+@given(st.lists(st.integers(0, 2500), max_size=8), st.sampled_from(["", "main", 'a"b']))
+def test_one_message_for_each_event(cuts: list[int], lane: str) -> None:
+    """The very events of the stream, in the API's own types, however it is cut; each message names its lane."""
+    data = stream_of()
+    places = tuple(sorted(min(cut, len(data)) for cut in cuts))
+    answer, messages = answered(data, lane=lane, cuts=places)
+    sent = [json.loads(line.removeprefix("data: ")) for line in data.decode().split("\n") if line.startswith("data: {")]
+    assert messages == [{**event, **({"stream_id": lane} if lane else {})} for event in sent]
+    assert (answer.is_over, answer.has_failed) == (True, False)
+    for message in messages:
+        EVENT.validate_python(message)
+
+
+def test_every_byte_may_be_the_last() -> None:
+    """An answer that breaks off is over anyway, with an error if its end has not come."""
+    data = stream_of("Hi")
+    for at in range(len(data)):
+        answer, messages = answered(data[:at])
+        assert answer.is_over
+        whole = [message for message in messages if message["type"] == "response.completed"]
+        assert answer.has_failed is not bool(whole)
+        assert whole or messages[-1]["error"]["code"] == TRUNCATED.code
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes(data: bytes) -> None:
+    """Whatever comes, what goes out is JSON."""
+    answer, _ = answered(data)
+    assert answer.has_failed
+
+
+def test_an_event_that_is_too_large_ends_the_answer() -> None:
+    """With an error that says so, not in silence."""
+    answer, messages = answered(b'data: {"type":"response.completed","x":[' + b"1," * 60_000 + b"1]}\n\n" + stream_of())
+    assert [message["error"]["code"] for message in messages] == ["backend_bad_event"]
+    assert answer.has_failed
+
+
+def test_a_failed_stream_ends_once() -> None:
+    """Clients take either of HTTP's two last events for the end; an error that nothing follows is the end as well."""
+    data = stream_of(error=ApiError("Out.", code="backend_error"))
+    answer, messages = answered(data)
+    assert [message["type"] for message in messages[-2:]] == ["response.output_item.done", "response.failed"]
+    assert answer.has_failed
+    answer, messages = answered(data[: data.index(b"event: response.failed")])
+    assert (messages[-1]["type"], messages[-1]["message"], answer.has_failed) == ("error", "Out.", True)
+
+
+def test_an_http_error_has_its_status() -> None:
+    """In the API's type and in the published schema; an unreadable one is an error too."""
+    answer = Answer(NEW, "main")
+    answer.begin(429, "application/json", {"retry-after": "3"})
+    assert answer.feed(b'{"error":{"message":"Slow.","type":"x",') == []
+    assert answer.feed(b'"param":null,"code":"rate_limit_exceeded"}}') == []
+    [message] = [json.loads(text) for text in answer.feed(b"")]
+    read = ResponseWsError.model_validate(message)
+    types.WebSocketErrorEvent.model_validate(message)
+    assert (read.status, read.error.code, read.stream_id) == (429, "rate_limit_exceeded", "main")
+    assert message["headers"] == {"retry-after": "3"}
+    answer = Answer(NEW, "")
+    answer.begin(502, "text/html", {})
+    answer.feed(b"<html>")
+    [message] = [json.loads(text) for text in answer.feed(b"")]
+    assert (message["status"], answer.has_failed) == (502, True)
+
+
+def test_a_whole_response_is_a_terminal_event() -> None:
+    """From a backend that does not stream."""
+    answer = Answer(NEW, "")
+    answer.begin(200, "application/json", {})
+    answer.feed(b'{"object":"response","id":"r","status":"completed","output":[]}')
+    [message] = [json.loads(text) for text in answer.feed(b"")]
+    assert (message["type"], message["response"]["id"], answer.has_failed) == ("response.completed", "r", False)
+
+
+@each(
+    ("text", "param", "lane"),
+    [
+        ("[]", None, ""),
+        ("{", None, ""),
+        ('{"type":"response.create","x":NaN}', None, ""),
+        ('{"type":"session.update","stream_id":"a"}', "type", "a"),
+        ('{"type":5}', "type", ""),
+        (create(stream_id=5), "stream_id", ""),
+        (create(stream_id="x" * 257), "stream_id", ""),
+        ("[" * 100_000, None, ""),
+        (create(background=True, stream_id="a"), "background", "a"),
+        (create(generate="no"), "generate", ""),
+    ],
+)
+def test_bad_messages(text: str, param: str | None, lane: str) -> None:
+    """Each is an error in the API's shape, in its lane as far as that can be read."""
+    with pytest.raises(BadMessage) as raised:
+        read(text)
+    assert (raised.value.error.param, raised.value.lane) == (param, lane)
+    types.WebSocketErrorEvent.model_validate_json(error_message(raised.value.error, raised.value.lane))
+
+
+def test_a_request_has_what_a_post_has() -> None:
+    """And it is streamed, whatever the message says."""
+    message = read(create(input="x", stream=False, stream_id="a", generate=True, background=False))
+    assert message.draft is not None
+    assert json.loads(message.draft.body) == {"model": "m", "input": "x", "stream": True, "background": False}
+    assert (message.kind, message.lane, message.draft.prepared) == ("create", "a", None)
+    warm_up = read(create(input="x", prompt_cache_options={"prewarm": True}, generate=True)).draft
+    assert warm_up is not None
+    assert warm_up.prepared is not None
+    assert read('{"type":"response.processed","response_id":"r"}').kind == "processed"
+
+
+def test_steering_is_refused_in_words() -> None:
+    """With the API's own event, which returns the input."""
+    steer = {"type": "response.steer", "previous_response_id": "r", "input": "Stop.", "stream_id": "a"}
+    event = ResponseSteerFailedEvent.model_validate_json(read_message(json.dumps(steer).encode()).refusal)
+    assert (event.error.code, event.steer.input, event.stream_id) == ("steering_not_supported", "Stop.", "a")
+
+
+def remember(max_bytes: int) -> Recent:
+    return Recent(Shares(1000, max_bytes), "owner")
+
+
+def remembering(output: list[dict[str, Any]], recent: Recent | None = None, **body: Any) -> tuple[Recent, str, Answer]:
+    """Return a connection that has answered one request, and the id of the answer."""
+    recent = recent or remember(10_000)
+    turn = recent.turn(draft_of({"model": "m", **body}), has_store=False)
+    answer = Answer(turn, "")
+    answer.begin(200, "application/json", {})
+    name = f"resp_{len(turn.body)}"
+    response = {"id": name, "status": "completed", "store": False, "output": output}
+    answer.feed(json.dumps(response).encode())
+    answer.feed(b"")
+    recent.take(answer, has_store=False)
+    return recent, name, answer
+
+
+def asked(recent: Recent, **body: Any) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(recent.turn(draft_of({"model": "m", **body}), has_store=False).body)
+    return made
+
+
+def test_a_continuation_contains_what_it_continues() -> None:
+    """All turns, in their order; and its answer names the response that it continues."""
+    recent, first, _ = remembering([CALL], input="Hello")
+    recent, second, answer = remembering([HELLO], recent, input=[OUTPUT], previous_response_id=first)
+    body = asked(recent, input=[HELLO], previous_response_id=second, instructions="i")
+    assert body == {"model": "m", "instructions": "i", "input": [HELLO, CALL, OUTPUT, HELLO, HELLO]}
+    assert asked(recent, input="x", previous_response_id=first)["input"][:2] == [HELLO, CALL]
+    _, messages = answered(stream_of(instructions='a "previous_response_id":null'), answer.turn)
+    assert {message["response"]["previous_response_id"] for message in messages if "response" in message} == {first}
+    assert messages[0]["response"]["instructions"] == 'a "previous_response_id":null'
+
+
+def test_what_is_not_remembered() -> None:
+    """Unknown ids are the proxy's to find, unless nothing can have stored them; other bad input is reported later."""
+    recent = remember(1000)
+    assert asked(recent, input="x", previous_response_id="r")["previous_response_id"] == "r"
+    with pytest.raises(BadRequest) as raised:
+        asked(recent, input="x", previous_response_id="r", store=False)
+    assert raised.value.error.code == "previous_response_not_found"
+    body = {"model": "m", "input": "x", "previous_response_id": "r", "store": False}
+    assert json.loads(recent.turn(draft_of(body), has_store=True).body) == body
+    for wrong in (5, [5], None):
+        assert asked(recent, input=wrong)["input"] == wrong
+
+
+def test_an_output_without_its_call() -> None:
+    """Is an error where the whole conversation is known, and accepted where it is not."""
+    recent, first, _ = remembering([HELLO], input="Hello")
+    with pytest.raises(BadRequest, match="No tool call found"):
+        asked(recent, input=[OUTPUT], previous_response_id=first)
+    assert asked(recent, input=[CALL, OUTPUT], previous_response_id=first)["input"][-2:] == [CALL, OUTPUT]
+    assert asked(recent, input=[OUTPUT])["input"] == [OUTPUT]
+
+
+def test_a_stored_answer_is_left_to_the_store() -> None:
+    """And a failed continuation makes the connection forget."""
+    recent = remember(1000)
+    turn = recent.turn(draft_of({"model": "m", "input": "x"}), has_store=True)
+    answer = Answer(turn, "")
+    answer.response = {"id": "r", "status": "completed", "store": True, "output": []}
+    recent.take(answer, has_store=True)
+    assert asked(recent, input="y", previous_response_id="r")["previous_response_id"] == "r"
+    recent.take(answer, has_store=False)
+    turn = recent.turn(draft_of({"model": "m", "input": "y", "previous_response_id": "r"}), has_store=False)
+    assert turn.previous == "r"
+    failed, _ = answered(b"", turn)
+    recent.take(failed, has_store=False)
+    assert asked(recent, input="y", previous_response_id="r")["previous_response_id"] == "r"
+
+
+def test_a_compacted_conversation_goes_on_from_its_summary() -> None:
+    """The trigger is sent, and not remembered."""
+    recent, first, _ = remembering([CALL], input="Hello")
+    trigger = {"type": "compaction_trigger"}
+    body = asked(recent, input=[OUTPUT, trigger], previous_response_id=first)
+    assert body["input"] == [HELLO, CALL, OUTPUT, trigger]
+    item = {"type": "compaction", "encrypted_content": "toolsim:eA=="}
+    recent, second, _ = remembering([item], recent, input=[OUTPUT, trigger], previous_response_id=first)
+    assert asked(recent, input=[HELLO], previous_response_id=second)["input"] == [HELLO, item, HELLO]
+
+
+def test_memory_is_bounded() -> None:
+    """The oldest conversations go first; one that is too large is not remembered at all."""
+    recent, names = remember(300), []
+    for number in range(5):
+        recent, name, _ = remembering([HELLO], recent, input="x" * (50 + number))
+        names.append(name)
+    known = [
+        name for name in names if "previous_response_id" not in asked(recent, input="y", previous_response_id=name)
+    ]
+    assert known == names[-len(known) :]
+    assert 1 <= len(known) < 5
+    recent, name, _ = remembering([HELLO], recent, input="x" * 400)
+    assert asked(recent, input="y", previous_response_id=name)["previous_response_id"] == name
+
+
+def test_connections_share_the_memory() -> None:
+    """None sees what another one remembers, and one that remembers much makes room of its own."""
+    places = Shares[Context](1000, 1000)
+    small, name, _ = remembering([HELLO], Recent(places, "small"), input="x")
+    large = Recent(places, "large")
+    for number in range(5):
+        large, other, _ = remembering([HELLO], large, input="y" * (200 + number))
+    assert len(asked(small, input="z", previous_response_id=name)["input"]) == 3
+    assert asked(small, input="z", previous_response_id=other)["previous_response_id"] == other
+    assert len(asked(large, input="z", previous_response_id=other)["input"]) == 3
+    large.clear()
+    assert asked(large, input="z", previous_response_id=other)["previous_response_id"] == other
+
+
+@given(st.text())
+def test_any_message(text: str) -> None:
+    """Whatever is sent, the answer to it is JSON."""
+    with pytest.raises(BadMessage) as raised:
+        read(text)
+    json.loads(error_message(raised.value.error, raised.value.lane))
+
+
+def test_a_warm_up() -> None:
+    """It is answered without output, and can be continued."""
+    answer, messages = answered(prepared({"model": "m", "tools": [], "store": False}))
+    assert [message["type"] for message in messages] == [
+        "response.created",
+        "response.in_progress",
+        "response.completed",
+    ]
+    assert (messages[-1]["response"]["output"], messages[-1]["response"]["store"]) == ([], False)
+    assert messages[-1]["response"]["usage"]["total_tokens"] == 0
+    assert not answer.has_failed

@@ -1,0 +1,125 @@
+"""The server of upgraded connections, without a proxy before it: its door, its pings, and what it closes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from mitmproxy.test import tflow
+from toolsim.proxy.jobs import LOOP_BYTES, Done, Job, is_heavy, run
+from toolsim.proxy.upgrades import TOKEN, Upgrade
+from toolsim.proxy.work import Work
+from toolsim.sockets import server as server_module
+from toolsim.sockets.server import SocketServer
+
+connect = pytest.importorskip("websockets.asyncio.client", reason="needs the extra [clients]: run `make setup`").connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus  # noqa: E402
+from websockets.frames import Opcode  # noqa: E402
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[SocketServer]:
+    server = SocketServer(lambda: False, Work(has_workers=False).do)
+    server.start()
+    yield server
+    await server.stop()
+
+
+def upgrade() -> Upgrade:
+    flow = tflow.twebsocketflow()
+    return Upgrade(flow, flow.request, "owner", has_proxy_key=False)
+
+
+def opened(server: SocketServer, token: str, **options: Any) -> Any:
+    return connect(f"ws://127.0.0.1:{server.port}/v1/responses", additional_headers={TOKEN: token}, **options)
+
+
+async def test_a_token_opens_once(server: SocketServer) -> None:
+    """Nobody else on this machine gets in, and an upgrade that never came is forgotten."""
+    token = server.admit(upgrade(), 1000)
+    async with opened(server, token):
+        assert server.count("owner") == 1
+        for wrong in (token, "", "x"):
+            with pytest.raises(InvalidStatus, match="403"):
+                await opened(server, wrong)
+    never = upgrade()
+    token = server.admit(never, 1000)
+    assert server.count("owner") >= 1
+    server.forget(never)
+    with pytest.raises(InvalidStatus, match="403"):
+        await opened(server, token)
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+async def test_a_large_message_is_read_elsewhere(size: int) -> None:
+    """It is a job, so that a large one does not block the event loop; what is wrong with it is said all the same."""
+    jobs: list[Job] = []
+
+    async def do(job: Job) -> Done:
+        jobs.append(job)
+        return run(job)
+
+    server = SocketServer(lambda: False, do)
+    server.start()
+    async with opened(server, server.admit(upgrade(), 200_000)) as connection:
+        await connection.send(json.dumps({"type": "response.creation", "stream_id": "a", "input": "x" * size}))
+        error = json.loads(await connection.recv())
+    await server.stop()
+    assert (error["error"]["param"], error["stream_id"]) == ("type", "a")
+    assert [(is_heavy(job), job.owner) for job in jobs] == [(size > LOOP_BYTES, "owner")]
+
+
+@pytest.mark.parametrize(
+    ("limit", "answers", "reason"),
+    [("SILENT_SECONDS", False, "no answer to pings"), ("UNUSED_SECONDS", True, "unused for an hour")],
+)
+async def test_a_connection_that_nobody_uses(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch, limit: str, answers: bool, reason: str
+) -> None:
+    """It is pinged, and closed when its client answers none, or asks nothing for long; its flow says so."""
+    monkeypatch.setattr(server_module, "PING_SECONDS", 0.02)
+    monkeypatch.setattr(server_module, limit, 0.1)
+    asked = upgrade()
+    async with opened(server, server.admit(asked, 1000)) as client:
+        send = client.protocol.send_frame
+        client.protocol.send_frame = lambda frame: send(frame) if answers or frame.opcode != Opcode.PONG else None
+        with pytest.raises(ConnectionClosed) as raised:
+            await asyncio.wait_for(client.recv(), 10)
+        assert raised.value.rcvd is not None
+        assert raised.value.rcvd.reason == reason
+    await asyncio.sleep(0.1)
+    assert server.count("owner") == 0
+    assert asked.flow.websocket is not None
+    assert asked.flow.websocket.close_reason == reason
+
+
+async def test_stopping(server: SocketServer) -> None:
+    """Clients learn it, also those who read nothing."""
+    async with opened(server, server.admit(upgrade(), 1000)) as client:
+        await server.stop()
+        with pytest.raises(ConnectionClosed, match="1001"):
+            await asyncio.wait_for(client.recv(), 10)
+
+
+async def test_a_client_that_goes_while_it_is_written_to(server: SocketServer) -> None:
+    """Whichever of several messages finds out, nothing is left behind for the event loop to report."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    message = json.dumps({"type": "response.create", "model": "m", "input": "x", "generate": False})
+    for _ in range(20):
+        async with opened(server, server.admit(upgrade(), 1000)) as client:
+            await client.send(message)
+            # Both ends are in this thread: the server reads the message when the socket is closed already.
+            with socket.socket(fileno=os.dup(client.transport.get_extra_info("socket").fileno())) as same:
+                same.shutdown(socket.SHUT_RDWR)
+        while server.count("owner"):
+            await asyncio.sleep(0)
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not reports

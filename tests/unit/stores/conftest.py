@@ -1,0 +1,69 @@
+"""Every kind of store, behind one fixture with one clock, so that one test covers all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.redis_server import RedisServer
+from toolsim.stores import sqlite
+from toolsim.stores.record import Bounds, Store
+from toolsim.stores.redis_server import RedisStore
+from toolsim.stores.sqlite import SqliteStore
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+Opened = Callable[[Bounds, Clock], AbstractAsyncContextManager[Store]]
+
+
+def in_parts(monkeypatch: pytest.MonkeyPatch, size: int = 0, part: int = 2) -> None:
+    """Have SQLite stores write all values that are larger than ``size`` in parts, and tidy up after each."""
+    monkeypatch.setattr(sqlite, "_LARGE_BYTES", size)
+    monkeypatch.setattr(sqlite, "_PART_BYTES", part)
+    monkeypatch.setattr(sqlite, "_CHECKPOINT_BYTES", 1)
+
+
+_numbers = count()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "sqlite", "sqlite in parts", "redis"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """Open a new store of one kind, and close it."""
+    if request.param == "sqlite in parts":
+        in_parts(monkeypatch)
+    numbers = _numbers
+    server: RedisServer | None = request.getfixturevalue("redis_server") if request.param == "redis" else None
+
+    @asynccontextmanager
+    async def opened(bounds: Bounds, clock: Clock) -> AsyncIterator[Any]:
+        kind, number = request.param, next(numbers)
+        store: Store
+        if server is not None:
+            store = RedisStore(server.url, bounds, clock, f"toolsim{number}:")
+        else:
+            store = SqliteStore(None if kind == "memory" else tmp_path / str(number), bounds, clock)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    return opened

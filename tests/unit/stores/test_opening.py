@@ -1,0 +1,87 @@
+"""The addresses of stores."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import cast
+
+import pytest
+from support.each import each
+from toolsim.plugins import STORES, StoreKind
+from toolsim.stores.opening import Address, open_store, read_address
+from toolsim.stores.record import Bounds
+from toolsim.stores.redis_server import RedisStore
+from toolsim.stores.sqlite import SqliteStore
+
+
+@each(
+    ("text", "address"),
+    [
+        ("", None),
+        ("memory", Address("memory")),
+        ("sqlite:a/b", Address("sqlite", "a/b")),
+        ("sqlite:/a/b", Address("sqlite", "/a/b")),
+        ("sqlite:///a/b", Address("sqlite", "/a/b")),
+        ("sqlite:~/b", Address("sqlite", str(Path.home() / "b"))),
+        ("redis://h:1/2", Address("redis", "redis://h:1/2")),
+        ("rediss://h", Address("rediss", "rediss://h")),
+        ("memory?answers=3&background=2", Address("memory", "", Bounds(records=3), 2)),
+        ("sqlite:/a?bytes=2000&days=2", Address("sqlite", "/a", Bounds(bytes=2000, seconds=172_800.0))),
+        ("redis://h?db=2&answers=3", Address("redis", "redis://h?db=2", Bounds(records=3))),
+    ],
+)
+def test_addresses(text: str, address: Address | None) -> None:
+    """Each form, also as a URL."""
+    assert read_address(text) == address
+
+
+@each("text", ["yes", "memory:", "sqlite", "sqlite:", "sqlite://", ":", ":x", "postgres://x", "redis:", "redis://"])
+def test_what_is_none(text: str) -> None:
+    """Anything else is refused, with what was expected."""
+    with pytest.raises(ValueError, match="expected memory, sqlite:PATH"):
+        read_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("memory?answers=0", "got 'answers=0', expected a whole number, 1 or more, after answers="),
+        ("memory?bytes=1023", "expected a whole number, 1024 or more"),
+        ("memory?days=x", "got 'days=x', expected a whole number"),
+        ("memory?", None),
+        ("memory?day=3", "got 'day=3' after '?', expected limits: answers, bytes, days, background"),
+        ("sqlite:/a?x", "got 'x' after '?'"),
+        ("?days=3", "expected memory, sqlite:PATH"),
+    ],
+)
+def test_limits_that_are_refused(text: str, reason: str | None) -> None:
+    """The message says which one, and what was expected."""
+    if reason is None:
+        assert read_address(text) == Address("memory")
+        return
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        read_address(text)
+
+
+async def test_another_store_is_one_more_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its address has the same limits, and its module is given them; one whose package is missing is refused."""
+    (tmp_path / "own_store.py").write_text("def open_store(place, bounds): return place, bounds.records")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(STORES, "own", StoreKind("own_store", "url"))
+    monkeypatch.setitem(STORES, "other", StoreKind("own_store", "url", "Such a store", "no_such_package"))
+    address = read_address("own://h?answers=3")
+    assert address is not None
+    assert cast(object, open_store(address)) == ("own://h", 3)
+    with pytest.raises(ValueError, match=r"Such a store needs the extra \[no_such_package\]"):
+        read_address("other://h")
+
+
+async def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
+    """A store is created without touching its location."""
+    store = open_store(Address("sqlite", str(tmp_path / "store")))
+    assert isinstance(store, SqliteStore)
+    assert isinstance(open_store(Address("memory")), SqliteStore)
+    assert isinstance(open_store(Address("redis", "redis://h")), RedisStore)
+    assert list(tmp_path.iterdir()) == []
+    await store.close()

@@ -1,0 +1,258 @@
+"""What every store does: a list of properties, and a plain model to compare with."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from toolsim.stores.record import Bounds, Conflict, Record, Size, StoreError, TooLarge
+from toolsim.stores.sqlite import SqliteStore
+from unit.stores.conftest import Clock, Opened
+
+MANY = 1 << 20
+
+
+async def test_what_was_put_is_there(opened: Opened) -> None:
+    """A record is read as it was written, with its version; another partition sees none of it."""
+    async with opened(Bounds(), Clock()) as store:
+        value = bytes(range(256))
+        await store.put("a", [Record("x", value, names=("n", "m"))])
+        assert await store.chain("a", "x", MANY) == [Record("x", value, version=1)]
+        assert await store.find("a", ["n", "m", "o"]) == {name: Record("x", value, version=1) for name in "nm"}
+        assert await store.chain("b", "x", MANY) == []
+        assert await store.find("b", ["n"]) == {}
+        assert not await store.delete("b", "x")
+        assert (await store.size()).records == 1
+
+
+async def test_closing_loses_nothing_that_is_under_way(opened: Opened) -> None:
+    """Earlier operations are completed and answered; the store may be used again afterwards."""
+    async with opened(Bounds(), Clock()) as store:
+        puts = [asyncio.create_task(store.put("p", [Record(str(number), b"1")])) for number in range(50)]
+        await asyncio.sleep(0)
+        await store.close()
+        assert [type(result) for result in await asyncio.gather(*puts, return_exceptions=True)] == [Size] * 50
+        is_in_memory = isinstance(store, SqliteStore) and store._path is None
+        assert (await store.size()).records == (0 if is_in_memory else 50)
+        await store.put("p", [Record("again", b"1")])
+        await store.close()
+
+
+async def test_a_chain_is_read_from_its_beginning(opened: Opened) -> None:
+    """Everything that a record continues precedes it; if one is missing, the chain begins with the next."""
+    async with opened(Bounds(), Clock()) as store:
+        for id, parent in ("a", ""), ("b", "a"), ("c", "b"), ("d", "b"):
+            await store.put("p", [Record(id, id.encode(), parent)])
+        assert [record.id for record in await store.chain("p", "d", MANY)] == ["a", "b", "d"]
+        assert await store.delete("p", "a")
+        assert [(record.id, record.parent) for record in await store.chain("p", "c", MANY)] == [("b", "a"), ("c", "b")]
+        with pytest.raises(TooLarge):
+            await store.chain("p", "c", 1)
+        assert len(await store.chain("p", "c", 2)) == 2
+
+
+async def test_a_write_that_expects_something_else_writes_nothing(opened: Opened) -> None:
+    """A conflict leaves both records unchanged."""
+    async with opened(Bounds(), Clock()) as store:
+        await store.put("p", [Record("x", b"1")], {"x": 0})
+        for expected in ({"x": 0}, {"x": 2}, {"x": 1, "y": 1}):
+            with pytest.raises(Conflict):
+                await store.put("p", [Record("y", b"2"), Record("x", b"2")], expected)
+        await store.put("p", [Record("x", b"3")], {"x": 1, "y": 0})
+        assert await store.chain("p", "x", MANY) == [Record("x", b"3", version=2)]
+        assert await store.chain("p", "y", MANY) == []
+
+
+async def test_writers_side_by_side_lose_nothing(opened: Opened) -> None:
+    """A writer that retries on a conflict loses no additions, neither its own nor those of others."""
+    async with opened(Bounds(), Clock()) as store:
+
+        async def add(letter: bytes) -> None:
+            while True:
+                found = await store.chain("p", "x", MANY)
+                value, version = (found[0].value, found[0].version) if found else (b"", 0)
+                await asyncio.sleep(0)
+                try:
+                    await store.put("p", [Record("x", value + letter)], {"x": version})
+                except Conflict:
+                    continue
+                return
+
+        await asyncio.gather(*(add(bytes([number])) for number in range(20)))
+        (record,) = await store.chain("p", "x", MANY)
+        assert sorted(record.value) == list(range(20))
+
+
+async def test_the_longest_unused_goes_first(opened: Opened) -> None:
+    """Beyond a number of records the oldest are dropped, but a continued conversation keeps its beginning."""
+    async with opened(Bounds(records=4), clock := Clock()) as store:
+        for id, parent in ("root", ""), ("other", ""), ("leaf", "root"), ("last", ""), ("more", "leaf"):
+            clock.now += 1
+            size = await store.put("p", [Record(id, b"v", parent)])
+        assert (size.records, size.evicted) == (4, 1)
+        assert await store.chain("p", "other", MANY) == []
+        assert [record.id for record in await store.chain("p", "more", MANY)] == ["root", "leaf", "more"]
+
+
+async def test_bytes_are_bounded(opened: Opened) -> None:
+    """Beyond a number of bytes the oldest are dropped; what can never fit is refused, and nothing is dropped for it."""
+    async with opened(Bounds(bytes=100), clock := Clock()) as store:
+        for id in "abc":
+            clock.now += 1
+            await store.put("p", [Record(id, b"v" * 39)])
+        assert [bool(await store.chain("p", id, MANY)) for id in "abc"] == [False, True, True]
+        with pytest.raises(TooLarge):
+            await store.put("p", [Record("d", b"v" * 100)])
+        assert (await store.size()).bytes == 80
+
+
+@pytest.mark.parametrize("bounds", [Bounds(records=6), Bounds(bytes=60)], ids=["records", "bytes"])
+async def test_who_fills_the_store_loses_his_own(bounds: Bounds, opened: Opened) -> None:
+    """What is beyond a bound goes from the largest share, however many others there are and whenever they wrote."""
+    async with opened(bounds, clock := Clock()) as store:
+        for id in "ab":
+            clock.now += 1
+            await store.put("modest", [Record(id, b"v" * 8)])
+        for number in range(20):
+            clock.now += 1
+            size = await store.put("greedy", [Record(str(number % 10), b"v" * 8)])
+        assert (size.records, size.bytes) == (6, 60 - 6)
+        assert [bool(await store.chain("modest", id, MANY)) for id in "ab"] == [True, True]
+        assert [bool(await store.chain("greedy", str(id), MANY)) for id in range(10)] == [False] * 6 + [True] * 4
+        # A newcomer has a place, too; and what is deleted no longer counts.
+        clock.now += 1
+        await store.put("new", [Record("x", b"v" * 8)])
+        assert not await store.chain("greedy", "6", MANY)
+        for id in "789":
+            assert await store.delete("greedy", id)
+        for id in "cdef":
+            clock.now += 1
+            size = await store.put("modest", [Record(id, b"v" * 8)])
+        assert [bool(await store.chain("modest", id, MANY)) for id in "abcdef"] == [False] + [True] * 5
+        assert await store.chain("new", "x", MANY)
+
+
+async def test_age_is_bounded(opened: Opened) -> None:
+    """What has been unused for too long is gone, whether looked up by id or by name."""
+    async with opened(Bounds(seconds=10), clock := Clock()) as store:
+        await store.put("p", [Record("a", b"", names=("n",)), Record("b", b"", names=("m",))])
+        clock.now += 9
+        await store.put("p", [Record("c", b"", "a")])
+        clock.now += 9
+        assert [record.id for record in await store.chain("p", "c", MANY)] == ["a", "c"]
+        assert await store.chain("p", "b", MANY) == []
+        assert set(await store.find("p", ["n", "m"])) == {"n"}
+        await store.put("p", [Record("d", b"")])
+        assert (await store.size()).records == 3
+
+
+async def test_ages(opened: Opened) -> None:
+    """A record that is read has the time since it was written, or continued."""
+    async with opened(Bounds(), clock := Clock()) as store:
+        await store.put("p", [Record("a", b"", names=("n",))])
+        clock.now += 3
+        assert (await store.find("p", ["n"]))["n"].age == pytest.approx(3, abs=0.01)
+        await store.put("p", [Record("b", b"", "a")])
+        clock.now += 4
+        await store.put("p", [Record("c", b"", names=("m",))])
+        assert [record.age for record in await store.chain("p", "b", MANY)] == pytest.approx([4, 4], abs=0.01)
+        assert (await store.find("p", ["m"]))["m"].age == pytest.approx(0, abs=0.01)
+
+
+class Model:
+    """The contents of a store of a few records, without bounds."""
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[str, str], Record] = {}
+        self.names: dict[tuple[str, str], str] = {}
+
+    def put(self, partition: str, records: list[Record], expected: dict[str, int]) -> bool:
+        for id, version in expected.items():
+            held = self.records.get((partition, id))
+            if (held.version if held else 0) != version:
+                return False
+        for record in records:
+            held = self.records.get((partition, record.id))
+            self.delete(partition, record.id)
+            version = (held.version if held else 0) + 1
+            self.records[partition, record.id] = replace(record, version=version)
+            self.names |= {(partition, name): record.id for name in record.names}
+        return True
+
+    def delete(self, partition: str, id: str) -> bool:
+        self.names = {key: held for key, held in self.names.items() if (key[0], held) != (partition, id)}
+        return self.records.pop((partition, id), None) is not None
+
+
+PARTITIONS = st.sampled_from("ab")
+# A record continues one with a smaller id, as real ones are new and continue older ones.
+RECORDS = st.builds(
+    lambda number, value, back, names: Record(
+        f"r{number}", value, f"r{number - back}" if 0 < back <= number else "", tuple(names)
+    ),
+    st.integers(0, 5),
+    st.binary(max_size=20),
+    st.integers(0, 2),
+    st.lists(st.sampled_from("nmo"), max_size=2, unique=True),
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("put"),
+            PARTITIONS,
+            st.lists(RECORDS, min_size=1, max_size=2, unique_by=lambda record: record.id),
+            st.dictionaries(st.sampled_from([f"r{number}" for number in range(6)]), st.integers(0, 3), max_size=1),
+        ),
+        st.tuples(st.just("delete"), PARTITIONS, st.integers(0, 5).map("r{}".format), st.none()),
+    ),
+    max_size=12,
+)
+
+
+@given(steps=STEPS)
+# Each example takes transactions, so there are fewer than elsewhere.
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=settings.default.max_examples * 3 // 5
+)
+def test_it_holds_what_a_plain_model_holds(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
+    """Whatever is put and deleted, in any order: the same records, chains, names and sizes."""
+    asyncio.run(_play(opened, steps))
+
+
+async def _play(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
+    model = Model()
+    async with opened(Bounds(), clock := Clock()) as store:
+        for verb, partition, what, expected in steps:
+            clock.now += 1
+            if verb == "delete":
+                assert await store.delete(partition, what) == model.delete(partition, what)
+                continue
+            try:
+                await store.put(partition, what, expected)
+                assert model.put(partition, what, expected)
+            except Conflict:
+                assert not model.put(partition, what, expected)
+        size = await store.size()
+        assert size.records == len(model.records)
+        assert size.bytes == sum(record.size for record in model.records.values())
+        for partition in "ab":
+            for number in range(6):
+                chain, id = [], f"r{number}"
+                while record := model.records.get((partition, id)):
+                    chain.append(replace(record, names=()))
+                    id = record.parent
+                assert await store.chain(partition, f"r{number}", MANY) == chain[::-1]
+            found = await store.find(partition, "nmo")
+            assert {name: record.id for name, record in found.items()} == {
+                name: id for (held, name), id in model.names.items() if held == partition
+            }
+
+
+def test_errors_are_one_family() -> None:
+    """A caller who only cares that it failed can catch one class."""
+    assert issubclass(Conflict, StoreError)
+    assert issubclass(TooLarge, StoreError)

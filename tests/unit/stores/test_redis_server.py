@@ -1,0 +1,90 @@
+"""The store in a Redis server: several proxies, and a server that fails (``test_record.py`` covers the rest)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+from support.redis_server import RedisServer
+from toolsim.stores.record import Bounds, Conflict, Record, StoreError
+from toolsim.stores.redis_server import RedisStore
+
+MANY = 1 << 20
+
+
+async def test_two_proxies_share_it(redis_server: RedisServer) -> None:
+    """A write is visible to the other at once; neither overwrites what it has not seen, and the bounds are shared."""
+    one, other = (RedisStore(redis_server.url, Bounds(records=3), prefix="two:") for _ in "12")
+    await one.put("p", [Record("x", b"1")], {"x": 0})
+    assert await other.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
+    await other.put("p", [Record("x", b"2")], {"x": 1})
+    with pytest.raises(Conflict):
+        await one.put("p", [Record("x", b"3")], {"x": 1})
+    for number in range(6):
+        size = await (one, other)[number % 2].put("p", [Record(f"y{number}", b"1", names=(f"n{number}",))])
+    assert size.records == 3
+    assert await one.find("p", ["n0"]) == {}
+    await one.close()
+    await other.close()
+
+
+async def test_clocks_of_proxies_that_disagree(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ages follow the server's clock: to a proxy in another year, a record is neither old nor gone."""
+    bounds = Bounds(seconds=60)
+    one, other = RedisStore(redis_server.url, bounds), RedisStore(redis_server.url, bounds)
+    try:
+        await one.put("clocks", [Record("a", b"", names=("n",))])
+        monkeypatch.setattr(time, "time", lambda: 0.0)
+        assert 0 <= (await other.find("clocks", ["n"]))["n"].age < 30
+        await other.put("clocks", [Record("b", b"", "a")])
+        monkeypatch.undo()
+        assert [record.id for record in await one.chain("clocks", "b", 1 << 20)] == ["a", "b"]
+    finally:
+        await one.close()
+        await other.close()
+
+
+async def test_a_server_that_is_down_is_an_error_until_it_is_back() -> None:
+    """It fails in bounded time; afterwards appended data are there again, and the error shows no password."""
+    server = RedisServer(append=True)
+    store = RedisStore(server.url.replace("//", "//:secret-word@"), Bounds())
+    with pytest.raises(StoreError) as caught:
+        await store.put("p", [Record("x", b"1")])
+    assert "secret-word" not in str(caught.value)
+    store = RedisStore(server.url, Bounds())
+    with server:
+        await store.put("p", [Record("x", b"1", names=("n",))])
+    began = time.monotonic()
+    for _ in "12":
+        with pytest.raises(StoreError, match="Redis"):
+            await store.chain("p", "x", MANY)
+    assert time.monotonic() - began < 5
+    with server:
+        assert await store.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
+        await store.close()
+
+
+async def test_a_server_that_hangs_is_an_error_in_time() -> None:
+    """A silent server delays nobody for longer than the timeout."""
+    with RedisServer() as server:
+        store = RedisStore(server.url, Bounds())
+        await store.put("p", [Record("x", b"1")])
+        assert server._process is not None
+        os.kill(server._process.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        asked = [store.put("p", [Record(str(number), b"1")]) for number in range(100)]
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        assert {type(result) for result in results} == {StoreError}
+        assert time.monotonic() - began < 5
+        last = asyncio.create_task(store.put("p", [Record("last", b"1")]))
+        await asyncio.sleep(0)
+        await store.close()
+        assert time.monotonic() - began < 9
+        with pytest.raises(StoreError):
+            await last
+        os.kill(server._process.pid, signal.SIGCONT)
+        assert len(await store.chain("p", "x", MANY)) == 1
+        await store.close()

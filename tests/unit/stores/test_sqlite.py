@@ -1,0 +1,456 @@
+"""The store in a file: what goes wrong with files (``test_record.py`` covers what all stores have in common)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import pytest
+from toolsim.stores import sqlite
+from toolsim.stores.record import Bounds, Conflict, Record, StoreError
+from toolsim.stores.sqlite import SqliteStore
+from unit.stores.conftest import Clock, in_parts
+
+MANY = 1 << 20
+
+
+async def rest(store: SqliteStore) -> None:
+    """Wait until the third thread has done what was left to it."""
+    await store._hauler.run(lambda _: None)
+
+
+def parts(path: Path) -> tuple[int, int]:
+    """Return how many parts of large values a file has, and of how many values that no record holds."""
+    with closing(sqlite3.connect(path)) as base:
+        (count,) = base.execute("SELECT count(*) FROM parts").fetchone()
+        (unheld,) = base.execute("SELECT count(*) FROM unheld").fetchone()
+    return count, unheld
+
+
+async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
+    """The files are 0600 and their new folder 0700, even if the file had another mode."""
+    path = tmp_path / "new" / "store"
+    store = SqliteStore(path, Bounds())
+    await store.put("p", [Record("x", b"1")])
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    assert modes == dict.fromkeys(("store", "store-wal", "store-shm"), 0o600)
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    await store.close()
+    path.chmod(0o644)
+    await store.size()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    await store.close()
+
+
+async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
+    """What one instance wrote, a later one finds."""
+    for version in 1, 2, 3:
+        store = SqliteStore(tmp_path / "store", Bounds())
+        await store.put("p", [Record("x", b"1")], {"x": version - 1})
+        await store.close()
+
+
+async def test_two_processes_share_it(tmp_path: Path) -> None:
+    """A write through one connection is visible to another at once; neither overwrites what it has not seen."""
+    one, other = (SqliteStore(tmp_path / "store", Bounds()) for _ in "12")
+    await one.put("p", [Record("x", b"1")], {"x": 0})
+    assert await other.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
+    await other.put("p", [Record("x", b"2")], {"x": 1})
+    with pytest.raises(Conflict):
+        await one.put("p", [Record("x", b"3")], {"x": 1})
+    await one.close()
+    await other.close()
+
+
+async def test_a_process_that_leaves_takes_nothing_away(tmp_path: Path) -> None:
+    """If another process opens and closes the file meanwhile, our connections and locks survive."""
+    path = tmp_path / "store"
+    store = SqliteStore(path, Bounds())
+    await store.put("p", [Record("x", b"1")])
+    await store.size()
+    look = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT count(*) FROM records')"
+    await asyncio.to_thread(subprocess.run, [sys.executable, "-c", look, str(path)], check=True)
+    await store.put("p", [Record("y", b"2")])
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT count(*) FROM records").fetchone() == (2,)
+    await store.close()
+
+
+async def test_a_lock_is_an_error_in_time_and_only_for_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """During another's long write, reading works, writing fails in bounded time, and works again afterwards."""
+    monkeypatch.setattr(sqlite, "_LOCK_SECONDS", 0.1)
+    store = SqliteStore(tmp_path / "store", Bounds())
+    await store.put("p", [Record("x", b"1")])
+    with closing(sqlite3.connect(tmp_path / "store", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="locked"):
+            await store.put("p", [Record("y", b"1")])
+        assert len(await store.chain("p", "x", MANY)) == 1
+        other.execute("ROLLBACK")
+    await store.put("p", [Record("y", b"1")])
+    await store.close()
+
+
+async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow operation fails, and only so many may wait; it is still completed, and the next one works."""
+    monkeypatch.setattr(sqlite, "_MAX_WAITING", 2)
+    store = SqliteStore(tmp_path / "store", Bounds())
+    await store.put("p", [Record("x", b"1")])
+    monkeypatch.setattr(sqlite, "SECONDS", 0.1)
+    begun, done = threading.Event(), threading.Event()
+
+    def hang(_: object) -> None:
+        begun.set()
+        done.wait(60)
+
+    slow = asyncio.create_task(store._writer.run(hang))
+    await asyncio.to_thread(begun.wait, 60)
+    tries = [asyncio.create_task(store.put("p", [Record(id, b"1")])) for id in "abc"]
+    results = await asyncio.gather(slow, *tries, return_exceptions=True)
+    assert [type(result) for result in results] == [StoreError] * 4
+    assert "too many" in str(results[-1])
+    done.set()
+    while store._writer._thread.waiting:
+        await asyncio.sleep(0.01)
+    monkeypatch.setattr(sqlite, "SECONDS", 60)
+    await store.put("p", [Record("z", b"1")])
+    assert [len(await store.chain("p", id, MANY)) for id in "abcz"] == [1, 1, 0, 1]
+    await store.close()
+
+
+async def test_a_large_write_holds_up_no_small_one(tmp_path: Path) -> None:
+    """While a client's large value waits for the disk, others store theirs."""
+    store, go = SqliteStore(tmp_path / "store", Bounds()), threading.Event()
+    await store.put("a", [Record("first", b"1")])
+    slow = asyncio.create_task(store._hauler.run(lambda _: go.wait(60), "a"))
+    large = asyncio.create_task(store.put("a", [Record("large", bytes(2 << 20))]))
+    await store.put("b", [Record("small", b"1")])
+    assert not large.done()
+    go.set()
+    await asyncio.gather(slow, large)
+    assert len((await store.chain("a", "large", 4 << 20))[0].value) == 2 << 20
+    await store.close()
+
+
+async def test_between_two_parts_others_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small value waits for no more than a part of a large one, which nobody sees before all of it is there."""
+    in_parts(monkeypatch, size=100, part=10)
+    begun, go = threading.Event(), threading.Event()
+
+    def pause(_: float) -> None:
+        begun.set()
+        go.wait(60)
+
+    monkeypatch.setattr("toolsim.stores.sqlite.time.sleep", pause)
+    store, other = (SqliteStore(tmp_path / "store", Bounds()) for _ in "12")
+    large = asyncio.create_task(store.put("a", [Record("large", bytes(range(101)), names=("name",))]))
+    await asyncio.to_thread(begun.wait, 60)
+    await store.put("b", [Record("small", b"1")])
+    await other.put("b", [Record("another", b"1")])
+    assert parts(tmp_path / "store") == (1, 1)
+    assert (await store.chain("a", "large", MANY), await other.find("a", ["name"])) == ([], {})
+    go.set()
+    await large
+    assert parts(tmp_path / "store") == (11, 0)
+    assert (await other.chain("a", "large", MANY))[0].value == bytes(range(101))
+    await store.close()
+    await other.close()
+
+
+async def test_a_large_value_is_deleted_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted, replaced or evicted, its parts are deleted too, and overwritten; those of others stay."""
+    in_parts(monkeypatch, size=100, part=10)
+    store = SqliteStore(tmp_path / "store", Bounds(records=3))
+    for id in ("deleted", "replaced", "evicted"):
+        await store.put("p", [Record(id, f"secret {id}".encode() * 10)])
+    await store.delete("p", "deleted")
+    for id in ("replaced", "kept"):
+        await store.put("p", [Record(id, b"x" * 101)])
+    await store.put("p", [Record("more", b"1")])
+    await rest(store)
+    assert parts(tmp_path / "store") == (22, 0)
+    await store.close()
+    assert b"secret" not in (tmp_path / "store").read_bytes()
+
+
+async def test_much_that_is_deleted_goes_bit_by_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much there is to delete, a large value waits only for some of it."""
+    in_parts(monkeypatch, size=100, part=10)
+    store = SqliteStore(tmp_path / "store", Bounds())
+    for id in "xy":
+        await store.put("p", [Record(id, bytes(101))])
+    monkeypatch.setattr(sqlite, "_SWEPT_AT_ONCE", 8)
+    assert await store.delete("p", "x")
+    for left in ((14, 1), (11, 0)):
+        await rest(store)
+        assert parts(tmp_path / "store") == left
+        await store.put("p", [Record("small", b"1")])
+    await store.close()
+
+
+async def test_parts_that_were_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process wrote that was killed before its record was there is deleted, but not while it may be writing."""
+    in_parts(monkeypatch, size=100, part=10)
+    clock = Clock()
+    store = SqliteStore(tmp_path / "store", Bounds(), clock)
+    await store._hauler.run(lambda base: store._value(base, bytes(101)))
+    for seconds, left in ((0.0, (22, 1)), (61.0, (11, 0))):
+        clock.now += seconds
+        await store.put("p", [Record("large", bytes(101))])
+        await rest(store)
+        assert parts(tmp_path / "store") == left
+    await store.close()
+
+
+async def test_a_value_that_took_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If its first parts were deleted while it was written, it is an error, and nothing is stored."""
+    in_parts(monkeypatch, size=100, part=10)
+    monkeypatch.setattr(sqlite, "_WRITING_SECONDS", -1.0)
+    store, other = (SqliteStore(tmp_path / "store", Bounds()) for _ in "12")
+    monkeypatch.setattr(store, "_value", lambda base, _: swept(SqliteStore._value(store, base, bytes(101))))
+
+    def swept(value: bytes | int) -> bytes | int:
+        with closing(sqlite3.connect(tmp_path / "store")) as base:
+            SqliteStore._sweep(other, base)
+            base.commit()
+        return value
+
+    with pytest.raises(StoreError, match="too long"):
+        await store.put("p", [Record("large", bytes(101))])
+    assert parts(tmp_path / "store") == (0, 0)
+    assert await store.chain("p", "large", MANY) == []
+    await store.close()
+    await other.close()
+
+
+async def test_closing_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that hangs is given up: what is queued is not written any more, and each caller gets an error."""
+    store = SqliteStore(tmp_path / "store", Bounds())
+    await store.put("p", [Record("x", b"1")])
+    monkeypatch.setattr(sqlite, "SECONDS", 0.1)
+    done = threading.Event()
+    slow = asyncio.create_task(store._writer.run(lambda _: done.wait(60)))
+    behind = asyncio.create_task(store.put("p", [Record("y", b"1")]))
+    await asyncio.sleep(0)
+    # Nothing sets it before.
+    await asyncio.wait_for(store.close(), 30)
+    done.set()
+    results = await asyncio.gather(slow, behind, return_exceptions=True)
+    assert [type(result) for result in results] == [StoreError] * 2
+    await asyncio.sleep(0.7)
+    assert [len(await store.chain("p", id, MANY)) for id in "xy"] == [1, 0]
+    await store.close()
+    assert [file.name for file in tmp_path.iterdir()] == ["store"]
+
+
+async def test_a_full_disk_is_an_error_and_the_next_write_works(tmp_path: Path) -> None:
+    """SQLite's own "full": nothing of the write is stored, and once there is room again, writing works."""
+    store = SqliteStore(tmp_path / "store", Bounds())
+    await store.put("p", [Record("x", b"1")])
+    await store._writer.run(lambda base: base.execute("PRAGMA max_page_count = 1").fetchall())
+    with pytest.raises(StoreError, match="full"):
+        await store.put("p", [Record("small", b"1"), Record("large", bytes(1 << 19))])
+    assert await store.chain("p", "small", MANY) == []
+    assert len(await store.chain("p", "x", MANY)) == 1
+    await store._writer.run(lambda base: base.execute("PRAGMA max_page_count = 100000").fetchall())
+    await store.put("p", [Record("large", bytes(1 << 20))])
+    await store.close()
+
+
+@pytest.mark.parametrize("content", [b"this is no database" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
+async def test_a_file_that_is_none_is_an_error_each_time(content: bytes, tmp_path: Path) -> None:
+    """A corrupt file is left alone and named in the error; once removed, the store works without a restart."""
+    path = tmp_path / "store"
+    path.write_bytes(content)
+    store = SqliteStore(path, Bounds())
+    for _ in "12":
+        with pytest.raises(StoreError, match=str(path)):
+            await store.put("p", [Record("x", b"1")])
+        with pytest.raises(StoreError, match=str(path)):
+            await store.chain("p", "x", MANY)
+    assert path.read_bytes() == content
+    path.unlink()
+    await store.put("p", [Record("x", b"1")])
+    await store.close()
+
+
+async def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    """A folder instead of the file, and a file instead of the folder."""
+    (tmp_path / "file").write_text("")
+    for path in tmp_path, tmp_path / "file" / "store":
+        store = SqliteStore(path, Bounds())
+        with pytest.raises(StoreError, match=str(path)):
+            await store.size()
+        await store.close()
+
+
+async def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
+    """A file of an unknown version is not written to."""
+    with closing(sqlite3.connect(tmp_path / "store")) as base:
+        base.execute("PRAGMA user_version = 99")
+    store = SqliteStore(tmp_path / "store", Bounds())
+    with pytest.raises(StoreError, match="newer"):
+        await store.put("p", [Record("x", b"1")])
+    await store.close()
+
+
+async def test_a_file_of_the_first_version(tmp_path: Path) -> None:
+    """It is continued: what it holds counts as the share of whoever stored it."""
+    path, store = tmp_path / "store", SqliteStore(tmp_path / "store", Bounds(records=4))
+    for partition, id in (("a", "1"), ("b", "1"), ("b", "2"), ("b", "3")):
+        await store.put(partition, [Record(id, b"v")])
+    await store.close()
+    with closing(sqlite3.connect(path)) as base:
+        base.executescript("DROP TABLE shares; DROP TRIGGER added; DROP TRIGGER forgotten; PRAGMA user_version = 1;")
+        base.executescript(
+            "CREATE TRIGGER added AFTER INSERT ON records BEGIN "
+            "UPDATE total SET records = records + 1, bytes = bytes + new.size; END; "
+            "CREATE TRIGGER forgotten AFTER DELETE ON records BEGIN "
+            "UPDATE total SET records = records - 1, bytes = bytes - old.size; END;"
+        )
+    assert (await store.put("c", [Record("1", b"v")])).records == 4
+    held = [bool(await store.chain(*each, MANY)) for each in (("a", "1"), ("b", "1"), ("b", "2"), ("c", "1"))]
+    assert held == [True, False, True, True]
+    await store.close()
+
+
+async def test_a_large_value_of_the_second_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written at once is read, replaced and deleted as before."""
+    path, store = tmp_path / "store", SqliteStore(tmp_path / "store", Bounds())
+    for id in "xy":
+        await store.put("p", [Record(id, bytes(101))])
+    await store.close()
+    with closing(sqlite3.connect(path)) as base:
+        base.executescript("DROP TABLE parts; DROP TABLE unheld; DROP TRIGGER forgotten; PRAGMA user_version = 2;")
+    in_parts(monkeypatch, size=100, part=10)
+    assert (await store.chain("p", "x", MANY))[0].value == bytes(101)
+    await store.put("p", [Record("x", b"x" * 101)], {"x": 1})
+    assert await store.delete("p", "y")
+    assert [record.value for record in await store.chain("p", "x", MANY)] == [b"x" * 101]
+    assert (await store.size()).records == 1
+    assert parts(path) == (11, 0)
+    await store.close()
+
+
+async def test_what_is_deleted_is_not_left_in_the_file(tmp_path: Path) -> None:
+    """A deleted value is overwritten."""
+    store = SqliteStore(tmp_path / "store", Bounds())
+    await store.put("p", [Record("x", b"a secret of sorts")])
+    await store.delete("p", "x")
+    await store.close()
+    assert b"a secret of sorts" not in (tmp_path / "store").read_bytes()
+
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from toolsim.stores.record import Bounds, Record
+from toolsim.stores import sqlite
+from toolsim.stores.sqlite import SqliteStore
+
+async def write(path, first, large):
+    sqlite._LARGE_BYTES = sqlite._PART_BYTES = int(large)
+    store = SqliteStore(Path(path), Bounds())
+    number, parent = int(first), ""
+    while True:
+        id = f"r{number}"
+        both = [Record(id, id.encode() * 500, parent, (f"n{number}",)), Record(f"twin{number}", id.encode() * 500)]
+        await store.put("p", both, {id: 0})
+        print(id, flush=True)
+        number, parent = number + 1, id
+
+asyncio.run(write(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("large", [MANY, 700])
+async def test_kill_9_loses_nothing_that_was_promised(large: int, tmp_path: Path) -> None:
+    """Killed at any moment, the file opens and has every confirmed write, and any other completely or not at all."""
+    random, promised, path = Random(5), -1, tmp_path / "store"
+    for _ in range(int(os.environ.get("TOOLSIM_KILLS", "20"))):
+        command = [sys.executable, "-c", WRITER, str(path), str(promised + 2), str(large)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as writer:
+            assert writer.stdout is not None
+            first = writer.stdout.readline()
+            time.sleep(random.random() * 0.05)
+            writer.send_signal(signal.SIGKILL)
+            confirmed = [first, *writer.stdout.read().splitlines()]
+        promised = max(int(line.strip()[1:]) for line in confirmed if line.strip())
+        with closing(sqlite3.connect(path)) as base:
+            assert base.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            ids = {id for (id,) in base.execute("SELECT id FROM records")}
+            (count,) = base.execute("SELECT records FROM total").fetchone()
+            held = "SELECT value FROM records WHERE typeof(value) = 'integer'"
+            lost = f"SELECT count(*) FROM parts WHERE value NOT IN ({held} UNION SELECT value FROM unheld)"
+            assert base.execute(lost).fetchone() == (0,)
+        assert count == len(ids)
+        store = SqliteStore(path, Bounds())
+        for line in confirmed:
+            (*_, record) = await store.chain("p", line.strip(), MANY * 100)
+            assert record.value == line.strip().encode() * 500
+        assert {f"twin{id[1:]}" for id in ids if id[0] == "r"} == {id for id in ids if id[0] == "t"}
+        await store.close()
+
+
+async def test_in_memory_nothing_is_written_and_nothing_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads and writes see the same records; another store has its own, and all are gone once it is closed."""
+    monkeypatch.chdir(tmp_path)
+    one, other = SqliteStore(None, Bounds()), SqliteStore(None, Bounds())
+    await asyncio.gather(*[one.put("p", [Record(f"x{number}", b"1")]) for number in range(9)])
+    assert (await one.size()).records == 9
+    assert await one.chain("p", "x3", MANY) == [Record("x3", b"1", version=1)]
+    assert (await other.size()).records == 0
+    await one.close()
+    assert (await one.size()).records == 0
+    assert list(tmp_path.iterdir()) == []
+    await one.close()
+    await other.close()
+
+
+async def test_an_error_in_memory_names_no_file() -> None:
+    """The message says where the store is."""
+    store = SqliteStore(None, Bounds())
+    await store._writer.run(lambda base: base.execute("DROP TABLE total"))
+    with pytest.raises(StoreError, match=r"^memory: no such table"):
+        await store.size()
+    await store.close()
+
+
+async def test_what_is_written_reaches_the_file(tmp_path: Path) -> None:
+    """The WAL is copied into the file from time to time, and then written from its beginning again."""
+    store = SqliteStore(tmp_path / "store", Bounds())
+    for number in range(200):
+        await store.put("p", [Record(f"x{number}", b"x" * 200_000)])
+        if number % 20 == 19:
+            await rest(store)
+    assert (tmp_path / "store-wal").stat().st_size < 30_000_000
+    assert (tmp_path / "store").stat().st_size > 20_000_000
+    await store.close()
+
+
+async def test_a_failed_copy_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the WAL cannot be copied, what was written is there nonetheless, and the next one tries again."""
+    tries: list[int] = []
+
+    def fail(self: SqliteStore, base: sqlite3.Connection) -> None:
+        tries.append(1)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(SqliteStore, "_checkpoint", fail)
+    store = SqliteStore(tmp_path / "store", Bounds())
+    for number in range(3):
+        await store.put("p", [Record(f"x{number}", b"x" * 4 * MANY)])
+    assert [record.id for record in await store.chain("p", "x2", 5 * MANY)] == ["x2"]
+    await store.close()
+    assert len(tries) == 3
