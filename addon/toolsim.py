@@ -1,7 +1,7 @@
-"""The entry: ``mitmdump -s addon/toolsim.py``. As a program (``python -m toolsim``) it is the command ``toolsim``.
+"""The mitmproxy script: ``mitmdump -s addon/toolsim.py``. Run as a program, it is the command ``toolsim``.
 
-A mitmproxy that was installed for something else may be too old, or lack a package. We log that as an error in one
-line, which makes mitmproxy exit. The same goes for a Python that is too old.
+mitmproxy may have been installed for another purpose and be too old, or lack a package. That is logged as an error in
+one line, which makes mitmproxy exit. The same applies to a Python that is too old.
 """
 
 import logging
@@ -9,13 +9,20 @@ import os
 import sys
 from importlib.util import find_spec
 
-if sys.version_info < (3, 12):  # noqa: UP036 - a checkout is not installed, so nothing else has said it.
-    # Before anything is imported that an older Python cannot read.
+if sys.version_info < (3, 12):  # noqa: UP036 - a checkout is not installed, so nothing has checked this.
+    # Before any import that an older Python cannot parse.
     sys.exit(f"toolsim needs Python 3.12 or newer, and this is Python {sys.version.split()[0]} ({sys.executable})")
 
-from mitmproxy.version import VERSION
+# mitmproxy and Python put the folder of this file first on the path, where a package wins over a module of its name.
+# A copy of this file in a folder without the package would hide the installed one.
+_HERE = os.path.dirname(os.path.abspath(__file__))
+if not os.path.isdir(os.path.join(_HERE, "toolsim")):
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path or os.curdir) != _HERE]
+
+from mitmproxy.version import VERSION  # noqa: E402
 
 _MITMPROXY = ((12, 2), (13,))
+"""The oldest version, and the first that is too new."""
 
 
 def _addons() -> list[object]:

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 from support.mitmdump import ROOT, Mitmdump
-from test_house import FLOORS
+from test_architecture import CORE_LAYERS, OPTIONAL_LAYERS
 from toolsim.backends.scripted.script import DIRECTIONS
 from toolsim.cli.config import completed
 from toolsim.cli.main import parser
@@ -238,11 +238,12 @@ def test_the_architecture_page_names_what_is_there() -> None:
         assert re.search(rf"\b{name}\b", source) or name in ("DIALECTS", "GROUPS"), name
 
 
-def test_the_architecture_page_has_the_floors_of_the_house() -> None:
-    """Its table lists the floors that the house test enforces."""
-    table = ARCHITECTURE.split("<!-- floors -->")[1].split("<!-- /floors -->")[0]
+def test_the_architecture_page_has_the_layers() -> None:
+    """Its table lists the layers that the architecture test enforces."""
+    table = ARCHITECTURE.split("<!-- layers -->")[1].split("<!-- /layers -->")[0]
     rows = re.findall(r"^\| \d+ \| ([^|]+) \|", table, re.MULTILINE)
-    assert tuple(tuple(re.findall(r"`(\w+)`", row)) for row in rows) == FLOORS
+    layers = tuple(tuple(re.findall(r"`([\w.]+)`", row)) for row in rows)
+    assert layers == (*CORE_LAYERS, *OPTIONAL_LAYERS)
 
 
 def test_versions_are_those_that_are_tested() -> None:

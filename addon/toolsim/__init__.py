@@ -1,5 +1,29 @@
-"""Function calling for text-only model backends, as a mitmproxy addon: the house, whose floors ``README.md`` lists.
+"""Function calling for text-only model backends, as a mitmproxy addon. ``README.md`` describes its layers.
 
-Imports run one way, from bottom to top; only ``proxy``, the top floor, imports mitmproxy. The other packages
-beside it are guests: they use it, and it does not know them.
+Importing this package imports nothing else; ``parse`` and ``StreamParser`` of ``toolsim.parsing`` are resolved on
+demand, since mitmproxy and the pytest plugin pass through here at every start.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from toolsim.parsing import StreamParser, parse
+    from toolsim.version import __version__
+
+__all__ = ["StreamParser", "__version__", "parse"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name == "__version__":
+        from toolsim.version import __version__ as found
+    elif name in __all__:
+        from toolsim import parsing
+
+        found = getattr(parsing, name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found

@@ -1,4 +1,4 @@
-"""Command lines: an error is one line, with the closest match if a name is mistyped."""
+"""Command lines: the path of the mitmproxy script, and parsers whose errors are one line with the closest match."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, NoReturn
 
 EXIT_USAGE = 2
@@ -13,6 +14,14 @@ EXIT_USAGE = 2
 
 class UsageError(Exception):
     """The command line is invalid; the message says why, in one line."""
+
+
+def addon_script() -> str:
+    """Return the path of the script for mitmproxy's ``-s``, which stands next to this package. Raises UsageError."""
+    script = Path(__file__).resolve().parents[1] / "toolsim.py"
+    if not script.is_file():
+        raise UsageError(f"the mitmproxy script is missing: reinstall toolsim, which has it at {script}")
+    return str(script)
 
 
 class Parser(argparse.ArgumentParser):

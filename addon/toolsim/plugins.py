@@ -1,6 +1,6 @@
-"""The packages beside the house that it finds by name: nothing else in it names them.
+"""Optional modules that the core finds by name, and never imports in any other way.
 
-Each is imported when an option or a request asks for it. Another one is one more row, whoever wrote it.
+Each is imported when an option or a request needs it. To add one, add a row.
 """
 
 from __future__ import annotations

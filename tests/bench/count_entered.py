@@ -14,8 +14,9 @@ _entered: set[str] = set()
 
 
 def _start(code: CodeType, _offset: int) -> None:
-    if "toolsim" in code.co_filename:
-        _entered.add(code.co_filename.rpartition("toolsim/")[2])
+    _, found, name = code.co_filename.rpartition("/addon/toolsim/")
+    if found:
+        _entered.add(name)
 
 
 def _begin(*_: Any) -> None:

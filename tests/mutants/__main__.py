@@ -78,11 +78,11 @@ ROOMS = {
         "tests/unit/proxy",
     ),
     "secrets": Room(
-        tuple(f"toolsim/recordings/{name}" for name in ("redact", "secret_rules", "stream_text")),
+        tuple(f"recordings/{name}" for name in ("redact", "secret_rules", "stream_text")),
         tuple(f"tests/unit/recordings/test_{name}.py" for name in ("redact", "secret_rules", "stream_text")),
         "tests/unit/recordings",
     ),
-    "background": Room(("toolsim/background/runs", "toolsim/background/edge"), (_BACKGROUND,), _BACKGROUND),
+    "background": Room(("background/runs", "background/edge"), (_BACKGROUND,), _BACKGROUND),
 }
 _CONFIG = """
 [tool.mutmut]
@@ -114,8 +114,8 @@ def prepare(folder: Path, rooms: Iterable[str]) -> None:
 
 
 def _path(file: str) -> str:
-    """Return where a file is; those of the house are named without its folder."""
-    return f"{file}.py" if file.startswith(("toolsim/background/", "toolsim/recordings/")) else f"toolsim/{file}.py"
+    """Return the path of a module of the package."""
+    return f"toolsim/{file}.py"
 
 
 def outcomes(folder: Path, room: str) -> dict[str, int | None]:

@@ -236,7 +236,7 @@ class Missing:
             raise ImportError(name)
 sys.meta_path.insert(0, Missing())
 sys.path.insert(0, {str(ADDON)!r})
-from toolsim.parsing import parse
+from toolsim import parse
 tools = {STRICT!r}
 assert parse({CALL!r}, tools).calls
 assert parse({CALL.replace("city", "town")!r}, tools).error

@@ -31,7 +31,7 @@ from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.proxy.background import Parts
 from toolsim.proxy.exchange import MODE_HEADER, Exchange
-from toolsim.proxy.jobs import GuestJob, PageJob, RequestJob
+from toolsim.proxy.jobs import PageJob, PluginJob, RequestJob
 from toolsim.proxy.memory import UNAVAILABLE, Remembered
 from toolsim.proxy.metadata import COMMENT
 from toolsim.proxy.options.settings import Settings
@@ -112,7 +112,7 @@ class BackgroundAnswers:
             data, encoding = remembered.body, ""
         owner = remembered.partition
         reading = partial(read_request, api.name, remembered.stored_as)
-        done = await self._do(GuestJob(data, limit, reading, encoding=encoding, owner=owner))
+        done = await self._do(PluginJob(data, limit, reading, encoding=encoding, owner=owner))
         if done.error is not None:
             return done.error
         assert isinstance(done.read, Asked)

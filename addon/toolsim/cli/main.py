@@ -1,7 +1,7 @@
 """``toolsim``: one command for those who do not want to learn mitmproxy's.
 
 What needs mitmproxy is imported where it is used, so that a missing package is reported in one line. Each command is a
-function of parsed arguments; those of ``GUESTS`` have their own parsers. Exit codes: 0 if all is well, 1 if a
+function of parsed arguments; those of ``PLUGINS`` have their own parsers. Exit codes: 0 if all is well, 1 if a
 server or a recording is not as it should be, 2 for a wrong command line, 130 after Ctrl-C.
 """
 
@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from toolsim.command_line import EXIT_USAGE, Parser, UsageError, missing
+from toolsim.command_line import EXIT_USAGE, Parser, UsageError, addon_script, missing
 from toolsim.version import __version__
 
 EXIT_INTERRUPTED = 130
 
-GUESTS = {"eval": "toolsim.eval.command", "learn": "toolsim.eval.learn.command", "replay": "toolsim.recordings.replay"}
+PLUGINS = {"eval": "toolsim.eval.command", "learn": "toolsim.eval.learn.command", "replay": "toolsim.recordings.replay"}
 """The commands of other packages: the module whose ``main(words)`` is called with the words after it, on demand."""
 
 _DESCRIPTION = "OpenAI function calling for any text-only model backend."
@@ -42,8 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    if words and words[0] in GUESTS:
-        return int(importlib.import_module(GUESTS[words[0]]).main(words[1:]))
+    if words and words[0] in PLUGINS:
+        return int(importlib.import_module(PLUGINS[words[0]]).main(words[1:]))
     made = parser()
     # Only claude runs a program that has words of its own.
     words, of_program = _split(words) if words[:1] == ["claude"] else (words, [])
@@ -58,7 +58,7 @@ def _run(words: list[str]) -> int:
     from toolsim.cli import config, demo, serve
 
     if args.command == "addon-path":
-        print(serve.script())
+        print(addon_script())
         return 0
     if args.config is not None:
         args = made.parse_args(config.completed(words, args))
@@ -95,7 +95,7 @@ def _backend(args: argparse.Namespace) -> str:
 
 
 def parser() -> Parser:
-    """Return the parser of all commands; those of ``GUESTS`` are only named in it."""
+    """Return the parser of all commands; those of ``PLUGINS`` are only named in it."""
     from toolsim.cli import usage
 
     made = Parser(prog="toolsim", description=_DESCRIPTION, epilog=_EPILOG)

@@ -8,7 +8,6 @@ greeting has the same information.
 from __future__ import annotations
 
 import errno
-import importlib.util
 import logging
 import os
 import socket
@@ -23,7 +22,7 @@ from mitmproxy.tools.dump import DumpMaster
 from mitmproxy.tools.web.master import WebMaster
 
 from toolsim.cli.usage import MODEL_SUFFIX, check_known, check_settings
-from toolsim.command_line import UsageError
+from toolsim.command_line import UsageError, addon_script
 from toolsim.proxy.address import parse_url, url_host
 
 # What they log below a warning is in the greeting, or of no interest to people who did not type the command themselves.
@@ -46,17 +45,9 @@ class Start:
     remembers: bool = True
 
 
-def script() -> str:
-    """Return the path of the addon, for ``-s``."""
-    spec = importlib.util.find_spec("toolsim")
-    if spec is None or spec.origin is None:
-        raise UsageError("toolsim's script is not installed beside its package: reinstall it")
-    return spec.origin
-
-
 def arguments(start: Start) -> list[str]:
     """Return the arguments for mitmdump or mitmweb."""
-    words = ["-s", script(), "--listen-host", start.host, "--listen-port", str(start.port)]
+    words = ["-s", addon_script(), "--listen-host", start.host, "--listen-port", str(start.port)]
     settings = list(start.settings)
     if start.backend in ("codex", "scripted"):
         settings.insert(0, f"toolsim_backend={start.backend}")

@@ -1,4 +1,4 @@
-"""Who runs the tools: a guest (``MCP`` in ``plugins.py``), which is imported for those who have servers."""
+"""The protocol of the runtime that lists and calls MCP tools: ``MCP`` in ``plugins.py``, imported on demand."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Pool(Protocol):
 
 
 class Engine(Protocol):
-    """What the guest's module has."""
+    """The interface of the runtime's module."""
 
     def missing(self) -> str:
         """Return what has to be installed, in words for the operator; "" if nothing is missing."""
@@ -62,5 +62,5 @@ class Engine(Protocol):
 
 
 def engine() -> Engine:
-    """Return the guest."""
+    """Return the runtime."""
     return cast(Engine, importlib.import_module(MCP))

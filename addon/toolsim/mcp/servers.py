@@ -1,6 +1,6 @@
 """What there is to know of an MCP server: where it is, which of its tools are allowed, and which need approval.
 
-Which servers there are, the guest reads from the operator's file and from requests.
+The runtime reads the list of servers from the operator's file and from requests.
 """
 
 from __future__ import annotations

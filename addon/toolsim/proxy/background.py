@@ -1,6 +1,6 @@
 """Answers in the background, which are made without a waiting client.
 
-A guest makes them (``BACKGROUND`` in ``plugins.py``), imported for the first request about one.
+An optional package makes them (``BACKGROUND`` in ``plugins.py``), imported for the first request about one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Finished = Callable[[Report, int | None, float], None]
 
 
 class Answers(Protocol):
-    """What the guest does."""
+    """The interface of that package."""
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
         """Start an answer, and send its client the queued Response; or answer the flow with an error."""
@@ -48,7 +48,7 @@ class Answers(Protocol):
 
 
 class Parts(NamedTuple):
-    """What the guest works with."""
+    """The collaborators of that package."""
 
     memory: Memory
     rounds: Rounds
@@ -59,7 +59,7 @@ class Parts(NamedTuple):
 
 
 class Background:
-    """Imports the guest."""
+    """Imports the package on demand."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -67,7 +67,7 @@ class Background:
 
     @property
     def answers(self) -> Answers:
-        """Those of the guest. Only a proxy with a store has any."""
+        """Those of the package. Only a proxy with a store has any."""
         if self._answers is None:
             self._answers = importlib.import_module(BACKGROUND).BackgroundAnswers(self._parts)
         return self._answers

@@ -1,7 +1,7 @@
 """The built-in backends: one of them runs in this process, on the loopback, for permitted clients.
 
 Most proxies have another backend, so these, and the server in front of them, are imported with the one that is named.
-They are guests: this room knows of them what ``Loopback`` and the table of options say.
+They are optional packages: this module only knows ``Loopback`` and the table of options.
 """
 
 from __future__ import annotations

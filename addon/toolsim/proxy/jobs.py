@@ -115,15 +115,15 @@ class PageJob(_Job):
 
 
 @dataclass(frozen=True, slots=True)
-class GuestJob(_Job):
-    """A body that a guest reads, by a function that a module has by name; a BadRequest that it raises is the error."""
+class PluginJob(_Job):
+    """A body that an optional package reads: a module and the name of its function, whose BadRequest is the error."""
 
     data: bytes
     limit: int
     read: Callable[[bytes], object]
 
 
-Job = RequestJob | AnswerJob | ResolveJob | PageJob | GuestJob
+Job = RequestJob | AnswerJob | ResolveJob | PageJob | PluginJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Done:
     change: tuple[str, bytes] | None = None
     """For a resource: the id of the record to write, and its new value, b"" to delete it."""
     read: object = None
-    """What ``GuestJob.read`` has returned."""
+    """What ``PluginJob.read`` has returned."""
     events: tuple[ClientEvent, ...] = ()
     retry: Retry | None = None
     """Why to ask the model again."""
@@ -192,7 +192,7 @@ def run(job: Job, *, patient: bool = False) -> Done:
                 return _with_body(job, _resolve)
             case PageJob():
                 return _with_body(job, _respond)
-            case GuestJob():
+            case PluginJob():
                 return _with_body(job, lambda job, body: Done(job.report, read=job.read(body)))
             case AnswerJob():
                 return _rewrite_answer(job, patient=patient)
@@ -213,7 +213,7 @@ def too_much(job: Job, what: str) -> ApiError:
     return ApiError(f"The backend's answer is too large: {size}.", code="backend_bad_answer", status=502)
 
 
-def _with_body[J: (RequestJob, ResolveJob, PageJob, GuestJob)](job: J, work: Callable[[J, bytes], Done]) -> Done:
+def _with_body[J: (RequestJob, ResolveJob, PageJob, PluginJob)](job: J, work: Callable[[J, bytes], Done]) -> Done:
     """Return the result of ``work`` on a request's decoded body, or the error that the client gets instead."""
     try:
         return work(job, decoded(job.data, job.encoding, job.limit))

@@ -1,6 +1,7 @@
 """Which upgrades to WebSocket connections are admitted, and which requests have come by one.
 
-A guest serves the connections, on the loopback (``SOCKETS`` in ``plugins.py``): each request becomes a flow of its own.
+An optional package serves the connections on the loopback (``SOCKETS`` in ``plugins.py``): each request becomes a
+separate flow.
 """
 
 from __future__ import annotations

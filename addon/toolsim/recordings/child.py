@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from collections.abc import Iterable
+
+from toolsim.command_line import addon_script
 
 # The child's standard input ends when its parent does, however that dies: so no proxy outlives its parent.
 _PROGRAM = """
@@ -29,10 +30,7 @@ def command(words: Iterable[str], settings: Iterable[str]) -> list[str]:
 
     ``words``: further arguments; ``settings``: ``NAME=VALUE``.
     """
-    spec = importlib.util.find_spec("toolsim")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("toolsim's script is not installed beside its package: reinstall it")
-    line = [sys.executable, "-c", _PROGRAM, "-s", spec.origin, "--listen-host", "127.0.0.1", "--listen-port", "0"]
+    line = [sys.executable, "-c", _PROGRAM, "-s", addon_script(), "--listen-host", "127.0.0.1", "--listen-port", "0"]
     return [*line, *words, *(word for setting in settings for word in ("--set", setting))]
 
 

@@ -19,7 +19,7 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from toolsim.core.errors import ApiError
 from toolsim.core.shares import Shares
 from toolsim.proxy.head import internal_error
-from toolsim.proxy.jobs import Done, GuestJob, Job
+from toolsim.proxy.jobs import Done, Job, PluginJob
 from toolsim.proxy.mitmproxy12.relay import note_end
 from toolsim.proxy.upgrades import TOKEN, Upgrade
 from toolsim.sockets.connection import Connection
@@ -79,7 +79,7 @@ class SocketServer:
 
     async def read(self, data: bytes, owner: str) -> Message:
         """Read a message of an owner. Raises BadMessage."""
-        done = await self._do(GuestJob(data, len(data), message_or_error, owner=owner))
+        done = await self._do(PluginJob(data, len(data), message_or_error, owner=owner))
         match done.read:
             case Message() as message:
                 return message

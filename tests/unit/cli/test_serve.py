@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toolsim.cli.serve import Start, arguments, check_free, script, state_folder
-from toolsim.command_line import UsageError
+from toolsim.cli.serve import Start, arguments, check_free, state_folder
+from toolsim.command_line import UsageError, addon_script
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from toolsim.command_line import UsageError
 def test_arguments(start: Start, words: str) -> None:
     """They are a line that anybody could type, on this machine alone unless told otherwise."""
     listen = ["--listen-host", "127.0.0.1", "--listen-port", "8080"]
-    assert arguments(replace(start, remembers=False)) == ["-s", script(), *listen, *words.split()]
+    assert arguments(replace(start, remembers=False)) == ["-s", addon_script(), *listen, *words.split()]
 
 
 def test_answers_are_kept_for_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_answers_are_kept_for_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_the_script_is_the_addon() -> None:
     """The very file that README tells to give to -s."""
-    assert Path(script()).name == "toolsim.py"
+    assert Path(addon_script()).name == "toolsim.py"
 
 
 def test_a_taken_port_is_told() -> None:

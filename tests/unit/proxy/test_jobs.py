@@ -13,7 +13,7 @@ from toolsim.background.request import read_request
 from toolsim.core.plan import AnswerForm, Plan, Policy, StoredAs
 from toolsim.core.report import Report
 from toolsim.proxy import jobs
-from toolsim.proxy.jobs import LOOP_BYTES, AnswerJob, Done, GuestJob, Job, PageJob, RequestJob, is_heavy, run
+from toolsim.proxy.jobs import LOOP_BYTES, AnswerJob, Done, Job, PageJob, PluginJob, RequestJob, is_heavy, run
 from toolsim.wire.responses.resources import Call, Resource
 
 BODY = {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}]}
@@ -28,9 +28,9 @@ def answer_job(data: bytes, encoding: str = "", limit: int = 10_000) -> AnswerJo
     return AnswerJob(Plan("chat", "chat", AnswerForm()), "application/json", data, limit, encoding=encoding)
 
 
-def guest_job(data: bytes = b'{"input":"x","background":true}', encoding: str = "", limit: int = 10_000) -> GuestJob:
+def plugin_job(data: bytes = b'{"input":"x","background":true}', encoding: str = "", limit: int = 10_000) -> PluginJob:
     """One that reads what is asked for in the background."""
-    return GuestJob(data, limit, partial(read_request, "responses", StoredAs("resp_1")), encoding=encoding)
+    return PluginJob(data, limit, partial(read_request, "responses", StoredAs("resp_1")), encoding=encoding)
 
 
 def page_job(data: bytes, encoding: str = "") -> PageJob:
@@ -58,7 +58,7 @@ def test_what_is_heavy(job: Job, heavy: bool) -> None:
 
 def test_a_job_and_what_comes_of_it_can_travel() -> None:
     """Both survive the trip to another process and back, with the same content."""
-    for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}'), guest_job()):
+    for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}'), plugin_job()):
         travelled = pickle.loads(pickle.dumps(job))
         here, there = run(job), pickle.loads(pickle.dumps(run(travelled, patient=True)))
         assert isinstance(there, Done)
@@ -92,11 +92,11 @@ def test_a_rewritten_request_has_a_topic() -> None:
         (page_job(b"no gzip", "gzip"), 400, "cannot be decoded"),
         (answer_job(bytes(11), limit=10), 502, "toolsim_max_body_bytes"),
         (answer_job(b"x", "br"), 502, "cannot be decoded"),
-        (guest_job(b"no JSON"), 400, "not a JSON object"),
-        (guest_job(b"x" * 11, limit=10), 413, "toolsim_max_body_bytes"),
-        (guest_job(b"x", "br"), 400, "cannot be decoded"),
-        (guest_job(b'{"input":"x","store":false}'), 400, "needs 'store'"),
-        (guest_job(b'{"input":' + b"[" * 3000 + b"]" * 3000 + b"}"), 400, ""),
+        (plugin_job(b"no JSON"), 400, "not a JSON object"),
+        (plugin_job(b"x" * 11, limit=10), 413, "toolsim_max_body_bytes"),
+        (plugin_job(b"x", "br"), 400, "cannot be decoded"),
+        (plugin_job(b'{"input":"x","store":false}'), 400, "needs 'store'"),
+        (plugin_job(b'{"input":' + b"[" * 3000 + b"]" * 3000 + b"}"), 400, ""),
     ],
 )
 def test_errors(job: Job, status: int, words: str) -> None:

@@ -1,7 +1,7 @@
 """The only folder that touches what mitmproxy does not document. Written for mitmproxy 12.2.
 
 Everything else in toolsim uses the documented interface: hooks, options, commands, content views, and
-the attributes of flows and messages. ``tests/test_house.py`` enforces both halves: private names, and
+the attributes of flows and messages. ``tests/test_architecture.py`` enforces both halves: private names, and
 assignments to objects that are not ours, occur in this folder, and in no other.
 
 When mitmproxy changes, this folder changes. Each room opens with what it relies on; ``README.md``

@@ -1,4 +1,7 @@
-"""Each guest beside what the house calls it by, for mypy: it cannot follow an import by name. Nothing here is run."""
+"""Each optional module next to the protocol that the core expects, for mypy, which cannot follow an import by name.
+
+Nothing here is executed.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""The house rules as tests, one a rule; each lists all that break it.
+"""Architecture rules as tests, one per rule; each lists every violation.
 
-The house is ``toolsim``. The packages beside it are its guests: they may use all of it, and it knows none of them.
+``addon/toolsim`` is one package in layers. Modules import lower layers only. Its upper part consists of optional
+packages: the core, below them, finds them by name (``plugins.py``) and never imports one.
 """
 
 from __future__ import annotations
 
 import ast
-import re
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,38 +16,41 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from toolsim import plugins as guests
+from toolsim import plugins
 
 ROOT = Path(__file__).parents[1]
 ADDON = ROOT / "addon"
 PACKAGE = ADDON / "toolsim"
-# A guest may use those of the lines above its own.
-GUESTS = (
-    ("toolsim.background", "toolsim.mcp", "toolsim.pages", "toolsim.recordings", "toolsim.sockets", "toolsim.stores"),
-    ("toolsim.backends",),
-    ("toolsim.cli", "toolsim.otel"),
-    ("toolsim.eval",),
-)
-STOREY = {guest: storey for storey, guests in enumerate(GUESTS) for guest in guests}
-# From bottom to top. Wings on one line may not import each other.
-FLOORS = (
-    ("command_line", "errors", "guests", "one_thread", "pace", "report", "shares", "tasks", "version"),
-    ("events", "outputs"),
-    ("plan",),
-    ("conversation", "schema"),
+# From bottom to top: modules and packages; the packages of one layer must not import each other. Where a package holds
+# a protocol of the core next to an optional implementation, the protocol's modules have rows of their own.
+CORE_LAYERS = (
+    ("command_line", "plugins", "version"),
+    ("core.errors", "core.one_thread", "core.pace", "core.report", "core.shares", "core.tasks"),
+    ("core.events", "core.outputs"),
+    ("core.plan",),
+    ("core.conversation", "schema"),
     ("wire",),
     ("request", "response"),
-    ("hosted", "parsing", "store"),
-    ("loop",),
+    ("mcp.approvals", "mcp.catalogue", "mcp.outcome", "mcp.runtime", "mcp.servers"),
+    ("parsing", "stores.opening", "stores.record"),
+    ("rounds",),
     ("proxy",),
 )
-FLOOR = {wing: floor for floor, wings in enumerate(FLOORS) for wing in wings}
+# Each can be left out, together with the packages above it that use it.
+OPTIONAL_LAYERS = (
+    ("background", "mcp", "pages", "recordings", "sockets", "stores"),
+    ("backends",),
+    ("cli", "otel"),
+    ("eval",),
+    ("__main__",),
+)
+LAYER = {unit: layer for layer, units in enumerate((*CORE_LAYERS, *OPTIONAL_LAYERS)) for unit in units}
+# Packages whose core modules import each other.
+ONE_CORE = {"mcp", "stores"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
-OF_GUESTS = {guest: sorted((ADDON / guest).rglob("*.py")) for guest in STOREY}
-# Those that run with the proxy or start it; toolsim.eval is a client.
-OF_THE_PROXY = [path for guest in STOREY if guest != "toolsim.eval" for path in OF_GUESTS[guest]]
-EDGES = ("hosted", "loop", "one_thread", "pace", "proxy", "store", "tasks")
-# Input and output, and whatever depends on time or place: none of it in the pure part.
+# Modules of the core that perform input and output, or depend on time.
+EDGES = ("command_line", "core.one_thread", "core.pace", "core.tasks", "mcp", "proxy", "rounds", "stores")
+# Input and output, and anything that depends on time or place: none of it in the pure modules.
 IMPURE = {"asyncio", "logging", "os", "socket", "subprocess", "threading", "tornado", "mitmproxy", "pathlib", "sys"}
 
 
@@ -54,8 +58,23 @@ def name(path: Path) -> str:
     return str(path.relative_to(PACKAGE))
 
 
-def wing(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def module_of(path: Path) -> str:
+    """Return the dotted name of a file within the package, without ``toolsim.``."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+
+
+def unit(module: str) -> str:
+    """Return the row of the layers to which a module belongs: that of its own name, else that of its package."""
+    parts = module.split(".")
+    return next((".".join(parts[:n]) for n in (2, 1) if ".".join(parts[:n]) in LAYER), parts[0])
+
+
+def package(unit: str) -> str:
+    return unit.partition(".")[0]
+
+
+def is_core(path: Path) -> bool:
+    return LAYER[unit(module_of(path))] < len(CORE_LAYERS)
 
 
 @cache
@@ -79,75 +98,71 @@ def imports(path: Path) -> frozenset[str]:
 
 
 def top_levels(path: Path) -> set[str]:
-    """Return the packages that a file imports."""
+    """Return the top-level packages that a file imports."""
     return {module.split(".")[0] for module in imports(path)}
 
 
-def test_every_wing_has_a_floor() -> None:
-    """A new file or folder of the package must be assigned a floor here."""
-    assert {wing(path) for path in MODULES} == set(FLOOR)
+def own_imports(path: Path) -> set[str]:
+    """Return the modules of this package that a file imports, without ``toolsim.``; no names, no bare packages."""
+    found = {module.removeprefix("toolsim.") for module in imports(path) if module.startswith("toolsim.")}
+    return {module for module in found if (PACKAGE / f"{module.replace('.', '/')}.py").is_file()}
+
+
+def test_every_module_has_a_layer() -> None:
+    """A new module or package must be assigned a layer here."""
+    assert {unit(module_of(path)) for path in MODULES} == set(LAYER)
 
 
 def test_imports_run_one_way() -> None:
-    """A room imports its own wing and lower floors, never a neighbour and never a higher one."""
+    """A module imports its own package and lower layers, never a sibling package or a higher layer.
+
+    This also keeps optional packages out of the core, since their layers are above it.
+    """
     wrong = []
     for path in MODULES:
-        here = wing(path)
-        for module in imports(path):
-            if module.startswith("toolsim."):
-                there = module.split(".")[1]
-                if there != here and FLOOR[there] >= FLOOR[here]:
-                    wrong.append(f"{name(path)} imports {module}")
+        here = unit(module_of(path))
+        for module in own_imports(path):
+            there = unit(module)
+            may_import = there == here or (LAYER[there] == LAYER[here] and package(there) == package(here) in ONE_CORE)
+            if not may_import and LAYER[there] >= LAYER[here]:
+                wrong.append(f"{name(path)} imports {module}")
     assert wrong == []
 
 
-def test_the_house_does_not_know_its_guests() -> None:
-    """It finds what an option asks for by name: one file of tables is the only place where guests are named."""
-    named = [name(path) for path in MODULES if re.search(rf"\b({'|'.join(STOREY)})\b", path.read_text())]
-    assert named == ["plugins.py"]
-    assert [path.name for path in PACKAGE.rglob("*.py") if top_levels(path) & set(STOREY)] == []
+def test_the_package_itself_imports_nothing() -> None:
+    """mitmproxy and the pytest plugin import it at every start, so its public names are resolved on demand."""
+    at_once = [node for node in tree(PACKAGE / "__init__.py").body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert {getattr(node, "module", "?") for node in at_once} <= {"__future__", "typing"}
 
 
-def test_mypy_sees_each_guest() -> None:
-    """Whether it is what the house expects, mypy can only tell where it is imported."""
-    kinds = [*guests.BUILTIN.values(), *guests.STORES.values()]
-    named = {guests.LOOPBACK_SERVER, guests.SOCKETS, guests.BACKGROUND, guests.MCP, *(kind.module for kind in kinds)}
+def test_plugins_are_optional_modules() -> None:
+    """Each module that the core finds by name exists, and belongs to an optional package."""
+    kinds = [*plugins.BUILTIN.values(), *plugins.STORES.values()]
+    fixed = {plugins.LOOPBACK_SERVER, plugins.SOCKETS, plugins.BACKGROUND, plugins.MCP}
+    named = fixed | {kind.module for kind in kinds}
+    assert [module for module in named if importlib.util.find_spec(module) is None] == []
+    assert [module for module in named if LAYER[unit(module.removeprefix("toolsim."))] < len(CORE_LAYERS)] == []
+    # mypy can compare each with the protocol that the core expects only where it is imported.
     assert named - imports(ROOT / "tests" / "support" / "plugins.py") == set()
-
-
-def test_guests_know_each_other_one_way() -> None:
-    """Each can be left out, with those that use it."""
-    wrong = [
-        f"{guest}: {path.name} imports {other}"
-        for guest, storey in STOREY.items()
-        for path in OF_GUESTS[guest]
-        for other in top_levels(path) & STOREY.keys() - {guest}
-        if STOREY[other] >= storey
-    ]
-    assert wrong == []
 
 
 def test_the_pure_part_is_pure() -> None:
     """Everything between the bytes works without input and output; imports of time and randomness are not checked."""
-    impure = {name(path): top_levels(path) & IMPURE for path in MODULES if wing(path) not in EDGES}
+    pure = [path for path in MODULES if is_core(path) and not unit(module_of(path)).startswith(EDGES)]
+    impure = {name(path): top_levels(path) & IMPURE for path in pure}
     assert {path: modules for path, modules in impure.items() if modules} == {}
 
 
-def test_only_the_top_floor_knows_mitmproxy() -> None:
-    """The edge; everything below runs without the proxy."""
-    below = [path for path in MODULES if wing(path) != "proxy"]
+def test_only_the_top_layer_of_the_core_knows_mitmproxy() -> None:
+    """Everything below ``proxy`` runs without it."""
+    below = [path for path in MODULES if is_core(path) and unit(module_of(path)) != "proxy"]
     assert [name(path) for path in below if "mitmproxy" in top_levels(path)] == []
 
 
-def module_of(path: Path) -> str:
-    """Return the dotted name of a file of the house or of a guest."""
-    return ".".join(path.relative_to(ADDON).with_suffix("").parts).removesuffix(".__init__")
-
-
-def test_no_import_runs_in_a_circle() -> None:
-    """Not even inside one wing: a cycle means that rooms were split in the wrong place."""
-    files = (*PACKAGE.rglob("*.py"), *(path for paths in OF_GUESTS.values() for path in paths))
-    modules = {module_of(path): imports(path) for path in files}
+def test_no_import_cycle() -> None:
+    """Not even inside one package: a cycle means that modules were split in the wrong place."""
+    files = [*MODULES, *PACKAGE.rglob("__init__.py")]
+    modules = {f"toolsim.{module_of(path)}": imports(path) for path in files}
     try:
         TopologicalSorter({module: found & modules.keys() - {module} for module, found in modules.items()}).prepare()
     except CycleError as error:
@@ -157,7 +172,7 @@ def test_no_import_runs_in_a_circle() -> None:
 # ─ what the packages' docstrings claim ─
 
 # Names of APIs that decide nothing: the vocabulary of the plan, and the choices of the operator.
-API_WORDS = ("plan.py", "proxy/options/table.py")
+API_WORDS = ("core/plan.py", "proxy/options/table.py")
 
 
 def decisions(path: Path) -> Iterator[int]:
@@ -181,17 +196,17 @@ def decisions(path: Path) -> Iterator[int]:
 def test_only_wire_knows_an_api() -> None:
     """All others ask the object of the API, so that a third API is one more object (as `wire/__init__.py` claims).
 
-    toolsim.eval acts as a client, and speaks an API as clients do: through the openai package.
+    ``eval`` acts as a client, and speaks an API as clients do, through the openai package.
     """
-    asked = [path for path in MODULES if wing(path) != "wire" and name(path) not in API_WORDS]
-    asked += OF_THE_PROXY
-    assert [f"{path.relative_to(ADDON)}:{line}" for path in asked for line in decisions(path)] == []
+    others = [path for path in MODULES if unit(module_of(path)) not in ("eval", "wire")]
+    checked = [path for path in others if name(path) not in API_WORDS]
+    assert [f"{name(path)}:{line}" for path in checked for line in decisions(path)] == []
 
 
-# -- what is leaned upon --
+# -- reliance on internals of libraries --
 
 # The one folder that touches what mitmproxy does not document. Its README has the list.
-DOOR = "toolsim/proxy/mitmproxy12/"
+MITMPROXY = PACKAGE / "proxy" / "mitmproxy12"
 # The only other file that reads a private attribute of a library; its own test checks that it is as expected.
 LEANS_ON_INTERNALS = {"schema/validator.py": "jsonschema: the resolver of a validator"}
 
@@ -204,8 +219,8 @@ DOCUMENTED = {
 }
 # Other libraries whose objects are meant to be set by attribute, and where.
 SET_BY_ATTRIBUTE = {
-    "toolsim/backends/local.py": "xllamacpp: the parameters of a server",
-    "toolsim/recordings/junit.py": "ElementTree: the text of an element",
+    "backends/local.py": "xllamacpp: the parameters of a server",
+    "recordings/junit.py": "ElementTree: the text of an element",
 }
 
 
@@ -224,9 +239,8 @@ def internals(module: ast.Module) -> set[str]:
 
 def test_one_folder_leans_on_internals() -> None:
     """Private names are used in one folder, and exactly in the other files of the list."""
-    leaning = {name(path) for path in MODULES if internals(tree(path)) and not path.is_relative_to(ADDON / DOOR)}
+    leaning = {name(path) for path in MODULES if internals(tree(path)) and not path.is_relative_to(MITMPROXY)}
     assert leaning == set(LEANS_ON_INTERNALS)
-    assert [path.name for paths in OF_GUESTS.values() for path in paths if internals(tree(path))] == []
 
 
 @cache
@@ -270,7 +284,7 @@ def patches(module: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             imported |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
             where = getattr(node, "module", None) or node.names[0].name
-            if where.partition(".")[0] not in {"toolsim", *STOREY, *sys.stdlib_module_names}:
+            if where.partition(".")[0] not in {"toolsim", *sys.stdlib_module_names}:
                 foreign |= {alias.asname or alias.name for alias in node.names}
     of_others = {
         argument.arg
@@ -296,8 +310,8 @@ def patches(module: ast.Module) -> Iterator[str]:
 
 def test_one_folder_patches_what_is_not_ours() -> None:
     """Nothing else sets an attribute of a module, or one of another library's object that it does not document."""
-    paths = {str(path.relative_to(ADDON)): path for path in [*MODULES, *OF_THE_PROXY]}
-    checked = {where: path for where, path in paths.items() if not where.startswith((DOOR, *SET_BY_ATTRIBUTE))}
+    elsewhere = [path for path in MODULES if not path.is_relative_to(MITMPROXY) and unit(module_of(path)) != "eval"]
+    checked = {name(path): path for path in elsewhere if name(path) not in SET_BY_ATTRIBUTE}
     assert [f"{where}:{place}" for where, path in checked.items() for place in patches(tree(path))] == []
 
 
@@ -331,23 +345,24 @@ def test_a_planted_patch_is_found(line: str) -> None:
 ON_DEMAND = (
     *("jsonschema", "mcp", "opentelemetry", "redis", "referencing", "regex", "sqlite3", "tornado", "xml.etree"),
     *("toolsim.eval", "toolsim.otel.tracing"),
-    *("toolsim.backends", "toolsim.background", "toolsim.cli", "toolsim.mcp", "toolsim.rounds.answering"),
-    *("toolsim.rounds.server",),
+    *("toolsim.backends", "toolsim.background", "toolsim.cli", "toolsim.rounds.answering", "toolsim.rounds.server"),
+    *("toolsim.mcp.connection", "toolsim.mcp.declared", "toolsim.mcp.engine", "toolsim.mcp.pool"),
     *("toolsim.pages.show_answer", "toolsim.pages.show_request", "toolsim.schema.build"),
-    *("toolsim.recordings.redact", "toolsim.recordings.replay", "toolsim.sockets", "toolsim.stores"),
+    *("toolsim.recordings.redact", "toolsim.recordings.replay", "toolsim.sockets"),
+    *("toolsim.stores.redis_server", "toolsim.stores.sqlite"),
 )
 
 
 def test_a_start_imports_no_optional_feature() -> None:
     """``mitmdump -s addon/toolsim.py`` starts in a quarter of a second more than without."""
-    code = "import sys, toolsim; print(len(toolsim.addons), *sys.modules)"
+    code = "import runpy, sys; print(len(runpy.run_path('toolsim.py')['addons']), *sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ADDON, capture_output=True, text=True, check=True)
     count, *modules = done.stdout.split()
     assert int(count) > 3
     assert [name for name in modules if name.startswith(ON_DEMAND)] == []
 
 
-def test_no_room_has_the_name_of_a_stdlib_module() -> None:
+def test_no_module_has_the_name_of_a_stdlib_module() -> None:
     """With a package folder as working directory, its files would shadow those of the standard library."""
     folders = (ADDON, ROOT / "tests")
     paths = [path for folder in folders for path in folder.rglob("*.py") if "node_modules" not in path.parts]
