@@ -12,18 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.answers import read, rewrite
 from support.each import each
-from support.wire import backend_answer
-from toolsim.core.plan import Policy
-from toolsim.core.report import Report
-from toolsim.parsing import BadRequest, Call, InvalidCall, Parsed, Part, Prose, StreamParser, parse
-from toolsim.request.rewrite import rewrite_request
+from support.library import Tools, by_proxy, items, streamed
+from toolsim.parsing import BadRequest, Call, Prose, StreamParser, parse
 
 FOLDER = Path(__file__).parents[1] / "cases"
 ADDON = Path(__file__).parents[2] / "addon"
 PAGE = (ADDON / "docs" / "parsing.md").read_text(encoding="utf-8")
-Tools = list[dict[str, Any]]
 
 CITY = {
     "type": "object",
@@ -84,39 +79,10 @@ def texts(table: dict[str, Any]) -> list[str]:
 TABLES = tables()
 
 
-def by_proxy(text: str, tools: Tools, *, cut: bool = False) -> list[list[Any]] | str:
+def from_proxy(text: str, tools: Tools, *, cut: bool = False) -> list[list[Any]] | str:
     """Return what an official client gets for this text through the proxy's rewriting, or the code of its error."""
-    body = json.dumps({"model": "m", "input": "x", "tools": tools, "stream": False}).encode()
-    asked = rewrite_request(
-        "responses", "/v1/responses", body, Policy(backend="chat"), output_mode=None, report=Report()
-    )
-    assert asked is not None
-    answer = backend_answer("chat", True, [text] if text else [], "length" if cut else "stop")
-    rewriter, frames = rewrite(asked.plan, *answer)
-    seen = read("responses", False, frames, rewriter.status)
+    seen = by_proxy("responses", tools, [text], stream=False, finish="length" if cut else "stop")
     return seen.error or seen.items
-
-
-def items(parsed: Parsed) -> list[list[Any]] | str:
-    """Return an answer as ``by_proxy`` does."""
-    if parsed.error is not None:
-        return "invalid_tool_call"
-    return [["text", part.text] if isinstance(part, Prose) else ["call", part.name, part.arguments]
-            for part in parsed.parts if not isinstance(part, InvalidCall)]  # fmt: skip
-
-
-def streamed(pieces: list[str], tools: Tools, *, cut: bool = False) -> Parsed:
-    """Return the answer that arrives in pieces, adjacent prose joined."""
-    parser = StreamParser(tools)
-    parts: list[Part] = []
-    for part in [part for piece in pieces for part in parser.feed(piece)] + parser.finish(cut=cut):
-        last = parts[-1] if parts else None
-        if isinstance(part, Prose) and isinstance(last, Prose):
-            parts[-1] = Prose(last.text + part.text)
-        else:
-            parts.append(part)
-    assert parser.done
-    return Parsed(tuple(parts))
 
 
 CASES = [pytest.param(name, number, id=f"{name}-{number}") for name in TABLES for number in range(len(TABLES[name][1]))]
@@ -128,7 +94,7 @@ def test_it_says_what_the_proxy_says(table: str, number: int) -> None:
     tools, table_texts = TABLES[table]
     text = table_texts[number]
     whole = parse(text, tools)
-    assert items(whole) == by_proxy(text, tools)
+    assert items(whole) == from_proxy(text, tools)
     step = len(text) // 8 + 1
     for pieces in (list(text), *([text[:at], text[at:]] for at in range(1 + number % step, len(text), step))):
         assert streamed(pieces, tools) == whole
@@ -148,7 +114,7 @@ def test_any_text(fragments: list[str], strict: bool, cut: bool, data: st.DataOb
     """The proxy's answer, wherever the text is cut; and no exception."""
     text, tools = "".join(fragments), STRICT if strict else WEATHER
     whole = parse(text, tools, cut=cut)
-    assert items(whole) == by_proxy(text, tools, cut=cut)
+    assert items(whole) == from_proxy(text, tools, cut=cut)
     at = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[a:b] for a, b in zip([0, *at], [*at, len(text)], strict=True)]
     assert streamed(pieces, tools, cut=cut) == whole
