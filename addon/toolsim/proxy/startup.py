@@ -31,7 +31,7 @@ from toolsim.proxy.mitmproxy12 import deferred
 from toolsim.proxy.options.former import GONE, RENAMED
 from toolsim.proxy.options.option import PREFIX, Option, Value
 from toolsim.proxy.options.profiles import with_profiles
-from toolsim.proxy.options.settings import check_together, parse
+from toolsim.proxy.options.settings import check_together, parse, parse_value
 from toolsim.proxy.options.table import OPTIONS
 
 logger = logging.getLogger(__name__)
@@ -55,8 +55,8 @@ def take_problems(options: OptManager) -> list[str]:
         try:
             if name in _BY_NAME:
                 given[name] = _value(_BY_NAME[name], value)
-                # Each by itself, so that each wrong one is named.
-                parse(SimpleNamespace(**current | {name: given[name]}))
+                # Each by itself, so that each wrong one is named. Rules about several options follow below.
+                parse_value(_BY_NAME[name], given[name])
             elif _OURS.match(name):
                 problems[name] = _unknown(name)
         except ValueError as problem:

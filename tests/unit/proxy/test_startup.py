@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,31 @@ def test_a_wrong_argument_is_one_line(given: str, line: str) -> None:
 def test_a_wrong_entry_of_config_yaml_is_one_line(yaml: str, line: str) -> None:
     """The same words, for values that already have a type."""
     assert problems(yaml=yaml) == [line]
+
+
+@pytest.mark.parametrize("given", [*permutations(("toolsim_backend=local", "toolsim_model={file}"))])
+def test_rules_about_pairs_apply_to_all_options_together(given: tuple[str, ...], tmp_path: Path) -> None:
+    """Two options that need each other are accepted in either order, and one of them alone is refused."""
+    file = tmp_path / "model.gguf"
+    file.touch()
+    assert problems(*(text.format(file=file) for text in given)) == []
+    assert len(problems(given[0].format(file=file))) == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("toolsim_retry=1", "toolsim_max_rounds=1"),
+        ("toolsim_second_opinion=on", "toolsim_tool_use_mode=enforced"),
+        ("toolsim_catalog_budget=100", "toolsim_mode=native"),
+        ("toolsim_tool_allowlist=a", "toolsim_tool_use_mode=disabled"),
+    ],
+)
+def test_a_broken_rule_about_a_pair_is_one_line(given: tuple[str, str]) -> None:
+    """Whatever the order, and each of the two is fine alone."""
+    assert [problems(text) for text in given] == [[], []]
+    [line] = problems(*given)
+    assert problems(*reversed(given)) == [line]
 
 
 def test_every_problem_is_named() -> None:

@@ -23,6 +23,7 @@ from toolsim.core.plan import Policy
 from toolsim.plugins import BUILTIN
 from toolsim.proxy.address import Upstream, is_loopback, parse_url
 from toolsim.proxy.cors import Origins
+from toolsim.proxy.options.option import Option
 from toolsim.proxy.options.table import OPTIONS
 from toolsim.request.fields import read_fields
 from toolsim.request.transforms import expand
@@ -101,13 +102,7 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
 
     ``keepalive``: the limit that is not an option.
     """
-    parsed: dict[str, Any] = {}
-    for option in OPTIONS:
-        try:
-            value = option.checked(getattr(values, option.full_name))
-            parsed[option.name] = _PARSERS[option.name](value) if option.name in _PARSERS else value
-        except ValueError as problem:
-            raise OptionsError(f"{option.full_name}: {problem}") from problem  # type: ignore[no-untyped-call]
+    parsed = {option.name: parse_value(option, getattr(values, option.full_name)) for option in OPTIONS}
     for is_useless, message in USELESS:
         if is_useless(parsed):
             raise OptionsError(message)  # type: ignore[no-untyped-call]
@@ -126,6 +121,15 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
         mcp=_mcp(parsed),
         **own,
     )
+
+
+def parse_value(option: Option, value: Any) -> Any:
+    """Return the parsed value of one option, without regard to the others. Raises OptionsError, naming the option."""
+    try:
+        value = option.checked(value)
+        return _PARSERS[option.name](value) if option.name in _PARSERS else value
+    except ValueError as problem:
+        raise OptionsError(f"{option.full_name}: {problem}") from problem  # type: ignore[no-untyped-call]
 
 
 def _mcp(parsed: Mapping[str, Any]) -> Mcp:
