@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -34,6 +35,18 @@ NEEDED_IN_CI = (
     "needs langchain",
     "needs llama-index",
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def garbage_of_the_file() -> Iterator[None]:
+    """Collect garbage at the end of each file, so that a socket that it leaked fails one of its own tests.
+
+    Otherwise the ResourceWarning fails the test of another file that happens to trigger the collection. Survivors are
+    frozen: the next file's collection does not visit them again, which makes it take milliseconds.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
