@@ -42,6 +42,8 @@ class Call:
     arguments: str
     """A JSON object, as the model wrote it wherever it is valid; a custom tool's input as it is."""
     namespace: str | None = None
+    repairs: tuple[str, ...] = ()
+    """The codes of the repairs without which it would not be a call; ``addon/docs/parsing.md`` lists them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +126,9 @@ class StreamParser:
                     self._open, self._arguments = emitted, []
                 case CallDelta(text):
                     self._arguments.append(text)
-                case CallEnded() if self._open is not None:
-                    parts.append(Call(self._open.name, "".join(self._arguments), self._open.namespace))
+                case CallEnded(repairs=repairs) if self._open is not None:
+                    arguments = "".join(self._arguments)
+                    parts.append(Call(self._open.name, arguments, self._open.namespace, repairs))
                 case Failed(error):
                     parts.append(InvalidCall(error.message))
         return parts

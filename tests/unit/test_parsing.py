@@ -213,6 +213,49 @@ print(*(name for name in sys.modules if name.startswith(('mitmproxy', 'toolsim.p
     assert (run.returncode, run.stdout.strip(), run.stderr) == (0, "", "")
 
 
+REPAIRS = re.findall(
+    r"^\| `([A-Z_]+)` \| (.*) \|$", PAGE.split("<!-- repairs -->")[1].split("<!-- /repairs -->")[0], re.MULTILINE
+)
+"""The codes of the page's tables of repairs, each with its example."""
+ANY_REPAIR = [
+    {
+        "name": "get_weather",
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string"},
+                "days": {"type": ["integer", "null"]},
+                "units": {"type": "array", "items": {"type": "string"}},
+            },
+            "required": ["city"],
+        },
+    }
+]
+
+
+@each(("code", "example"), REPAIRS)
+def test_the_pages_repairs_are_made(code: str, example: str) -> None:
+    """Each example of the page is a call of which exactly this repair is told."""
+    if code == "REPEATED_CALL":
+        assert example == "a list of the same call again and again, cut off by the token limit"
+        call = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
+        parsed = parse("[" + ", ".join([call] * 40), ANY_REPAIR, cut=True)
+    else:
+        parsed = parse(example.strip("` ").replace("⏎", "\n"), ANY_REPAIR)
+    assert parsed.calls
+    assert {call.repairs for call in parsed.calls} == {(code,)}
+
+
+def test_the_page_lists_all_repairs() -> None:
+    """No text of the tables, and none that people reported, needs a repair that the page does not list."""
+    codes = {code for code, _ in REPAIRS}
+    reported = json.loads((FOLDER / "reported.json").read_text(encoding="utf-8"))["cases"]
+    of_tables = [(tools, text) for tools, table_texts in TABLES.values() for text in table_texts]
+    for tools, text in [*of_tables, *((case["tools"], case["text"]) for case in reported)]:
+        for cut in (False, True):
+            assert {code for call in parse(text, tools, cut=cut).calls for code in call.repairs} <= codes
+
+
 def test_the_pages_first_lines_hold() -> None:
     """Run as printed."""
     code = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]

@@ -219,10 +219,14 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """The announced call is over; ``incomplete`` if its block broke after it had been announced."""
+    """The announced call is over; ``incomplete`` if its block broke after it had been announced.
+
+    ``repairs``: the codes of the repairs without which it would not be a call.
+    """
 
     status: ItemStatus = "completed"
     choice: int = 0
+    repairs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

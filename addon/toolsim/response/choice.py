@@ -199,9 +199,12 @@ class Choice:
                     # Ahead of its block, and no text of its own.
                     self._calls.fragment(piece.text)
                 case Block() | Oversize():
+                    is_announced = isinstance(piece, Block) and self._calls.streams(piece.body)
                     # One verdict may end the choice; those after it are passed over, and listed as such.
                     with self._reported(piece.raw) as outcomes:
-                        outcomes += [self.act(verdict) for verdict in self._judge.block(piece)]
+                        outcomes += [
+                            self.act(verdict) for verdict in self._judge.block(piece, is_announced=is_announced)
+                        ]
                     self._end_block()
                 case Calls():
                     self._untagged(piece)
@@ -330,7 +333,8 @@ class Choice:
     # -- calls
 
     def _structured(self, call: StructuredCall) -> None:
-        for verdict in self._structured_calls.verdicts(call):
+        is_announced = self._calls.is_arriving_as(call.key)
+        for verdict in self._structured_calls.verdicts(call, is_announced=is_announced):
             self.act(verdict, call)
         # If it is still open, it was not emitted as a call.
         broke = self._calls.is_arriving_as(call.key) and self._calls.break_off()

@@ -138,9 +138,9 @@ class ClientCalls:
             events.append(CallDelta(rest, self._choice))
         if announced:
             self._out += events
-            self._end("completed")
+            self._end("completed", call.repairs)
         else:
-            self.emit(*events, CallEnded("completed", self._choice))
+            self.emit(*events, CallEnded("completed", self._choice, call.repairs))
         if self._plan.policy.output_mode == "obsidian-xml":
             gap = self._plan.policy.tool_block_delimiter if self.made else ""
             self.emit(TextDelta(gap + use_tool_text(call.tool, call.arguments), self._choice))
@@ -158,9 +158,16 @@ class ClientCalls:
     def fragment(self, text: str) -> None:
         """Take a piece of the open block's body (rule 2)."""
         if self.preview is None:
-            tools = (tool for tool in self._plan.tools if tool.name not in self._plan.hosted)
-            self.preview = Preview(tools, self._plan.outputs)
+            self.preview = self._new_preview()
         self._read(self.preview, text, None)
+
+    def _new_preview(self) -> Preview:
+        tools = (tool for tool in self._plan.tools if tool.name not in self._plan.hosted)
+        return Preview(tools, self._plan.outputs)
+
+    def streams(self, body: str) -> bool:
+        """Whether the client has got the first arguments of a block with this body, or would have in smaller pieces."""
+        return self._plan.announces_early and self._new_preview().feed(body) != ""
 
     def arriving(self, delta: StructuredDelta, tool: Tool | None) -> None:
         """Take a piece of a call that the backend is emitting, which may be announced if it is one of ``tool``."""
@@ -207,8 +214,8 @@ class ClientCalls:
         self._end("incomplete")
         return True
 
-    def _end(self, status: ItemStatus) -> None:
-        self._out += [CallEnded(status, self._choice), *_joined(self._behind)]
+    def _end(self, status: ItemStatus, repairs: tuple[str, ...] = ()) -> None:
+        self._out += [CallEnded(status, self._choice, repairs), *_joined(self._behind)]
         self._open = None
         self._behind = []
 

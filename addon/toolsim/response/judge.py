@@ -20,7 +20,8 @@ it cannot be represented at all unless it fits.
 
 There are two kinds of repair. Unwrapping (several calls in one block, ``parameters`` for ``arguments``, a name with a
 slip) leaves the arguments as the model wrote them, and is allowed for strict tools too. Changing the text of the JSON
-is not. Either is accepted only if the result satisfies the tool's schema.
+is not. Either is accepted only if the result satisfies the tool's schema. The last repair is made only because the
+schema demands it: it corrects the types of arguments that do not fit otherwise (``value_types``).
 
 A call that an output of the same request holds, in all its letters, is quoted and not made: ``outputs`` says what
 counts as the same. Calls that the backend emitted as such are judged by the same table (``structured``), but are not
@@ -44,6 +45,7 @@ from toolsim.response.checker import BUDGET_SECONDS, SCHEMA_UNSETTLED, UNSETTLED
 from toolsim.response.one_object import REPEATED_KEYS, split_call
 from toolsim.response.pieces import Block, Oversize, utf8_length
 from toolsim.response.toolbox import Lookup, Toolbox
+from toolsim.response.value_types import correct_types
 from toolsim.response.verdict import (
     ARGUMENTS_TOO_LARGE,
     INVALID_CALL,
@@ -96,11 +98,14 @@ class Judge:
         if plan.answer_format is not None and plan.tools and plan.constraint is None:
             self.answer_format = AnswerFormat(plan.answer_format, self._checker)
 
-    def decide(self, written: Written, raw: str, lookup: Lookup, *, in_ours: bool = True) -> Verdict:
+    def decide(
+        self, written: Written, raw: str, lookup: Lookup, *, in_ours: bool = True, corrects: bool = True
+    ) -> Verdict:
         """Return the verdict on one call, by the rows of the table.
 
         ``raw``: the text that stays if it is not made. ``lookup``: what its name means. ``in_ours``: it stands in our
-        own tags, or was emitted as a call, so it is one whatever its tool is.
+        own tags, or was emitted as a call, so it is one whatever its tool is. ``corrects``: the types of its arguments
+        may be corrected, because the client has none of them yet.
         """
         any_strict = in_ours and self.plan.any_strict
         # 1. Nobody can tell which tool was meant: it may have been a strict one.
@@ -123,9 +128,10 @@ class Judge:
         # 5. Only what is read can be measured: escapes and quotes around it do not count.
         if utf8_length(found.text) > self._limit:
             return self.fail(tool.strict, raw, ARGUMENTS_TOO_LARGE, tool.name, self._size_expected())
-        codes = (*written.codes, *lookup.codes, *found.codes)
-        mends = (*written.mends, *found.mends)
         broken = self._mismatch(tool, found)
+        # The last repair: arguments whose types were wrong, and nothing else, do not break the schema.
+        if broken is not None and corrects and (corrected := self._corrected(tool, found)) is not None:
+            broken, found = None, corrected
         # 6. Weak models guess rather than ask; the guess says what they want to know.
         if broken is not None and (question := self._lookup_instead(tool)) is not None:
             return question
@@ -138,22 +144,26 @@ class Judge:
             if tool.strict:
                 return self.fail(True, raw, SCHEMA_MISMATCH, tool.name, expected)
             # 8. A repair was a wrong guess if its result does not fit; it is named by what was repaired.
-            if TOOL_NAME in codes:
+            if TOOL_NAME in lookup.codes:
                 return self.reject(raw, UNKNOWN_TOOL, tool.name, expected)
-            if codes or mends:
+            if _repairs(written, lookup, found):
                 return self.reject(raw, MALFORMED_JSON, tool.name, expected)
             if tool.must_fit:
                 return self.reject(raw, SCHEMA_MISMATCH, tool.name, expected)
             # 9. The client has its own check, and can tell the model what is wrong.
             self.warn(SCHEMA_MISMATCH, tool.name)
         # 10. Only now is it certain that the repairs were right.
-        self._count(self.report.repairs, (*codes, *mends), tool.name)
-        return Call(tool, found.text)
+        repairs = _repairs(written, lookup, found)
+        self._count(self.report.repairs, repairs, tool.name)
+        return Call(tool, found.text, repairs)
 
     # -- tagged calls
 
-    def block(self, block: Block | Oversize) -> list[Verdict]:
-        """Return the verdicts on what one block holds, in source order; nothing follows a Violation."""
+    def block(self, block: Block | Oversize, *, is_announced: bool = False) -> list[Verdict]:
+        """Return the verdicts on what one block holds, in source order; nothing follows a Violation.
+
+        ``is_announced``: the client has the beginning of its first call.
+        """
         # 5. It was given up at the limit, so nothing more of it can be read.
         if isinstance(block, Oversize):
             return [self._oversize(block.raw)]
@@ -167,7 +177,7 @@ class Judge:
         if quoted and (is_indivisible or len(quoted) == len(calls)):
             return [self._quote(quoted[0], block.raw)]
         repairs, warnings = len(self.report.repairs), len(self.report.warnings)
-        verdicts = self._decide_each(block, calls, quoted)
+        verdicts = self._decide_each(block, calls, quoted, is_announced=is_announced)
         rejected = [verdict for verdict in verdicts if isinstance(verdict, Rejected)]
         # A violation ends the turn, whatever the others are.
         if not rejected or isinstance(verdicts[-1], Violation):
@@ -178,7 +188,9 @@ class Judge:
             return [replace(rejected[0], raw=block.raw)]
         return verdicts
 
-    def _decide_each(self, block: Block, calls: Sequence[Written], quoted: Sequence[Written]) -> list[Verdict]:
+    def _decide_each(
+        self, block: Block, calls: Sequence[Written], quoted: Sequence[Written], *, is_announced: bool
+    ) -> list[Verdict]:
         """Return the verdicts on a block's calls up to a Violation; those that are ``quoted`` are not made (row 11)."""
         parts: list[Written] = []
         for written in calls:
@@ -193,7 +205,9 @@ class Judge:
                 continue
             # A block's only call stays text with the tags around it; of several, each is the text of its own.
             raw = block.raw if len(parts) == 1 else written.source
-            verdicts.append(self.decide(written, raw, self.toolbox.written(written.name), in_ours=in_ours))
+            corrects = bool(verdicts) or not is_announced
+            lookup = self.toolbox.written(written.name)
+            verdicts.append(self.decide(written, raw, lookup, in_ours=in_ours, corrects=corrects))
             if isinstance(verdicts[-1], Violation):
                 break
         return verdicts
@@ -241,7 +255,7 @@ class Judge:
         """Count a call that was accepted, and its repairs."""
         name = accepted.call.tool.name
         self._count(self.report.untagged, (accepted.form,), name)
-        self._count(self.report.repairs, accepted.repairs, name)
+        self._count(self.report.repairs, accepted.call.repairs, name)
 
     def count_lost(self) -> None:
         """Count a call that was lost: its block never became one, and passes as text (see ``sentinel``)."""
@@ -258,16 +272,19 @@ class Judge:
         # 4 and 5.
         if found is None or utf8_length(found.text) > self._limit:
             return None
-        # 6 to 8. A guess names what the model wants to know here too, unless it is empty or declares a tool.
         if tool.kind != "custom" and not self._fits(tool, written, found):
-            if not found.value or _is_schema(found.value, tool) or (question := self._lookup_instead(tool)) is None:
+            if not found.value or _is_schema(found.value, tool):
                 return None
-            return Accepted(question, code)
-        mends = (*written.mends, *found.mends)
+            # 6 to 8. A guess names what the model wants to know here too.
+            corrected = self._corrected(tool, found)
+            if corrected is None:
+                question = self._lookup_instead(tool)
+                return None if question is None else Accepted(question, code)
+            found = corrected
         # 4. As above, a guess is not made for a strict tool.
-        if mends and tool.strict:
+        if tool.strict and (written.mends or found.mends):
             return None
-        return Accepted(Call(tool, found.text), code, (*written.codes, *lookup.codes, *found.codes, *mends))
+        return Accepted(Call(tool, found.text, _repairs(written, lookup, found)), code)
 
     def _fits(self, tool: Tool, written: Written, found: Arguments) -> bool:
         given = written.arguments or next(iter(written.aliased.values()), None)
@@ -291,6 +308,15 @@ class Judge:
         if broken is None and tool.must_fit and not is_item(found.text):
             return _NO_ITEM
         return broken
+
+    def _corrected(self, tool: Tool, found: Arguments) -> Arguments | None:
+        """Return arguments that fit since their types were corrected, None if there are none.
+
+        A strict tool's client was promised that no value is changed.
+        """
+        schema = self._checker.schema(tool) if self._repair and not tool.strict and tool.kind != "custom" else None
+        corrected = correct_types(found, schema, self._checker) if schema is not None else None
+        return None if corrected is None or (tool.must_fit and not is_item(corrected.text)) else corrected
 
     def _lookup_instead(self, tool: Tool) -> Call | None:
         """Return the lookup that replaces a call that does not fit, if the model has not seen its tool's entry.
@@ -370,6 +396,11 @@ class Judge:
         del self.report.repairs[repairs:]
         later = self.report.warnings[warnings:]
         self.report.warnings[warnings:] = [warning for warning in later if code_of(warning) == QUOTED_CALL]
+
+
+def _repairs(written: Written, lookup: Lookup, found: Arguments) -> tuple[str, ...]:
+    """Return the codes of all repairs of one call, those that changed text last."""
+    return (*written.codes, *lookup.codes, *found.codes, *written.mends, *found.mends)
 
 
 def _is_indivisible(body: str, calls: Sequence[Written]) -> bool:

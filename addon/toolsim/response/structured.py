@@ -52,19 +52,22 @@ class StructuredCalls:
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
 
-    def verdicts(self, call: StructuredCall) -> list[Verdict]:
-        """Return the verdict on a call that the backend emitted as one (rule 1); [] if there is nothing in it."""
+    def verdicts(self, call: StructuredCall, *, is_announced: bool = False) -> list[Verdict]:
+        """Return the verdict on a call that the backend emitted as one (rule 1); [] if there is nothing in it.
+
+        ``is_announced``: the client has the beginning of the call.
+        """
         if not call.name and not call.arguments.strip():
             self._judge.report.drop_call(loggable_name(call.name), STRUCTURED_CALL)
             return []
-        verdict = self._verdict(call)
+        verdict = self._verdict(call, corrects=not is_announced)
         if not isinstance(verdict, Rejected):
             return [verdict]
         name = model_name(call.name, call.namespace)
         self._judge.report.drop_call(loggable_name(name), STRUCTURED_CALL)
         return [replace(verdict, raw=in_words(name, call.arguments, verdict.reason), name=name)]
 
-    def _verdict(self, call: StructuredCall) -> Verdict:
+    def _verdict(self, call: StructuredCall, *, corrects: bool) -> Verdict:
         name = model_name(call.name, call.namespace)
         if not call.name:
             return self._judge.reject("", MALFORMED_JSON, name, "a call with a name")
@@ -84,7 +87,7 @@ class StructuredCalls:
             written = Written("", name, values=((None, given),))  # The input itself.
         else:
             written = Written("", name, arguments=given)
-        return self._judge.decide(written, "", lookup)
+        return self._judge.decide(written, "", lookup, corrects=corrects)
 
     def arriving(self, delta: StructuredDelta) -> Tool | None:
         """Return the client's tool for a call that the backend is emitting, None if none on offer has its name."""

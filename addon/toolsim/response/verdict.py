@@ -28,10 +28,14 @@ TOOL_NAME = "TOOL_NAME"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call for the client. ``arguments``: JSON text of an object, or a custom tool's raw input."""
+    """A call for the client. ``arguments``: JSON text of an object, or a custom tool's raw input.
+
+    ``repairs``: the codes of the repairs without which it would not be one.
+    """
 
     tool: Tool
     arguments: str
+    repairs: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +67,11 @@ Verdict = Call | Rejected | Violation
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An untagged call that counts if it stands in the right place; its ``form`` and ``repairs`` are reported then.
+    """An untagged call that counts if it stands in the right place; its ``form`` and its repairs are reported then.
 
     ``is_quoted``: a tool's output holds it, so it stays text wherever it stands.
     """
 
     call: Call
     form: str
-    repairs: tuple[str, ...] = ()
     is_quoted: bool = False

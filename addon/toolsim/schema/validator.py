@@ -155,10 +155,17 @@ class Validator:
 
     def property(self, name: str) -> Validator | None:
         """Return the schema of one property of an object, None if the schema says nothing about it."""
-        for schema in self._alternatives():
-            if name in schema.get("properties", ()):
-                return Validator(partial(self._validator.evolve, schema=schema["properties"][name]))
-        return self._below("additionalProperties")
+        return next(iter(self.properties(name)), None)
+
+    def properties(self, name: str) -> list[Validator]:
+        """Return the schemas of one property in all alternatives, [] if the schema says nothing about it."""
+        found = [
+            Validator(partial(self._validator.evolve, schema=schema["properties"][name]))
+            for schema in self._alternatives()
+            if name in schema.get("properties", ())
+        ]
+        others = None if found else self._below("additionalProperties")
+        return found if others is None else [others]
 
     def takes_unnamed(self) -> bool:
         """Return whether the schema of an object says that it takes properties without naming them."""

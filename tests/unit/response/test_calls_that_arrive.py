@@ -26,6 +26,7 @@ from toolsim.core.events import (
 from toolsim.core.plan import ApiName, Plan, Tool
 from toolsim.core.report import Report
 from toolsim.response.rewrite import ResponseRewriter
+from toolsim.response.value_types import VALUE_TYPE
 from toolsim.wire import repeats
 
 TOOLS = [
@@ -48,6 +49,7 @@ class Received:
     calls: list[list[str]] = field(default_factory=list)
     pieces: int = 0
     end: str = ""
+    is_corrected: bool = False  # Whether the types of a call's arguments were corrected.
 
     def take(self, event: ClientEvent) -> None:
         match event:
@@ -63,8 +65,9 @@ class Received:
             case CallDelta(text):
                 self.calls[-1][1] += text
                 self.pieces += 1
-            case CallEnded(status):
+            case CallEnded(status, repairs=repairs):
                 self.calls[-1][2] = status
+                self.is_corrected |= VALUE_TYPE in repairs
             case Ended(reasons):
                 assert not self.calls or self.calls[-1][2], "an answer that ends within a call"
                 self.end = reasons[0]
@@ -153,6 +156,7 @@ def both(fields: dict[str, Any], client: ApiName, backend: ApiName, tools: Seque
     9,
 )
 @example([Emitted("add", "[1]"), HALVES[0]], PLANS[1], "chat", "chat", "tool_calls", False, 9)
+@example([Emitted("add", '{"a":"1"}'), Emitted("add", '{"a":"2"}')], {}, "chat", "chat", "tool_calls", False, 9)
 def test_the_answer_is_the_same(
     steps: list[Step], fields: dict[str, Any], client: ApiName, backend: ApiName, finish: str, mixed: bool, cut: int
 ) -> None:
@@ -164,6 +168,9 @@ def test_the_answer_is_the_same(
     expected, seen = receive(buffered, body), receive(incremental, body)
     assert receive(incremental, body, cut).whole == seen.whole
     if seen.whole == expected.whole or seen.end == expected.end == "invalid_tool_call":
+        return
+    if expected.is_corrected:  # What the client already has keeps the types that the model wrote.
+        assert [call[0] for call in seen.calls] == [call[0] for call in expected.calls]
         return
     # A call was announced that turned out to be none, and the client sees it end incomplete.
     broken = [call for call in seen.calls if call[2] == "incomplete"]

@@ -417,7 +417,8 @@ def test_what_is_never_handed_over() -> None:
     ("arguments", "made"),
     [
         ('{"commands": ["ls"], "timeout_ms": 1e3}', True),
-        ('{"commands": "ls"}', False),
+        ('{"commands": "ls"}', True),  # As ["ls"].
+        ('{"commands": {"ls": 1}}', False),
         ("{}", False),
         ('{"commands" ["ls"]}', False),
         ('{"commands": ["ls"], "timeout_ms": 1e400}', False),
@@ -451,7 +452,7 @@ def test_an_untagged_call_of_a_custom_tool() -> None:
     """Its input is not checked against a function's schema; without an input it is no call."""
     judge = Judge(plan_for(Tool("run", "run", kind="custom")), Report())
     (accepted,) = judge.untagged([Written("", "run", arguments=Json('{"input":"x"}', {"input": "x"}))], "CODE") or ()
-    assert (accepted.call.arguments, accepted.form, accepted.repairs) == ("x", "CODE", ())
+    assert (accepted.call.arguments, accepted.form, accepted.call.repairs) == ("x", "CODE", ())
     assert judge.untagged([Written("", "run", arguments=Json('{"other":"x"}', {"other": "x"}))], "CODE") is None
 
 

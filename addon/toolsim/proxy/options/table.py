@@ -93,8 +93,9 @@ OPTIONS = (
     Option(
         "repair",
         "safe",
-        "Whether a call whose JSON is malformed gets one repair pass. Strict tools are never repaired. safe: the "
-        "result counts only if it satisfies the tool's schema. off: such a call stays text.",
+        "Repair calls whose JSON is malformed, or whose values have the wrong types for the tool's schema. No value of "
+        "a strict tool is ever changed. safe: the result counts only if it satisfies the schema. off: a malformed call "
+        "stays text, and wrong types are passed on with a warning.",
         ("safe", "off"),
     ),
     Option(
