@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from support.command import HERE, environment, running, wait_for
 from support.line import Line
-from support.mitmdump import ADDON, CRASHES, ROOT
+from support.mitmdump import ADDON, ROOT
 from support.raw_backend import Answer, RawBackend, stream_of
 
 pytestmark = pytest.mark.slow
@@ -23,43 +19,6 @@ pytestmark = pytest.mark.slow
 CALL = '<tool_call>{"name":"get_weather","arguments":{"city":"Bonn"}}</tool_call>'
 TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
 ASK = {"model": "m", "messages": [{"role": "user", "content": "What is the weather in Bonn?"}], "tools": [TOOL]}
-HERE = (sys.executable, "-m", "toolsim")
-
-
-def environment(home: Path) -> dict[str, str]:
-    """Another home: mitmproxy's folder is in it, and no setting of this machine counts."""
-    return {**os.environ, "HOME": str(home), "PYTHONUNBUFFERED": "1"}
-
-
-@contextlib.contextmanager
-def running(tmp_path: Path, *arguments: str, program: Sequence[str] = HERE) -> Iterator[tuple[str, Path]]:
-    """Start a command that serves; yields its listener's URL and its log. It has to end well on Ctrl-C."""
-    log = tmp_path / "log"
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [*program, *arguments, "--port", "0"],
-            cwd=tmp_path,
-            env=environment(tmp_path),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-        )
-    try:
-        yield wait_for(log, r"base URL for clients +(http://[^/\s]+)/v1", process)[1], log
-    finally:
-        process.send_signal(signal.SIGINT)
-        code = process.wait(20)
-    assert code == 0, log.read_text()
-    assert not CRASHES.search(log.read_text()), log.read_text()
-
-
-def wait_for(log: Path, pattern: str, process: subprocess.Popen[bytes] | None = None) -> re.Match[str]:
-    end = time.monotonic() + 60
-    while not (found := re.search(pattern, log.read_text())):
-        assert time.monotonic() < end, log.read_text()
-        assert process is None or process.poll() is None, log.read_text()
-        time.sleep(0.05)
-    return found
 
 
 def log_lines(text: str) -> list[str]:

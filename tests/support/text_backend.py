@@ -1,4 +1,4 @@
-"""A text-only model server for tests: both OpenAI dialects, no support for tools.
+"""A text-only model server for tests: all three APIs or some of them, no support for tools.
 
 It reads only messages: ``tools`` are ignored, and an item that is not a message (a ``function_call``, a role ``tool``)
 is a 400, as with any server without tools. The test scripts its answers; its requests, and how much of each answer it
@@ -17,7 +17,16 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from support.wire import FULL_RESPONSE, ApiName, BackendAnswer, ChatAnswer, Json, ResponsesAnswer, usage
+from support.wire import (
+    FULL_RESPONSE,
+    ApiName,
+    BackendAnswer,
+    ChatAnswer,
+    Json,
+    MessagesAnswer,
+    ResponsesAnswer,
+    usage,
+)
 from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
@@ -107,10 +116,21 @@ class TextBackend:
 
     ``script`` is a list of turns, one per request, or a rule. ``chunk_size`` cuts the text into deltas of that many
     characters (None: the turn's own pieces), ``split`` the bytes of each SSE frame into writes of that many. ``count``:
-    the answer of its counting endpoint, None if it has none; ``counted``: the requests to that endpoint.
+    the answer of its counting endpoints, None if it has none; ``counted``: the requests to them. ``apis``: those that
+    it has; ``rejected``: the paths of the others, as they were requested, with the status ``no_path``.
     """
 
-    def __init__(self, script: Sequence[Turn] | Rule = (), *, chunk_size: int | None = None, split: int | None = None):
+    def __init__(
+        self,
+        script: Sequence[Turn] | Rule = (),
+        *,
+        chunk_size: int | None = None,
+        split: int | None = None,
+        apis: Sequence[ApiName] = ("responses", "chat"),
+    ):
+        self.apis = list(apis)
+        self.rejected: list[str] = []
+        self.no_path = 404
         self.exchanges: list[Exchange] = []
         self.count: int | None = None
         self.counted: list[Json] = []
@@ -148,8 +168,10 @@ class TextBackend:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         routes: list[Any] = [
             (r".*/responses", _Responses, {"backend": self}),
-            (r".*/responses/input_tokens", _Counts, {"backend": self}),
+            (r".*/responses/input_tokens", _Counts, {"backend": self, "api": "responses"}),
             (r".*/chat/completions", _Chat, {"backend": self}),
+            (r".*/messages", _Messages, {"backend": self}),
+            (r".*/messages/count_tokens", _Counts, {"backend": self, "api": "messages"}),
             (r".*/models", _Models),
         ]
         server = HTTPServer(Application(routes, log_function=lambda handler: None))
@@ -178,12 +200,12 @@ class _Models(RequestHandler):
 
 
 class _Counts(RequestHandler):
-    def initialize(self, backend: TextBackend) -> None:
-        self.backend = backend
+    def initialize(self, backend: TextBackend, api: ApiName) -> None:
+        self.backend, self.api = backend, api
 
     def post(self) -> None:
         self.backend.counted.append(json.loads(self.request.body))
-        if self.backend.count is None:
+        if self.backend.count is None or self.api not in self.backend.apis:
             self.set_status(404)
             self.write({"detail": "Not Found"})
         else:
@@ -204,6 +226,11 @@ class _Handler(RequestHandler):
             self.gone.set_result(None)
 
     async def post(self) -> None:
+        if self.dialect not in self.backend.apis:
+            self.backend.rejected.append(self.request.path)
+            self.set_status(self.backend.no_path)
+            self.finish({"detail": "Not Found"})
+            return
         headers = {name.lower(): value for name, value in self.request.headers.get_all()}
         self.exchange = Exchange(self.request.path, headers, self.request.body)
         try:
@@ -373,6 +400,21 @@ class _Chat(_Handler):
         options = self.exchange.body.get("stream_options") or {}
         counting = not self.exchange.body.get("stream") or options.get("include_usage")
         return ChatAnswer(id=id[:29], model=model, created=created, counts=counts if counting else None)
+
+
+class _Messages(_Handler):
+    dialect = "messages"
+
+    def read(self, body: Json) -> Iterator[tuple[str, str]]:
+        if body.get("system"):
+            yield "system", _content(body["system"])
+        for message in body["messages"]:
+            if message["role"] not in ("user", "assistant"):
+                raise ValueError(f"message of {message['role']}")
+            yield message["role"], _content(message["content"])
+
+    def new_answer(self, id: str, model: str, created: int, counts: Json) -> BackendAnswer:
+        return MessagesAnswer(id=id[:24], model=model, counts=counts)
 
 
 _ROLES = frozenset({"system", "developer", "user", "assistant"})

@@ -22,7 +22,8 @@ from toolsim.proxy.address import is_loopback, parse_url
 from toolsim.proxy.options.profiles import read_profiles
 from toolsim.proxy.reporting.summary import listed, printable
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import CHAT, RESPONSES
+from toolsim.wire.dialect import APIS, CHAT, MESSAGES, NO_API, RESPONSES, apis_line
+from toolsim.wire.errors import NO_PATH
 from toolsim.wire.json_fields import mapping, mappings, string
 
 _MAX_SHOWN = 6
@@ -69,7 +70,8 @@ def main(args: Namespace) -> int:
         return 1
     native = calls.startswith("yes")
     print(f"{found.url} is up")
-    print(f"  APIs         {', '.join(api.name for api in found.apis)}")
+    names = [api.name for api in found.apis]
+    print(f"  APIs         {apis_line(names, set(APIS).difference(names))}")
     print(f"  models       {listed(found.models, _MAX_SHOWN, _MAX_CHARS) or 'it names none'}")
     print(f"  key          {f'that of {args.key_env}; clients send it' if key else 'none is wanted'}")
     print(f"  calls tools  {f'{model}: ' if model else ''}{calls}")
@@ -122,7 +124,7 @@ def examine(url: str, key: str) -> Finding:
 def calls_by_itself(found: Finding, model: str, key: str) -> str:
     """Return whether a model calls a tool that it is offered, in words that start with yes or no. Raises Sick."""
     api = found.apis[0]
-    answer = _ask(found.url + api.ending, key, _question(api, model), _TURN_SECONDS)
+    answer = _ask(found.url + api.ending, key, _question(api, model), _TURN_SECONDS, api)
     if answer.status in (401, 403):
         raise Sick(_about_key(found.url, answer, key))
     if answer.status != 200 or answer.body is None:
@@ -140,17 +142,20 @@ def calls_by_itself(found: Finding, model: str, key: str) -> str:
 
 def serve_line(found: Finding, *, native: bool) -> str:
     """Return the command that serves it."""
-    only = "" if native or len(found.apis) > 1 else f" --set toolsim_backend={found.apis[0].name}"
     # A server on this machine may have the port on which toolsim would listen.
     backend = parse_url(found.url)
     is_taken = backend.port == DEFAULT_PORT and is_loopback(backend.host)
     port = " --port 9000" if is_taken else ""
-    return f"toolsim serve {found.url}{port}{only}{' --set toolsim_mode=native' if native else ''}"
+    return f"toolsim serve {found.url}{port}{' --set toolsim_mode=native' if native else ''}"
 
 
-def _ask(url: str, key: str, body: object = None, seconds: float = 10.0) -> Answer:
+def _ask(url: str, key: str, body: object = None, seconds: float = 10.0, api: Api = CHAT) -> Answer:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    if api.shape is not None:
+        change = api.shape.for_own(headers)
+        headers = {name: headers[name] for name in headers if name not in change.without} | dict(change.given)
     try:
-        return ask(url, key=key, json_body=body, seconds=seconds)
+        return ask(url, headers=headers, json_body=body, seconds=seconds)
     except Unreachable as problem:
         raise Sick(f"{url}: {problem}") from problem
 
@@ -158,14 +163,14 @@ def _ask(url: str, key: str, body: object = None, seconds: float = 10.0) -> Answ
 def _apis(url: str, key: str) -> tuple[Api, ...]:
     """Return the APIs at a base URL, chat first. Raises Sick if there is none, or if a key is required."""
     found = []
-    for api in (CHAT, RESPONSES):
-        answer = _ask(url + api.ending, key, {})
+    for api in (CHAT, RESPONSES, MESSAGES):
+        answer = _ask(url + api.ending, key, {}, api=api)
         if answer.status in (401, 403):
             raise Sick(_about_key(url, answer, key))
-        if answer.status not in (404, 405, 501) and not answer.is_page:
+        if answer.status not in NO_PATH and not answer.is_page:
             found.append(api)
     if not found:
-        raise Sick(f"{url} has neither /chat/completions nor /responses: is this the right path?")
+        raise Sick(f"{url} {NO_API}: is this the right path?")
     return tuple(found)
 
 
@@ -185,17 +190,24 @@ def _question(api: Api, model: str) -> dict[str, Any]:
     if api is CHAT:
         tools = [{"type": "function", "function": function}]
         return {"model": model, "messages": [message], "tools": tools, "max_tokens": _MAX_TOKENS}
+    if api is MESSAGES:
+        tools = [{"name": TOOL, "description": function["description"], "input_schema": _SCHEMA}]
+        return {"model": model, "messages": [message], "tools": tools, "max_tokens": _MAX_TOKENS}
     tools = [{"type": "function", **function}]
     return {"model": model, "input": [message], "tools": tools, "max_output_tokens": _MAX_TOKENS, "store": False}
 
 
 def _contents(body: Mapping[str, Any]) -> tuple[list[str], str]:
-    """Return the names of the calls and the text of an answer of either API."""
+    """Return the names of the calls and the text of an answer of any API."""
     calls, texts = [], []
     for choice in mappings(body.get("choices")):
         message = mapping(choice.get("message"))
         texts.append(string(message.get("content")))
         calls += [string(mapping(call.get("function")).get("name")) for call in mappings(message.get("tool_calls"))]
+    for block in mappings(body.get("content")):
+        if block.get("type") == "tool_use":
+            calls.append(string(block.get("name")))
+        texts.append(string(block.get("text")))
     for item in mappings(body.get("output")):
         if item.get("type") == "function_call":
             calls.append(string(item.get("name")))

@@ -6,6 +6,7 @@ import http.client
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import (
@@ -59,9 +60,19 @@ class _NoRedirect(HTTPRedirectHandler):
         """Follow none."""
 
 
-def ask(url: str, *, key: str = "", json_body: object = None, seconds: float = 10.0) -> Answer:
-    """Return the answer to a GET, or to a POST of ``json_body``. Raises Unreachable."""
-    headers = {"accept": "application/json", "user-agent": "toolsim"}
+def ask(
+    url: str,
+    *,
+    key: str = "",
+    headers: Mapping[str, str] = MappingProxyType({}),
+    json_body: object = None,
+    seconds: float = 10.0,
+) -> Answer:
+    """Return the answer to a GET, or to a POST of ``json_body``. Raises Unreachable.
+
+    ``key``: sent as a Bearer token; an API that has other headers for it names them in ``headers``.
+    """
+    headers = {"accept": "application/json", "user-agent": "toolsim", **headers}
     if key:
         headers["authorization"] = f"Bearer {key}"
     data = None

@@ -22,8 +22,8 @@ from toolsim.proxy.cors import cors_headers
 from toolsim.proxy.counting import OtherAction
 from toolsim.proxy.doors import Doors
 from toolsim.proxy.exchange import Exchange, Exchanges, Feature
-from toolsim.proxy.head import authorize, error_response
-from toolsim.proxy.in_shape import InShape, for_backend, reshape
+from toolsim.proxy.head import authorize, error_response, for_backend
+from toolsim.proxy.in_shape import InShape, reshape
 from toolsim.proxy.known import KnownBackends
 from toolsim.proxy.memory import Remembered, partition_of
 from toolsim.proxy.metadata import PAGE, is_recorded, is_resent, is_stored
@@ -33,7 +33,7 @@ from toolsim.proxy.resend import Resent, forget
 from toolsim.proxy.rounds import round_of
 from toolsim.proxy.upgrades import Sockets, upgrade_of
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import CHAT, api_of_headers, api_of_path, backend_of
+from toolsim.wire.dialect import APIS, CHAT, api_of_headers, api_of_path
 from toolsim.wire.responses.resources import resource_of
 
 MakePage = Callable[[HTTPFlow], Response | Awaitable[Response]]
@@ -73,8 +73,6 @@ class Arrivals:
             features: list[Feature] = [asked]
             if route.leads_to(request.host, request.port, self._builtin_port):
                 features.append(self._admitted(flow))
-            if (client := api_of_path(request.path)) is not None and self._has_shape(client):
-                features.append(InShape(client, asked.report))
             self._open(flow, "", asked.report, *features)
             return None
         upgrade = upgrade_of(flow) if is_replay and flow.live else None
@@ -158,6 +156,7 @@ class Arrivals:
         # Whatever ``stream_large_bodies`` says: the body has to be read.
         request.stream = False
         exchange = self._carry(flow, api, incoming, decision, owner, features)
+        exchange.backend.is_named = exchange.backend.is_named or (is_named and not decision.to_builtin)
         may_ask = api is not None and is_named and not decision.to_builtin and flow.live
         if not may_ask or exchange.backend.is_known or self.settings.policy.engine != "auto":
             return None
@@ -181,19 +180,18 @@ class Arrivals:
             features.append(asked)
         # The path of a list of models is the same in all APIs.
         client = api or api_of_headers(incoming.headers) or CHAT
-        if api is None:
-            for_backend(flow.request.headers, client, backend_of(client, self.settings.policy.backend))
-        if decision.action is not None or self._has_shape(client):
-            features.append(InShape(client, report))
+        # A round is for the runner, which knows OpenAI's shape.
+        if client.shape is not None and asked is None:
+            features.append(InShape(client, client.shape))
         if decision.action is not None:
             features.append(OtherAction(decision.action))
         exchange = self._open(flow, owner, report, *features)
+        if api is None:
+            first, *_ = exchange.backend.apis_for(client, self.settings.policy.backend)
+            for_backend(flow.request.headers, client, APIS[first])
         if asked is None and api is not None and api.is_storable:
             self._remember(flow, exchange)
         return exchange
-
-    def _has_shape(self, client: Api) -> bool:
-        return client.shape is not None or backend_of(client, self.settings.policy.backend).shape is not None
 
     def _admitted(self, flow: HTTPFlow) -> Admitted:
         """Let a flow through to the built-in backend, now and whenever it is sent."""

@@ -1,22 +1,25 @@
 """A request that attempts what its backend may refuse, and the same request without it.
 
-Some servers accept ``tools`` and some an enforced form of the answer; only the answer shows which server does, and for
-which model. So with ``auto`` the first request tries. If an error names the feature, we remember that, log it once, and
-rewrite the client's request without the attempt. The stream sends it in place of the first
-(``mitmproxy12.resending``), so that the client sees one answer. Over HTTP/2 it cannot, and the client gets the error.
+Some servers accept ``tools`` and some an enforced form of the answer, some have one API and some have three; only the
+answer shows which server does, and for which model. So with ``auto`` the first request tries. If an error names the
+feature, or rejects the path, the client's request is rewritten without the feature, or for the next API. The stream
+sends it in place of the first (``mitmproxy12.resending``), so that the client sees one answer. Over HTTP/2 it cannot,
+and the client gets the error. What was found is remembered, and logged once.
+
+A request is sent again only after an error that says that nothing was run: one that refuses a feature, or a path.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import override
 
-from mitmproxy.http import HTTPFlow
+from mitmproxy.http import HTTPFlow, Response
 
+from toolsim.core.plan import ApiName, Plan
 from toolsim.core.plan import Feature as BackendFeature
-from toolsim.core.plan import Plan
 from toolsim.core.report import Report, entry
 from toolsim.proxy.decoding import decoded
 from toolsim.proxy.exchange import Exchange, Feature
@@ -24,6 +27,8 @@ from toolsim.proxy.jobs import Done, RequestJob
 from toolsim.proxy.known import Backend
 from toolsim.proxy.metadata import NOTE, policy_as_dict
 from toolsim.request.engine import is_refusal
+from toolsim.wire.errors import NO_PATH, rejects_path
+from toolsim.wire.json_codec import parse_object
 
 logger = logging.getLogger(__name__)
 
@@ -38,52 +43,116 @@ _WARNINGS: Mapping[BackendFeature, str] = {
 }
 
 
+Fields = tuple[tuple[bytes, bytes], ...]
+"""The headers of a request, as mitmproxy holds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Error:
+    """An HTTP error of a backend."""
+
+    status: int
+    text: str
+
+
 class Attempt(Feature):
     """How a client's request was rewritten, with something that its backend may refuse, and how it is without that."""
 
-    def __init__(self, job: RequestJob) -> None:
+    def __init__(self, job: RequestJob, headers: Fields) -> None:
         self._job = job
         """How the request was rewritten."""
+        self._headers = headers
+        """Its own, before it was rewritten."""
         self.second: RequestJob | None = None
         """How it is to be rewritten without what was refused; None: it is not to be sent again."""
+        self.final: Response | None = None
+        """What the client gets once the path of each API has been rejected: the error of the first one."""
+        self._warnings: list[str] = []
+        """What has been refused so far, for the report."""
+        self._rejected: list[ApiName] = []
+        self._first: Response | None = None
 
     @override
     def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
         response = flow.response
         assert response is not None
+        if 200 <= response.status_code < 300:
+            self._note_api(exchange)
+            return False
         is_present = response.raw_content is not None
-        is_attempt = exchange.plan is not None and bool(exchange.plan.attempts)
-        if not is_attempt or 200 <= response.status_code < 300 or is_present:
+        has_features = exchange.plan is not None and bool(exchange.plan.attempts)
+        may_lack_path = self._may_lack_path and response.status_code in NO_PATH
+        if is_present or not (has_features or may_lack_path):
             return False
         # The error may only refuse what was attempted: its body decides.
         response.stream = False
         return True
 
-    def is_refused(self, exchange: Exchange, flow: HTTPFlow, *, can_resend: bool) -> bool:
-        """Inspect an error that has arrived whole; return whether to send the request a ``second`` time.
+    @property
+    def _may_lack_path(self) -> bool:
+        return bool(self._job.fallbacks or self._rejected)
 
-        ``can_resend``: whether that is possible.
+    def is_refused(self, exchange: Exchange, flow: HTTPFlow, *, can_resend: bool) -> bool:
+        """Inspect an error that has arrived whole; return whether to answer otherwise.
+
+        That is by sending the request a ``second`` time, if ``can_resend``, or with the ``final`` error.
         """
-        plan = exchange.plan
-        if plan is None:
+        error = _error(flow)
+        if error is None:
             return False
-        backend, refused = exchange.backend, _refused(flow, plan)
-        for feature in refused:
-            backend.refuses(plan.form.model, feature)
-        if not refused or not can_resend:
+        plan, backend, job = exchange.plan, exchange.backend, self._job
+        refused = _refused(error, plan) if plan is not None else []
+        if plan is not None:
+            for feature in refused:
+                backend.refuses(plan.form.model, feature)
+        if not refused and not self._lacks_path(error, exchange):
+            self._note_api(exchange)
             return False
         before = exchange.report
-        report = Report(client=self._job.dialect, round=before.round, part_of=before.part_of)
-        report.warnings.extend(entry("REFUSED", feature) for feature in refused)
-        self.second = replace(self._job, report=report, refused=frozenset(backend.refused))
+        report = Report(client=job.dialect, round=before.round, part_of=before.part_of)
+        self._warnings += [entry("REFUSED", feature) for feature in refused]
+        if not refused:
+            self._warnings.append(entry("NO_API", self._api(exchange)))
+            self._rejected.append(self._api(exchange))
+            self._first = self._first or flow.response
+            if not job.fallbacks:
+                self.final = self._first
+                backend.has_none()
+                return True
+            job = replace(job, policy=replace(job.policy, backend=job.fallbacks[0]), fallbacks=job.fallbacks[1:])
+        if not can_resend:
+            # The next request is asked in the next API.
+            if self._rejected:
+                backend.rejects(self._rejected)
+            return False
+        report.warnings.extend(self._warnings)
+        self.second = replace(job, report=report, refused=frozenset(backend.refused))
         return True
 
     def take_resent(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
-        """Send the request that was rewritten a ``second`` time."""
-        self.second = None
-        exchange.take_resent(flow, done)
-        if done.rewritten is not None and NOTE in flow.metadata:
-            flow.metadata[NOTE]["options"] = policy_as_dict(done.rewritten.plan.policy)
+        """Send the request that was rewritten a ``second`` time, or unchanged if it needs no rewriting any more."""
+        assert self.second is not None
+        self._job, self.second = self.second, None
+        request = flow.request
+        request.headers.fields, request.path, request.raw_content = self._headers, self._job.path, self._job.data
+        flow.response = exchange.plan = None
+        exchange.take_request(flow, done)
+        if exchange.plan is not None and NOTE in flow.metadata:
+            flow.metadata[NOTE]["options"] = policy_as_dict(exchange.plan.policy)
+
+    def _api(self, exchange: Exchange) -> ApiName:
+        """Return the API in which the backend was asked."""
+        return exchange.plan.backend if exchange.plan is not None else self._job.dialect
+
+    def _lacks_path(self, error: _Error, exchange: Exchange) -> bool:
+        if not self._may_lack_path or error.status not in NO_PATH:
+            return False
+        return rejects_path(error.status, parse_object(error.text.encode()), exchange.report.model)
+
+    def _note_api(self, exchange: Exchange) -> None:
+        """Remember which API a backend has, and which it has not."""
+        if self._rejected:
+            exchange.backend.has(self._api(exchange), self._rejected)
 
     @override
     def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
@@ -98,17 +167,22 @@ def _note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:
         backend.refuses(plan.form.model, "tools")
 
 
-def _refused(flow: HTTPFlow, plan: Plan) -> list[BackendFeature]:
+def _error(flow: HTTPFlow) -> _Error | None:
+    """Return the error that a backend has answered with, None if it is not one or cannot be decoded."""
     response = flow.response
     if response is None or 200 <= response.status_code < 300:
-        return []
+        return None
     try:
         encoding = response.headers.get("content-encoding", "")
-        message = decoded(response.raw_content or b"", encoding, _MAX_ERROR_BYTES).decode("utf-8", "replace")
+        text = decoded(response.raw_content or b"", encoding, _MAX_ERROR_BYTES).decode("utf-8", "replace")
     except ValueError:
-        return []
-    refused = [feature for feature in plan.attempts if is_refusal(feature, response.status_code, message)]
+        return None
+    return _Error(response.status_code, text)
+
+
+def _refused(error: _Error, plan: Plan) -> list[BackendFeature]:
+    refused = [feature for feature in plan.attempts if is_refusal(feature, error.status, error.text)]
     for feature in refused:
-        excerpt = " ".join(message.split())[:_LOGGED_CHARACTERS]
+        excerpt = " ".join(error.text.split())[:_LOGGED_CHARACTERS]
         logger.warning(_WARNINGS[feature], plan.form.model or "this model", excerpt)
     return refused

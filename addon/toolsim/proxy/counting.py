@@ -32,7 +32,11 @@ class OtherAction(Feature):
         policy = job.policy
         counts_itself = policy.backend != "auto" and APIS[policy.backend].counting is not None
         by = next((api for api in APIS.values() if api.counting and policy.engine in api.counting.engines), None)
-        if self.action != "input_tokens" or counts_itself or by is None:
+        if self.action != "input_tokens":
+            return job
+        # The endpoint that counts may be missing alone.
+        job = replace(job, fallbacks=())
+        if counts_itself or by is None:
             return job
         # Its turns are text over another API, and so is what it counts by this one.
         mode = "inject" if policy.mode == "auto" else policy.mode
@@ -44,7 +48,7 @@ class OtherAction(Feature):
         if done.rewritten is None or plan is None:
             return
         self._prepared = done.prepared
-        can_count = APIS[plan.backend].counting is not None and exchange.backend.counts
+        can_count = APIS[plan.backend].counting is not None and plan.backend not in exchange.backend.uncounted
         if self.action == "input_tokens" and not can_count and flow.response is None:
             flow.response = self._estimate()
 
@@ -68,12 +72,12 @@ class OtherAction(Feature):
             body = decoded(response.raw_content or b"", encoding, _MAX_COUNT_BYTES)
         except ValueError:
             body = b""
-        counted = has_counted(response.status_code, body)
+        counted = has_counted(response.status_code, body, exchange.plan.form.model)
         exchange.is_ours = counted is not None
         if counted and exchange.plan.client != exchange.plan.backend:
             response.content = count_answer((parse_object(body) or {}).get("input_tokens"))
         if counted is False:
-            exchange.backend.counts = False
+            exchange.backend.uncounted.add(exchange.plan.backend)
             flow.response = self._estimate()
 
     @override

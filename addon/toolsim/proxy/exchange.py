@@ -25,7 +25,8 @@ this room, since each is defined by what it asks of the other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from mitmproxy.connection import Client
 from mitmproxy.http import HTTPFlow, Response
@@ -46,6 +47,7 @@ from toolsim.proxy.streamed import StreamedAnswer
 from toolsim.request.rewrite import Rewritten
 from toolsim.response.rewrite import EVENT_STREAM, JSON, Listener
 from toolsim.rounds.hosted_calls import Hosting
+from toolsim.wire.dialect import APIS, api_named
 
 logger = logging.getLogger(__name__)
 
@@ -135,6 +137,8 @@ class Exchange:
         """Whether the answer is still ours to make or to replace."""
         self.is_request_too_large = False
         """Whether the request's body was dropped as it arrived."""
+        self.after_error: Callable[[], Feature] | None = None
+        """Makes the feature that may answer an error of the backend otherwise; few requests need it."""
         self._problem = ""
         self._features: list[Feature] = []
 
@@ -146,6 +150,12 @@ class Exchange:
     def attach(self, feature: Feature) -> None:
         """Add a feature."""
         self._features.append(feature)
+
+    def attach_after_error(self) -> None:
+        """Add the feature that few requests need."""
+        if self.after_error is not None:
+            self.attach(self.after_error())
+            self.after_error = None
 
     def find[F: Feature](self, kind: type[F]) -> F | None:
         """Return the feature of a class, None if there is none."""
@@ -182,14 +192,20 @@ class Exchange:
             flow.response = self.refuse(request_too_large(limit))
             return None
         headers = head.by_name(request.headers)
+        client = APIS[dialect]
+        policy = self.backend.known_for(policy)
+        first, *fallbacks = self.backend.apis_for(client, policy.backend)
+        if policy.backend == "auto" and first != client.backend:
+            policy = replace(policy, backend=first)
         job = RequestJob(
             dialect,
             request.path,
             request.raw_content or b"",
             limit,
-            self.backend.known_for(policy),
+            policy,
             output_mode=headers.get(MODE_HEADER),
             refused=frozenset(self.backend.refused),
+            fallbacks=tuple(fallbacks),
             encoding=headers.get("content-encoding", ""),
             report=self.report,
             owner=self.owner,
@@ -207,18 +223,12 @@ class Exchange:
             self._send(flow, done.rewritten, done.digest)
         elif done.error is not None:
             flow.response = self.refuse(done.error)
+        client = api_named(self.report.client)
+        if done.error is None and client is not None:
+            backend = APIS[self.plan.backend] if self.plan is not None else client
+            self.report.dropped += head.for_backend(flow.request.headers, client, backend)
         for feature in self._features:
             feature.rewritten(self, flow, done)
-
-    def take_resent(self, flow: HTTPFlow, done: Done) -> None:
-        """Turn the request into one without what its backend has refused; the error is forgotten."""
-        self._take(done)
-        if done.rewritten is None:
-            # A request that was ours stays ours: this can only fail because a worker died.
-            flow.response = self.refuse(done.error or head.internal_error())
-        else:
-            flow.response = None
-            self._send(flow, done.rewritten, done.digest)
 
     def _send(self, flow: HTTPFlow, rewritten: Rewritten, digest: str) -> None:
         """Give the flow the request that goes to the backend."""
@@ -245,9 +255,11 @@ class Exchange:
         """Decide by the backend's headers whether the answer passes, is streamed, or is rewritten when it is whole."""
         response = flow.response
         assert response is not None
+        is_error = not 200 <= response.status_code < 300
+        if is_error:
+            self.attach_after_error()
         if any(feature.begins(self, flow) for feature in self._features):
             return
-        is_error = not 200 <= response.status_code < 300
         if self.plan is None or is_error:
             self.pass_on(response, recorded=self.plan is not None or response.status_code >= 400)
         elif self.plan.stream and head.is_event_stream(response):
@@ -288,11 +300,13 @@ class Exchange:
         """Return the job of rewriting an answer; None if it was streamed or passed."""
         response = flow.response
         assert response is not None
-        if not self.is_ours or self.plan is None or self.streamed is not None:
+        if not self.is_ours or self.streamed is not None:
             return None
         if not 200 <= response.status_code < 300:
             self.is_ours = False
             self.recorder.whole(response)
+            return None
+        if self.plan is None:
             return None
         kind, encoding = response.headers.get("content-type", JSON), response.headers.get("content-encoding", "")
         limit, body, is_followed = self.limits.max_answer_bytes, response.raw_content or b"", self._listener is not None

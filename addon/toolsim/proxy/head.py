@@ -10,6 +10,7 @@ from mitmproxy.http import Headers, Response
 
 from toolsim.core.errors import ApiError
 from toolsim.proxy.access import KEY_HEADERS
+from toolsim.wire.api import Api
 from toolsim.wire.errors import NO_WORDS, read_error
 from toolsim.wire.json_fields import loaded
 from toolsim.wire.sse import UNBUFFERED
@@ -89,3 +90,15 @@ def error_message(body: bytes) -> str:
     """Return the message of a backend's error, "" if it has none."""
     message = read_error(loaded(body.decode("utf-8", "replace"))).message
     return message if message != NO_WORDS.message else ""
+
+
+def for_backend(headers: Headers, client: Api, backend: Api) -> list[str]:
+    """Change the headers of a client to those that its backend knows; return what was asked for in the others."""
+    dropped: list[str] = []
+    for api in {client.name: client, backend.name: backend}.values():
+        if api.shape is None:
+            continue
+        found = (api.shape.for_own if api is backend else api.shape.for_others)(by_name(headers))
+        change(headers, without=[name.encode() for name in found.without], given=found.given)
+        dropped += found.dropped
+    return dropped

@@ -73,6 +73,8 @@ class RequestJob(_Job):
     output_mode: str | None = None
     refused: frozenset[tuple[str, Feature]] = frozenset()
     """What the backend has refused before, by model."""
+    fallbacks: tuple[ApiName, ...] = ()
+    """The APIs to try next if the backend rejects the path of the policy's."""
     stored_as: StoredAs | None = None
     wants_own: bool = False
     """Whether to return the items of the request for the store, too."""

@@ -1,7 +1,7 @@
-"""What is known of each backend, by its address: which server it is, and what it has refused.
+"""What is known of each backend, by its address: which server it is, which APIs it has, and what it has refused.
 
 A backend is asked once, by GETs of pages that only one kind of server has (``request/engine.py``), when the first API
-request for it comes in; what it refuses, its answers show (``attempt.py``).
+request for it comes in; its answers show what it refuses, a feature or the path of an API (``attempt.py``).
 
 1. Only what the operator named is asked: the target of a reverse mode, or ``toolsim_upstream``. A host that a client
    merely passes through to is none of our business, and a built-in backend needs no query.
@@ -11,6 +11,7 @@ request for it comes in; what it refuses, its answers show (``attempt.py``).
 4. When a backend cannot be reached there may be a different server at its address next time: what is known of it is
    assumed until a server there has answered again. It is asked only now and then, and more and more rarely, so that a
    server that struggles is not asked more for struggling.
+5. An API whose path a backend has rejected is tried last, for ``MISSING_SECONDS``: then there may be a new version.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from mitmproxy import ctx
 
-from toolsim.core.plan import Engine, Feature, Policy
+from toolsim.core.plan import ApiName, Engine, Feature, Policy
 from toolsim.request.engine import PROBES, Probe, engine_of
+from toolsim.wire.api import Api
+from toolsim.wire.dialect import APIS, NO_API, apis_line, backend_of, backends_of
 from toolsim.wire.json_codec import parse_object
 
 if TYPE_CHECKING:
@@ -45,6 +48,9 @@ _MAX_REFUSED = 1024
 
 REST_SECONDS = 5.0
 MAX_REST_SECONDS = 3600.0
+
+MISSING_SECONDS = 600.0
+_ORDERS: Mapping[ApiName, tuple[ApiName, ...]] = {api.name: backends_of(api) for api in APIS.values()}
 
 
 class Root(NamedTuple):
@@ -70,8 +76,14 @@ class Backend:
     engine: Engine | None = None
     # Whether there may be another server at its address now.
     is_doubtful: bool = False
-    # Whether it may have an endpoint that counts tokens.
-    counts: bool = True
+    # Whether the operator named it. Others get no request that their client has not sent to them.
+    is_named: bool = False
+    # The APIs by which it does not count tokens.
+    uncounted: set[ApiName] = field(default_factory=set)
+    # The APIs whose paths it has rejected, and when each is tried again, by the monotonic clock.
+    missing: dict[ApiName, float] = field(default_factory=dict)
+    # What was last logged of its APIs.
+    logged: str = ""
     # What it has refused, by model.
     refused: set[tuple[str, Feature]] = field(default_factory=set)
     asking: asyncio.Task[None] | None = None
@@ -101,7 +113,8 @@ class Backend:
         """Note which server has answered. If it was in doubt, it may have been started with other options."""
         if self.is_doubtful:
             self.refused.clear()
-            self.counts = True
+            self.uncounted.clear()
+            self.missing.clear()
         self.engine, self.is_doubtful = engine, False
 
     def doubt(self) -> None:
@@ -111,6 +124,39 @@ class Backend:
     def known_for(self, policy: Policy) -> Policy:
         """Return the operator's policy with the engine, as far as it is known by now."""
         return replace(policy, engine=self.engine or "unknown") if policy.engine == "auto" else policy
+
+    def apis_for(self, client: Api, chosen: ApiName | Literal["auto"]) -> tuple[ApiName, ...]:
+        """Return the APIs to try for a client, in this order (rule 5); ``chosen``: what the operator says of it.
+
+        A backend that the operator did not name is tried in only one.
+        """
+        if chosen != "auto" or not self.is_named:
+            return (backend_of(client, chosen).name,)
+        order = _ORDERS[client.name]
+        if not self.missing:
+            return order
+        now = time.monotonic()
+        self.missing = {api: until for api, until in self.missing.items() if until > now}
+        return tuple(sorted(order, key=self.missing.__contains__))
+
+    def has(self, found: ApiName, rejected: Collection[ApiName]) -> None:
+        """Note which API it has answered in, after it had rejected the paths of others."""
+        self.rejects(rejected)
+        self.missing.pop(found, None)
+        self._log(logging.INFO, f"APIs {apis_line([found], self.missing)}")
+
+    def has_none(self) -> None:
+        """Log that it has no API, which is not remembered: it may be starting."""
+        self._log(logging.WARNING, f"it {NO_API}: is the base URL right?")
+
+    def _log(self, level: int, line: str) -> None:
+        if line != self.logged:
+            self.logged = line
+            logger.log(level, "toolsim: the backend at %s: %s", self.root.url("/v1"), line)
+
+    def rejects(self, apis: Collection[ApiName]) -> None:
+        """Remember that the paths of these APIs are to be tried last for a while."""
+        self.missing |= dict.fromkeys(apis, time.monotonic() + MISSING_SECONDS)
 
     def refuses(self, model: str, feature: Feature) -> None:
         """Remember that a feature is not to be attempted again."""
@@ -131,7 +177,7 @@ class KnownBackends:
         backend = self._known.pop(root, None)
         if backend is None or (backend.is_doubtful and backend.asked_at is None):
             # One that is never asked could stay in doubt for ever.
-            backend = Backend(root)
+            backend = Backend(root, is_named=backend.is_named if backend is not None else False)
         # In the order of lookup: the least recently looked up is evicted first.
         self._known[root] = backend
         if len(self._known) > _MAX_BACKENDS:

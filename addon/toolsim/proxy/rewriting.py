@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mitmproxy.http import HTTPFlow
@@ -23,7 +24,7 @@ from toolsim.proxy.builtin import Admitted
 from toolsim.proxy.cors import add_cors
 from toolsim.proxy.counting import OtherAction
 from toolsim.proxy.exchange import Exchange, Exchanges
-from toolsim.proxy.jobs import Done, RequestJob
+from toolsim.proxy.jobs import Done
 from toolsim.proxy.mcp_servers import Servers
 from toolsim.proxy.memory import Remembered
 from toolsim.proxy.metadata import builtin_policy, is_recorded, is_stored, recorded_policy
@@ -94,15 +95,18 @@ class Rewriting:
         job = exchange.request_job(flow, api.name, policy)
         if job is None:
             return None
-        return self.work.take(job, lambda done: self._take(flow, exchange, job, done))
+        attempt = partial(Attempt, job, flow.request.headers.fields)
+        return self.work.take(job, lambda done: self._take(flow, exchange, attempt, done))
 
-    def _take(self, flow: HTTPFlow, exchange: Exchange, job: RequestJob, done: Done) -> None:
+    def _take(self, flow: HTTPFlow, exchange: Exchange, attempt: Callable[[], Attempt], done: Done) -> None:
         exchange.take_request(flow, done)
         resent = exchange.find(Resent)
         # Rewriting the request again would lose what a person has edited in it.
         is_edited = resent is not None and resent.words is not None
-        if exchange.plan is not None and exchange.plan.attempts and not is_edited:
-            exchange.attach(Attempt(job))
+        if not is_edited:
+            exchange.after_error = attempt
+            if exchange.plan is not None and exchange.plan.attempts:
+                exchange.attach_after_error()
         if exchange.plan is not None:
             self._doubt(exchange.plan.policy)
 
@@ -135,8 +139,13 @@ class Rewriting:
         return recorded_policy(flow, self.settings.policy, policy_fields(given))
 
     def resend(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
-        """Rewrite a request once more, without what its backend has refused; returns as ``request``."""
+        """Rewrite a request once more, without what its backend has refused; returns as ``request``.
+
+        Answer it with the first error if the backend has no API.
+        """
         attempt = exchange.find(Attempt)
+        if attempt is not None and attempt.final is not None:
+            flow.response = attempt.final
         if attempt is None or attempt.second is None:
             return None
         return self.work.take(attempt.second, lambda done: attempt.take_resent(exchange, flow, done))

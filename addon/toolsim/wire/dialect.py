@@ -6,7 +6,7 @@ Each is one object (``api.py``) with a folder of its own. Another API is one mor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from toolsim.core.plan import ApiName
@@ -28,6 +28,11 @@ def api_of_path(path: str) -> Api | None:
     return _first(lambda api: plain.endswith(api.known_by))
 
 
+def api_named(name: str) -> Api | None:
+    """Return an API by its name, None if there is none."""
+    return _first(lambda api: api.name == name)
+
+
 def api_of_headers(headers: Mapping[str, str]) -> Api | None:
     """Return the API that a request names in its headers (by their lower-case names), None if in none of them."""
     return _first(lambda api: any(name in headers for name in api.headers))
@@ -47,6 +52,21 @@ def api_of_event(event: str, data: Mapping[str, Any]) -> Api | None:
     """Return the API whose stream holds this event (``event``: its name, "" for none), None if it could be either."""
     kind = string(data.get("type") or event)
     return _first(lambda api: api.is_event(kind, data))
+
+
+def backends_of(client: Api) -> tuple[ApiName, ...]:
+    """Return the APIs in which a backend is tried for a client if the operator names none, in this order."""
+    return tuple(dict.fromkeys((client.backend, CHAT.name, RESPONSES.name, MESSAGES.name)))
+
+
+NO_API = f"has none of {', '.join(api.ending for api in (CHAT, RESPONSES, MESSAGES))}"
+"""What is said of a server without any API."""
+
+
+def apis_line(found: Iterable[ApiName], missing: Collection[ApiName]) -> str:
+    """Return which APIs a server has, for people: "chat (no responses, no messages)"."""
+    without = ", ".join(f"no {name}" for name in APIS if name in missing)
+    return ", ".join(found) + (f" ({without})" if without else "")
 
 
 def backend_of(client: Api, chosen: ApiName | Literal["auto"]) -> Api:

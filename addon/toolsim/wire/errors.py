@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,8 @@ from toolsim.core.errors import ApiError
 
 NO_WORDS = ApiError("The backend reported an error.", status=502)
 """What ``read_error`` makes of an error without content."""
+NO_PATH = (404, 405, 501)
+"""The statuses with which servers reject a path that they do not have."""
 
 
 def read_error(error: object) -> ApiError:
@@ -26,6 +29,26 @@ def read_error(error: object) -> ApiError:
             status=502,
         )
     return replace(NO_WORDS, message=_text(error) or NO_WORDS.message)
+
+
+def rejects_path(status: int, body: Mapping[str, Any] | None, model: str) -> bool:
+    """Return whether an HTTP error means that the server does not have the path.
+
+    ``body``: the error's JSON object, None if it is not one; ``model``: the requested model, "" if unknown. A 404 that
+    names the model, or the field that is wrong, is about the request.
+    """
+    if status != 404 or body is None:
+        return status in NO_PATH
+    error = read_error(dict(body))
+    words = f"{error.type} {error.message}"
+    is_about_model = (error.code or "").startswith("model") or "model_not_found" in words or _names(model, words)
+    return not (error.param or is_about_model)
+
+
+def _names(model: str, words: str) -> bool:
+    """Return whether a text contains a model's name, and not as a part of a longer name or of a path."""
+    name = rf"(?<![\w./:-]){re.escape(model)}(?![\w/-]|[.:]\w)"
+    return bool(model) and re.search(name, words, re.IGNORECASE) is not None
 
 
 def no_answer(body: Mapping[str, Any], expected: str) -> ApiError:

@@ -57,20 +57,20 @@ def examined(
             {"models": (200, MODELS), "completions": chat({"content": TEXT})},
             """
             URL/v1 is up
-              APIs         chat
+              APIs         chat (no responses, no messages)
               models       model-0, model-1, model-2, model-3, model-4, model-5 and 2 more
               key          none is wanted
               calls tools  model-0: no, it writes the call as text, which toolsim reads
               profile      model-0: none; toolsim learn finds out which settings suit it
             Serve it with:
-              toolsim serve URL/v1 --set toolsim_backend=chat
+              toolsim serve URL/v1
             """,
         ),
         (
             {"models": (200, MODELS), "responses": (200, {"output": [ITEM]}), "completions": chat({"content": "18 °"})},
             """
             URL/v1 is up
-              APIs         chat, responses
+              APIs         chat, responses (no messages)
               models       model-0, model-1, model-2, model-3, model-4, model-5 and 2 more
               key          none is wanted
               calls tools  model-0: no, it answers in words
@@ -83,7 +83,7 @@ def examined(
             {"models": (200, {"data": [{"id": "m"}]}), "completions": chat({"content": None, "tool_calls": [CALL]})},
             """
             URL/v1 is up
-              APIs         chat
+              APIs         chat (no responses, no messages)
               models       m
               key          none is wanted
               calls tools  m: yes
@@ -96,12 +96,12 @@ def examined(
             {"models": (200, {"data": []}), "responses": (200, {})},
             """
             URL/v1 is up
-              APIs         responses
+              APIs         responses (no messages, no chat)
               models       it names none
               key          none is wanted
               calls tools  not asked: it names no model; try --model NAME
             Serve it with:
-              toolsim serve URL/v1 --set toolsim_backend=responses
+              toolsim serve URL/v1
             """,
         ),
     ],
@@ -121,6 +121,7 @@ def test_what_a_server_can(replies: dict[str, Reply], lines: str, capsys: pytest
         ((500, {"error": {"message": "out of memory"}}), "it cannot say (HTTP 500: out of memory)"),
         ((200, {"output": [ITEM]}), "yes"),
         ((200, {"output": [{"type": "message", "content": [{"type": "output_text", "text": TEXT}]}]}), "no, it writes"),
+        ((200, {"content": [{"type": "text", "text": "I look."}, {"type": "tool_use", "name": "get_weather"}]}), "yes"),
         ((200, {"output": "nonsense", "choices": [{"message": 5}, {}]}), "no, it answers in words"),
         ((200, {"choices": [{"message": {"tool_calls": [{"function": TEXT}, 5]}}]}), "no, it answers in words"),
     ],
@@ -160,7 +161,7 @@ def test_does_it_call(reply: Reply, printed: str, capsys: pytest.CaptureFixture[
             (),
             "URL/v1/models answers with HTTP 500: broken",
         ),
-        ({}, (), "URL/v1 has neither /chat/completions nor /responses: is this the right path?"),
+        ({}, (), "URL/v1 has none of /chat/completions, /responses, /messages: is this the right path?"),
         (
             {"models": (200, MODELS), "completions": (200, {})},
             ("--model", "model-9"),
@@ -208,7 +209,7 @@ def test_a_path_is_tried_as_it_is_and_with_v1(capsys: pytest.CaptureFixture[str]
 
     code, out, _ = examined(behave, capsys, path="/base")
     assert code == 0
-    assert "toolsim serve URL/base/v1 --set toolsim_backend=chat" in out
+    assert "toolsim serve URL/base/v1\n" in out
 
 
 def test_a_server_without_a_list_of_models(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,8 +37,8 @@ class Asked:
         self.flow.request.path, self.flow.request.raw_content = "/v1/chat/completions", json.dumps(BODY).encode()
         job = self.exchange.request_job(self.flow, "chat", AUTO)
         assert job is not None
+        self.attempt = Attempt(job, self.flow.request.headers.fields)
         self.exchange.take_request(self.flow, run(job))
-        self.attempt = Attempt(job)
         self.exchange.attach(self.attempt)
 
     @property

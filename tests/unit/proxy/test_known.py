@@ -11,6 +11,7 @@ import pytest
 from mitmproxy.test import taddons
 from toolsim.proxy import known
 from toolsim.proxy.known import Backend, KnownBackends, Root
+from toolsim.wire.dialect import CHAT, MESSAGES, RESPONSES
 
 
 def test_a_backend_is_known_by_its_address_and_path() -> None:
@@ -39,6 +40,31 @@ def test_a_backend_that_is_never_asked_is_forgotten() -> None:
     assert new.refused == set()
     old.doubt()
     assert backends.at("http", "h", 1) is new
+
+
+def test_an_api_that_was_rejected_is_tried_last_for_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it is the first one again; the others are never left out, and a server in its place starts anew."""
+    clock = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    backend = Backend(Root("http", "h", 1), is_named=True)
+    assert backend.apis_for(RESPONSES, "auto") == ("responses", "chat", "messages")
+    assert backend.apis_for(MESSAGES, "auto") == backend.apis_for(CHAT, "auto") == ("chat", "responses", "messages")
+    backend.has("chat", ["responses"])
+    for clock[0], first in ((1599.9, "chat"), (1600.1, "responses")):
+        assert backend.apis_for(RESPONSES, "auto")[0] == first
+    backend.has("messages", ["responses", "chat"])
+    assert backend.apis_for(RESPONSES, "auto") == ("messages", "responses", "chat")
+    backend.doubt()
+    backend.is_now("vllm")
+    assert backend.apis_for(RESPONSES, "auto")[0] == "responses"
+
+
+def test_an_api_is_tried_only_at_a_backend_that_the_operator_named() -> None:
+    """And only if the operator has not said which one it has."""
+    backend = Backend(Root("http", "h", 1))
+    assert backend.apis_for(RESPONSES, "auto") == ("responses",)
+    backend.is_named = True
+    assert backend.apis_for(RESPONSES, "chat") == ("chat",)
 
 
 def test_a_backend_that_is_gone_is_assumed_to_be_what_it_was() -> None:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolsim.core.errors import ApiError
-from toolsim.wire.errors import error_body, no_answer, read_error
+from toolsim.wire.errors import error_body, no_answer, read_error, rejects_path
 
 WHOLE = {"message": "out", "type": "tokens", "code": "rate_limit_exceeded", "param": "input"}
 
@@ -44,3 +45,31 @@ def test_error_body(message: str, code: str | None) -> None:
     error = json.loads(error_body(ApiError(message, code=code)).decode())["error"]
     assert set(error) == {"message", "type", "param", "code"}
     assert error["message"] == message.encode("utf-8", "replace").decode()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "model", "expected"),
+    [
+        (404, None, "any", True),
+        (404, {"detail": "Not Found"}, "any", True),
+        (404, {"error": {"message": "Invalid URL (POST /v1/responses)", "param": None, "code": None}}, "any", True),
+        (404, {"error": "no handler for /v1/responses"}, "responses", True),
+        (404, {"error": "many routes, none of them this one"}, "any", True),
+        (404, {"error": {"message": "File Not Found", "type": "not_found_error", "code": 404}}, "any", True),
+        (405, {"error": {"code": "model_not_found"}}, "any", True),
+        (501, None, "", True),
+        (404, {"error": {"message": "?", "code": "model_not_found"}}, "any", False),
+        (404, {"error": {"message": "?", "type": "model_not_found"}}, "", False),
+        (404, {"error": {"message": 'model "qwen2.5:3b" not found'}}, "qwen2.5:3b", False),
+        (404, {"error": "model 'a/b' not found, try pulling it first"}, "A/B", False),
+        (404, {"error": {"message": "The model does not exist: gpt-4."}}, "gpt-4", False),
+        (404, {"error": {"message": "The model does not exist: gpt-4.1"}}, "gpt-4", True),
+        (404, {"error": {"message": "No item rs_1.", "param": "input"}}, "any", False),
+        (400, {"detail": "Not Found"}, "any", False),
+        (200, None, "any", False),
+        (500, None, "any", False),
+    ],
+)
+def test_which_errors_reject_a_path(status: int, body: dict[str, Any] | None, model: str, expected: bool) -> None:
+    """All others are about what was requested there, and for the client."""
+    assert rejects_path(status, body, model) is expected

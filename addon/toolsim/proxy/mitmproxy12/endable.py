@@ -73,8 +73,12 @@ class EndableStream(Feeding, Resending, BoundedBodies):
     @override
     def wake(self) -> CommandGenerator[None]:
         """Let the exchange send a keep-alive or give up, if the backend is silent."""
-        exchange = self.exchange
-        if exchange is None or self.ended:
+        exchange, is_resending = self.exchange, self.server_state == self.state_resending
+        if self.ended or (exchange is None and not is_resending):
+            return
+        if exchange is None or is_resending:
+            # An exchange whose request cannot be rewritten again has our own error, and is not ours any more.
+            yield from super().wake()
             return
         if self.server_state == self.state_stream_response_body and exchange.streamed is not None:
             yield from map(self.sending, exchange.streamed.tick())

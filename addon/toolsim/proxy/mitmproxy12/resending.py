@@ -1,4 +1,4 @@
-"""Sends a request again, without what its backend has just refused.
+"""Sends a request again, without what its backend has just refused: a feature, or the path of an API.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 

@@ -18,11 +18,12 @@ OPTIONS = (
     Option(
         "backend",
         "auto",
-        "What answers requests. auto: the upstream speaks whichever API of OpenAI's the client speaks, and chat "
-        f"completions for clients of any other. {', '.join(get_args(ApiName))}: it speaks only this API, and the "
-        "others are translated. codex, local, scripted: a built-in backend answers "
-        "requests that are addressed to the listener itself; codex runs the Codex app-server under your login, local "
-        "runs a model file in this process, scripted is a deterministic stand-in to try things with.",
+        "Backend that answers requests. auto: an upstream, tried in the client's own API, then in chat completions, "
+        "Responses and Messages until it does not reject the path (in the Messages API only if it rejects the other "
+        f"two). {', '.join(get_args(ApiName))}: an upstream with this API, and no other one is tried. codex, local, "
+        "scripted: a built-in backend answers requests that are addressed to the listener itself; codex runs the Codex "
+        "app-server under your login, local runs a model file in this process, scripted is a deterministic stand-in to "
+        "try things with.",
         ("auto", *get_args(ApiName), *BUILTIN),
     ),
     Option("model", "", "File (GGUF) of the model that toolsim_backend=local runs; it needs the extra [local]."),

@@ -20,8 +20,9 @@ from typing import Any, Literal
 from toolsim.core.errors import ApiError
 from toolsim.wire.api import Api
 from toolsim.wire.dialect import APIS
+from toolsim.wire.errors import rejects_path
 from toolsim.wire.json_codec import dump, parse_object
-from toolsim.wire.json_fields import mapping, mappings, optional, required, string
+from toolsim.wire.json_fields import mappings, optional, required
 from toolsim.wire.responses.compaction import ITEM, NO_SUMMARY, TRIGGER, remains
 from toolsim.wire.responses.history import input_items
 from toolsim.wire.responses.stored import stored_item
@@ -32,7 +33,6 @@ ACTIONS: tuple[Action, ...] = ("input_tokens", "compact")
 # The fields of a compaction request that apply to the turn that makes the summary. The API has no tools here, but Codex
 # sends them, and the prompt then begins with that of the turn before.
 _TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_key", "prompt_cache_retention", "tools")
-_NO_ENDPOINT = (404, 405, 501)
 
 
 @lru_cache(maxsize=64)
@@ -70,15 +70,13 @@ def count_answer(tokens: object, **more: bool) -> bytes:
     return dump({"object": "response.input_tokens", "input_tokens": tokens, **more}).encode()
 
 
-def has_counted(status: int, body: bytes) -> bool | None:
-    """Return whether a backend has counted; None if its answer is an error that the client has to see."""
+def has_counted(status: int, body: bytes, model: str) -> bool | None:
+    """Return whether a backend has counted for a model; None if its answer is an error that the client has to see."""
     answer = parse_object(body) or {}
     if status == 200:
         count = answer.get("input_tokens")
         return isinstance(count, int) and not isinstance(count, bool)
-    error = mapping(answer.get("error"))
-    of_model = error.get("param") == "model" or string(error.get("code")).startswith("model")
-    return False if status in _NO_ENDPOINT and not of_model else None
+    return False if rejects_path(status, answer, model) else None
 
 
 def summary_request(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from mitmproxy.http import Headers
-from toolsim.proxy.in_shape import for_backend
+from toolsim.proxy.head import for_backend
 from toolsim.wire.dialect import CHAT, MESSAGES
 from toolsim.wire.messages.shape import error_answer
 

@@ -82,7 +82,7 @@ def test_an_estimate_is_marked() -> None:
 )
 def test_whether_the_backend_has_counted(status: int, body: dict[str, Any], expected: bool | None) -> None:
     """A missing endpoint is no error of the request's; any other result is for the client."""
-    assert has_counted(status, json.dumps(body).encode()) is expected
+    assert has_counted(status, json.dumps(body).encode(), "m") is expected
 
 
 def test_a_summary_is_requested_after_the_conversation() -> None:

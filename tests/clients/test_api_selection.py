@@ -1,0 +1,117 @@
+"""Real clients over servers with only one API, each behind a command of README with host and port replaced."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anthropic import Anthropic
+from clients.cases import TOOLS, Stage, call
+from clients.test_claude_code import Claude
+from clients.test_codex import CODEX, Codex
+from openai import OpenAI
+from support.command import readme_lines, running
+from support.programs import agent
+from support.text_backend import TextBackend, says, until_output
+from support.wire import ApiName
+
+pytestmark = pytest.mark.slow
+
+APIS: tuple[ApiName, ...] = ("responses", "chat", "messages")
+TOOL = TOOLS[0]
+QUESTION: list[Any] = [{"role": "user", "content": "What is the weather?"}]
+PARIS = {"city": "Paris"}
+CALL = says("I look. ", call("get_weather", PARIS))
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """The command, one of README's for each test in turn, in front of a server that has only the API ``param``."""
+    with TextBackend(apis=[request.param]) as backend:
+        lines = readme_lines(backend.url)
+        with running(tmp_path, *lines[next(LINES) % len(lines)]) as (url, log):
+            yield Stage(backend, f"{url}/v1", request.param)
+            served = [exchange.path for exchange in backend.exchanges]
+            assert len(backend.rejected) < len(APIS)
+            assert len(set(served)) == 1
+            assert log.read_text().count(": APIs ") == bool(backend.rejected)
+
+
+LINES = itertools.count()
+over_each = pytest.mark.parametrize("stage", APIS, indirect=True, ids=lambda api: f"over_{api}")
+
+
+def by_responses(url: str, *, stream: bool) -> tuple[str, Any]:
+    tools: list[Any] = [{"type": "function", "strict": False, **TOOL}]
+    request: dict[str, Any] = {"model": "any", "input": QUESTION, "tools": tools}
+    client = OpenAI(base_url=url, api_key="none", max_retries=0)
+    if stream:
+        with client.responses.stream(**request) as events:
+            response = events.get_final_response()
+    else:
+        response = client.responses.create(**request)
+    found = next(item for item in response.output if item.type == "function_call")
+    return found.name, json.loads(found.arguments)
+
+
+def by_chat(url: str, *, stream: bool) -> tuple[str, Any]:
+    request: dict[str, Any] = {"model": "any", "messages": QUESTION, "tools": [{"type": "function", "function": TOOL}]}
+    client = OpenAI(base_url=url, api_key="none", max_retries=0)
+    if stream:
+        with client.chat.completions.stream(**request) as events:
+            completion: Any = events.get_final_completion()
+    else:
+        completion = client.chat.completions.create(**request)
+    function = completion.choices[0].message.tool_calls[0].function
+    return function.name, json.loads(function.arguments)
+
+
+def by_messages(url: str, *, stream: bool) -> tuple[str, Any]:
+    tools: list[Any] = [{"name": TOOL["name"], "description": TOOL["description"], "input_schema": TOOL["parameters"]}]
+    request: dict[str, Any] = {"model": "any", "max_tokens": 99, "messages": QUESTION, "tools": tools}
+    client = Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0)
+    if stream:
+        with client.messages.stream(**request) as events:
+            message: Any = events.get_final_message()
+    else:
+        message = client.messages.create(**request)
+    found = next(block for block in message.content if block.type == "tool_use")
+    return found.name, found.input
+
+
+@over_each
+@pytest.mark.parametrize("ask", [by_responses, by_chat, by_messages])
+def test_each_pair(stage: Stage, ask: Any) -> None:
+    """The SDKs read the first answer and the ones after it, streamed and not."""
+    stage.backend.play([CALL] * 3)
+    for stream in (True, False, True):
+        assert ask(stage.base_url, stream=stream) == ("get_weather", PARIS)
+
+
+@over_each
+@pytest.mark.skipif(CODEX is None, reason="needs codex: run `make clients`")
+def test_codex(stage: Stage, tmp_path: Path) -> None:
+    """Its whole loop: a command, its output in the next prompt, and words."""
+    stage.backend.play(until_output(says("I look.\n", call("exec_command", {"cmd": "ls"})), says("One file.")))
+    folder = tmp_path / "codex"
+    folder.mkdir()
+    printed = Codex(folder).run(stage.base_url, "gpt-5.5")
+    assert [item["aggregated_output"] for item in printed.of("command_execution")] == ["notes.txt\n"]
+    assert printed.words[-1] == "One file."
+
+
+@over_each
+@pytest.mark.skipif(agent("claude") is None, reason="needs claude: run `make clients`")
+def test_claude_code(stage: Stage, tmp_path: Path) -> None:
+    """The same: a file is read, and what is in it is in the next prompt."""
+    folder = tmp_path / "claude"
+    folder.mkdir()
+    claude = Claude(stage.base_url.removesuffix("/v1"), folder)
+    read = call("Read", {"file_path": str(claude.work / "notes.txt")})
+    stage.backend.play(until_output(says("I look.\n", read), says("It is heron.")))
+    assert claude.ask("What is the word?")["result"] == "It is heron."
+    assert "The word is heron" in json.dumps(stage.backend.exchanges[-1].transcript)

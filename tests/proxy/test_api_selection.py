@@ -1,0 +1,268 @@
+"""A backend that has one API, behind a proxy that was not told which: all pairs of client and backend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from proxy.conftest import CALL, WEATHER
+from support.line import Line
+from support.mitmdump import Mitmdump
+from support.raw_backend import Answer, RawBackend
+from support.text_backend import TextBackend, says
+from support.wire import ApiName
+
+websockets = pytest.importorskip("websockets.sync.client", reason="needs the extra [clients]: run `make setup`")
+
+APIS: tuple[ApiName, ...] = ("responses", "chat", "messages")
+PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions", "messages": "/v1/messages"}
+ORDERS = {"responses": APIS, "chat": ("chat", "responses", "messages"), "messages": ("chat", "responses", "messages")}
+FUNCTION: dict[str, Any] = WEATHER["function"]  # type: ignore[assignment]
+TOOLS: dict[str, dict[str, Any]] = {
+    "chat": WEATHER,
+    "responses": {"type": "function", **FUNCTION},
+    "messages": {"name": FUNCTION["name"], "input_schema": FUNCTION["parameters"]},
+}
+
+
+def request(client: str, *, has_tool: bool = True, **fields: Any) -> dict[str, Any]:
+    """Return a request of an API."""
+    question = [{"role": "user", "content": "What is the weather?"}]
+    body: dict[str, Any] = {"model": "any", **fields}
+    body |= {"input": question} if client == "responses" else {"messages": question}
+    body |= {"max_tokens": 99} if client == "messages" else {}
+    return body | ({"tools": [TOOLS[client]]} if has_tool else {})
+
+
+def call_of(client: str, reply: Any) -> Any:
+    """Return the name and the arguments of the only call of an answer, whole or streamed."""
+    body = reply.body.decode()
+    if reply.headers.get("content-type", "").startswith("text/event-stream"):
+        events = [event for event in reply.events() if event != "[DONE]"]
+        if client == "responses":
+            item = next(event["response"] for event in events if event["type"] == "response.completed")["output"][0]
+            return item["name"], json.loads(item["arguments"])
+        if client == "messages":
+            name = next(e["content_block"]["name"] for e in events if e["type"] == "content_block_start")
+            pieces = [e["delta"].get("partial_json", "") for e in events if e["type"] == "content_block_delta"]
+            return name, json.loads("".join(pieces))
+        calls = [call["function"] for e in events for c in e["choices"] for call in c["delta"].get("tool_calls", ())]
+        return calls[0]["name"], json.loads("".join(call.get("arguments", "") for call in calls))
+    answer = json.loads(body)
+    if client == "responses":
+        return answer["output"][0]["name"], json.loads(answer["output"][0]["arguments"])
+    if client == "messages":
+        return answer["content"][0]["name"], answer["content"][0]["input"]
+    function = answer["choices"][0]["message"]["tool_calls"][0]["function"]
+    return function["name"], json.loads(function["arguments"])
+
+
+BONN = ("get_weather", {"city": "Bonn"})
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[TextBackend]:
+    with TextBackend() as backend:
+        yield backend
+
+
+@pytest.mark.parametrize("only", APIS)
+@pytest.mark.parametrize("client", APIS)
+def test_each_pair(backend: TextBackend, client: str, only: ApiName) -> None:
+    """The first request is answered, and from then on no other path is tried; the log and a metric say it once."""
+    backend.apis, backend.rejected, backend.counted = [only], [], []
+    tried = ORDERS[client][: ORDERS[client].index(only)]
+    with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        backend.play([says(CALL)] * 3)
+        # Without a tool the request would pass byte for byte.
+        for stream in (False, True):
+            assert call_of(client, line.post(PATHS[client], request(client, stream=stream))) == BONN
+        assert backend.rejected == [PATHS[api] for api in tried]
+        assert [exchange.path for exchange in backend.exchanges] == [PATHS[only]] * 2
+        backend.play([says("Sunny.")] * 2)
+        for stream in (False, True):
+            answer = line.post(PATHS[client], request(client, has_tool=False, stream=stream))
+            assert answer.status == 200
+            assert b"Sunny" in answer.body
+        assert len(backend.rejected) == len(tried)
+        log, metrics = proxy.log(), line.request("GET", "/toolsim/metrics").body.decode()
+        assert log.count(": APIs ") == bool(tried)
+        if tried:
+            missing = ", ".join(f"no {api}" for api in APIS if api in tried)
+            assert f"the backend at {backend.url}/v1: APIs {only} ({missing})" in log
+        assert f'toolsim_warnings_total{{reason="NO_API"}} {len(tried)}' in metrics
+
+
+@pytest.mark.parametrize("only", APIS)
+@pytest.mark.parametrize("client", APIS)
+def test_a_first_request_without_tools(backend: TextBackend, client: str, only: ApiName) -> None:
+    """One that would pass byte for byte to its own API is answered over another one, too."""
+    backend.apis, backend.rejected = [only], []
+    with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        for stream in (True, False):
+            backend.play([says("Sunny.")])
+            answer = line.post(PATHS[client], request(client, has_tool=False, stream=stream), **{"x-api-key": "k"})
+            assert answer.status == 200, answer.body
+            assert b"Sunny" in answer.body
+            # Each API has its own header for the key; those of the attempts are not left in it.
+            headers = {name.lower(): value for name, value in backend.exchanges[0].headers.items()}
+            assert headers.get("x-api-key" if client == "messages" == only else "authorization", "k").endswith("k")
+            assert ("anthropic-version" in headers) is (only == "messages")
+            if client == only:
+                sent = json.dumps(request(client, has_tool=False, stream=stream)).encode()
+                assert backend.exchanges[0].raw == sent
+
+
+@pytest.mark.parametrize("only", APIS)
+def test_each_backend_over_a_websocket(backend: TextBackend, only: ApiName) -> None:
+    """A request of a connection is answered as one over HTTP."""
+    backend.apis, backend.rejected = [only], []
+    backend.play([says(CALL)])
+    with Mitmdump(backend.url) as proxy:
+        url = proxy.url.replace("http", "ws") + "/v1/responses"
+        with websockets.connect(url, proxy=None) as connection:
+            connection.send(json.dumps({"type": "response.create", **request("responses")}))
+            event: dict[str, Any] = {"type": ""}
+            while event["type"] != "response.completed":
+                event = json.loads(connection.recv(timeout=20))
+        assert event["response"]["output"][0]["name"] == "get_weather"
+
+
+@pytest.mark.parametrize("only", APIS)
+@pytest.mark.parametrize("client", ["responses", "messages"])
+def test_each_count(backend: TextBackend, client: str, only: ApiName) -> None:
+    """A count is the backend's own in its own API, and else an estimate: before the first turn, and after it."""
+    backend.apis, backend.rejected = [only], []
+    path = {"responses": "/v1/responses/input_tokens", "messages": "/v1/messages/count_tokens"}[client]
+    with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        backend.count = 4321
+        for _ in range(2):
+            reply = line.post(path, request(client))
+            assert reply.status == 200, reply.body
+            assert reply.json()["input_tokens"] > 50
+            backend.play([says(CALL)])
+            assert call_of(client, line.post(PATHS[client], request(client))) == BONN
+        counted = line.post(path, request(client)).json()["input_tokens"]
+        assert (counted == 4321) is (only != "chat")
+        backend.count = None
+
+
+@pytest.mark.parametrize("status", [405, 501])
+def test_other_statuses_for_a_path(backend: TextBackend, status: int) -> None:
+    """Servers reject a path in several ways."""
+    backend.apis, backend.rejected, backend.no_path = ["chat"], [], status
+    backend.play([says(CALL)])
+    with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        assert call_of("responses", line.post(PATHS["responses"], request("responses"))) == BONN
+    backend.no_path = 404
+
+
+def test_a_backend_that_alternates(backend: TextBackend) -> None:
+    """It is found again each time its only API has changed, in any API, though it was found missing before."""
+    backend.rejected = []
+    with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        for only in ("chat", "responses", "messages", "responses", "chat"):
+            backend.apis = [only]  # type: ignore[list-item]
+            backend.play([says(CALL)])
+            assert call_of("responses", line.post(PATHS["responses"], request("responses"))) == BONN
+            assert len(backend.exchanges) == 1
+
+
+def test_a_backend_without_any_api(backend: TextBackend) -> None:
+    """The client gets the error of its own API; the log says once which paths were tried; nothing is remembered."""
+    backend.apis, backend.rejected = [], []
+    with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        for client in ("responses", "chat", "responses"):
+            for has_tool in (False, True):
+                reply = line.post(PATHS[client], request(client, has_tool=has_tool))
+                assert (reply.status, reply.json()) == (404, {"detail": "Not Found"})
+        assert line.post(PATHS["messages"], request("messages")).json()["error"]["message"] == "Not Found"
+        assert len(backend.rejected) == 7 * 3
+        warning = "it has none of /chat/completions, /responses, /messages: is the base URL right?"
+        assert proxy.log().count(warning) == 1
+
+
+def test_an_operator_who_has_said_it(backend: TextBackend) -> None:
+    """Then no other API is tried, and the backend's error reaches the client."""
+    backend.apis, backend.rejected = ["chat"], []
+    with Mitmdump(backend.url, toolsim_backend="responses") as proxy, Line(proxy.url) as line:
+        assert line.post(PATHS["responses"], request("responses")).json() == {"detail": "Not Found"}
+    assert backend.rejected == [PATHS["responses"]]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_the_other_api_cannot_express(backend: TextBackend, stream: bool) -> None:
+    """The client gets toolsim's error about that, and the connection goes on."""
+    backend.apis, backend.rejected = ["chat"], []
+    backend.play([says(CALL)])
+    with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        body = request("responses", stream=stream, has_tool=False, previous_response_id="resp_1")
+        reply = line.post(PATHS["responses"], body)
+        assert (reply.status, reply.json()["error"]["code"]) == (400, "previous_response_not_found")
+        assert call_of("responses", line.post(PATHS["responses"], request("responses"))) == BONN
+
+
+ABOUT_THE_REQUEST = (
+    {"error": {"message": "Not here.", "code": "model_not_found"}},
+    {"error": {"message": 'model "any" not found, try pulling it first'}},
+    {"detail": "The model `any` does not exist."},
+    {"type": "error", "error": {"type": "not_found_error", "message": "model: any"}},
+    {"error": {"message": "Item with id 'rs_1' not found.", "param": "input"}},
+)
+
+
+@pytest.mark.parametrize("error", ABOUT_THE_REQUEST)
+@pytest.mark.parametrize("has_tool", [True, False])
+def test_a_404_about_the_request(error: dict[str, Any], has_tool: bool) -> None:
+    """It reaches the client as it is, and no other path is tried."""
+
+    async def refuse(answer: Answer) -> None:
+        await answer.whole(json.dumps(error).encode(), 404, Content_Type="application/json")
+
+    with RawBackend() as raw, Mitmdump(raw.url) as proxy, Line(proxy.url) as line:
+        raw.play(refuse)
+        reply = line.post(PATHS["responses"], request("responses", has_tool=has_tool))
+        assert (reply.status, reply.json()) == (404, error)
+        assert [asked.path for asked in raw.asked] == [PATHS["responses"]]
+
+
+def test_a_backend_that_dies_is_not_asked_again() -> None:
+    """It may have run the turn: only an error for the path leads to another attempt."""
+
+    async def die(answer: Answer) -> None:
+        await answer.head(404, 100, Content_Type="application/json")
+        await answer.send(b'{"detail":')
+        answer.hang_up()
+
+    async def break_off(answer: Answer) -> None:
+        answer.hang_up()
+
+    for behaviour in (die, break_off):
+        with RawBackend() as raw, Mitmdump(raw.url) as proxy, Line(proxy.url) as line:
+            raw.play(behaviour)
+            for stream in (False, True):
+                assert line.post(PATHS["responses"], request("responses", stream=stream)).status == 502
+            assert [asked.path for asked in raw.asked] == [PATHS["responses"]] * 2
+
+
+def test_rounds_and_parallel_requests(backend: TextBackend) -> None:
+    """Rounds of an answer find the API too; each of several first requests is answered."""
+    backend.apis, backend.rejected = ["chat"], []
+    broken = '<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'
+    with Mitmdump(backend.url, toolsim_retry=1) as proxy, Line(proxy.url) as line:
+        backend.play([says(broken), says(CALL)])
+        assert call_of("responses", line.post(PATHS["responses"], request("responses", stream=True))) == BONN
+        assert backend.rejected == [PATHS["responses"]]
+    with Mitmdump(backend.url) as proxy:
+        backend.play([says(CALL)] * 4)
+        lines = [Line(proxy.url) for _ in range(4)]
+        for line in lines:
+            line.send("POST", PATHS["responses"], request("responses"))
+        for line in lines:
+            response = line._connection.getresponse()
+            assert response.status == 200
+            assert b"get_weather" in response.read()
+            line.close()
+        assert proxy.log().count(": APIs chat") == 1
