@@ -19,16 +19,20 @@ WORKERS ?= 3
 FUZZ_S ?= 60
 SECONDS ?= 60
 STREAMS ?= 100
-# Per room
+# Per module
 MUTANTS ?= 25
 
-.PHONY: help setup run web demo test quick check clients attack fuzz soak coverage mutants bench replay flows eval learn
+# Earlier names of targets, which keep working for one release.
+RENAMED := quick mutants attack flows clients learn
+
+.PHONY: help setup run web demo test test-unit check test-clients test-hostile fuzz soak coverage mutation bench replay \
+	record-flows eval tune $(RENAMED)
 .DELETE_ON_ERROR:
 
-help:  ## Say what there is
-	@sed -n 's/^\([a-z]*\):.*## */\1	/p' $(MAKEFILE_LIST) | expand -t 10
+help:  ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## */\1	/p' $(MAKEFILE_LIST) | expand -t 14
 
-setup: $(VENV)/.everything $(VENV)/.clients  ## Install all that tests and checks need
+setup: $(VENV)/.everything $(VENV)/.clients  ## Install everything that tests and checks need
 
 # Only what the addon itself needs to run.
 $(VENV)/.addon: pyproject.toml .python-version
@@ -112,9 +116,9 @@ run: $(VENV)/.addon  ## Serve BACKEND (scripted, codex or a URL) on 127.0.0.1:PO
 	exec $(BIN)/$(MITM) -s addon/toolsim.py --listen-host 127.0.0.1 --listen-port $(PORT) "$$@" $(OPTIONS)
 
 web: MITM := mitmweb
-web: run  ## The same, with its turns to be watched in a browser
+web: run  ## The same, with its turns shown in a browser
 
-demo: $(VENV)/.addon  ## Play one turn of each kind with the scripted model, and go on serving it
+demo: $(VENV)/.addon  ## Demo: one turn of each kind with the scripted model, then keep serving
 	$(BIN)/toolsim demo --port $(PORT) $(OPTIONS)
 
 # By file: a file starts its proxy or backend only once. In the order of conftest.py: pytest-xdist would begin with the
@@ -123,8 +127,8 @@ BY_FILE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: setup  ## Run all tests (WORKERS=0 for one after the other)
 	$(BIN)/python -m pytest $(BY_FILE) $(ARGS)
 
-# All tests of the pure part, on all cores: the inner loop of development.
-quick: $(VENV)/.test  ## Run what proves the pure part, in seconds
+# On all cores: the inner loop of development.
+test-unit: $(VENV)/.test  ## Run the unit tests without I/O, in a minute or two
 	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n auto --dist worksteal -m 'not slow' \
 		tests/unit tests/flows tests/test_architecture.py tests/test_readme.py $(ARGS)
 
@@ -141,18 +145,18 @@ $(VENV)/.llama-index/.done: | $(VENV)/.addon
 		llama-index-core==0.14.25 llama-index-llms-openai==0.8.3
 	@touch $@
 
-clients: setup $(VENV)/.agents $(VENV)/.llama-index/.done  ## Run the loops of all real clients, agent programs among them
+test-clients: setup $(VENV)/.agents $(VENV)/.llama-index/.done  ## Run the loops of all real clients, including agent programs
 	$(BIN)/python -m pytest tests/clients $(ARGS)
 
-attack: setup  ## Attack a real mitmdump, and show answers, seconds, memory and delays (ATTACK_DELAY=0.05 to be strict)
+test-hostile: setup  ## Attack a real mitmdump; show answers, seconds, memory and delays (ATTACK_DELAY=0.05 to be strict)
 	$(BIN)/python -m pytest tests/attack $(ARGS)
 
-fuzz: setup  ## Fuzz the parsers for FUZZ_S seconds, and run the property tests for long (ARGS="-k sentinel" for one room)
+fuzz: setup  ## Fuzz the parsers for FUZZ_S seconds, and run the property tests longer (ARGS="-k sentinel" for one module)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fuzz]'
 	cd tests && ../$(BIN)/python -m fuzz.parsers $(FUZZ_S)
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest tests/unit -m hypothesis $(ARGS)
 
-soak: setup  ## Load a real mitmdump with faults for SECONDS, and count (STREAMS=100 at once, HOSTILE=1 for a hostile neighbour, HOSTILE="store unread" for some of its attacks, SOCKETS=500 WebSocket connections)
+soak: setup  ## Load a real mitmdump with faults for SECONDS, and count (STREAMS=100 at once, HOSTILE=1 for a hostile client, HOSTILE="store unread" for some of its attacks, SOCKETS=500 WebSocket connections)
 	cd tests && ../$(BIN)/python -m soak $(SECONDS) --streams $(STREAMS) $(if $(HOSTILE),--hostile $(filter-out 1,$(HOSTILE))) $(if $(SOCKETS),--sockets $(SOCKETS))
 
 # Tracing makes some tests too slow for their timeouts, so failures are ignored here: `make test` reports them.
@@ -163,23 +167,23 @@ coverage: setup  ## Measure branch coverage, in started programs too (fails belo
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 
-mutants: setup  ## Change MUTANTS places of each room (ROOMS="judge turn"), and show the changes that no test notices
+mutation: setup  ## Mutate MUTANTS places of each module (MODULES="judge choice"), and show the mutants that no test detects
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[mutants]'
-	cd tests && ../$(BIN)/python -m mutants $(MUTANTS) $(ROOMS)
+	cd tests && ../$(BIN)/python -m mutants $(MUTANTS) $(or $(MODULES),$(ROOMS))
 
-bench: setup  ## Measure speed against goals (ROWS="cpu delay" for some groups, ROWS=peers beside other proxies, QUICK=1 for a few minutes)
+bench: setup  ## Measure speed against goals (ROWS="cpu delay" for some groups, ROWS=peers for other proxies, QUICK=1 for a few minutes)
 	cd tests && ../$(BIN)/python -m bench $(ROWS) $(if $(QUICK),--quick)
 
 eval: setup  ## Measure the scenarios offline (ARGS="--base-url URL --models NAME" for a real model)
 	$(BIN)/toolsim eval $(or $(ARGS),--offline)
 
-learn: setup  ## Find out which settings suit the model of BACKEND, a URL (MODEL=NAME, ARGS="--minutes 5")
-	$(BIN)/toolsim learn '$(BACKEND)' $(if $(MODEL),--model '$(MODEL)') $(ARGS)
+tune: setup  ## Test which settings suit the model of BACKEND, a URL (MODEL=NAME, ARGS="--minutes 5")
+	$(BIN)/toolsim tune '$(BACKEND)' $(if $(MODEL),--model '$(MODEL)') $(ARGS)
 
-replay: $(VENV)/.addon  ## Replay flows/ and compare (UPDATE=1 to accept what came out)
+replay: $(VENV)/.addon  ## Replay flows/ and compare (UPDATE=1 to accept the differences)
 	$(BIN)/toolsim replay $(if $(UPDATE),--update) flows
 
-flows: setup  ## Make flows/ anew from real runs (ONLY=chat for those with that word in their names)
+record-flows: setup  ## Re-record flows/ from real runs (ONLY=chat for names with that word)
 	cd tests && ../$(BIN)/python -m flows.make $(ONLY)
 
 # The script separately: it has the name of the package, and mypy checks only one of the two.
@@ -188,3 +192,12 @@ check: $(VENV)/.everything  ## Check format, lint and types
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/mypy addon/toolsim.py
+
+quick: test-unit
+mutants: mutation
+attack: test-hostile
+flows: record-flows
+clients: test-clients
+learn: tune
+$(RENAMED):
+	@echo "make $@ is called make $< now" >&2

@@ -17,13 +17,14 @@ from support.mitmdump import ROOT, Mitmdump
 from test_architecture import CORE_LAYERS, OPTIONAL_LAYERS
 from toolsim.backends.scripted.script import DIRECTIONS
 from toolsim.cli.config import completed
+from toolsim.cli.main import RENAMED as RENAMED_COMMANDS
 from toolsim.cli.main import parser
 from toolsim.cli.usage import check_settings
 from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.eval import flags, suites
 from toolsim.eval.learn.command import parser as learn_parser
-from toolsim.proxy.options.former import RENAMED, VARIABLES
+from toolsim.proxy.legacy import RENAMED, RENAMED_METRICS, VARIABLES
 from toolsim.proxy.options.option import PREFIX, Option
 from toolsim.proxy.options.table import OPTIONS
 from toolsim.recordings import pytest_plugin
@@ -66,7 +67,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "tool_allowlist",
         "forward_hosted_tools",
     ),
-    "What else the backend gets": ("request_overrides", "llm_options_defaults", "transforms"),
+    "What else the backend gets": ("request_overrides", "request_defaults", "transforms"),
     "What counts as a call": ("untagged", "repair", "strict_policy"),
     "Several turns in one answer": (
         "retry",
@@ -155,7 +156,7 @@ def test_every_option_is_documented() -> None:
     assert OPTIONS_PAGE.read_text() == options_page()
     known = {option.full_name for option in OPTIONS} | {PREFIX + name for name in RENAMED} | {"toolsim_replay"}
     assert hasattr(pytest_plugin, "toolsim_replay")
-    metrics = {"toolsim_profiles_total"}
+    metrics = {PREFIX + name for name in ("profiles_total", *RENAMED_METRICS, *RENAMED_METRICS.values())}
     assert set(re.findall(r"\btoolsim_[a-z_]+[a-z]\b", TEXT)) <= known | metrics
     assert len(re.findall(r"^\| `toolsim_\w+` \|", README, re.MULTILINE)) == 6
 
@@ -183,9 +184,18 @@ def test_every_stage_direction_is_documented() -> None:
 
 def test_every_make_target_is_documented() -> None:
     """Each target that ``make help`` shows is mentioned, and each mentioned one exists."""
-    targets = set(re.findall(r"^([a-z]+):.*## ", MAKEFILE, re.MULTILINE)) - {"help", "setup"}
-    mentioned = set(re.findall(r"`make ([a-z]+)|^make ([a-z]+)", TEXT, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.MULTILINE)) - {"help", "setup"}
+    mentioned = set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", TEXT, re.MULTILINE))
     assert {first or second for first, second in mentioned} - {"setup", "help"} == targets
+
+
+def test_renamed_make_targets_keep_working() -> None:
+    """Each earlier name is an alias of a target that exists, and says so."""
+    [renamed] = re.findall(r"^RENAMED := (.*)$", MAKEFILE, re.MULTILINE)
+    for name in renamed.split():
+        done = subprocess.run(["make", "-n", name], cwd=ROOT, capture_output=True, text=True, check=True)
+        [new] = re.findall(rf'echo "make {name} is called make ([a-z-]+) now"', done.stdout)
+        assert re.search(rf"^{new}:.*## ", MAKEFILE, re.MULTILINE)
 
 
 def test_the_flags_of_the_evaluation_exist() -> None:
@@ -193,7 +203,7 @@ def test_the_flags_of_the_evaluation_exist() -> None:
     text = section("eval")
     known = set(re.findall(r"--[a-z-]+", flags.parser({}).format_help())) | {"--a", "--b"}
     mentioned = set(re.findall(r"(?<![\w-])--[a-z-]+", text)) - {"--no-deps"}
-    assert "--way" in mentioned
+    assert "--method" in mentioned
     assert mentioned <= known
     for suite in ("scenarios", "questions", "unseen", "which_output"):
         assert f"`{suite}`" in text or f"--suite {suite}" in text
@@ -276,10 +286,12 @@ def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
     (tmp_path / "model.gguf").touch()
     meant = {"URL": "http://127.0.0.1:9", "model.gguf": str(tmp_path / "model.gguf")}
     words = [meant.get(word, word) for word in shlex.split(line)[1:]]
+    # The changelog of an earlier version has the names of its time.
+    words[0] = RENAMED_COMMANDS.get(words[0], words[0])
     if words[0] == "eval":
         rest = words[1:]
         assert rest[:1] in (["compare"], ["join"]) or flags.parser({}).parse_args(rest)
-    elif words[0] == "learn":
+    elif words[0] == "tune":
         assert not words[1:] or learn_parser().parse_args(words[1:]).url
     elif words[0] == "replay":
         assert words[1:] == ["DIR"]  # Its own tests cover its flags.
@@ -371,7 +383,7 @@ def test_javascript_snippets(snippet: str, scripted: str, tmp_path: Path) -> Non
     """Each JavaScript snippet does too."""
     node = shutil.which("node")
     if node is None or not (NODE / "node_modules").is_dir():
-        pytest.skip("needs node and its clients (make clients)")
+        pytest.skip("needs node and its clients (make test-clients)")
     (tmp_path / "node_modules").symlink_to(NODE / "node_modules")
     (tmp_path / "snippet.mjs").write_text(aimed(snippet, scripted))
     command = [node, "snippet.mjs"]

@@ -15,7 +15,7 @@ REPORTS = ROOT / "tests" / "evaluation" / "reports"
 MODELS = {"Qwen2.5-Coder-1.5B": "1.5b", "Qwen2.5-Coder-0.5B": "0.5b", "SmolLM2-135M": "135m"}
 OF_MODELS = {"1.5b": "qwen2.5-coder-1.5b", "0.5b": "qwen2.5-coder-0.5b", "135m": "smollm2-135m"}
 NAMES = {"135M": "smollm2", "0.5B": "qwen-0.5b", "1.5B": "qwen-1.5b"}
-WAYS = ("toolsim", "native", "prompt")
+METHODS = ("toolsim", "native", "prompt")
 SUITES = ("simple_python", "multiple", "parallel", "irrelevance")
 
 
@@ -42,17 +42,17 @@ def test_figures_by_model_and_way() -> None:
     for name, *figures in table("| cases | toolsim | the server's `tools` |"):
         if model := MODELS.get(name.strip("*")):
             report = {}
-            sums = {way: [0, 0] for way in WAYS}
+            sums = {method: [0, 0] for method in METHODS}
             for cell in cells(OF_MODELS[model]):
                 low, high = cell["interval"]
                 report[cell["suite"], cell["way"]] = f"{of(cell['ok'], cell['runs'])} ({low:.0f} to {high:.0f} %)"
                 sums[cell["way"]][0] += cell["ok"]
                 sums[cell["way"]][1] += cell["runs"]
         elif name == "together":
-            assert [figure.split()[0] for figure in figures] == [of(*sums[way]) for way in WAYS]
+            assert [figure.split()[0] for figure in figures] == [of(*sums[method]) for method in METHODS]
         else:
             suite = re.findall(r"`(.+?)`", name)[0]
-            assert figures == [report[suite, way] for way in WAYS], name
+            assert figures == [report[suite, method] for method in METHODS], name
             seen += 1
     assert seen == 16
 
@@ -65,11 +65,18 @@ def test_figures_of_calls_as_text() -> None:
         for suites, name in ((SUITES[:3], "a call wanted"), (SUITES[3:], "`bfcl:irrelevance`")):
             named = {f"bfcl:{suite}" for suite in suites}
             own = [cell for cell in cells(report) if cell["suite"] in named]
-            sums = {way: [(cell["as_text"], cell["runs"]) for cell in own if cell["way"] == way] for way in WAYS}
-            as_text[f"{short}, {name}"] = [of(*map(sum, zip(*sums[way], strict=True))) for way in WAYS]
+            sums = {
+                method: [(cell["as_text"], cell["runs"]) for cell in own if cell["way"] == method] for method in METHODS
+            }
+            as_text[f"{short}, {name}"] = [of(*map(sum, zip(*sums[method], strict=True))) for method in METHODS]
         runs = [json.loads(line) for line in (REPORTS / report / "runs.jsonl").read_text("utf-8").splitlines()]
-        none = {way: [r for r in runs if r["suite"] == "bfcl:irrelevance" and r["cell"]["way"] == way] for way in WAYS}
-        clean[short] = [of(sum(run["ok"] and not run["as_text"] for run in none[way]), len(none[way])) for way in WAYS]
+        none = {
+            method: [r for r in runs if r["suite"] == "bfcl:irrelevance" and r["cell"]["way"] == method]
+            for method in METHODS
+        }
+        clean[short] = [
+            of(sum(run["ok"] and not run["as_text"] for run in none[method]), len(none[method])) for method in METHODS
+        ]
     assert {name: figures for name, *figures in table("| answers that hold a call as text |")} == as_text
     assert {
         name: figures for name, *figures in table("| `bfcl:irrelevance`: right, and no call in the text |")

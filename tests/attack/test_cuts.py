@@ -132,7 +132,7 @@ def wait_until_over(proxy: Mitmdump) -> None:
     with Line(proxy.url) as line:
         while True:
             text = line.request("GET", "/toolsim/metrics").body.decode()
-            found = re.search(r"^toolsim_exchanges_open(?:\{[^}]*\})? (\d+)", text, re.MULTILINE)
+            found = re.search(r"^toolsim_exchanges_in_progress(?:\{[^}]*\})? (\d+)", text, re.MULTILINE)
             if found is not None and found[1] == "0":
                 return
             assert time.monotonic() < end, found

@@ -64,7 +64,9 @@ async def figures() -> list[Row]:
     """Return the row of the first text's times, and that of the answers per second."""
     binary = programs.codex()
     if binary is None:
-        return [Row("codex", "first text", math.nan, "ms more", note="codex not found (make clients, or CODEX_BIN)")]
+        return [
+            Row("codex", "first text", math.nan, "ms more", note="codex not found (make test-clients, or CODEX_BIN)")
+        ]
     stub = StubModel(lambda body: Reply(["some ", "words ", "here"]))
     await stub.start()
     with tempfile.TemporaryDirectory() as home:

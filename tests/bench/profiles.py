@@ -20,7 +20,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(PROFILES):
             pattern = "prose-*" if number == 0 else f"model-{number}-*"
-            text = f'models = ["{pattern}"]\n[options]\ntoolsim_history = "sentinel"\n'
+            text = f'models = ["{pattern}"]\n[options]\ntoolsim_history = "tagged"\n'
             Path(folder, f"{number}.toml").write_text(text)
         for stream in (True, False):
             pairs = (

@@ -27,7 +27,7 @@ OPTIONS: dict[str, Policy] = {
     "nothing set": Policy(),
     **{f"manifest={form}": Policy(manifest=form) for form in ("schemas", "hermes", "typescript")},
     "manifest_role=user": Policy(manifest_role="user"),
-    "history=record": Policy(history="record"),
+    "history=bracketed": Policy(history="bracketed"),
     "catalog_budget": Policy(catalog_budget=500),
     "tool_use_mode=enforced": Policy(tool_use_mode="enforced"),
     "tool_use_mode=disabled": Policy(tool_use_mode="disabled"),

@@ -17,7 +17,7 @@ PATIENCE = 30.0
 
 needs_node = pytest.mark.skipif(
     shutil.which("node") is None or not (NODE / "node_modules" / "openai").is_dir(),
-    reason="needs node: run `make clients`",
+    reason="needs node: run `make test-clients`",
 )
 
 

@@ -89,7 +89,7 @@ def needs(name: str) -> str:
     """Return the program's path, or skip."""
     path = agent(name)
     if path is None:
-        pytest.skip(f"needs {name}: run `make clients`")
+        pytest.skip(f"needs {name}: run `make test-clients`")
     return path
 
 

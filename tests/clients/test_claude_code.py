@@ -32,7 +32,7 @@ class Claude:
     def __init__(self, base_url: str, folder: Path) -> None:
         program = agent("claude")
         if program is None:
-            pytest.skip("needs claude: run `make clients`")
+            pytest.skip("needs claude: run `make test-clients`")
         self._program = program
         (folder / "home").mkdir()
         self.work = folder / "work"
@@ -211,7 +211,7 @@ async def test_a_loop_by_a_codex_login(tmp_path: Path) -> None:
     """The real Codex app-server runs the model: the call and its output travel through it as text."""
     program = codex()
     if program is None:
-        pytest.skip("needs codex: run `make clients`")
+        pytest.skip("needs codex: run `make test-clients`")
 
     def reply(body: dict[str, Any]) -> Reply:
         is_read = "The word is heron." in json.dumps(body["input"])

@@ -25,7 +25,7 @@ CODEX = programs.codex()
 PATIENCE = 30.0
 """Seconds for one run, which takes less than one."""
 
-pytestmark = pytest.mark.skipif(CODEX is None, reason="needs codex: run `make clients`")
+pytestmark = pytest.mark.skipif(CODEX is None, reason="needs codex: run `make test-clients`")
 
 ALONE = """\
 approval_policy = "never"

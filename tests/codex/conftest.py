@@ -44,7 +44,7 @@ class Stage:
 def codex() -> str:
     binary = programs.codex()
     if binary is None:
-        pytest.skip("needs codex (make clients, or CODEX_BIN)")
+        pytest.skip("needs codex (make test-clients, or CODEX_BIN)")
     return binary
 
 

@@ -1,4 +1,4 @@
-"""The judge of the judge over HTTP: a server that knows BFCL's right answers, asked by the command's three ways."""
+"""The judge of the judge over HTTP: a server that knows BFCL's right answers, asked by the command's three methods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolsim.eval.bfcl_package import Decoded
 for module in ("bfcl_eval", "rich", "openai"):
     pytest.importorskip(module, reason=f"needs BFCL: {bfcl_package.INSTALL}")
 
-WAYS = ("toolsim", "native", "prompt")
+METHODS = ("toolsim", "native", "prompt")
 Json = dict[str, Any]
 
 
@@ -97,16 +97,16 @@ def test_right_answers_score_by_every_way(server: str, tmp_path: Path) -> None:
     """At least 98 % of each category through the addon, through native tools, and by BFCL's prompt."""
     command = [sys.executable, "-m", "toolsim.eval", "--base-url", server, "--models", "oracle"]
     suites = ",".join(f"bfcl:{category}" for category in bfcl.SINGLE_TURN)
-    further = ["--way", ",".join(WAYS), "--suite", suites, "--sample", "10", "--out", str(tmp_path), "-q"]
+    further = ["--method", ",".join(METHODS), "--suite", suites, "--sample", "10", "--out", str(tmp_path), "-q"]
     ended = subprocess.run([*command, *further], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     (lines,) = tmp_path.glob("*/runs.jsonl")
     runs = [json.loads(line) for line in lines.read_text().splitlines()]
-    assert {(run["suite"], run["cell"]["way"]) for run in runs} == {
-        (f"bfcl:{category}", way) for category in bfcl.SINGLE_TURN for way in WAYS
+    assert {(run["suite"], run["cell"]["method"]) for run in runs} == {
+        (f"bfcl:{category}", method) for category in bfcl.SINGLE_TURN for method in METHODS
     }
     for category in bfcl.SINGLE_TURN:
-        for way in WAYS:
-            cell = [run for run in runs if run["suite"] == f"bfcl:{category}" and run["cell"]["way"] == way]
+        for method in METHODS:
+            cell = [run for run in runs if run["suite"] == f"bfcl:{category}" and run["cell"]["method"] == method]
             wrong = [(run["case"], run["label"], run["detail"]) for run in cell if not run["ok"]]
-            assert len(wrong) <= 0.02 * len(cell), (category, way, wrong[:5])
+            assert len(wrong) <= 0.02 * len(cell), (category, method, wrong[:5])

@@ -11,6 +11,7 @@ import pytest_asyncio
 from evaluation.guards import GUARDS, TIGHT, scripts
 from toolsim.eval.case import Case, Cell, Run
 from toolsim.eval.measure import Job, run
+from toolsim.eval.methods import Methods, Target
 from toolsim.eval.provider import MODEL, scripted_provider
 from toolsim.eval.proxy_process import proxies
 from toolsim.eval.runtime import registry
@@ -18,7 +19,6 @@ from toolsim.eval.runtime.dispatcher import ToolDispatcher
 from toolsim.eval.runtime.loop import ToolLoopRunner, _Conversation
 from toolsim.eval.runtime.registry import ToolRegistry, ToolResult
 from toolsim.eval.scenarios import SCENARIOS, Scenario, ScenarioSettings, case
-from toolsim.eval.ways import Target, Ways
 from toolsim.eval.workspace import Workspace
 
 pytestmark = pytest.mark.slow
@@ -30,16 +30,16 @@ Removal = Callable[[pytest.MonkeyPatch], None]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def ways() -> AsyncIterator[Ways]:
+async def methods() -> AsyncIterator[Methods]:
     async with scripted_provider(scripts()) as url, proxies(url) as started:
-        made = Ways(Target(url), started)
+        made = Methods(Target(url), started)
         yield made
         await made.close()
 
 
-async def play(ways: Ways, scenario: Scenario, cell: Cell = CELL) -> Run:
+async def play(methods: Methods, scenario: Scenario, cell: Cell = CELL) -> Run:
     made: Case = case(scenario, ScenarioSettings(), "guards")
-    return await run(Job(cell, made, 0, {}), ways, 30)
+    return await run(Job(cell, made, 0, {}), methods, 30)
 
 
 def test_no_prompt_is_a_part_of_another() -> None:
@@ -52,10 +52,10 @@ def test_no_prompt_is_a_part_of_another() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.asyncio(loop_scope="module")
-async def test_with_its_guard_each_scenario_is_right(api: str, stream: bool, ways: Ways) -> None:
+async def test_with_its_guard_each_scenario_is_right(api: str, stream: bool, methods: Methods) -> None:
     """By both APIs, whole and streamed."""
     cell = replace(CELL, api=api, stream=stream)
-    runs = [await play(ways, scenario, cell) for scenario in BY_ID.values()]
+    runs = [await play(methods, scenario, cell) for scenario in BY_ID.values()]
     assert [(run.case, run.detail) for run in runs if not run.ok] == []
 
 
@@ -141,11 +141,11 @@ REMOVALS: list[tuple[str, str, Removal]] = [
 @pytest.mark.parametrize(("what", "id", "remove"), REMOVALS, ids=[f"{id} without {what}" for what, id, _ in REMOVALS])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_without_its_guard_a_scenario_is_wrong(
-    what: str, id: str, remove: Removal, ways: Ways, monkeypatch: pytest.MonkeyPatch
+    what: str, id: str, remove: Removal, methods: Methods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runtime's guards, policies and modes, one by one."""
     remove(monkeypatch)
-    without = await play(ways, BY_ID[id])
+    without = await play(methods, BY_ID[id])
     assert not without.ok
     assert without.label != "internal_error", without.detail
 
@@ -167,8 +167,8 @@ OPTIONS: list[tuple[str, tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("id", "options"), OPTIONS, ids=[id for id, _ in OPTIONS])
 @pytest.mark.asyncio(loop_scope="module")
-async def test_without_its_option_a_scenario_is_wrong(id: str, options: tuple[str, ...], ways: Ways) -> None:
+async def test_without_its_option_a_scenario_is_wrong(id: str, options: tuple[str, ...], methods: Methods) -> None:
     """The addon's own guards and policies."""
-    without = await play(ways, replace(BY_ID[id], options=options))
+    without = await play(methods, replace(BY_ID[id], options=options))
     assert not without.ok
     assert without.label != "internal_error", without.detail

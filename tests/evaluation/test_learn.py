@@ -1,4 +1,4 @@
-"""``toolsim learn``, from its command to the proxy that uses the profile, over models that are good at one setting."""
+"""``toolsim tune``, from its command to the proxy that uses the profile, over models that are good at one setting."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Learner:
         (folder / "tmp").mkdir()
 
     def start(self, model: ScriptedModel, *words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "toolsim", "learn", model.url, "--key-env", "THE_KEY", *words]
+        command = [sys.executable, "-m", "toolsim", "tune", model.url, "--key-env", "THE_KEY", *words]
         return subprocess.Popen(
             command,
             env={**os.environ, **self.environment},
@@ -77,7 +77,7 @@ def test_the_whole_loop(learner: Learner) -> None:
         assert "requests, about" in printed
         profile = learner.learned()
         assert profile["options"] == {"toolsim_second_opinion": "on"}
-        learned = profile["learned"]
+        learned = profile["tuned"]
         assert (profile["models"], learned["engine"], learned["complete"]) == ([NAME], "llama.cpp", True)
         # Exactly what the backend got, and what it counted.
         assert learned["requests"] == model.requests
@@ -120,8 +120,8 @@ def test_a_backend_that_goes_down(learner: Learner) -> None:
         assert "ended early: 3 questions in a row got no answer" in printed
         profile = learner.learned()
         assert profile["options"] == {"toolsim_manifest": "hermes"}
-        assert profile["learned"]["complete"] is False
-        assert all(choice["lost"] + choice["won"] > 0 for choice in profile["learned"]["choices"])
+        assert profile["tuned"]["complete"] is False
+        assert all(choice["lost"] + choice["won"] > 0 for choice in profile["tuned"]["choices"])
         code, printed = learner.run(model)
         assert code == 1, printed
         assert "going on from an earlier run: 70 answers are known" in printed

@@ -143,7 +143,7 @@ def report(out: Path) -> dict[str, Any]:
 
 def labels(out: Path) -> dict[tuple[str, str], str]:
     runs = [json.loads(line) for line in (folder(out) / "runs.jsonl").read_text().splitlines()]
-    return {(run["cell"]["model"], run["cell"]["way"]): run["label"] or "right" for run in runs}
+    return {(run["cell"]["model"], run["cell"]["method"]): run["label"] or "right" for run in runs}
 
 
 def test_whatever_a_server_does_is_the_runs(server: Server, tmp_path: Path) -> None:
@@ -151,12 +151,12 @@ def test_whatever_a_server_does_is_the_runs(server: Server, tmp_path: Path) -> N
     models = ["locked", "gone", "garbled", "hanging", "limited", "good"]
     done = evaluate(
         tmp_path, "--base-url", server.url, "--key-env", "TOOLSIM_TEST_KEY", "--models", ",".join(models),
-        "--way", "toolsim,native", "--scenarios", "chat_only", "--client-timeout", "1.5", "--jobs", "3", "-vv",
+        "--method", "toolsim,native", "--scenarios", "chat_only", "--client-timeout", "1.5", "--jobs", "3", "-vv",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     expected = dict.fromkeys(("locked", "gone", "garbled"), "http_error") | {"hanging": "timeout"}
     assert labels(tmp_path) == {
-        (model, way): expected.get(model, "right") for model in models for way in ("toolsim", "native")
+        (model, method): expected.get(model, "right") for model in models for method in ("toolsim", "native")
     }
     assert server.keys == {KEY}
     # The rate limit was waited for: asked twice for each answer.
@@ -170,14 +170,14 @@ def test_whatever_a_server_does_is_the_runs(server: Server, tmp_path: Path) -> N
 
 def test_a_server_that_is_down(tmp_path: Path) -> None:
     """Each run fails at once, and the report is written."""
-    done = evaluate(tmp_path, "--base-url", "http://127.0.0.1:9/v1", "--models", "m", "--way", "native,toolsim",
+    done = evaluate(tmp_path, "--base-url", "http://127.0.0.1:9/v1", "--models", "m", "--method", "native,toolsim",
                     "--scenarios", "chat_only,happy_path")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert report(tmp_path)["failures"] == {"http_error": 4}
 
 
 def test_flows_are_kept_on_request_and_hold_no_key(server: Server, tmp_path: Path) -> None:
-    """The exchanges of the way toolsim, in mitmproxy's own format, without secrets."""
+    """The exchanges of the method toolsim, in mitmproxy's own format, without secrets."""
     evaluate(tmp_path, "--base-url", server.url, "--key-env", "TOOLSIM_TEST_KEY", "--models", "good",
              "--scenarios", "happy_path", "--flows")  # fmt: skip
     flows = list(folder(tmp_path).rglob("*.flow"))
@@ -185,7 +185,7 @@ def test_flows_are_kept_on_request_and_hold_no_key(server: Server, tmp_path: Pat
     assert KEY.encode() not in flows[0].read_bytes()
 
 
-SLOW = ("--models", "slow", "--way", "native", "--scenarios", "chat_only,happy_path", "--trials", "20")
+SLOW = ("--models", "slow", "--method", "native", "--scenarios", "chat_only,happy_path", "--trials", "20")
 
 
 def lines(out: Path) -> int:
@@ -220,7 +220,7 @@ def test_an_interrupted_evaluation_finishes_with_the_same_totals(
             assert f"broken off: {finished} of 40" in (folder(tmp_path / "a") / "report.md").read_text()
         arguments = ("--resume",)
     assert evaluate(tmp_path / "a", "--resume").returncode == 0
-    # At most the question that was under way is asked again.
+    # At most the question that was in progress is asked again.
     assert 40 <= server.asked["slow"] <= 40 + len(interruptions)
     for name in ("overall", "planned", "failures", "tools", "chat"):
         assert report(tmp_path / "a")[name] == uninterrupted[name]
@@ -230,7 +230,7 @@ def test_an_interrupted_evaluation_finishes_with_the_same_totals(
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for the proxy in /proc")
 def test_no_proxy_outlives_a_killed_evaluation(server: Server, tmp_path: Path) -> None:
     """Even SIGKILL leaves no mitmdump behind."""
-    process = begin(tmp_path, "--base-url", server.url, *SLOW, "--way", "toolsim")
+    process = begin(tmp_path, "--base-url", server.url, *SLOW, "--method", "toolsim")
     wait_for_lines(tmp_path, 2, process)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     assert len(children) == 1
@@ -254,7 +254,7 @@ def test_the_predecessors_variables_alone(server: Server, tmp_path: Path) -> Non
     """They ask the server: the default models that it lists, as often as is said, and the rest is named."""
     asked = {"BASE_URL": server.url, "API_KEY": KEY, "TRIALS": "2", "SCENARIOS": "chat_only", "CLIENT_TIMEOUT": "0"}
     variables = {f"OPENROUTER_{name}": value for name, value in asked.items()}
-    command = [*COMMAND, "--out", str(tmp_path), "--way", "native"]
+    command = [*COMMAND, "--out", str(tmp_path), "--method", "native"]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=120, env={**environment(), **variables}, check=False
     )

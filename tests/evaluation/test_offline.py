@@ -37,7 +37,7 @@ def test_all_scenarios_are_right_by_both_apis_whole_and_streamed(tmp_path: Path)
     assert report["planned"] == count
     assert all("never-sent" not in file.read_text() for file in folder.iterdir())
     runs = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
-    assert {run["cell"]["way"] for run in runs} == {"toolsim"}
+    assert {run["cell"]["method"] for run in runs} == {"toolsim"}
     # What the model was shown is what the backend got: tools in words.
     shown = next(run for run in runs if run["case"] == "happy_path")["steps"][0]["shown"]
     assert any("CLIENT TOOL CATALOG" in text for _, text in shown)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.chromium import CHROMIUM, Chromium
-from toolsim.eval.case import Cell, Label, Run, WayName
+from toolsim.eval.case import Cell, Label, MethodName, Run
 from toolsim.eval.html_page import render
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")]
@@ -23,16 +23,16 @@ STEP = {
 }
 
 
-def run(number: int, way: WayName, label: Label | None) -> Run:
-    cell = Cell(LONG, "default", way, "chat")
+def run(number: int, method: MethodName, label: Label | None) -> Run:
+    cell = Cell(LONG, "default", method, "chat")
     return Run("scenarios", f"scenario_{number % 7}", "tools", number, cell, label is None, label, "detail " * 60,
                40.0 * 1.4**number, 2, 1000, 50, 0, 0, number % 2, (STEP,))  # fmt: skip
 
 
 RUNS = [
-    run(number, way, "no_call" if number % 3 == place else None)
+    run(number, method, "no_call" if number % 3 == place else None)
     for number in range(21)
-    for place, way in enumerate(("toolsim", "native", "prompt"))
+    for place, method in enumerate(("toolsim", "native", "prompt"))
 ]
 
 # The labels and figures of plots that lie outside their picture.

@@ -1,4 +1,4 @@
-"""Make the fixtures in flows/ from real runs: ``make flows``.
+"""Make the fixtures in flows/ from real runs: ``make record-flows``.
 
 A real mitmdump with ``toolsim_capture`` runs between real clients and the text-only backend (or the Codex app-server).
 A scenario defines the client, what the model writes, and which exchanges to store. Whatever depends on the time, the
@@ -343,7 +343,7 @@ def record_app_server(folder: Path) -> None:
     """Run the scenarios of the Codex app-server; its model is the text-only backend."""
     command = test_codex.CODEX
     if command is None:
-        raise SystemExit("needs codex: run `make clients`")
+        raise SystemExit("needs codex: run `make test-clients`")
     with ExitStack() as stack:
         backend = stack.enter_context(TextBackend())
         captured, home = (Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2))

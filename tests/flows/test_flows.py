@@ -15,6 +15,7 @@ from mitmproxy.io import read_flows_from_paths
 from support.line import Line
 from support.mitmdump import ADDON, CRASHES, Mitmdump
 from support.recording import context
+from toolsim.proxy.legacy import current_report
 from toolsim.recordings.compare import IGNORED_REPORT, comparable, differences
 from toolsim.recordings.pseudonymise import pseudonymise
 from toolsim.recordings.replay import cut_by, recorded, replay_file, unanswerable
@@ -156,7 +157,7 @@ def test_pseudonymise(mitm: Any, tmp_path: Path, path: Path) -> None:
     for word in (b"Paris", b"weather station", b"sky over", b"Let me look"):
         assert word not in copy.read_bytes()
     if not unanswerable(*before):
-        found = [side[1].metadata.get("toolsim", {}) for side in (before, after)]
+        found = [current_report(side[1].metadata.get("toolsim", {})) for side in (before, after)]
         known = found[0].keys() & found[1].keys() - IGNORED_REPORT
         reports = [{key: report[key] for key in known} for report in found]
         assert reports[0] == reports[1]

@@ -169,7 +169,7 @@ def needed(name: str) -> None:
     if name == "LangChain":
         pytest.importorskip("langchain_openai", reason="needs langchain: run `make setup`")
     if name == "LlamaIndex" and not LLAMA_INDEX.exists():
-        pytest.skip("needs llama-index: run `make clients`")
+        pytest.skip("needs llama-index: run `make test-clients`")
 
 
 LOOPS: dict[str, Loop] = {

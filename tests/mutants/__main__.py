@@ -1,6 +1,6 @@
 """How many small changes to the rooms that decide are noticed by the tests: mutmut's mutants, a sample.
 
-    make mutants MUTANTS=25 ROOMS="judge turn"        of each room, drawn by a seed; what survived is shown as a diff
+    make mutation MUTANTS=25 MODULES="judge choice"    of each room, drawn by a seed; what survived is shown as a diff
 
 ``results.md`` beside this file has what it said last, and what became of each survivor.
 

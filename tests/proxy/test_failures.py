@@ -269,7 +269,7 @@ def test_client_that_leaves_before_an_answer(backend: RawBackend, proxy: Mitmdum
 def in_flight(proxy: Mitmdump) -> int:
     with Line(proxy.url) as line:
         text = line.request("GET", "/toolsim/metrics").body.decode()
-    return int(text.rsplit("toolsim_exchanges_open ")[-1].split()[0])
+    return int(text.rsplit("toolsim_exchanges_in_progress ")[-1].split()[0])
 
 
 def wait_until_idle(proxy: Mitmdump) -> None:

@@ -144,11 +144,11 @@ def test_a_tool_that_the_backend_does_not_get_is_named(backend: RawBackend) -> N
                 reply = line.post("/v1/responses", {**both, "stream": stream})
                 assert reply.status == 200
                 # A stream of several rounds begins before it is known what the first one leaves out.
-                assert reply.headers["x-toolsim-left-out"] == ("mcp" if not (stream and options) else None)
+                assert reply.headers["x-toolsim-dropped-tools"] == ("mcp" if not (stream and options) else None)
             refused = line.post("/v1/responses", {**both, "tool_choice": {"type": "mcp", "server_label": "docs"}})
             assert refused.status == 400
             assert b"toolsim_forward_hosted_tools" in refused.body
-            assert "TOOL_LEFT_OUT:mcp" in proxy.log()
+            assert "TOOL_DROPPED:mcp" in proxy.log()
     with Mitmdump(backend.url, toolsim_backend="chat") as proxy, Line(proxy.url) as line:
         refused = line.post("/v1/responses", alone)
         assert refused.status == 400

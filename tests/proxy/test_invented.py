@@ -63,7 +63,7 @@ def model(answer: Turn | str, words: Turn | None = None) -> Rule:
 
 
 WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
-    "invented": (model(GREETING), [SPOKEN], 2),
+    "undeclared": (model(GREETING), [SPOKEN], 2),
     "fenced": (model(f"```json\n[{GREETING}]\n```"), [SPOKEN], 2),
     "again": (model(GREETING, says(GREETING)), [GREETED], 2),
     "refused": (model(GREETING, refuses(500, "Gone.")), [GREETED], 2),
@@ -243,7 +243,7 @@ def test_what_is_recorded(stream: bool, backend: TextBackend, tmp_path: Path) ->
             metrics = line.request("GET", "/toolsim/metrics").body.decode()
         log = proxy.log()
     assert 'reason="SECOND_OPINION"' in metrics
-    assert '"asked_again": ["SECOND_OPINION:greet"]' in log
+    assert '"retries": ["SECOND_OPINION:greet"]' in log
     assert '"dropped_calls": ["SECOND_OPINION:greet"]' in log
     read_flows = [flow for flow in read_flows_from_paths([tmp_path / "flows"]) if isinstance(flow, HTTPFlow)]
     flows = [flow for flow in read_flows if "toolsim" in flow.metadata]
@@ -374,7 +374,7 @@ def test_what_passes_is_the_same_to_the_byte(stream: bool, backend: TextBackend)
     """Prose and other JSON, with the option and without it."""
     texts = ["Hello!", f"{GREETING} so", '{"name": "Ada", "age": 36}', "```json\n[1]\n```", f"Hm. {GREETING}"]
     answers = []
-    for option in ("off", "invented"):
+    for option in ("off", "undeclared"):
         with Mitmdump(backend.url, toolsim_second_opinion=option) as proxy, Line(proxy.url) as line:
             received = []
             for text in texts:

@@ -260,7 +260,7 @@ def test_all_around_an_answer(tmp_path: Path) -> None:
         page = line.request("GET", "/toolsim/metrics").body.decode()
     assert reply.body.rstrip().endswith(b'{"type":"message_stop"}')
     assert b"the weather is fine" not in reply.body
-    assert reply.headers["x-toolsim-left-out"] == "web_search_20250305"
+    assert reply.headers["x-toolsim-dropped-tools"] == "web_search_20250305"
     assert re.search(r'client="messages".*\} 1\b', page), page
     (noted,) = [line for line in proxy.log().splitlines() if '"client":"messages"' in line.replace(" ", "")]
     dropped = json.loads(noted)["dropped"]

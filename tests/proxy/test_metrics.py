@@ -159,7 +159,7 @@ def test_each_query_of_the_dashboard_has_an_answer(backend: TextBackend, tmp_pat
     ):
         prometheus = Prometheus(tmp_path, proxy.url.removeprefix("http://"))
         try:
-            prometheus.wait_for("count_over_time(toolsim_exchanges_open[1m]) >= 2")
+            prometheus.wait_for("count_over_time(toolsim_exchanges_in_progress[1m]) >= 2")
             talk(line, backend)
             prometheus.wait_for("sum(toolsim_exchanges_total) == 28")
             # The rate of a series needs two scrapes, that of repairs and the like after its first event.

@@ -16,7 +16,7 @@ from support.wire import chat_whole
 PROFILE = """models = ["m"]
 [options]
 toolsim_manifest = "hermes"
-[learned]
+[tuned]
 toolsim = "0.0.1"
 engine = "llama.cpp"
 """

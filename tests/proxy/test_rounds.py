@@ -266,7 +266,7 @@ def test_each_round_is_a_flow(backend: TextBackend, tmp_path: Path) -> None:
     assert json.loads(whole.request.content or b"") == sent
     assert f"127.0.0.1:{backend.port}" in whole.request.url
     assert "toolsim-rounds" not in whole.request.headers
-    assert whole.metadata["toolsim"]["asked_again"] == ["SCHEMA_MISMATCH:forecast"]
+    assert whole.metadata["toolsim"]["retries"] == ["SCHEMA_MISMATCH:forecast"]
     assert whole.response is not None
     assert b'"tool_calls"' in (whole.response.content or b"")
     assert "2 rounds" in whole.comment

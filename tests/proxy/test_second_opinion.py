@@ -238,7 +238,7 @@ def test_what_is_recorded(backend: TextBackend, tmp_path: Path) -> None:
             metrics = line.request("GET", "/toolsim/metrics").body.decode()
         log = proxy.log()
     assert re.search(r'dropped_calls_total\{[^}]*reason="SECOND_OPINION"[^}]*\} 1', metrics), metrics
-    assert '"asked_again": ["SECOND_OPINION:get_weather"]' in log
+    assert '"retries": ["SECOND_OPINION:get_weather"]' in log
     read_flows = [flow for flow in read_flows_from_paths([tmp_path / "flows"]) if isinstance(flow, HTTPFlow)]
     flows = [flow for flow in read_flows if "toolsim" in flow.metadata]
     whole = next(flow for flow in flows if "rounds" in flow.metadata["toolsim"])

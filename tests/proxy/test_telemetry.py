@@ -52,7 +52,7 @@ def test_each_exchange_is_reported_once(backend: RawBackend, tmp_path: Path, ask
         text = line.request("GET", "/toolsim/metrics").body.decode()
     assert 'toolsim_exchanges_total{client="chat",backend="chat",stream="true",outcome="ok"} 1' in text
     assert 'toolsim_tool_calls_total{client="chat"} 2' in text
-    assert "toolsim_exchanges_open 0" in text
+    assert "toolsim_exchanges_in_progress 0" in text
     assert "Bonn" not in text + str(reply.headers)
 
     with saved.open("rb") as file:

@@ -133,8 +133,8 @@ def test_a_turn_with_a_retry_and_two_mcp_calls(
     assert names([first, second, third]) == ["chat m"] * 3
     assert sorted(names(calls)) == ["execute_tool add", "execute_tool header"]
     assert [span.attributes["toolsim.round"] for span in (first, second, third)] == [1, 2, 3]
-    assert first.attributes["toolsim.asked_again"] == ["SCHEMA_MISMATCH:forecast"]
-    assert "toolsim.asked_again" not in second.attributes
+    assert first.attributes["toolsim.retries"] == ["SCHEMA_MISMATCH:forecast"]
+    assert "toolsim.retries" not in second.attributes
     assert (turn.attributes["toolsim.rounds"], turn.attributes["toolsim.calls"]) == (3, ["forecast"])
     assert not any(span.is_error for span in spans)
     counted = [span.attributes.get("gen_ai.usage.output_tokens", 0) for span in (second, third)]

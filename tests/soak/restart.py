@@ -133,7 +133,7 @@ def restart(clients: int, seconds: float, *, kill: bool = False, drain: int = 60
             time.sleep(seconds / 2)
             with Line(proxy.url) as line:
                 page = line.request("GET", "/toolsim/metrics").body.decode()
-            opened.append(int(re.findall(r"^toolsim_exchanges_open (\d+)", page, re.MULTILINE)[0]))
+            opened.append(int(re.findall(r"^toolsim_exchanges_in_progress (\d+)", page, re.MULTILINE)[0]))
             began = time.monotonic()
             if kill:
                 proxy.kill()

@@ -72,7 +72,7 @@ class Soak:
                     text = line.request("GET", "/toolsim/metrics").body.decode()
         counts = re.findall(r"^toolsim_exchanges_total\{[^}]*\} (\d+)", text, re.MULTILINE)
         self.outcome.counted = sum(map(int, counts))
-        still_open = re.search(r"^toolsim_exchanges_open(?:\{[^}]*\})? (\d+)", text, re.MULTILINE)
+        still_open = re.search(r"^toolsim_exchanges_in_progress(?:\{[^}]*\})? (\d+)", text, re.MULTILINE)
         if still_open is None or int(still_open[1]):
             self._is_wrong(f"exchanges are open at the end: {still_open and still_open[1]}")
         return self.outcome

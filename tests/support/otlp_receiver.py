@@ -122,7 +122,7 @@ def value(given: AnyValue) -> Any:
 
 
 # What the outline shows of a span.
-SHOWN = ("error.type", "http.response.status_code", "toolsim.rounds", "toolsim.calls", "toolsim.asked_again")
+SHOWN = ("error.type", "http.response.status_code", "toolsim.rounds", "toolsim.calls", "toolsim.retries")
 SHOWN += ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "network.transport")
 
 

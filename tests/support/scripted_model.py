@@ -1,4 +1,4 @@
-"""A text model that knows the answers to `toolsim learn`'s questions, and gives them under certain settings only.
+"""A text model that knows the answers to `toolsim tune`'s questions, and gives them under certain settings only.
 
 It sees what any backend sees: the setting shows in the body that it gets. Under a setting that it is not good at, it
 answers in words where calls are wanted.

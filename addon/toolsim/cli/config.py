@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from toolsim.command_line import UsageError
+from toolsim.proxy.legacy import current_value
 from toolsim.proxy.options import profiles, table
+from toolsim.proxy.options.option import PREFIX
 
 _ARGUMENTS = {"backend": str, "host": str, "port": int, "web": bool}
 _TYPES = {str: "a text", int: "a whole number", bool: "true or false"}
@@ -78,7 +80,7 @@ def _option(name: str, value: Any) -> list[str]:
         if option.name == name:
             raise ValueError(f"no such option; did you mean {option.full_name}?")
         if option.full_name == name:
-            value = option.from_yaml(value)
+            value = option.from_yaml(current_value(name.removeprefix(PREFIX), value))
     match value:
         case bool():
             return ["true" if value else "false"]

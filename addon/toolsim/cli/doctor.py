@@ -92,7 +92,7 @@ def _profile(model: str) -> str:
     except ValueError as problem:
         return f"cannot be read: {problem}"
     if found is None:
-        return f"{model}: none; toolsim learn finds out which settings suit it"
+        return f"{model}: none; toolsim tune finds out which settings suit it"
     values = ", ".join(f"{name}={value}" for name, value in found.fields) or "all at their defaults"
     return f"{model}: {found.name} ({values})"
 

@@ -19,8 +19,11 @@ from toolsim.version import __version__
 
 EXIT_INTERRUPTED = 130
 
-PLUGINS = {"eval": "toolsim.eval.command", "learn": "toolsim.eval.learn.command", "replay": "toolsim.recordings.replay"}
+PLUGINS = {"eval": "toolsim.eval.command", "tune": "toolsim.eval.learn.command", "replay": "toolsim.recordings.replay"}
 """The commands of other packages: the module whose ``main(words)`` is called with the words after it, on demand."""
+
+RENAMED = {"learn": "tune"}
+"""Commands by their earlier names, which keep working for one release."""
 
 _DESCRIPTION = "OpenAI function calling for any text-only model backend."
 _EPILOG = "toolsim COMMAND --help says more. Options of --set: see README, or mitmdump --options."
@@ -42,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
+    if words and (name := RENAMED.get(words[0])):
+        print(f"toolsim {words[0]}: this command is called {name} now", file=sys.stderr)
+        words[0] = name
     if words and words[0] in PLUGINS:
         return int(importlib.import_module(PLUGINS[words[0]]).main(words[1:]))
     made = parser()
@@ -153,7 +159,7 @@ def parser() -> Parser:
     doctor.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
     doctor.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
     command("addon-path", "print the path of the addon, for mitmdump -s and mitmweb -s")
-    commands.add_parser("learn", help="find out which settings suit a model, by asking it", add_help=False)
+    commands.add_parser("tune", help="test which settings suit a model, by asking it", add_help=False)
     commands.add_parser("eval", help="measure how well models call, and compare reports", add_help=False)
     return made
 

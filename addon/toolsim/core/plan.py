@@ -138,7 +138,7 @@ class Policy:
     catalog_budget: int = 0
     may_look_up: bool = True
     """Whether a round may follow in which the model is shown the tools that it looks up; not an option."""
-    history: Literal["auto", "record", "sentinel"] = "auto"
+    history: Literal["auto", "bracketed", "tagged"] = "auto"
     sentinel: str = "tool_call"
     use_tool: bool = True
     repair: Literal["safe", "off"] = "safe"
@@ -160,18 +160,18 @@ class Policy:
     constrain: Literal["auto", "off", "json_schema", "gbnf", "structural_tag"] = "off"
     max_tool_args_bytes: int = 200_000
     max_tool_output_bytes: int = 200_000
-    reasoning: Literal["drop", "tell"] = "drop"
+    reasoning: Literal["drop", "include"] = "drop"
     forward_hosted_tools: bool = False
     sse_telemetry: bool = False
     tool_use_mode: Literal["", "enforced", "relaxed", "disabled", "withheld"] = ""
     """``withheld`` is not a value of the option: a round that may call none of the tools that the last one could."""
     fallback_retry_count: int = 0
     request_overrides: str = ""
-    llm_options_defaults: str = ""
+    request_defaults: str = ""
     transforms: frozenset[str] = frozenset()
     retry: int = 0
     unknown_tool: Literal["text", "call", "retry"] = "text"
-    second_opinion: Literal["off", "invented", "on"] = "invented"
+    second_opinion: Literal["off", "undeclared", "on"] = "undeclared"
     fix_empty_final: bool = False
     fix_empty_final_disable_tools: bool = True
     fix_empty_final_text: str = "Now answer the question in words, from what the tools have returned."

@@ -15,7 +15,7 @@ _MAX_BLOCKS = 1000
 """Blocks listed for the pages, which show their place beside the model's words: nobody reads more."""
 
 # Fields that only some answers have; those that a round's report repeats from the client's request.
-_RARE_FIELDS = ("rounds", "round", "part_of", "asked_again", "hosted_calls", "profile")
+_RARE_FIELDS = ("rounds", "round", "part_of", "retries", "mcp_calls", "profile")
 _REQUEST_FIELDS = (
     *("client", "backend", "model", "profile", "stream", "tools", "echoed_calls", "outputs_replaced", "dropped"),
 )
@@ -27,7 +27,7 @@ _JOINED_FIELDS = (
     "warnings",
     "mismatches",
     "dropped_calls",
-    "asked_again",
+    "retries",
 )
 _END_FIELDS = ("tool_cutoff", "truncated", "mode", "stop_after_tools_mode", "finish", "error")
 
@@ -151,9 +151,9 @@ class Report:
     """In the report of one of them: which it is, from 1."""
     part_of: str = ""
     """The flow that a round is part of."""
-    asked_again: list[str] = field(default_factory=list)
+    retries: list[str] = field(default_factory=list)
     """Entries: why the model was asked again."""
-    hosted_calls: list[str] = field(default_factory=list)
+    mcp_calls: list[str] = field(default_factory=list)
     """The calls of MCP tools, as entries of outcome and tool ("OK:files.read_file")."""
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """The Berkeley Function Calling Leaderboard (v4) as suites: its own cases, prompt and checkers, nothing of ours.
 
 A single-turn case is right when the package's own AST checker says so, or, in the categories of irrelevance, when no
-call was made. The ways ``toolsim`` and ``native`` offer the functions as ``tools``, as the leaderboard does for
+call was made. The methods ``toolsim`` and ``native`` offer the functions as ``tools``, as the leaderboard does for
 function calling models; ``prompt`` is its default prompt and parser for all other models.
 
-The checker compares with a list of right answers, so its figures are comparable between the ways and with the
+The checker compares with a list of right answers, so its figures are comparable between the methods and with the
 leaderboard's own; whether each answer is the only right one is up to the leaderboard.
 """
 

@@ -36,7 +36,7 @@ class BfclPrompt:
 
 
 def tools_of(entry: bfcl_package.Entry) -> tuple[Tool, ...]:
-    """Return the functions of an entry as tools, for the ways that have them."""
+    """Return the functions of an entry as tools, for the methods that have them."""
     declared = bfcl_package.tool_declarations(entry["function"])
     return tuple(Tool(tool["name"], tool.get("description", ""), tool["parameters"]) for tool in declared)
 

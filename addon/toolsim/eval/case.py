@@ -1,8 +1,8 @@
-"""The terms of an evaluation: what is asked (case), by which way, the result (run), and which cases are asked.
+"""The terms of an evaluation: what is asked (case), by which method, the result (run), and which cases are asked.
 
 A suite is a list of cases. A case plays itself: it gets a ``Send`` and asks as often as it wants, so that one question
 with one answer and a conversation with tools and state are the same thing to the rest of the evaluation. A case ignores
-what happens around each question (the way to the model, clocks, tokens, traces, errors)::
+what happens around each question (the path to the model, clocks, tokens, traces, errors)::
 
     async def play(send: Send) -> Verdict:
         answer = await send(Request(({"role": "user", "content": "…"},), tools))
@@ -14,7 +14,7 @@ A case does not catch ProviderError: it becomes ``http_error`` or ``timeout`` of
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
@@ -48,9 +48,11 @@ the model never stopped calling; internal_error: the case itself raised, a bug o
 """
 LABELS: tuple[Label, ...] = get_args(Label)
 
-WayName = Literal["toolsim", "native", "prompt"]
+MethodName = Literal["toolsim", "native", "prompt"]
 """How tools reach the model: through the addon, by the server's own ``tools``, or by a prompt and nothing else."""
-WAYS: tuple[WayName, ...] = get_args(WayName)
+METHODS: tuple[MethodName, ...] = get_args(MethodName)
+FORMER_METHOD = "way"
+"""The name of the field, and of the flag, in reports and command lines of toolsim 0.2."""
 
 Api = Literal["chat", "responses"]
 
@@ -75,7 +77,7 @@ class Verdict:
 
 
 class PromptForm(Protocol):
-    """How the way ``prompt`` shows tools and parses calls, for suites with their own form."""
+    """How the method ``prompt`` shows tools and parses calls, for suites with their own form."""
 
     def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
         """Return the messages with the tools described in them, calls and outputs of the history as text."""
@@ -88,8 +90,8 @@ class PromptForm(Protocol):
 class Case:
     """One case. ``suite`` and ``id`` name it; ``kind`` separates cases about tools from plain chat.
 
-    ``form``: how the way ``prompt`` asks it, None for the evaluation's own form. ``options``: addon options that the
-    case tests, as ``name=value``; such a case is asked only by the way ``toolsim``.
+    ``form``: how the method ``prompt`` asks it, None for the evaluation's own form. ``options``: addon options that the
+    case tests, as ``name=value``; such a case is asked only by the method ``toolsim``.
     """
 
     suite: str
@@ -102,11 +104,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is compared: one model with one sampling profile, asked by one way. ``setting``: addon options, as given."""
+    """The unit of comparison: one model, sampling profile and method. ``setting``: addon options, as given."""
 
     model: str
     profile: str
-    way: WayName
+    method: MethodName
     api: Api
     stream: bool = False
     setting: str = ""
@@ -144,7 +146,9 @@ class Run:
         """Identify the run within its evaluation; in a resumed or compared report the same key is the same question."""
         cell = self.cell
         api = f"{cell.api} stream" if cell.stream else cell.api
-        return "|".join((self.suite, self.case, cell.model, cell.profile, cell.way, api, cell.setting, str(self.trial)))
+        return "|".join(
+            (self.suite, self.case, cell.model, cell.profile, cell.method, api, cell.setting, str(self.trial))
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as ``runs.jsonl`` holds it."""
@@ -153,7 +157,13 @@ class Run:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Run:
         """Return the run that ``as_dict`` describes. Raises TypeError and KeyError for anything else."""
-        return cls(**{**data, "cell": Cell(**data["cell"]), "steps": tuple(data["steps"])})
+        cell = Cell(**with_current_names(data["cell"]))
+        return cls(**{**data, "cell": cell, "steps": tuple(data["steps"])})
+
+
+def with_current_names(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of a cell, or settings, with their present names; toolsim 0.2 called the method a way."""
+    return {"method" if name == FORMER_METHOD else name: value for name, value in data.items()}
 
 
 def sample(cases: Sequence[Case], size: int | None, seed: int) -> list[Case]:

@@ -1,6 +1,6 @@
 """The report's plots as inline SVG: rates with their intervals, and the latency of each run.
 
-Widths are in viewBox units, so that a plot scales with the page. Colours are the page's CSS variables, one per way,
+Widths are in viewBox units, so that a plot scales with the page. Colours are the page's CSS variables, one per method,
 chosen so that colour-blind readers can distinguish them, and every bar has its figure as text.
 """
 
@@ -24,36 +24,36 @@ _MAX_LABEL = 28
 
 
 def rates(groups: Sequence[tuple[str, Mapping[str, Rate]]], colours: Mapping[str, int]) -> str:
-    """Return horizontal bars: one group per case, one bar per way, with the 95 % interval as a whisker.
+    """Return horizontal bars: one group per case, one bar per method, with the 95 % interval as a whisker.
 
-    ``colours``: the number of each way among the page's colours.
+    ``colours``: the number of each method among the page's colours.
     """
     parts: list[str] = []
     top = 4.0
-    for name, by_way in groups:
-        height = len(by_way) * (_BAR + _GAP) - _GAP
+    for name, by_method in groups:
+        height = len(by_method) * (_BAR + _GAP) - _GAP
         parts.append(_text(_LABELS - 14, top + height / 2, _shortened(name), "label", "end", name))
-        for way, rate in by_way.items():
-            parts.append(_bar(top, way, rate, colours[way]))
+        for method, rate in by_method.items():
+            parts.append(_bar(top, method, rate, colours[method]))
             top += _BAR + _GAP
         top += _GROUP_GAP - _GAP
     bottom = top - _GROUP_GAP + 6
     axis = [_tick(_LABELS + _PLOT * step / 4, bottom, f"{25 * step} %") for step in range(5)]
-    return _svg(bottom + _AXIS, [*axis, *parts], "Success by case and way, with 95 % intervals")
+    return _svg(bottom + _AXIS, [*axis, *parts], "Success by case and method, with 95 % intervals")
 
 
-def _bar(top: float, way: str, rate: Rate, colour: int) -> str:
+def _bar(top: float, method: str, rate: Rate, colour: int) -> str:
     low, high = rate.interval
     width = _PLOT * rate.percent / 100
     middle = top + _BAR / 2
     left, right = _LABELS + _PLOT * low / 100, _LABELS + _PLOT * high / 100
     caps = f"M{left:.1f} {middle - 4}v8M{right:.1f} {middle - 4}v8"
     figure = f"{rate.percent:.0f} %  ({rate.ok}/{rate.runs})"
-    title = f"{way}: {rate.ok} of {rate.runs} right, {rate.percent:.1f} %, 95 % interval {low:.1f} to {high:.1f} %"
+    title = f"{method}: {rate.ok} of {rate.runs} right, {rate.percent:.1f} %, 95 % interval {low:.1f} to {high:.1f} %"
     box = f'x="{_LABELS}" y="{top}" height="{_BAR}"'
     return (
         f'<g><title>{escape(title)}</title><rect class="track" {box} width="{_PLOT}"/>'
-        f'<rect class="way{colour}" {box} width="{width:.1f}"/>'
+        f'<rect class="method{colour}" {box} width="{width:.1f}"/>'
         f'<path class="whisker" d="M{left:.1f} {middle}H{right:.1f}{caps}"/>'
         f"{_text(_LABELS + _PLOT + 14, middle, figure, 'figure', 'start', title)}</g>"
     )
@@ -100,7 +100,7 @@ def _dots(times: Sequence[float], middle: float, colour: int, low: float, high: 
         for number, _ in enumerate(same):
             offset = (number + 1) // 2 * (5 if number % 2 else -5)
             if abs(offset) <= 15:
-                dots.append(f'<circle class="way{colour} dot" cx="{x}" cy="{middle + offset}" r="3.2"/>')
+                dots.append(f'<circle class="method{colour} dot" cx="{x}" cy="{middle + offset}" r="3.2"/>')
     return dots
 
 
@@ -131,7 +131,7 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str, title: str) -> 
 
 
 def _shortened(text: str) -> str:
-    """Return a label that fits; a long one keeps its end, which names the way."""
+    """Return a label that fits; a long one keeps its end, which names the method."""
     half = _MAX_LABEL // 2
     return text if len(text) <= _MAX_LABEL else f"{text[: half - 1]}…{text[-half:]}"
 

@@ -15,15 +15,15 @@ from pathlib import Path
 
 from toolsim.command_line import UsageError
 from toolsim.eval import catalogue, compare, flags, join, journal, measure, report, settings
-from toolsim.eval.case import Run
+from toolsim.eval.case import Run, with_current_names
 from toolsim.eval.journal import Journal, NotAReport, Secrets
 from toolsim.eval.markdown import rate_text
 from toolsim.eval.measure import Job
+from toolsim.eval.methods import Methods, Target
 from toolsim.eval.progress import Progress
 from toolsim.eval.provider import MODEL, scripted_provider
 from toolsim.eval.proxy_process import proxies
 from toolsim.eval.summary import Rate
-from toolsim.eval.ways import Target, Ways
 
 SCRIPTED = "the scripted provider (offline)"
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     A live evaluation that finishes is a success, whatever it found.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = flags.with_current_names(list(sys.argv[1:] if argv is None else argv))
     for name, command in (("compare", compare.main), ("join", join.main)):
         if arguments[:1] == [name]:
             return command(arguments[1:])
@@ -57,7 +57,7 @@ def _resumed(parser: ArgumentParser, arguments: list[str]) -> tuple[Namespace, P
     if args.resume is None:
         return args, journal.new_folder(Path(args.out), datetime.now(UTC))
     folder = Path(args.resume) if args.resume else journal.latest(Path(args.out))
-    saved = dict(journal.read_settings(folder))
+    saved = with_current_names(journal.read_settings(folder))
     if args.options:
         # argparse appends a list to its default.
         saved.pop("options", None)
@@ -93,9 +93,9 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         seconds = [limit or None for limit in (args.client_timeout, args.open_timeout, read_timeout)]
         target = Target(url, key or "none", *seconds)
         started = await stack.enter_async_context(proxies(url, flows=folder / "flows" if args.flows else None))
-        ways = Ways(target, started)
-        stack.push_async_callback(ways.close)
-        interrupted = await _measure(jobs, ways, log, args)
+        methods = Methods(target, started)
+        stack.push_async_callback(methods.close)
+        interrupted = await _measure(jobs, methods, log, args)
         runs = _in_order(jobs, log.runs)
         report.write(log, runs, planned=len(jobs), target=SCRIPTED if offline else url, settings=saved)
     broken_off = f"broken off, {len(runs)} of {len(jobs)} runs made: " if interrupted else ""
@@ -106,7 +106,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
     return EXIT_WRONG if offline and not all(run.ok for run in runs) else EXIT_RIGHT
 
 
-async def _measure(jobs: Sequence[Job], ways: Ways, log: Journal, args: Namespace) -> bool:
+async def _measure(jobs: Sequence[Job], methods: Methods, log: Journal, args: Namespace) -> bool:
     """Make the runs that are still to be made; return whether that was interrupted."""
     finished = {run.key for run in log.runs}
     open_jobs = [job for job in jobs if job.key not in finished]
@@ -116,7 +116,7 @@ async def _measure(jobs: Sequence[Job], ways: Ways, log: Journal, args: Namespac
             progress(job, None if run is None else log.add(run))
 
         work = asyncio.create_task(
-            measure.measure(open_jobs, ways, args.client_timeout or None, done, parallel=args.jobs)
+            measure.measure(open_jobs, methods, args.client_timeout or None, done, parallel=args.jobs)
         )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):

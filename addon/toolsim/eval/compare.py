@@ -1,10 +1,10 @@
 """``toolsim eval compare A B``: the same cases in two reports, which of them flipped, and whether it may be chance.
 
-Runs are paired by suite, case and trial, and by each field of their cells (model, profile, way, …) that varies within a
-report: so two reports that differ in one option are paired, whichever option that is. ``--a`` and ``--b`` choose a part
-of a report, so that two ways or two values of one report can be compared too::
+Runs are paired by suite, case and trial, and by each field of their cells (model, profile, method, …) that varies
+within a report. So two reports that differ in one option are paired, whichever it is. ``--a`` and ``--b`` choose a part
+of a report, to compare two methods or two values within one report::
 
-    toolsim eval compare REPORT REPORT --a way=toolsim --b way=native
+    toolsim eval compare REPORT REPORT --a method=toolsim --b method=native
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from toolsim.command_line import Parser
-from toolsim.eval.case import Cell, Run
+from toolsim.eval.case import FORMER_METHOD, Cell, Run
 from toolsim.eval.figures import mcnemar
 from toolsim.eval.journal import NotAReport, read_runs
 from toolsim.eval.markdown import rate_text, table
-from toolsim.eval.summary import Rate, way_name
+from toolsim.eval.summary import Rate, method_name
 
 _FIELDS = tuple(field.name for field in fields(Cell))
 
@@ -112,7 +112,7 @@ def _direction(a: Run) -> str:
 
 
 def _result(run: Run) -> str:
-    return f"{way_name(run.cell)}: {'right' if run.ok else run.label}"
+    return f"{method_name(run.cell)}: {'right' if run.ok else run.label}"
 
 
 def _p_text(p: float) -> str:
@@ -147,6 +147,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _part(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
+    name = "method" if name == FORMER_METHOD else name
     if not equals or name not in ("suite", *_FIELDS):
         raise argparse.ArgumentTypeError(f"expected FIELD=VALUE with a field of {', '.join(('suite', *_FIELDS))}")
     return name, value

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from toolsim.command_line import Parser
+from toolsim.eval.case import FORMER_METHOD
 
 ENV = "OPENROUTER_"
 DEFAULT_OUT = "build/eval"
@@ -73,7 +76,7 @@ FLAGS = (
         env="MODEL_FILTER",
         metavar="LIST",
     ),
-    Flag("way", "how tools reach the model: toolsim, native, prompt", "toolsim", metavar="LIST"),
+    Flag("method", "how tools reach the model: toolsim, native, prompt", "toolsim", metavar="LIST"),
     Flag(
         "suite", "what is asked: scenarios, questions, unseen, which_output, bfcl:CATEGORY", "scenarios", metavar="LIST"
     ),
@@ -246,7 +249,7 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         dest="options",
         help="an addon option; several values with commas make a matrix",
     )
-    made.add_argument("--flows", action="store_true", help="keep the exchanges of the way toolsim as .flow files")
+    made.add_argument("--flows", action="store_true", help="keep the exchanges of the method toolsim as .flow files")
     made.add_argument(
         "--resume",
         nargs="?",
@@ -281,6 +284,14 @@ def _default(flag: Flag, environment: Mapping[str, str]) -> Any:
 def _verbosity(environment: Mapping[str, str]) -> int:
     text = environment.get(_VERBOSE, "")
     return int(text) if text in ("0", "1", "2") else 0
+
+
+def with_current_names(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with the present name of a renamed flag, which a line on standard error gives."""
+    former = f"--{FORMER_METHOD}"
+    if any(argument.partition("=")[0] == former for argument in arguments):
+        print(f"toolsim eval: {former} is called --method now", file=sys.stderr)
+    return [re.sub(rf"^{former}(?==|$)", "--method", argument) for argument in arguments]
 
 
 def words(text: str) -> list[str]:

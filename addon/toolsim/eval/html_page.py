@@ -22,7 +22,7 @@ from toolsim.eval.summary import (
     count_failures,
     duration,
     grouped,
-    way_name,
+    method_name,
 )
 
 MAX_FAILURES = 200
@@ -35,8 +35,8 @@ _NO_ANSWER = frozenset({"timeout", "http_error", "internal_error"})
 
 def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str) -> str:
     """Return the page."""
-    ways = list(grouped(runs, lambda run: way_name(run.cell)))
-    colours = {way: number % _COLOURS for number, way in enumerate(ways)}
+    methods = list(grouped(runs, lambda run: method_name(run.cell)))
+    colours = {method: number % _COLOURS for number, method in enumerate(methods)}
     style = files("toolsim.eval").joinpath("report.css").read_text("utf-8")
     body = [_head(runs, planned, stamp, target), _tiles(runs)]
     if runs:
@@ -90,16 +90,16 @@ def _tile(name: str, value: str, detail: str) -> str:
 
 def _success(runs: Sequence[Run], colours: dict[str, int]) -> str:
     groups = [
-        (case, {way: Rate.of(found) for way, found in grouped(own, lambda run: way_name(run.cell)).items()})
+        (case, {method: Rate.of(found) for method, found in grouped(own, lambda run: method_name(run.cell)).items()})
         for case, own in by_case(runs).items()
     ]
-    return _figure("Success by case and way", _legend(colours), charts.rates(groups, colours))
+    return _figure("Success by case and method", _legend(colours), charts.rates(groups, colours))
 
 
 def _latency(runs: Sequence[Run], colours: dict[str, int]) -> str:
     strips = [
-        (f"{model} · {way}", colours[way], [run.ms for run in own if run.label not in _NO_ANSWER])
-        for (model, way), own in grouped(runs, lambda run: (run.cell.model, way_name(run.cell))).items()
+        (f"{model} · {method}", colours[method], [run.ms for run in own if run.label not in _NO_ANSWER])
+        for (model, method), own in grouped(runs, lambda run: (run.cell.model, method_name(run.cell))).items()
     ]
     plot = charts.latencies(strips)
     note = '<p class="note">A dot is a run, from its first question to its last answer; the scale is logarithmic.</p>'
@@ -111,13 +111,13 @@ def _figure(title: str, note: str, plot: str) -> str:
 
 
 def _legend(colours: dict[str, int]) -> str:
-    entries = (f'<li><i class="way{colour}"></i>{escape(way)}</li>' for way, colour in colours.items())
+    entries = (f'<li><i class="method{colour}"></i>{escape(method)}</li>' for method, colour in colours.items())
     return f'<ul class="legend">{"".join(entries)}<li class="note">whisker: 95 % interval</li></ul>'
 
 
 def _cells(runs: Sequence[Run]) -> str:
     rows = _table(CELL_HEAD, cell_rows(runs), numbers=CELL_WORDS)
-    return f"<section><h2>By model, sampling profile and way</h2>{rows}</section>"
+    return f"<section><h2>By model, sampling profile and method</h2>{rows}</section>"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int) -> str:
@@ -138,23 +138,23 @@ def _failures(runs: Sequence[Run]) -> Iterator[str]:
     if not failed:
         yield "<section><h2>Failures</h2><p>None.</p></section>"
         return
-    ways = list(grouped(failed, lambda run: way_name(run.cell)))
-    rows = (_label_row(label, count, failed, ways) for label, count in count_failures(failed).items())
-    yield f"<section><h2>Failures by label</h2>{_table(('label', *ways, 'all'), rows, numbers=1)}</section>"
+    methods = list(grouped(failed, lambda run: method_name(run.cell)))
+    rows = (_label_row(label, count, failed, methods) for label, count in count_failures(failed).items())
+    yield f"<section><h2>Failures by label</h2>{_table(('label', *methods, 'all'), rows, numbers=1)}</section>"
     shown = "".join(_failure(run) for run in failed[:MAX_FAILURES])
     more = len(failed) - MAX_FAILURES
     note = f'<p class="note">And {more} more: runs.jsonl has them all.</p>' if more > 0 else ""
     yield f'<section class="failures"><h2>Failed runs</h2>{shown}{note}</section>'
 
 
-def _label_row(label: str, count: int, failed: Sequence[Run], ways: Sequence[str]) -> Sequence[str]:
-    by_way = (sum(run.label == label and way_name(run.cell) == way for run in failed) for way in ways)
-    return (label, *(str(number or "") for number in by_way), str(count))
+def _label_row(label: str, count: int, failed: Sequence[Run], methods: Sequence[str]) -> Sequence[str]:
+    by_method = (sum(run.label == label and method_name(run.cell) == method for run in failed) for method in methods)
+    return (label, *(str(number or "") for number in by_method), str(count))
 
 
 def _failure(run: Run) -> str:
     api = f"{run.cell.api}{' stream' if run.cell.stream else ''}"
-    where = " · ".join((run.cell.model, run.cell.profile, way_name(run.cell), api, f"trial {run.trial + 1}"))
+    where = " · ".join((run.cell.model, run.cell.profile, method_name(run.cell), api, f"trial {run.trial + 1}"))
     steps = "".join(_step(number, step) for number, step in enumerate(run.steps, 1))
     return (
         f"<details><summary><b>{escape(run.case)}</b><em>{escape(run.label or '')}</em>"

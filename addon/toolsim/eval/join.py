@@ -1,8 +1,8 @@
 """``toolsim eval join OUT REPORT …``: one report of several, over the same cases.
 
-A model on a laptop takes hours, so a comparison is made in parts: one way today, another tomorrow, an older version
+A model on a laptop takes hours, so a comparison is made in parts: one method today, another tomorrow, an older version
 from its own checkout. Joined, they stand side by side, and only what all of them answered counts: within a suite and a
-model, a case is kept if every way has a run of it. A part can be renamed, which distinguishes an older version of
+model, a case is kept if every method has a run of it. A part can be renamed, which distinguishes an older version of
 toolsim, asked as if it were the server, from the current one::
 
     toolsim eval join OUT today before --name "before=toolsim 0.1.0"
@@ -17,13 +17,13 @@ from pathlib import Path
 
 from toolsim.command_line import Parser
 from toolsim.eval import report
-from toolsim.eval.case import WAYS, Run
+from toolsim.eval.case import METHODS, Run
 from toolsim.eval.journal import RUNS, SETTINGS, Journal, NotAReport, Secrets, read_runs, read_settings
-from toolsim.eval.summary import grouped, way_name
+from toolsim.eval.summary import grouped, method_name
 
 # Settings in which parts may differ and still ask the same question.
 _FREE = frozenset(
-    {"base_url", "models", "way", "suite", "sample", "setting", "stream", "api", "trials", "offline", "options"}
+    {"base_url", "models", "method", "suite", "sample", "setting", "stream", "api", "trials", "offline", "options"}
 )
 
 
@@ -32,29 +32,29 @@ class Unlike(ValueError):
 
 
 def common(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs of the cases that every way of a suite and model has answered, trial by trial."""
+    """Return the runs of the cases that every method of a suite and model has answered, trial by trial."""
     kept: list[Run] = []
     for group in grouped(runs, lambda run: (run.suite, run.cell.model)).values():
-        ways = {replace(run.cell, model="") for run in group}
+        methods = {replace(run.cell, model="") for run in group}
         answered = grouped(group, lambda run: (run.case, run.trial))
-        whole = {key for key, found in answered.items() if {replace(run.cell, model="") for run in found} == ways}
+        whole = {key for key, found in answered.items() if {replace(run.cell, model="") for run in found} == methods}
         kept += [run for run in group if (run.case, run.trial) in whole]
     return kept
 
 
 def named(runs: Sequence[Run], name: str) -> list[Run]:
-    """Return the runs renamed to another way: a way, and whatever distinguishes it. Raises ValueError."""
-    way, _, rest = name.partition(" ")
-    for known in WAYS:
-        if way == known:
-            return [replace(run, cell=replace(run.cell, way=known, setting=rest)) for run in runs]
-    raise ValueError(f"expected a name that begins with {', '.join(WAYS)}, got {name}")
+    """Return the runs renamed to another method: a method, and a suffix that distinguishes it. Raises ValueError."""
+    method, _, rest = name.partition(" ")
+    for known in METHODS:
+        if method == known:
+            return [replace(run, cell=replace(run.cell, method=known, setting=rest)) for run in runs]
+    raise ValueError(f"expected a name that begins with {', '.join(METHODS)}, got {name}")
 
 
 def joined(parts: Sequence[Sequence[Run]]) -> list[Run]:
-    """Return the runs of all parts, way by way; of runs with the same key, the one of the last part."""
+    """Return the runs of all parts, method by method; of runs with the same key, the one of the last part."""
     runs = {run.key: run for part in parts for run in part}.values()
-    return sorted(runs, key=lambda run: WAYS.index(run.cell.way))
+    return sorted(runs, key=lambda run: METHODS.index(run.cell.method))
 
 
 def alike(folders: Sequence[Path]) -> dict[str, object]:
@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
         action="append",
         default=[],
         metavar="FOLDER=NAME",
-        help='show the runs of this REPORT as another way, such as "toolsim 0.1.0"',
+        help='show the runs of this REPORT as another method, such as "toolsim 0.1.0"',
     )
     parser.add_argument("--slim", action="store_true", help="leave out what models were shown and wrote")
     parser.add_argument("--target", default="", help="what was asked, for people")
@@ -103,9 +103,10 @@ def main(argv: Sequence[str]) -> int:
     log.close()
     log.write(SETTINGS, report.as_text(settings))
     report.write(log, kept, planned=len(kept), target=args.target, settings=settings, note=args.note)
-    ways = ", ".join(grouped(kept, lambda run: way_name(run.cell)))
+    methods = ", ".join(grouped(kept, lambda run: method_name(run.cell)))
     print(
-        f"{len(kept)} of {len(all_runs)} runs are of cases that all ways answered ({ways}); {args.out / 'report.html'}"
+        f"{len(kept)} of {len(all_runs)} runs are of cases that all methods answered ({methods}); "
+        f"{args.out / 'report.html'}"
     )
     return 0
 

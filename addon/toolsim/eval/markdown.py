@@ -14,7 +14,7 @@ from toolsim.eval.summary import (
     count_as_text,
     count_failures,
     grouped,
-    way_name,
+    method_name,
 )
 
 _MAX_FAILURES = 50
@@ -41,17 +41,20 @@ def _cell(text: str) -> str:
 def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: str = "") -> str:
     """Return the report. ``note``: a paragraph by its author below the head."""
     parts = [f"# Evaluation {stamp}", _head(runs, planned, target), *([note] if note else [])]
-    ways = list(grouped(runs, lambda run: way_name(run.cell)))
+    methods = list(grouped(runs, lambda run: method_name(run.cell)))
     parts += [
-        "## By case and way",
+        "## By case and method",
         table(
-            ["case", *ways],
+            ["case", *methods],
             (
-                [case, *(rate_text(Rate.of(run for run in own if way_name(run.cell) == way)) for way in ways)]
+                [
+                    case,
+                    *(rate_text(Rate.of(run for run in own if method_name(run.cell) == method)) for method in methods),
+                ]
                 for case, own in by_case(runs).items()
             ),
         ),
-        "## By model, sampling profile and way",
+        "## By model, sampling profile and method",
         table(CELL_HEAD, cell_rows(runs)),
     ]
     if failures := count_failures(runs):
@@ -59,9 +62,9 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: 
         failed = [run for run in runs if not run.ok]
         parts.append(
             table(
-                ["case", "model", "way", "label", "what happened"],
+                ["case", "model", "method", "label", "what happened"],
                 (
-                    [f"{run.suite} {run.case}", run.cell.model, way_name(run.cell), run.label or "", run.detail]
+                    [f"{run.suite} {run.case}", run.cell.model, method_name(run.cell), run.label or "", run.detail]
                     for run in failed[:_MAX_FAILURES]
                 ),
             )
@@ -77,7 +80,7 @@ def _head(runs: Sequence[Run], planned: int, target: str) -> str:
         f"- overall: {rate_text(Rate.of(runs))}",
         f"- with tools: {rate_text(Rate.of(run for run in runs if run.kind == 'tools'))}",
         f"- chat: {rate_text(Rate.of(run for run in runs if run.kind == 'chat'))}",
-        f"- combinations of model, profile, way and API: {found.all}, "
+        f"- combinations of model, profile, method and API: {found.all}, "
         f"{found.at_100} of them at 100 %, {found.at_96} at 96 % or more",
         f"- calls mended by toolsim: {sum(run.repaired for run in runs)} repaired, "
         f"{sum(run.untagged for run in runs)} found without the tag",
@@ -90,7 +93,8 @@ def _head(runs: Sequence[Run], planned: int, target: str) -> str:
 
 
 def _as_text(runs: Sequence[Run]) -> Iterator[str]:
-    """Yield the answers in which a client finds a call as text, way by way."""
-    counts = {way: count_as_text(own) for way, own in grouped(runs, lambda run: way_name(run.cell)).items()}
+    """Yield the answers in which a client finds a call as text, method by method."""
+    counts = {method: count_as_text(own) for method, own in grouped(runs, lambda run: method_name(run.cell)).items()}
     if None not in counts.values():
-        yield f"- answers that hold a call as text: {', '.join(f'{way} {count}' for way, count in counts.items())}"
+        listed = ", ".join(f"{method} {count}" for method, count in counts.items())
+        yield f"- answers that hold a call as text: {listed}"

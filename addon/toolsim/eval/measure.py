@@ -12,11 +12,11 @@ from typing import Any
 from toolsim.eval.asking import Asking, common_prefix
 from toolsim.eval.call_as_text import holds_call
 from toolsim.eval.case import Case, Cell, Label, Run, Verdict
+from toolsim.eval.methods import Methods
 from toolsim.eval.profiles import Sampling
 from toolsim.eval.proxy_process import ProxyFailed
 from toolsim.eval.recorded import Captures, Recorded
 from toolsim.eval.runtime.turn import ProviderError
-from toolsim.eval.ways import Ways
 
 _MAX_DETAIL = 500
 
@@ -37,17 +37,17 @@ class Job:
 
 
 def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: int) -> list[Job]:
-    """Return all runs, model by model, case by case; the ways of one case come one after the other.
+    """Return all runs, model by model, case by case; the methods of one case come one after the other.
 
-    So an interrupted evaluation has asked the same cases by all ways, and a server with a prompt cache treats all ways
-    alike. A case about addon options is asked through toolsim only, once and not for each setting.
+    So an interrupted evaluation has asked the same cases by all methods, and a server with a prompt cache treats all
+    methods alike. A case about addon options is asked through toolsim only, once and not for each setting.
     """
     jobs, seen = [], set()
     for model in dict.fromkeys(cell.model for cell, _ in cells):
         for trial in range(trials):
             for case in cases:
                 for cell, sampling in cells:
-                    if cell.model != model or (case.options and (cell.way != "toolsim" or cell.setting)):
+                    if cell.model != model or (case.options and (cell.method != "toolsim" or cell.setting)):
                         continue
                     job = Job(cell, case, trial, sampling)
                     if job.key not in seen:
@@ -60,7 +60,9 @@ Progress = Callable[[Job, Run | None], None]
 """Called when a run starts (None) and when it is over."""
 
 
-async def measure(jobs: Iterable[Job], ways: Ways, seconds: float | None, done: Progress, *, parallel: int = 1) -> None:
+async def measure(
+    jobs: Iterable[Job], methods: Methods, seconds: float | None, done: Progress, *, parallel: int = 1
+) -> None:
     """Make all runs, ``parallel`` models at a time; a question may take ``seconds`` (None: no limit)."""
     by_model: dict[str, list[Job]] = {}
     for job in jobs:
@@ -71,20 +73,20 @@ async def measure(jobs: Iterable[Job], ways: Ways, seconds: float | None, done: 
         for _, own in models:
             for job in own:
                 done(job, None)
-                done(job, await run(job, ways, seconds))
+                done(job, await run(job, methods, seconds))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(max(parallel, 1)):
             group.create_task(work())
 
 
-async def run(job: Job, ways: Ways, seconds: float | None) -> Run:
+async def run(job: Job, methods: Methods, seconds: float | None) -> Run:
     """Make one run. Never raises, except when cancelled."""
     captures: Captures | None = None
     asking: Asking | None = None
     started = monotonic()
     try:
-        send, captures = await ways.open(job.cell, job.case, job.cell.model)
+        send, captures = await methods.open(job.cell, job.case, job.cell.model)
         asking = Asking(send, job.sampling, seconds)
         started = monotonic()
         verdict = await job.case.play(asking)

@@ -1,4 +1,4 @@
-"""The way ``prompt``: tools in a system message, calls parsed by one regular expression, as in any tutorial.
+"""The method ``prompt``: tools in a system message, calls parsed by one regular expression, as in any tutorial.
 
 This is what people write without toolsim: the Hermes form, one example of the syntax, no judging and no repair. The
 parser is deliberately simple; a call that it cannot parse is text.

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from toolsim.eval.case import Run
 from toolsim.eval.measure import Job
-from toolsim.eval.summary import way_name
+from toolsim.eval.summary import method_name
 
 
 class Progress:
@@ -38,7 +38,7 @@ class Progress:
         """Show a run that starts (None), or one that is over."""
         if run is None:
             if self._live is not None:
-                self._live.update(self._task, description=f"{job.cell.model} · {way_name(job.cell)} · {job.case.id}")
+                self._live.update(self._task, description=f"{job.cell.model} · {method_name(job.cell)} · {job.case.id}")
             return
         self._runs += 1
         self._ok += run.ok
@@ -59,7 +59,7 @@ class Progress:
 def _line(run: Run) -> str:
     verdict = "right" if run.ok else f"WRONG {run.label}"
     api = f"{run.cell.api}{' stream' if run.cell.stream else ''}"
-    where = f"{run.cell.model} · {run.cell.profile} · {way_name(run.cell)} · {api}"
+    where = f"{run.cell.model} · {run.cell.profile} · {method_name(run.cell)} · {api}"
     return f"{run.ms / 1000:7.1f} s  {run.suite} {run.case} · {where}: {verdict}"
 
 

@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 from toolsim.cli import usage
 from toolsim.command_line import UsageError
 from toolsim.eval import catalogue, profiles, suites
-from toolsim.eval.case import WAYS, Case, Cell, sample
+from toolsim.eval.case import METHODS, Case, Cell, sample
 from toolsim.eval.catalogue import Model
 from toolsim.eval.flags import DEFAULT_MODELS, ENV, words
+from toolsim.eval.methods import CONTENT_TAGS
 from toolsim.eval.profiles import Sampling
 from toolsim.eval.runtime.loop import LoopSettings
 from toolsim.eval.scenarios import ScenarioSettings
-from toolsim.eval.ways import CONTENT_TAGS
 from toolsim.eval.workspace import TOOL_PROFILES
 from toolsim.proxy.options.option import PREFIX
 
@@ -127,7 +127,7 @@ def _cells(args: Namespace, models: Iterable[Model], offline: bool) -> Iterator[
         chosen = profiles.select(args.profiles)
     except profiles.UnknownProfile as error:
         raise UsageError(str(error)) from error
-    ways = _known(words(args.way), WAYS, "--way")
+    methods = _known(words(args.method), METHODS, "--method")
     # The scripted provider costs nothing: both APIs, whole and streamed.
     apis = _known(words(args.api) or (list(APIS) if offline else ["chat"]), APIS, "--api")
     streams = [False, True] if offline and not args.stream else [args.stream]
@@ -136,9 +136,9 @@ def _cells(args: Namespace, models: Iterable[Model], offline: bool) -> Iterator[
         if args.enforce_applicability and not profile.applies(model):
             continue
         sampling = {**model.options, **fields.defaults, **profile.sampling(model), **fields.overrides}
-        for api, stream, way in product(apis, streams, ways):
-            for setting in _settings(args, way):
-                yield Cell(model.id, profile.id, way, api, stream, setting), sampling
+        for api, stream, method in product(apis, streams, methods):
+            for setting in _settings(args, method):
+                yield Cell(model.id, profile.id, method, api, stream, setting), sampling
 
 
 def _known(chosen: list[str], known: Sequence[str], flag: str) -> list[str]:
@@ -148,10 +148,10 @@ def _known(chosen: list[str], known: Sequence[str], flag: str) -> list[str]:
     return chosen
 
 
-def _settings(args: Namespace, way: str) -> list[str]:
-    if way == "toolsim":
+def _settings(args: Namespace, method: str) -> list[str]:
+    if method == "toolsim":
         return [" ".join(one) for one in product(*(_values(option) for option in args.options))]
-    if way == "native" and (args.content_tag_fallback or args.fallback_matrix):
+    if method == "native" and (args.content_tag_fallback or args.fallback_matrix):
         return ["", CONTENT_TAGS] if args.fallback_matrix else [CONTENT_TAGS]
     return [""]
 

@@ -130,13 +130,13 @@ def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return grouped(runs, name)
 
 
-def way_name(cell: Cell) -> str:
-    """Return a cell's way with the addon options that were set for it."""
-    return f"{cell.way} {cell.setting}".rstrip()
+def method_name(cell: Cell) -> str:
+    """Return a cell's method with the addon options that were set for it."""
+    return f"{cell.method} {cell.setting}".rstrip()
 
 
 CELL_HEAD = (
-    *("suite", "model", "profile", "way", "API"),
+    *("suite", "model", "profile", "method", "API"),
     *("right", "%", "95 % interval", "p50", "p95", "tokens in", "out", "repaired", "untagged", "as text"),
 )
 """The columns of ``cell_rows``; those after the API hold numbers."""
@@ -152,7 +152,7 @@ def cell_rows(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
             suite,
             cell.model,
             cell.profile,
-            way_name(cell),
+            method_name(cell),
             f"{cell.api}{', streamed' if cell.stream else ''}",
             f"{figures.rate.ok}/{figures.rate.runs}",
             f"{figures.rate.percent:.1f}",
@@ -178,7 +178,7 @@ def duration(ms: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Combinations:
-    """How many combinations of model, profile, way, API and setting there are, and how many depend on nothing."""
+    """How many combinations of model, profile, method, API and setting there are, and how many depend on nothing."""
 
     all: int
     at_100: int
@@ -202,7 +202,7 @@ def summarise(runs: Sequence[Run], *, planned: int, stamp: str, settings: dict[s
             "suite": suite,
             "model": cell.model,
             "profile": cell.profile,
-            "way": cell.way,
+            "method": cell.method,
             "api": cell.api,
             "stream": cell.stream,
             "setting": cell.setting,
@@ -211,9 +211,9 @@ def summarise(runs: Sequence[Run], *, planned: int, stamp: str, settings: dict[s
         for (suite, cell), own in grouped(runs, lambda run: (run.suite, run.cell)).items()
     ]
     cases = [
-        {"case": case, "way": way, **Rate.of(way_runs).as_dict()}
+        {"case": case, "method": method, **Rate.of(method_runs).as_dict()}
         for case, own in by_case(runs).items()
-        for way, way_runs in grouped(own, lambda run: way_name(run.cell)).items()
+        for method, method_runs in grouped(own, lambda run: method_name(run.cell)).items()
     ]
     return {
         "stamp": stamp,

@@ -47,7 +47,7 @@ _TOKENS = {
     "reasoning": "gen_ai.usage.reasoning.output_tokens",
 }
 # The fields of a report about a turn of the model that are worth a search.
-_FINDINGS = ("parse_failures", "strict_failures", "repairs", "untagged", "warnings", "dropped_calls", "asked_again")
+_FINDINGS = ("parse_failures", "strict_failures", "repairs", "untagged", "warnings", "dropped_calls", "retries")
 
 # The conventions have names for some providers; any other server is known by its engine, or by the API that it speaks.
 _PROVIDERS = {

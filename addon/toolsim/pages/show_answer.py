@@ -249,7 +249,7 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             count = len(tally.entries)
             more = f" and {count - _MAX_ENTRIES} more" if count > _MAX_ENTRIES else ""
             yield tally.title, ", ".join(clip(text, 200) for text in tally.entries[:_MAX_ENTRIES]) + more
-            if tally.key == "warnings" and not report.get("asked_again"):
+            if tally.key == "warnings" and not report.get("retries"):
                 codes = dict.fromkeys(code_of(warning) for warning in tally.entries)
                 yield from (("", REMEDIES[code]) for code in codes if code in REMEDIES)
     if mismatches := _texts(report.get("mismatches")):

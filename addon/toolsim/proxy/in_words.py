@@ -105,7 +105,7 @@ class Asking:
         except (TooLarge, BadRequest, ValueError):
             return None
         report.rounds = 1
-        policy = replace(self.policy(flow, exchange).for_model(plan.form.model), second_opinion="invented")
+        policy = replace(self.policy(flow, exchange).for_model(plan.form.model), second_opinion="undeclared")
         further = self.rounds.asking(flow, body, document, request)
         bounds = replace(self.bounds, seconds=_left(self.bounds.seconds, exchange.clocks.seconds()))
         return answer(Job(api, document, plan.form, policy, _after(retry, further), bounds, report))

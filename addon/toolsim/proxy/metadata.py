@@ -12,6 +12,7 @@ from typing import Any
 from mitmproxy.http import HTTPFlow
 
 from toolsim.core.plan import Policy
+from toolsim.proxy.legacy import current_name, current_value
 from toolsim.wire.dialect import RESPONSES
 
 REPORT = "toolsim"
@@ -59,8 +60,10 @@ def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> P
     """
     default, decided = Policy(), set(by_hand)
     values: dict[str, Any] = {field: getattr(policy, field) for field in decided}
-    for field, value in flow.metadata[NOTE]["options"].items():
-        value = frozenset(value) if isinstance(value, list) else value
+    for name, recorded in flow.metadata[NOTE]["options"].items():
+        # A field of the policy has the name of its option, unless one option decides several.
+        field = current_name(name)
+        value = frozenset(recorded) if isinstance(recorded, list) else current_value(field, recorded)
         if field not in decided and type(value) is type(getattr(default, field, None)):
             values[field] = value
     return replace(default, **values)

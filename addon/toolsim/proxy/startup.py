@@ -27,8 +27,8 @@ from mitmproxy.optmanager import OptManager
 from mitmproxy.proxy.mode_specs import ProxyMode
 
 from toolsim.command_line import nearest
+from toolsim.proxy.legacy import REMOVED, RENAMED, RENAMED_VALUES, current_value
 from toolsim.proxy.mitmproxy12 import deferred
-from toolsim.proxy.options.former import GONE, RENAMED
 from toolsim.proxy.options.option import PREFIX, Option, Value
 from toolsim.proxy.options.profiles import with_profiles
 from toolsim.proxy.options.settings import check_together, parse, parse_value
@@ -48,6 +48,8 @@ def take_problems(options: OptManager) -> list[str]:
     for old, new in RENAMED.items():
         if deferred.rename(options, PREFIX + old, PREFIX + new):
             logger.warning("%s%s: this option is called %s%s now", PREFIX, old, PREFIX, new)
+    for name, value in deferred.given(options).items():
+        _rename_value(options, name, value)
     current = {option.full_name: getattr(options, option.full_name) for option in OPTIONS}
     problems: dict[str, str] = {}
     given: dict[str, Value] = {}
@@ -76,6 +78,15 @@ def take_problems(options: OptManager) -> list[str]:
     return []
 
 
+def _rename_value(options: OptManager, name: str, entry: Any) -> None:
+    """Replace an earlier name of a value by the present one, with a warning."""
+    short = name.removeprefix(PREFIX)
+    old = entry[0] if isinstance(entry, deferred.Texts) and len(entry) == 1 else entry
+    if short in RENAMED_VALUES and (new := current_value(short, old)) != old:
+        deferred.replace(options, name, new)
+        logger.warning("%s: the value %s is called %s now", name, old, new)
+
+
 def _value(option: Option, entry: Any) -> Value:
     """Return the value of an entry, of the option's type. Raises ValueError."""
     return option.from_texts(entry) if isinstance(entry, deferred.Texts) else option.from_yaml(entry)
@@ -84,7 +95,7 @@ def _value(option: Option, entry: Any) -> Value:
 def _unknown(name: str) -> str:
     """Return what is wrong with a name that no option has: what replaces it, or which one is meant."""
     rest = re.sub(r"\W", "_", _OURS.sub("", name).lower())
-    if rest in GONE:
-        return f"{name}: this option is gone: {GONE[rest]}"
+    if rest in REMOVED:
+        return f"{name}: this option is gone: {REMOVED[rest]}"
     hint = nearest(rest, [option.name for option in OPTIONS], PREFIX)
     return f"{name}: no such option{hint or f'; their names begin with {PREFIX}, see README'}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby, zip_longest
@@ -12,6 +12,7 @@ from typing import Any
 
 from mitmproxy.http import HTTPFlow, Message
 
+from toolsim.proxy.legacy import RENAMED_HEADERS, current_report
 from toolsim.proxy.metadata import REPORT
 from toolsim.recordings.stream_text import pieces_of
 from toolsim.wire.sse import SSEDecoder
@@ -63,8 +64,8 @@ def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None =
     found = {"request": {"method": request.method, "path": path, **_message(request, ids)}}
     if response is not None and answered:
         found["response"] = {"status": response.status_code, **_message(response, ids)}
-        report: Mapping[str, Any] = flow.metadata.get(REPORT, {})
-        known: Mapping[str, Any] = like.metadata.get(REPORT, {}) if like is not None else {}
+        report = current_report(flow.metadata.get(REPORT, {}))
+        known = current_report(like.metadata.get(REPORT, {})) if like is not None else {}
         kept = {
             name: value for name, value in report.items() if name not in IGNORED_REPORT and (not known or name in known)
         }
@@ -175,10 +176,13 @@ def _show(value: Any) -> str:
 
 def _message(message: Message, ids: dict[str, str]) -> dict[str, Any]:
     # A recording has no key, and not whether it was a Bearer's: from x-api-key we make one.
+    # Under the present name: a renamed header is sent under both, and a recording may have the earlier one alone.
     headers = sorted(
-        (key.lower(), message.headers[key].removeprefix("Bearer "))
-        for key in message.headers
-        if key.lower() not in IGNORED_HEADERS
+        {
+            RENAMED_HEADERS.get(key.lower(), key.lower()): message.headers[key].removeprefix("Bearer ")
+            for key in message.headers
+            if key.lower() not in IGNORED_HEADERS
+        }.items()
     )
     kind = message.headers.get("content-type", "").partition(";")[0].strip().lower()
     content = message.get_content(strict=False) or b""

@@ -30,7 +30,7 @@ from toolsim.wire.json_fields import mappings, string
 from toolsim.wire.tool_choice import wanted_of_backend
 from toolsim.wire.tools import Hosted
 
-LEFT_OUT = "TOOL_LEFT_OUT"
+DROPPED = "TOOL_DROPPED"
 """The warning: a tool that a backend would have to run was not passed on."""
 
 
@@ -61,7 +61,7 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
         raise _unavailable(wanted, is_allowed=len(allowed) == len(request.hosted))
     report.dropped += [f"tool:{kind[:40]}" for kind in left_out]
     if not forbidden and not passes:
-        report.warnings += [entry(LEFT_OUT, loggable_name(_label(tool))) for tool in allowed]
+        report.warnings += [entry(DROPPED, loggable_name(_label(tool))) for tool in allowed]
     if not left_out:
         # The part of a choice that concerns them is passed on too.
         report.dropped[:] = [note for note in report.dropped if not (kept and note.startswith("tool_choice:"))]

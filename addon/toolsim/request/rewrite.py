@@ -304,7 +304,7 @@ def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
     ``body``: as sent, b"" if the request has been changed since.
     """
     policy = plan.policy
-    if body and not (plan.masked or policy.transforms or policy.request_overrides or policy.llm_options_defaults):
+    if body and not (plan.masked or policy.transforms or policy.request_overrides or policy.request_defaults):
         return body
     offered = offered_natively(request.sent or request.body, {tool.name for tool in plan.tools}, request.hosted)
     return dump(_with_operator_fields(plan, native_body(offered, policy.transforms))).encode()
@@ -312,9 +312,9 @@ def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
 
 def _with_operator_fields(plan: Plan, body: dict[str, Any]) -> dict[str, Any]:
     policy = plan.policy
-    if not policy.llm_options_defaults and not policy.request_overrides:
+    if not policy.request_defaults and not policy.request_overrides:
         return body
-    return with_fields(body, defaults=policy.llm_options_defaults, overrides=policy.request_overrides)
+    return with_fields(body, defaults=policy.request_defaults, overrides=policy.request_overrides)
 
 
 def _check_tools_size(plan: Plan) -> None:

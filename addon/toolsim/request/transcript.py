@@ -44,7 +44,7 @@ def flatten(
     call or an output.
     """
     # ``auto`` is like ``sentinel``, which suits every form of the manifest.
-    tag = None if policy.history == "record" else policy.sentinel
+    tag = None if policy.history == "bracketed" else policy.sentinel
     draft = Draft()
     listed = tuple(items)
     labelled: Iterable[tuple[Item, str]] = ((item, "") for item in listed)
@@ -69,7 +69,7 @@ def flatten(
                 draft.message(_marked(item, errors=not is_round))
             case Message():
                 draft.message(item)
-            case Thought() if policy.reasoning == "tell":
+            case Thought() if policy.reasoning == "include":
                 draft.message(Message("assistant", (Text(f"<think>\n{item.text}\n</think>"),)))
             case Thought():
                 report.dropped.append("reasoning")

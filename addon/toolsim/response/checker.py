@@ -18,7 +18,7 @@ from typing import Any
 from toolsim.core.plan import Tool
 from toolsim.schema import STEP_SECONDS, Finding, SchemaError, Validator, compile_schema
 
-SCHEMA_UNSETTLED = "SCHEMA_UNSETTLED"
+SCHEMA_CHECK_TIMED_OUT = "SCHEMA_CHECK_TIMED_OUT"
 SCHEMA_UNUSABLE = "SCHEMA_UNUSABLE"
 
 BUDGET_SECONDS = 0.015
@@ -76,7 +76,7 @@ class SchemaChecker:
             return None if finding.mismatch is None else finding
         if tool.strict:
             return UNSETTLED
-        self._warn(SCHEMA_UNSETTLED, tool.name)
+        self._warn(SCHEMA_CHECK_TIMED_OUT, tool.name)
         return None
 
     def fits(self, tool: Tool, value: Any) -> bool:

@@ -41,7 +41,7 @@ from toolsim.core.report import Report, code_of, entry, loggable_name
 from toolsim.response.answer_format import AnswerFormat
 from toolsim.response.arguments import Arguments, custom_input, function_arguments
 from toolsim.response.call_forms import FOREIGN, read_form
-from toolsim.response.checker import BUDGET_SECONDS, SCHEMA_UNSETTLED, UNSETTLED, SchemaChecker
+from toolsim.response.checker import BUDGET_SECONDS, SCHEMA_CHECK_TIMED_OUT, UNSETTLED, SchemaChecker
 from toolsim.response.one_object import REPEATED_KEYS, split_call
 from toolsim.response.pieces import Block, Oversize, utf8_length
 from toolsim.response.toolbox import Lookup, Toolbox
@@ -140,7 +140,7 @@ class Judge:
             expected = f"arguments that conform to its schema; {broken.mismatch}"
             # 7. The promise of a strict tool, which an undecided check does not keep.
             if tool.strict and broken is UNSETTLED:
-                return self.fail(True, raw, SCHEMA_UNSETTLED, tool.name, expected)
+                return self.fail(True, raw, SCHEMA_CHECK_TIMED_OUT, tool.name, expected)
             if tool.strict:
                 return self.fail(True, raw, SCHEMA_MISMATCH, tool.name, expected)
             # 8. A repair was a wrong guess if its result does not fit; it is named by what was repaired.

@@ -60,7 +60,7 @@ class Fault:
 def asked_again(fault: Fault) -> ApiError:
     """Return the error that ends a round after which the model is asked again."""
     message = f"The model is asked again ({fault.reason}): expected {fault.expected}."
-    return ApiError(message, "invalid_request_error", "asked_again", status=422)
+    return ApiError(message, "invalid_request_error", "retried", status=422)
 
 
 @dataclass(frozen=True, slots=True)

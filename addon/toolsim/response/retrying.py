@@ -110,7 +110,7 @@ class RetryingChoice(Choice):
         if self._may_ask and (fault := self._broken(verdict)) is not None:
             self.fault = fault
             self.speech.fail()
-            return f"asked again {fault.reason}"
+            return f"retried {fault.reason}"
         return super().act(verdict, structured)
 
     # -- what is a fault
@@ -228,5 +228,5 @@ class RetryingAnswer(Answer):
             otherwise = (*otherwise, Ended({0: fault.finish}))
         self.is_done = True
         self.retry = Retry(fault, choice.words, otherwise, self._usage)
-        self._report.asked_again.append(entry(fault.reason, fault.name and loggable_name(fault.name)))
+        self._report.retries.append(entry(fault.reason, fault.name and loggable_name(fault.name)))
         return [*events, Failed(asked_again(fault))]

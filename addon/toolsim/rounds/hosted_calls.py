@@ -285,7 +285,7 @@ class HostedCalls:
         if found.needs_approval and self._api.shows_hosted and self._hosting.desk is None and self._left > 0:
             self._left -= 1
             self.is_waiting = True
-            self._note("ASKED", f"{found.server.label}.{found.tool.name}")
+            self._note("APPROVAL_REQUESTED", f"{found.server.label}.{found.tool.name}")
             name = self._hosting.approvals.ask(found.server, found.tool.name, shown, arguments, self._hosting.owner)
             return [mcp_items.approval_request(name, found.server.label, found.tool.name, arguments)]
         item = McpCall(mcp_items.new_call_id(), found.server.label, found.tool.name, arguments)
@@ -373,4 +373,4 @@ class HostedCalls:
         return outcome
 
     def _note(self, code: str, name: str) -> None:
-        self._report.hosted_calls.append(entry(code or "OK", name))
+        self._report.mcp_calls.append(entry(code or "OK", name))

@@ -302,7 +302,7 @@ class _Answering:
         following = self._course.next(before, end, called=merger.has_called, seconds=self._seconds, size=merger.size)
         if following is not None and is_opinion:
             refused = entry(SECOND_OPINION, end.fault.name)
-            self._job.report.asked_again.append(refused)
+            self._job.report.retries.append(refused)
             # Calls that the model was asked about have no words, and are in the report already.
             self._job.report.dropped_calls += [refused] if end.words else []
         return following
@@ -312,7 +312,7 @@ class _Answering:
             return None
         following = self._course.without_tools(before, _status(end), seconds=self._seconds)
         if following is not None:
-            self._job.report.asked_again.append(PROVIDER_ERROR)
+            self._job.report.retries.append(PROVIDER_ERROR)
             self._job.report.error = None
         return following
 

@@ -61,7 +61,7 @@ def examined(
               models       model-0, model-1, model-2, model-3, model-4, model-5 and 2 more
               key          none is wanted
               calls tools  model-0: no, it writes the call as text, which toolsim reads
-              profile      model-0: none; toolsim learn finds out which settings suit it
+              profile      model-0: none; toolsim tune finds out which settings suit it
             Serve it with:
               toolsim serve URL/v1
             """,
@@ -74,7 +74,7 @@ def examined(
               models       model-0, model-1, model-2, model-3, model-4, model-5 and 2 more
               key          none is wanted
               calls tools  model-0: no, it answers in words
-              profile      model-0: none; toolsim learn finds out which settings suit it
+              profile      model-0: none; toolsim tune finds out which settings suit it
             Serve it with:
               toolsim serve URL/v1
             """,
@@ -87,7 +87,7 @@ def examined(
               models       m
               key          none is wanted
               calls tools  m: yes
-              profile      m: none; toolsim learn finds out which settings suit it
+              profile      m: none; toolsim tune finds out which settings suit it
             It may do without toolsim. In front of it, toolsim reads the calls that its own parser misses:
               toolsim serve URL/v1 --set toolsim_mode=native
             """,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from toolsim.cli import main as command
-from toolsim.cli.main import main
+from toolsim.cli.main import RENAMED, main
 from toolsim.command_line import EXIT_USAGE
 from toolsim.version import __version__
 
@@ -21,7 +21,7 @@ WRONG = [
     (
         "start",
         "toolsim: no such command: start; there are serve, codex, claude, demo, record, replay, doctor, "
-        "addon-path, learn, eval",
+        "addon-path, tune, eval",
     ),
     ("--verison", "toolsim: no such argument: --verison; did you mean --version?"),
     ("serve", "toolsim serve: URL is missing; toolsim serve --help shows how it is used"),
@@ -218,3 +218,14 @@ def test_recording_is_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert (start.backend, start.port) == ("scripted", 9)
     assert start.settings == ("toolsim_log=off", f"toolsim_capture={tmp_path}")
     assert command.EXIT_INTERRUPTED == 130
+
+
+@pytest.mark.parametrize(("old", "new"), list(RENAMED.items()))
+def test_a_renamed_command_keeps_working(old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With one line on standard error that gives the present name."""
+    for name, line in ((old, f"toolsim {old}: this command is called {new} now\n"), (new, "")):
+        with pytest.raises(SystemExit, match="0"):
+            main([name, "--help"])
+        printed = capsys.readouterr()
+        assert printed.out.startswith(f"usage: toolsim {new} ")
+        assert printed.err == line

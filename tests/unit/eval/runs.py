@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolsim.eval.case import Cell, Label, Run, WayName
+from toolsim.eval.case import Cell, Label, MethodName, Run
 
 
 def run(
@@ -10,7 +10,7 @@ def run(
     *,
     ok: bool = True,
     label: Label | None = None,
-    way: WayName = "toolsim",
+    method: MethodName = "toolsim",
     setting: str = "",
     suite: str = "scenarios",
     trial: int = 0,
@@ -19,7 +19,7 @@ def run(
     detail: str = "",
 ) -> Run:
     """Return a run; a wrong one is a ``no_call`` unless given otherwise."""
-    cell = Cell(model, "default", way, "chat", False, setting)
+    cell = Cell(model, "default", method, "chat", False, setting)
     label = None if ok else label or "no_call"
     kind = "chat" if case == "chat_only" else "tools"
     step = {
@@ -39,8 +39,8 @@ RUNS = [
     run(),
     run(trial=1, ok=False, ms=300),
     run("chat_only", ms=50),
-    run(way="native", ok=False, label="http_error", ms=9),
-    run("chat_only", way="native", ms=40),
+    run(method="native", ok=False, label="http_error", ms=9),
+    run("chat_only", method="native", ms=40),
     run("multiple_7", suite="bfcl:multiple", ok=False, label="wrong_value", detail="city | is 'Bonn'"),
     run("multiple_9", suite="bfcl:multiple", setting="toolsim_repair=off"),
 ]

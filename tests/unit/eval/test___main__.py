@@ -14,6 +14,6 @@ def test_it_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "toolsim.eval"]
     done = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60, check=True)
     assert "--base-url" in done.stdout
-    wrong = subprocess.run([*command, "--way", "magic"], capture_output=True, text=True, timeout=60, check=False)
+    wrong = subprocess.run([*command, "--method", "magic"], capture_output=True, text=True, timeout=60, check=False)
     assert wrong.returncode == 2
     assert "Traceback" not in wrong.stderr

@@ -1,4 +1,4 @@
-"""The judge of the judge: BFCL's right answers score as right, wrong calls and silence as wrong, by every way."""
+"""The judge of the judge: BFCL's right answers score as right, wrong calls and silence as wrong, by every method."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("bfcl_eval", reason=f"needs BFCL: {bfcl_package.INSTALL}")
 
 CALLING = [category for category in bfcl.SINGLE_TURN if category not in bfcl.IRRELEVANCE]
-WAYS = ("tools", "prompt")
+METHODS = ("tools", "prompt")
 type Model = Callable[[dict[str, Any], Sequence[Any]], Sequence[Decoded]]
 
 
@@ -39,11 +39,11 @@ def as_python(decoded: Sequence[Decoded]) -> str:
     return f"[{', '.join(lines)}]"
 
 
-def sender(case: Case, way: str, decoded: Sequence[Decoded]) -> Send:
+def sender(case: Case, method: str, decoded: Sequence[Decoded]) -> Send:
     """Answer like a model that makes just these calls: as calls, or in a text that the prompt's parser accepts."""
 
     async def send(request: Request) -> Answer:
-        if way == "tools":
+        if method == "tools":
             return Answer("" if decoded else "I cannot do that.", as_calls(decoded))
         assert case.form
         shown = case.form.write(request.messages, request.tools)
@@ -54,15 +54,15 @@ def sender(case: Case, way: str, decoded: Sequence[Decoded]) -> Send:
     return send
 
 
-def play(case: Case, way: str, decoded: Sequence[Decoded]) -> Verdict:
-    return asyncio.run(case.play(sender(case, way, decoded)))
+def play(case: Case, method: str, decoded: Sequence[Decoded]) -> Verdict:
+    return asyncio.run(case.play(sender(case, method, decoded)))
 
 
-def score(category: str, way: str, model: Model, size: int | None) -> float:
+def score(category: str, method: str, model: Model, size: int | None) -> float:
     entries, answers = bfcl_truth.load(category)
     by_id = {entry["id"]: entry for entry in entries}
     asked = sample(bfcl.cases(category), size, seed=7)
-    verdicts = [play(case, way, model(by_id[case.id], answers.get(case.id, []))) for case in asked]
+    verdicts = [play(case, method, model(by_id[case.id], answers.get(case.id, []))) for case in asked]
     return 100 * sum(verdict.ok for verdict in verdicts) / len(verdicts)
 
 
@@ -75,25 +75,25 @@ def never(entry: dict[str, Any], answers: Sequence[Any]) -> list[Decoded]:
     return []
 
 
-@each("way", WAYS)
+@each("method", METHODS)
 @each("category", CALLING)
-def test_right_answers_are_right(category: str, way: str) -> None:
+def test_right_answers_are_right(category: str, method: str) -> None:
     """A model that answers with the list of right answers scores at least 98 % of a whole category."""
-    assert score(category, way, bfcl_truth.right_calls, None) >= 98
+    assert score(category, method, bfcl_truth.right_calls, None) >= 98
 
 
-@each("way", WAYS)
+@each("method", METHODS)
 @each("category", bfcl.SINGLE_TURN)
-def test_wrong_calls_are_wrong(category: str, way: str) -> None:
+def test_wrong_calls_are_wrong(category: str, method: str) -> None:
     """A model that always calls, with an argument that does not exist, scores nothing anywhere."""
-    assert score(category, way, wrongly, 20) == 0
+    assert score(category, method, wrongly, 20) == 0
 
 
-@each("way", WAYS)
+@each("method", METHODS)
 @each("category", bfcl.SINGLE_TURN)
-def test_silence_is_right_where_no_call_is(category: str, way: str) -> None:
+def test_silence_is_right_where_no_call_is(category: str, method: str) -> None:
     """A model that never calls scores all of irrelevance and nothing else."""
-    assert score(category, way, never, 20) == (100 if category in bfcl.IRRELEVANCE else 0)
+    assert score(category, method, never, 20) == (100 if category in bfcl.IRRELEVANCE else 0)
 
 
 def test_the_same_seed_gives_the_same_cases() -> None:

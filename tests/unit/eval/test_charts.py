@@ -21,15 +21,15 @@ def test_bars_are_as_long_as_their_rates() -> None:
     svg = rates([("happy_path", {"toolsim": Rate(4, 2), "native": Rate(4, 0)})], {"toolsim": 0, "native": 1})
     tree = ElementTree.fromstring(svg)
     bars = {bar.get("class"): float(bar.get("width", "")) for bar in tree.iter("rect")}
-    assert bars["way0"] == bars["track"] / 2
-    assert bars["way1"] == 0
+    assert bars["method0"] == bars["track"] / 2
+    assert bars["method1"] == 0
     assert "50 %  (2/4)" in svg
 
 
 @given(st.lists(st.lists(st.floats(0.01, 1e7), max_size=40), min_size=1, max_size=4))
 def test_every_run_is_a_dot_inside_the_plot(strips: list[list[float]]) -> None:
     """Whatever the times, the picture is well-formed and nothing lies outside it."""
-    svg = latencies([(f"way {place}", place, times) for place, times in enumerate(strips)])
+    svg = latencies([(f"method {place}", place, times) for place, times in enumerate(strips)])
     if any(strips):
         ElementTree.fromstring(svg)
         assert all(0 <= x <= WIDTH for x in numbers(svg, "cx"))

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from toolsim.eval import command, flags, journal
+from toolsim.eval.case import Run, with_current_names
 from toolsim.eval.command import EXIT_USAGE, main
+from unit.eval.runs import run
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +23,7 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("--base-url", "ftp://a", "--models", "m"),
         ("--base-url", "http://127.0.0.1:9/v1"),
-        ("--base-url", "http://127.0.0.1:9/v1", "--models", "m", "--way", "magic"),
+        ("--base-url", "http://127.0.0.1:9/v1", "--models", "m", "--method", "magic"),
         ("--base-url", "http://127.0.0.1:9/v1", "--models", "m", "--key-env", "TOOLSIM_NO_SUCH_KEY"),
         ("--resume",),
         ("--resume", "nowhere"),
@@ -46,3 +48,21 @@ def test_what_is_given_again_replaces_what_was_saved(given: list[str], options: 
     (tmp_path / journal.SETTINGS).write_text(json.dumps(saved))
     args, folder = command._resumed(flags.parser({}), ["--resume", str(tmp_path), *given])
     assert (args.models, args.options, folder) == ("m", options, tmp_path)
+
+
+def test_the_earlier_name_of_a_flag_keeps_working(capsys: pytest.CaptureFixture[str]) -> None:
+    """In both spellings, with one line on standard error that gives the present name."""
+    for arguments in (["--way", "native", "-q"], ["--way=native", "-q"]):
+        current = flags.with_current_names(arguments)
+        assert flags.parser({}).parse_args(current).method == "native"
+        assert capsys.readouterr().err == "toolsim eval: --way is called --method now\n"
+    assert flags.with_current_names(["--method", "native"]) == ["--method", "native"]
+    assert capsys.readouterr().err == ""
+
+
+def test_runs_and_settings_with_the_earlier_name() -> None:
+    """A report of an earlier version can be resumed and compared."""
+    data = run(method="native").as_dict()
+    data["cell"]["way"] = data["cell"].pop("method")
+    assert Run.from_dict(data) == run(method="native")
+    assert with_current_names({"way": "native", "out": "x"}) == {"method": "native", "out": "x"}

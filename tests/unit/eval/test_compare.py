@@ -34,9 +34,12 @@ def test_flipped_cases_are_named_and_tested() -> None:
 
 def test_reports_that_differ_in_one_option_are_paired() -> None:
     """Whatever is constant within each side may differ between them."""
-    a, b = report(True, False, setting="toolsim_history=record"), report(True, True, setting="toolsim_history=sentinel")
+    a, b = (
+        report(True, False, setting="toolsim_history=bracketed"),
+        report(True, True, setting="toolsim_history=tagged"),
+    )
     assert len(pair(a, b).pairs) == 2
-    assert len(pair(report(True, way="toolsim"), report(False, way="native")).pairs) == 1
+    assert len(pair(report(True, method="toolsim"), report(False, method="native")).pairs) == 1
 
 
 def test_what_varies_within_a_report_is_part_of_the_pair() -> None:
@@ -63,22 +66,22 @@ def test_nothing_in_common_is_an_error() -> None:
 
 def test_a_part_of_a_report() -> None:
     """By fields of the cell, or the suite."""
-    runs = [*report(True, way="native"), *report(True, way="toolsim"), run(suite="guards")]
-    assert len(chosen(runs, {"way": "toolsim"})) == 2
-    assert len(chosen(runs, {"way": "toolsim", "suite": "guards"})) == 1
+    runs = [*report(True, method="native"), *report(True, method="toolsim"), run(suite="guards")]
+    assert len(chosen(runs, {"method": "toolsim"})) == 2
+    assert len(chosen(runs, {"method": "toolsim", "suite": "guards"})) == 1
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two folders, or two ways of one; anything that is not a report is exit code 2."""
-    for name, runs in (("a", report(True, True)), ("b", report(False, True) + report(True, False, way="native"))):
+    """Two folders, or two methods of one; anything that is not a report is exit code 2."""
+    for name, runs in (("a", report(True, True)), ("b", report(False, True) + report(True, False, method="native"))):
         journal = Journal(tmp_path / name, Secrets())
         for entry in runs:
             journal.add(entry)
         journal.close()
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
-    assert main([a, b, "--b", "way=toolsim"]) == 0
+    assert main([a, b, "--b", "method=toolsim"]) == 0
     assert "scenarios case_0" in capsys.readouterr().out
-    assert main([b, b, "--a", "way=toolsim", "--b", "way=native"]) == 0
+    assert main([b, b, "--a", "method=toolsim", "--b", "method=native"]) == 0
     assert "1 only in A, 1 only in B" in capsys.readouterr().out
     assert main([a, str(tmp_path)]) == 2
     with pytest.raises(SystemExit):

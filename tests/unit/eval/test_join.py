@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from toolsim.eval import command, report
-from toolsim.eval.case import Run, WayName
+from toolsim.eval.case import MethodName, Run
 from toolsim.eval.join import common, joined, main, named
 from toolsim.eval.journal import Journal, Secrets, read_runs
 
@@ -18,8 +18,8 @@ from .runs import run
 SETTINGS = {"llm_options": '{"temperature": 0}', "seed": 11}
 
 
-def runs(way: WayName, cases: Sequence[str], *, model: str = "qwen", suite: str = "bfcl:multiple") -> list[Run]:
-    return [run(case, way=way, suite=suite, model=model) for case in cases]
+def runs(method: MethodName, cases: Sequence[str], *, model: str = "qwen", suite: str = "bfcl:multiple") -> list[Run]:
+    return [run(case, method=method, suite=suite, model=model) for case in cases]
 
 
 def folder(path: Path, own: Sequence[Run], settings: dict[str, object] | None = None) -> str:
@@ -41,7 +41,7 @@ def test_only_what_all_ways_answered_counts() -> None:
             *runs("toolsim", "y", suite="bfcl:parallel"),
         ]
     )
-    assert sorted((entry.cell.way, entry.case) for entry in kept) == [
+    assert sorted((entry.cell.method, entry.case) for entry in kept) == [
         ("native", "b"),
         ("native", "c"),
         ("toolsim", "b"),
@@ -52,7 +52,7 @@ def test_only_what_all_ways_answered_counts() -> None:
 
 
 def test_trials_are_matched_one_by_one() -> None:
-    """If one way has asked a case only once, the second trial of the others is left out."""
+    """If one method has asked a case only once, the second trial of the others is left out."""
     native = [replace(entry, trial=trial) for trial in (0, 1) for entry in runs("native", "a")]
     assert [entry.trial for entry in common([*runs("toolsim", "a"), *native])] == [0, 0]
 
@@ -65,7 +65,7 @@ def test_the_last_part_counts_where_two_have_the_same_run() -> None:
 def test_a_part_can_have_another_name() -> None:
     """An older toolsim, asked as if it were the server, is shown beside the current one."""
     (only,) = named(runs("native", "a"), "toolsim 0.1.0")
-    assert (only.cell.way, only.cell.setting) == ("toolsim", "0.1.0")
+    assert (only.cell.method, only.cell.setting) == ("toolsim", "0.1.0")
     with pytest.raises(ValueError, match="begins with toolsim, native, prompt"):
         named([], "yesterday")
 

@@ -17,7 +17,7 @@ def test_a_rate_has_its_interval() -> None:
 
 
 def test_the_ways_stand_side_by_side() -> None:
-    """One row per case, one column per way; failures with what happened."""
+    """One row per case, one column per method; failures with what happened."""
     text = render(RUNS, planned=7, stamp="20260207T123628Z", target="http://127.0.0.1:1/v1")
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert rows[0] == "| case | toolsim | native | toolsim toolsim_repair=off |"
@@ -28,7 +28,7 @@ def test_the_ways_stand_side_by_side() -> None:
 
 
 def test_calls_that_clients_get_as_text() -> None:
-    """Their sums by way at the head, and one figure for each row; nothing if an older version made the report."""
+    """Their sums by method at the head, and one figure for each row; nothing if an older version made the report."""
     counted = [replace(run, as_text=number) for number, run in enumerate(RUNS)]
     text = render(counted, planned=7, stamp="", target="")
     assert "- answers that hold a call as text: toolsim 8, native 7, toolsim toolsim_repair=off 6\n" in text

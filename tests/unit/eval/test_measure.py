@@ -9,18 +9,18 @@ import pytest
 from toolsim.eval.asking import Asking
 from toolsim.eval.case import Case, Cell, Label, Run, Verdict
 from toolsim.eval.measure import Job, measure, plan, run, run_of
+from toolsim.eval.methods import Methods
 from toolsim.eval.proxy_process import ProxyFailed
 from toolsim.eval.recorded import Captures, Recorded
 from toolsim.eval.runtime.turn import Answer, Call, ProviderError, Request, Send, Tool
-from toolsim.eval.ways import Ways
 
 CELL = Cell("m", "default", "native", "chat")
 TOOLS = (Tool("echo", "", {"type": "object"}),)
 ASK = Request(({"role": "user", "content": "Hello"},), TOOLS)
 
 
-class Direct(Ways):
-    """Ways to a model that answers after some seconds, or raises."""
+class Direct(Methods):
+    """Methods to a model that answers after some seconds, or raises."""
 
     def __init__(self, problem: Exception | None = None, seconds: float = 0) -> None:
         self.problem = problem
@@ -100,10 +100,12 @@ async def test_models_side_by_side_and_each_in_order() -> None:
 
 
 def test_the_plan_puts_ways_beside_each_other() -> None:
-    """The same case by all ways, then the next; trials follow one another, and so do models."""
-    cells = [(replace(CELL, model=model, way=way), {}) for model in ("a", "b") for way in ("toolsim", "native")]
+    """The same case by all methods, then the next; trials follow one another, and so do models."""
+    cells = [
+        (replace(CELL, model=model, method=method), {}) for model in ("a", "b") for method in ("toolsim", "native")
+    ]
     cases = [Case("suite", "one", ask_once), Case("suite", "two", ask_once)]
-    planned = [(j.cell.model, j.trial, j.case.id, j.cell.way) for j in plan(cells, cases, 2)]
+    planned = [(j.cell.model, j.trial, j.case.id, j.cell.method) for j in plan(cells, cases, 2)]
     assert planned[:4] == [
         ("a", 0, "one", "toolsim"),
         ("a", 0, "one", "native"),
@@ -119,7 +121,7 @@ def test_a_case_about_addon_options_is_asked_through_toolsim_only() -> None:
     about = Case("guards", "dedup", ask_once, options=("toolsim_tool_block_dedup=true",))
     cells = [(Cell("m", "default", "toolsim", "chat", False, setting), {}) for setting in ("", "toolsim_repair=off")]
     cells.append((CELL, {}))
-    assert [(j.cell.way, j.cell.setting) for j in plan(cells, [about], 1)] == [("toolsim", "")]
+    assert [(j.cell.method, j.cell.setting) for j in plan(cells, [about], 1)] == [("toolsim", "")]
 
 
 async def test_answers_that_hold_a_call_as_text_are_counted() -> None:

@@ -1,4 +1,4 @@
-"""The way ``prompt``."""
+"""The method ``prompt``."""
 
 from __future__ import annotations
 

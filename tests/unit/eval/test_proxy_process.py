@@ -18,7 +18,7 @@ async def test_it_serves_the_path_of_the_target_and_goes_away() -> None:
         assert proxy.base_url.endswith("/api/v1")
         metrics = proxy.base_url.removesuffix("/api/v1") + "/toolsim/metrics"
         async with httpx.AsyncClient() as client:
-            assert "toolsim_exchanges_open" in (await client.get(metrics)).text
+            assert "toolsim_exchanges_in_progress" in (await client.get(metrics)).text
     with pytest.raises(httpx.ConnectError):
         httpx.get(metrics)
     assert not proxy.captures.exists()

@@ -22,9 +22,9 @@ def live(*arguments: str) -> Setup:
 
 
 def test_live_asks_by_chat_and_through_toolsim() -> None:
-    """The defaults: one way, one API, whole answers, the default profile, the five scenarios."""
+    """The defaults: one method, one API, whole answers, the default profile, the five scenarios."""
     asked = live()
-    assert [(cell.model, cell.profile, cell.way, cell.api, cell.stream) for cell, _ in asked.cells] == [
+    assert [(cell.model, cell.profile, cell.method, cell.api, cell.stream) for cell, _ in asked.cells] == [
         ("a", "default", "toolsim", "chat", False),
         ("b", "default", "toolsim", "chat", False),
     ]
@@ -48,22 +48,22 @@ def test_offline_asks_by_both_apis_whole_and_streamed() -> None:
 
 
 def test_a_list_of_values_makes_a_matrix_of_the_way_toolsim() -> None:
-    """Each combination of the addon's options is a setting; the other ways have none."""
+    """Each combination of the addon's options is a setting; the other methods have none."""
     asked = live(
-        "--way",
+        "--method",
         "toolsim,native",
         "--set",
-        "toolsim_history=record,sentinel",
+        "toolsim_history=bracketed,tagged",
         "--set",
         "toolsim_repair=off,safe",
         "--models",
         "m",
     )
     assert [cell.setting for cell, _ in asked.cells] == [
-        "toolsim_history=record toolsim_repair=off",
-        "toolsim_history=record toolsim_repair=safe",
-        "toolsim_history=sentinel toolsim_repair=off",
-        "toolsim_history=sentinel toolsim_repair=safe",
+        "toolsim_history=bracketed toolsim_repair=off",
+        "toolsim_history=bracketed toolsim_repair=safe",
+        "toolsim_history=tagged toolsim_repair=off",
+        "toolsim_history=tagged toolsim_repair=safe",
         "",
     ]
 
@@ -72,7 +72,7 @@ def test_the_fallback_matrix_is_one_of_the_way_native() -> None:
     """With the fallback, without it, or both."""
 
     def settings(*arguments: str) -> list[str]:
-        return [cell.setting for cell, _ in live("--way", "native", "--models", "m", *arguments).cells]
+        return [cell.setting for cell, _ in live("--method", "native", "--models", "m", *arguments).cells]
 
     assert settings() == [""]
     assert settings("--content-tag-fallback", "yes") == ["content_tag_fallback"]
@@ -105,7 +105,7 @@ def test_profiles_apply_where_they_are_meant_to() -> None:
 @each(
     "arguments",
     [
-        ("--way", "magic"),
+        ("--method", "magic"),
         ("--api", "soap"),
         ("--suite", "nothing"),
         ("--scenarios", "nothing"),

@@ -17,9 +17,9 @@ def test_the_schema_of_report_json() -> None:
     assert (report["planned"], report["settings"]) == (9, {"seed": 1})
     assert (report["tools"]["runs"], report["chat"]["runs"]) == (5, 2)
     first = report["cells"][0]
-    named = ("suite", "model", "profile", "way", "api", "runs", "ok", "p50_ms", "p95_ms")
+    named = ("suite", "model", "profile", "method", "api", "runs", "ok", "p50_ms", "p95_ms")
     assert {name: first[name] for name in named} == {
-        "suite": "scenarios", "model": "qwen", "profile": "default", "way": "toolsim", "api": "chat",
+        "suite": "scenarios", "model": "qwen", "profile": "default", "method": "toolsim", "api": "chat",
         "runs": 3, "ok": 2, "p50_ms": 100.0, "p95_ms": 300.0,
     }  # fmt: skip
     assert first["failures"] == {"no_call": 1}

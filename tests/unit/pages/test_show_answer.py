@@ -91,7 +91,7 @@ def test_an_empty_answer_has_its_remedy():
     report = {"warnings": ["EMPTY_ANSWER"]}
     assert "toolsim_fix_empty_final=on" in show_answer(b"", AnswerFacts(report=report))
     assert "toolsim_fix_empty_final=on" not in show_answer(
-        b"", AnswerFacts(report=report | {"asked_again": ["EMPTY_ANSWER"]})
+        b"", AnswerFacts(report=report | {"retries": ["EMPTY_ANSWER"]})
     )
 
 

@@ -83,7 +83,7 @@ JSON = st.recursive(
 
 def rewritten(body, **policy):
     """Return what the backend gets, and the report so far; earlier calls are records by default."""
-    policy.setdefault("history", "record")
+    policy.setdefault("history", "bracketed")
     report = Report()
     dialect = "chat" if "messages" in body else "responses"
     result = rewrite_request(
@@ -140,7 +140,7 @@ def test_the_manifest_is_folded_wherever_it_stands(body, backend, role):
 
 def test_history_as_blocks():
     """Under ``toolsim_history=sentinel`` earlier calls are blocks, with whatever tag."""
-    sent, report = rewritten(CHAT, history="sentinel", sentinel="my_call")
+    sent, report = rewritten(CHAT, history="tagged", sentinel="my_call")
     page = show_request(sent, RequestFacts(None, report))
     assert "  Look:\n" in page
     assert '  │ <my_call>{"name": "get_weather"' in page

@@ -194,7 +194,7 @@ def test_options_of_another_version_are_ignored() -> None:
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": {"gone": 1, "sentinel": 5, "history": "sentinel"}}
     assert is_recorded(flow)
-    assert recorded_policy(flow, Policy(), ()) == Policy(history="sentinel")
+    assert recorded_policy(flow, Policy(), ()) == Policy(history="tagged")
 
 
 def test_a_live_exchange_has_current_options() -> None:

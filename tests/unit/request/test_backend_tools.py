@@ -103,7 +103,7 @@ def test_beside_functions_it_is_left_out_with_a_warning(
         assert made is not None
         passes = forwards and client == backend
         assert json.loads(made.body).get("tools") == ([tool] if passes else None)
-        assert report.warnings == ([] if passes else [f"TOOL_LEFT_OUT:{tool['type']}"])
+        assert report.warnings == ([] if passes else [f"TOOL_DROPPED:{tool['type']}"])
         assert report.dropped == ([] if passes else [f"tool:{tool['type']}"])
 
 
@@ -116,7 +116,7 @@ def test_a_function_that_only_programs_may_call_is_not_offered(backend: ApiName)
     made, report, _ = rewrite("responses", Policy(backend=backend), tools=[inner, direct, runner, space])
     assert made is not None
     assert [tool.name for tool in made.plan.tools] == ["g", "n__h"]
-    assert report.warnings == ["TOOL_LEFT_OUT:f", "TOOL_LEFT_OUT:programmatic_tool_calling"]
+    assert report.warnings == ["TOOL_DROPPED:f", "TOOL_DROPPED:programmatic_tool_calling"]
     assert rewrite("responses", tools=[inner, runner])[0] is None
     assert (
         "(f, programmatic_tool_calling)"
@@ -142,7 +142,7 @@ def test_a_choice_that_wants_what_is_left_out_is_refused(tool: dict[str, Any], w
     both = {"type": "allowed_tools", "mode": "auto", "tools": [named, {"type": "function", "name": "f"}]}
     made, report, _ = rewrite("responses", tools=[F, tool], tool_choice=both)
     assert made is not None
-    assert report.warnings == [f"TOOL_LEFT_OUT:{tool['type']}"]
+    assert report.warnings == [f"TOOL_DROPPED:{tool['type']}"]
 
 
 @each("mode", ["inject", "native"])
@@ -168,7 +168,7 @@ def test_the_operators_lists_hold_for_it(
         assert made is not None
         passed = [tool for tool in json.loads(made.body).get("tools", []) if tool != F]
         assert passed == (left if not functions or forwards or mode == "native" else [])
-        assert "TOOL_LEFT_OUT:mcp" not in report.warnings or MCP in left
+        assert "TOOL_DROPPED:mcp" not in report.warnings or MCP in left
         assert [note for note in report.dropped if note == "tool:web_search"] == ["tool:web_search"] * (
             SEARCH not in passed
         )

@@ -109,7 +109,7 @@ POLICIES = st.builds(
     manifest=st.sampled_from(["auto", *FORMS]),
     manifest_role=st.sampled_from(["auto", "developer", "system", "user"]),
     catalog_budget=st.sampled_from([0, 100, 600]),
-    history=st.sampled_from(["auto", "record", "sentinel"]),
+    history=st.sampled_from(["auto", "bracketed", "tagged"]),
     sentinel=st.sampled_from(["tool_call", "x"]),
     parallel_tool_calls=st.booleans(),
     tool_allowlist=st.sampled_from([frozenset[str](), frozenset({"tool_0", "tool_1"})]),
@@ -119,7 +119,7 @@ POLICIES = st.builds(
     engine=st.sampled_from(["unknown", "llama.cpp"]),
     constrain=st.sampled_from(["off", "auto", "gbnf"]),
     transforms=st.sets(st.sampled_from(NAMES)).map(frozenset),
-    reasoning=st.sampled_from(["drop", "tell"]),
+    reasoning=st.sampled_from(["drop", "include"]),
 )
 STEPS = st.lists(
     st.builds(Step, st.sampled_from(["", "Well."]), st.lists(st.integers(0, 30), max_size=3).map(tuple)),

@@ -43,7 +43,7 @@ STEPS = st.lists(
     max_size=12,
 )
 POLICIES = [
-    *(Policy(manifest=form, history=history) for form in FORMS for history in ("auto", "record")),
+    *(Policy(manifest=form, history=history) for form in FORMS for history in ("auto", "bracketed")),
     Policy(catalog_budget=100),
     Policy(backend="chat"),
     Policy(backend="responses"),

@@ -122,7 +122,7 @@ def test_responses_request():
         stream=True,
         tools=["f", "g"],
         echoed_calls=1,
-        warnings=["TOOL_LEFT_OUT:web_search"],
+        warnings=["TOOL_DROPPED:web_search"],
         dropped=["tool:web_search"],
     )
 
@@ -548,7 +548,7 @@ fields = st.fixed_dictionaries(
     body=fields,
     dialect=st.sampled_from(["responses", "chat"]),
     backend=st.sampled_from(["auto", "responses", "chat"]),
-    history=st.sampled_from(["record", "sentinel"]),
+    history=st.sampled_from(["bracketed", "tagged"]),
     role=st.sampled_from(["auto", "developer", "system", "user"]),
 )
 @example(

@@ -17,7 +17,7 @@ def say(role, *texts, name=None):
 
 
 def flat(*items, policy=None):
-    return flatten(items, policy or Policy(history="record"), Report())
+    return flatten(items, policy or Policy(history="bracketed"), Report())
 
 
 def test_calls_and_outputs_become_lines():
@@ -158,7 +158,7 @@ def test_calls_are_counted():
 def test_sentinel_history():
     """Past calls look like the blocks that the model writes, by the option or by the form's own way."""
     items = Call("a", "f", '{"k": "v"}'), CallOutput("a", (Text("1"),))
-    for policy in (Policy(history="sentinel", sentinel="x_call"), Policy(sentinel="x_call")):
+    for policy in (Policy(history="tagged", sentinel="x_call"), Policy(sentinel="x_call")):
         assert flat(*items, policy=policy) == [
             say("assistant", '<x_call>{"name": "f", "arguments": {"k":"v"}}</x_call>'),
             say("user", '[function_call_output name=f arguments={"k":"v"} output=1]'),
@@ -249,10 +249,10 @@ def test_a_hosted_item_is_a_wall(role):
 def test_thoughts_are_shown_or_dropped():
     """If shown, they are in tags before the text and the call that followed from them; if dropped, that is noted."""
     items = (Thought("hm"), say("assistant", "Well."), Thought("so"), Call("a", "f", "{}"))
-    [message] = flatten(items, Policy(history="record", reasoning="tell"), Report())
+    [message] = flatten(items, Policy(history="bracketed", reasoning="include"), Report())
     call = "[function_call id=a call_id=a name=f arguments={}]"
     assert message == say("assistant", f"<think>\nhm\n</think>\n\nWell.\n\n<think>\nso\n</think>\n\n{call}")
     report = Report()
-    [dropped] = flatten(items, Policy(history="record"), report)
+    [dropped] = flatten(items, Policy(history="bracketed"), report)
     assert dropped == say("assistant", f"Well.\n\n{call}")
     assert report.dropped == ["reasoning", "reasoning"]

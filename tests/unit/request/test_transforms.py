@@ -122,7 +122,7 @@ def test_unknown_names_are_refused() -> None:
 def test_the_operators_fields_reach_the_backend() -> None:
     """In both modes, below and above the client's fields."""
     for mode in ("native", "inject"):
-        body = sent(mode=mode, request_overrides='{"top_p": 0.5}', llm_options_defaults='{"top_k": 3}')
+        body = sent(mode=mode, request_overrides='{"top_p": 0.5}', request_defaults='{"top_k": 3}')
         assert (body["top_p"], body["top_k"], body["model"]) == (0.5, 3, "m")
 
 

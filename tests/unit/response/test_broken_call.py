@@ -111,7 +111,7 @@ def test_an_answer_that_is_a_broken_call_is_asked_again(text: str, reason: str, 
         assert (retry.fault.reason, retry.fault.name) == (reason, name)
         assert expected in retry.fault.expected
         assert retry.words == text
-        assert report.asked_again == [f"{reason}:{name}"]
+        assert report.retries == [f"{reason}:{name}"]
         assert report.parse_failures == []
         assert emitted == run(asking(asks=frozenset()), pieces)[0]
 
@@ -147,7 +147,7 @@ def test_talk_is_never_asked_about(text: str) -> None:
     for pieces in ([text], list(text)):
         emitted, retry, report = run(asking(offered=offered), pieces)
         assert retry is None
-        assert not report.asked_again
+        assert not report.retries
         assert emitted == run(asking(offered=offered, asks=frozenset()), pieces)[0]
 
 

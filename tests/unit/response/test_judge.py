@@ -375,11 +375,11 @@ def test_catastrophic_patterns_share_one_budget() -> None:
     judge._checker._seconds = 0.05
     verdicts = judge.block(json_block(f'{{"name":"f","arguments":{{"a":"{"a" * 60}!"}}}}' * 64))
     assert [type(verdict) for verdict in verdicts] == [Call] * 64
-    assert report.warnings == ["SCHEMA_UNSETTLED:f"] * 64
+    assert report.warnings == ["SCHEMA_CHECK_TIMED_OUT:f"] * 64
     judge = Judge(plan_for(Tool("f", "f", parameters=schema, strict=True)), report := Report())
     [violation] = judge.block(json_block(f'{{"name":"f","arguments":{{"a":"{"a" * 60}!"}}}}' * 64))
     assert isinstance(violation, Violation)
-    assert report.strict_failures == ["SCHEMA_UNSETTLED:f"]
+    assert report.strict_failures == ["SCHEMA_CHECK_TIMED_OUT:f"]
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_a_call_that_fails_is_asked_again(
     assert expected in retry.fault.expected
     assert retry.words == "Well. " + text
     assert report.error is None
-    assert report.asked_again == [f"{reason}:{name}" if name else reason]
+    assert report.retries == [f"{reason}:{name}" if name else reason]
     asking_nobody, *_ = run(round_of(offered, asks=frozenset(), **fields), "Well. ", text)
     assert _without_usage(emitted[:-1] + list(retry.otherwise)) == _without_usage(asking_nobody)
     assert answer.is_cut == (reason != "MALFORMED_JSON" or text.endswith("</tool_call>"))

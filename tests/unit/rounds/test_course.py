@@ -65,7 +65,7 @@ def test_an_answer_is_asked_for_beside_the_calls() -> None:
 
 def test_words_are_asked_for_once_in_place_of_an_invented_call() -> None:
     """Without tools, and with either value of the option; not in the last round that the bounds allow."""
-    for value in ("invented", "on"):
+    for value in ("undeclared", "on"):
         first, second = run(Course(CHAT, BODY, Policy(second_opinion=value), Bounds()), retry(SECOND_OPINION))  # type: ignore[arg-type]
         assert first is not None
         assert second is not None

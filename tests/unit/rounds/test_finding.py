@@ -45,7 +45,7 @@ def test_a_tool_is_looked_up_and_called(client: ApiName, stream: bool, find: str
     assert '"a": <number>' not in str(first)
     assert '"a": <number>' in str(second[-1])
     assert [each["role"] for each in second] == [*(each["role"] for each in first), "assistant", "user"]
-    assert job.report.asked_again == ["find_tools"]
+    assert job.report.retries == ["find_tools"]
     assert job.report.calls == ["add"]
     assert job.report.parse_failures == []
 
@@ -68,7 +68,7 @@ def test_a_call_of_what_was_looked_up_may_be_asked_about(client: ApiName) -> Non
     assert seen.items == [["text", "Words."]]
     assert "A function: add(a)" in str(script.asked[2])
     assert "A request: hi" in str(script.asked[2])
-    assert job.report.asked_again == ["find_tools", "SECOND_OPINION:add"]
+    assert job.report.retries == ["find_tools", "SECOND_OPINION:add"]
 
 
 def test_it_is_all_shown_to_a_model_that_only_looks_up() -> None:
@@ -86,7 +86,7 @@ def test_a_lookup_beside_asking_again() -> None:
     bad = CALL.replace("1", '"x"')
     seen, _, job = play(FIND, bad, CALL, policy=Policy(catalog_budget=10, retry=1))
     assert seen.items == [ADD]
-    assert job.report.asked_again == ["find_tools", "SCHEMA_MISMATCH:add"]
+    assert job.report.retries == ["find_tools", "SCHEMA_MISMATCH:add"]
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -116,7 +116,7 @@ def test_a_guess_that_does_not_fit_is_a_lookup(guess: str, stream: bool) -> None
     seen, script, job = play(guess, CALL, stream=stream)
     assert seen.items == [ADD]
     assert '"a": <number>' in str(script.asked[1][-1])
-    assert job.report.asked_again == ["find_tools"]
+    assert job.report.retries == ["find_tools"]
     assert play(CALL, stream=stream)[0].items == [ADD]
 
 

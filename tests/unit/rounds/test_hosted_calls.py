@@ -119,7 +119,7 @@ def test_a_call_is_run_and_answered(backend: ApiName) -> None:
     assert "Well." in str(words)
     assert "free__read" in str(words)
     assert "read: {'a': 1}" in json.dumps(output).encode().decode("unicode_escape")
-    assert (job.report.rounds, job.report.hosted_calls, job.report.calls) == (2, ["OK:free.read"], [])
+    assert (job.report.rounds, job.report.mcp_calls, job.report.calls) == (2, ["OK:free.read"], [])
     assert answer["usage"]["total_tokens"] == 14
     assert answer["tools"][0]["name"] == "add"
     assert len(answer["tools"]) == 2
@@ -252,7 +252,7 @@ def test_calls_that_ask_are_counted() -> None:
     assert kinds(answer)[2:] == ["mcp_approval_request"] * 3 + ["mcp_call"] * 37
     assert all("limit of calls" in str(item["error"]) for item in answer["output"][5:])
     assert servers.calls == []
-    assert job.report.hosted_calls.count("ASKED:shy.read") == 3
+    assert job.report.mcp_calls.count("APPROVAL_REQUESTED:shy.read") == 3
 
 
 def test_a_failure_is_told_to_the_model() -> None:
@@ -260,7 +260,7 @@ def test_a_failure_is_told_to_the_model() -> None:
     answer, script, _, job = play(block("free__drop"), "I see.")
     assert answer["output"][2]["status"] == "failed"
     assert "It failed." in str(script.asked[1])
-    assert job.report.hosted_calls == ["SERVER_FAILED:free.drop"]
+    assert job.report.mcp_calls == ["SERVER_FAILED:free.drop"]
     answer, script, _, job = play("Without it.", gone="free")
     assert answer["output"][0]["error"] == "It has gone."
     assert job.report.warnings == ["MCP_SERVER_FAILED:free"]
@@ -290,7 +290,7 @@ def test_a_yes_is_asked_for_and_nothing_is_run() -> None:
     assert servers.calls == []
     assert "it was used" in str(script.asked[0])
     assert "not run" not in str(script.asked[0]), "it was run, though the client may never have received the output"
-    assert job.report.hosted_calls == ["REFUSED:drop"]
+    assert job.report.mcp_calls == ["REFUSED:drop"]
     _, script, servers, _ = play("On.", input=[*history, *answer["output"], {"role": "user", "content": "and?"}])
     assert servers.calls == []
     assert "it was used" not in str(script.asked[0])
@@ -341,7 +341,7 @@ def test_what_is_not_allowed_any_more_is_not_run(withdrawn: dict[str, Any]) -> N
     answer, script, servers, job = play("Well.", input=history, **withdrawn)
     assert (kinds(answer)[-1], servers.calls) == ("message", [])
     assert "no longer allowed" in str(script.asked[0])
-    assert job.report.hosted_calls == ["REFUSED:read"]
+    assert job.report.mcp_calls == ["REFUSED:read"]
 
 
 @pytest.mark.parametrize(("hosts", "runs"), [(("docs.example",), 1), (("other.example",), 0)])
@@ -408,7 +408,7 @@ def test_the_last_round_has_no_tools() -> None:
     assert answer["output"][-1]["content"][0]["text"] == "Enough."
     _, script, servers, job = play(call * 5, "Enough.", hosting={"max_calls": 3})
     assert len(servers.calls) == 3
-    assert sorted(job.report.hosted_calls) == ["LIMIT:free.read"] * 2 + ["OK:free.read"] * 3
+    assert sorted(job.report.mcp_calls) == ["LIMIT:free.read"] * 2 + ["OK:free.read"] * 3
     _, _, servers, _ = play(call * 5, "Enough.", max_tool_calls=2)
     assert len(servers.calls) == 2
 

@@ -118,7 +118,7 @@ INVENTED = ["SECOND_OPINION:greet"]
 
 
 @each("stream", [True, False])
-@each("policy", [ON, replace(ON, second_opinion="invented")])
+@each("policy", [ON, replace(ON, second_opinion="undeclared")])
 @each("client", DIALECTS)
 @each(
     ("texts", "items", "dropped"),
@@ -147,7 +147,7 @@ def test_an_answer_that_invents_a_tool(
 
 def test_invented_lets_calls_pass() -> None:
     """Nobody is asked about them; nor is JSON refused that the client demands."""
-    policy = replace(ON, second_opinion="invented")
+    policy = replace(ON, second_opinion="undeclared")
     seen, script, _ = rounds.play(ECHO_CALL, policy=policy)
     assert (seen.items, len(script.asked)) == ([ECHO], 1)
     demanded = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
@@ -168,7 +168,7 @@ def test_the_question_stands_alone() -> None:
     assert "A call: echo(x=1)\n" in second[1]["content"]
     assert [each["role"] for each in second] == ["system", "user"]
     assert last == words
-    assert job.report.asked_again == REFUSED_ECHO
+    assert job.report.retries == REFUSED_ECHO
 
 
 def test_what_was_demanded_is_not_asked_about() -> None:

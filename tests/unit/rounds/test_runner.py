@@ -39,7 +39,7 @@ def test_the_second_call_counts(client: ApiName, backend: ApiName, stream: bool)
     assert "Well.\\n<tool_call>" in str(words).replace("\n", "\\n")
     assert "/a: got string, expected number" in str(reply)
     assert job.report.rounds == 2
-    assert job.report.asked_again == ["SCHEMA_MISMATCH:add"]
+    assert job.report.retries == ["SCHEMA_MISMATCH:add"]
     assert job.report.calls == ["add"]
     assert job.report.tool_call_ids == seen.ids
     assert seen.usage == (7 if stream else 14)  # A stream that is cut off never says what it took.
@@ -117,7 +117,7 @@ def test_a_providers_error_is_asked_again_without_tools() -> None:
     seen, script, job = play(None, "So be it.", policy=RELAXED)
     assert seen.items == [["text", "So be it."]]
     assert ["CLIENT TOOL CATALOG" in str(messages) for messages in script.asked] == [True, False]
-    assert job.report.asked_again == [PROVIDER_ERROR]
+    assert job.report.retries == [PROVIDER_ERROR]
     assert job.report.error is None
     _, script, _ = play(None, None, policy=RELAXED, client="chat")
     assert len(script.asked) == 2

@@ -1,4 +1,4 @@
-"""The questions of ``toolsim learn``, and whether an answer to one is right.
+"""The questions of ``toolsim tune``, and whether an answer to one is right.
 
 They are in ``questions.json``, whose head says what its fields mean; none of them is in another suite. Three more kinds
 are made of those that take one call: *later* is asked after an earlier question with the same tools, its call and its

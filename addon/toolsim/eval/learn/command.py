@@ -1,4 +1,4 @@
-"""``toolsim learn URL``: ask a model which settings suit it, and write its profile.
+"""``toolsim tune URL``: ask a model which settings suit it, and write its profile.
 
 Exit codes: 0 for a whole profile, 1 if the backend or the time ended it early, 2 for bad usage, 130 after Ctrl-C.
 What was asked before an early end is kept: the same command goes on from there.
@@ -47,7 +47,7 @@ _ENDED = "interrupted"
 
 def parser() -> Parser:
     """Return the parser of the command."""
-    made = Parser(prog="toolsim learn", description="Ask a model which settings suit it, and write its profile.")
+    made = Parser(prog="toolsim tune", description="Ask a model which settings suit it, and write its profile.")
     made.add_argument("url", metavar="URL", type=usage.backend_url, help="its base URL: http://127.0.0.1:11434/v1")
     made.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
     made.add_argument("--minutes", type=_minutes, default=10.0, metavar="N", help="how long it may take (default: 10)")
@@ -71,10 +71,10 @@ def main(words: Sequence[str]) -> int:
     try:
         return asyncio.run(_learn(args))
     except (UsageError, Sick, ProxyFailed) as error:
-        print(f"toolsim learn: {error}", file=sys.stderr)
+        print(f"toolsim tune: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ENDED
     except Busy as busy:
-        print(f"toolsim learn: another one is asking this model ({busy})", file=sys.stderr)
+        print(f"toolsim tune: another one is asking this model ({busy})", file=sys.stderr)
         return EXIT_USAGE
 
 
@@ -145,13 +145,13 @@ def _report(course: Course, model: str, engine: str, memory: Memory, out: Path, 
         f"{spent.output_tokens} written, {spent.seconds / 60:.1f} minutes"
     )
     if course.ended:
-        print(f"toolsim learn: ended early: {course.ended}; the same command goes on from here", file=sys.stderr)
+        print(f"toolsim tune: ended early: {course.ended}; the same command goes on from here", file=sys.stderr)
     if not course.choices:
-        print("toolsim learn: nothing was decided, so there is no profile", file=sys.stderr)
+        print("toolsim tune: nothing was decided, so there is no profile", file=sys.stderr)
     elif profile_file.write(out, profile_file.text(model, engine, course, spent, only=only)):
         print(f"{'a part of the' if course.ended or only else 'the'} profile of {model}: {course.setting}; {out}")
     else:
-        print(f"toolsim learn: {out} is whole, and stays as it is", file=sys.stderr)
+        print(f"toolsim tune: {out} is whole, and stays as it is", file=sys.stderr)
     if not course.ended:
         memory.close(is_whole=not only)
         return EXIT_WHOLE

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 DEFAULTS: Mapping[str, str] = {
     "manifest": "auto",
     "mode": "inject",
-    "second_opinion": "invented",
+    "second_opinion": "undeclared",
     "constrain": "auto",
     "history": "auto",
 }
@@ -84,7 +84,7 @@ def decisions(engine: str) -> Sequence[Decision]:
         ),
         Decision("several calls", (("manifest", "lines"),), ("two", "one", "long")),
         Decision("what is enforced", (("constrain", enforced),), ("must", "one", "two")),
-        Decision("history", (("history", "record"),), ("done", "which", "after", "later")),
+        Decision("history", (("history", "bracketed"),), ("done", "which", "after", "later")),
         Decision("the shortest form", (("manifest", "typescript"),), _ALL),
     )
 

@@ -32,14 +32,14 @@ def text(
 ) -> str:
     """Return the profile; ``only``: what alone was to be decided, which is not a whole profile."""
     lines = [
-        "# What suits this model, as `toolsim learn` found out by asking it. Edit it as you like: models may name",
+        "# What suits this model, as `toolsim tune` found out by asking it. Edit it as you like: models may name",
         "# more, with * and ?, and an option that is taken out goes back to its default.",
         f"models = {_value([glob.escape(model)])}",
         "",
         "[options]",
         *(f"{PREFIX}{name} = {_value(value)}" for name, value in course.setting.changed().items()),
         "",
-        "[learned]",
+        "[tuned]",
         *_entries(
             {
                 "toolsim": __version__,
@@ -59,7 +59,7 @@ def text(
         ),
     ]
     for choice in course.choices:
-        lines += ["", "[[learned.choices]]", *_entries(facts(choice))]
+        lines += ["", "[[tuned.choices]]", *_entries(facts(choice))]
     return "\n".join(lines) + "\n"
 
 
@@ -85,7 +85,7 @@ def write(path: Path, profile: str) -> bool:
 
     Raises OSError. It is never half written.
     """
-    if not tomllib.loads(profile)["learned"]["complete"] and _is_whole(path):
+    if not tomllib.loads(profile)["tuned"]["complete"] and _is_whole(path):
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}.part")
@@ -96,10 +96,11 @@ def write(path: Path, profile: str) -> bool:
 
 def _is_whole(path: Path) -> bool:
     try:
-        learned = tomllib.loads(path.read_text("utf-8")).get("learned", {})
+        document = tomllib.loads(path.read_text("utf-8"))
+        tuned = document.get("tuned", document.get("learned", {}))
     except (OSError, ValueError):
         return False
-    return isinstance(learned, dict) and learned.get("complete") is True
+    return isinstance(tuned, dict) and tuned.get("complete") is True
 
 
 def _entries(values: Mapping[str, Any]) -> Sequence[str]:

@@ -42,6 +42,15 @@ def rename(options: OptManager, name: str, new: str) -> bool:
     return True
 
 
+def replace(options: OptManager, name: str, value: str) -> None:
+    """Replace the value that was put aside, in the form in which it was given."""
+    deferred = options.deferred[name]
+    if hasattr(deferred, "val"):
+        deferred.val = [value]
+    else:
+        options.deferred[name] = value
+
+
 def set_by_hand(options: OptManager) -> frozenset[str]:
     """Return the names of the options that somebody has set, be it to their default."""
     return frozenset(name for name, option in options.items() if option.value is not unset)  # type: ignore[no-untyped-call]

@@ -1,11 +1,11 @@
-"""Profiles: the settings that suit certain models, in TOML files, one a model (``toolsim learn`` writes them)::
+"""Profiles: the settings that suit certain models, in TOML files, one a model (``toolsim tune`` writes them)::
 
     models = ["qwen2.5-coder-1.5b*"]
 
     [options]
     toolsim_second_opinion = "on"
 
-    [learned]
+    [tuned]
     toolsim = "0.2.0"
     engine = "llama.cpp"
 
@@ -16,7 +16,8 @@
 4. *Wrong files* stop the start, in one line with the place: half a profile would be another one. A profile that was
    measured with another version or engine may still be better than none: it counts, and the log says so once.
 
-``[learned]`` may hold whatever justifies the choices; only the two entries above are read.
+``[tuned]`` may hold anything that justifies the choices; only the two entries above are read. toolsim 0.2 called this
+table ``[learned]``, which is still read.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from mitmproxy.exceptions import OptionsError
 
 from toolsim.command_line import nearest
 from toolsim.core.plan import Policy, Profile
+from toolsim.proxy.legacy import current_name, current_value
 from toolsim.proxy.options.option import PREFIX
 from toolsim.proxy.options.settings import Settings, policy_fields
 from toolsim.proxy.options.table import OPTIONS
@@ -41,11 +43,11 @@ from toolsim.version import __version__
 
 SUFFIX = ".toml"
 _OFF = dict.fromkeys(("untagged", "repair", "second_opinion"), "off")
-_STRICT_TAGS = _OFF | {"history": "record", "manifest": "schemas"}
+_STRICT_TAGS = _OFF | {"history": "bracketed", "manifest": "schemas"}
 # What depends on the model: how it is asked, and how its answers are read.
 _NAMES = ("manifest", "history", "mode", "constrain", "second_opinion", "untagged", "repair")
 _OPTIONS = {option.full_name: option for option in OPTIONS if option.name in _NAMES}
-_PARTS = ("models", "options", "learned")
+_PARTS = ("models", "options", "tuned")
 
 
 def with_profiles(settings: Settings, environment: Mapping[str, str]) -> Settings:
@@ -123,13 +125,15 @@ class _Wrong(Exception):
 
 
 def _profile(name: str, document: Mapping[str, Any], by_hand: Collection[str]) -> Profile:
-    if surplus := [part for part in document if part not in _PARTS]:
+    if surplus := [part for part in document if part not in (*_PARTS, "learned")]:
         raise _Wrong(surplus[0], f"no part of a profile{nearest(surplus[0], _PARTS)}; there are {', '.join(_PARTS)}")
     models = document.get("models")
     if not (isinstance(models, list) and models and all(isinstance(model, str) and model for model in models)):
         raise _Wrong("models", f"got {models!r}, expected a list of patterns of models' names")
     values: dict[str, Any] = {}
-    for option, value in _table(document, "options").items():
+    for written, given in _table(document, "options").items():
+        option = PREFIX + current_name(written.removeprefix(PREFIX))
+        value = current_value(option.removeprefix(PREFIX), given)
         if option not in _OPTIONS:
             known = ", ".join(_OPTIONS)
             raise _Wrong(option, f"no option of a profile{nearest(option, _OPTIONS)}; there are {known}")
@@ -137,8 +141,8 @@ def _profile(name: str, document: Mapping[str, Any], by_hand: Collection[str]) -
             values[option.removeprefix(PREFIX)] = _OPTIONS[option].checked(_OPTIONS[option].from_yaml(value))
         except ValueError as problem:
             raise _Wrong(option, str(problem)) from problem
-    learned = _table(document, "learned")
-    engine, version = learned.get("engine", ""), learned.get("toolsim", "")
+    tuned = _table(document, "tuned") or _table(document, "learned")
+    engine, version = tuned.get("engine", ""), tuned.get("toolsim", "")
     for part, value in (("engine", engine), ("toolsim", version)):
         if not isinstance(value, str):
             raise _Wrong(part, f"got {value!r}, expected a text")

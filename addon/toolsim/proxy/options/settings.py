@@ -238,7 +238,7 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "codex_command": _command,
     "retry": _retry,
     "request_overrides": _fields,
-    "llm_options_defaults": _fields,
+    "request_defaults": _fields,
     "transforms": expand,
     "upstream": _upstream,
     "store": read_address,

@@ -10,7 +10,7 @@ from mitmproxy.optmanager import OptManager
 
 from toolsim.core.plan import ApiName
 from toolsim.plugins import BUILTIN
-from toolsim.proxy.options.former import from_environment
+from toolsim.proxy.legacy import from_environment
 from toolsim.proxy.options.option import Option
 from toolsim.request.forms import FORMS
 
@@ -45,7 +45,7 @@ OPTIONS = (
     Option(
         "profiles",
         "auto",
-        "Settings for each model, from files that toolsim learn writes: of those whose pattern fits a request's model, "
+        "Settings for each model, from files that toolsim tune writes: of those whose pattern fits a request's model, "
         "the most specific one counts, and nothing that is set by hand. auto: those of the user's folder "
         "(~/.config/toolsim/profiles), then those that come with toolsim. off: none. strict-tags: the narrow contract, "
         "for any model and for those who want nothing clever: toolsim_untagged=off (tags only), "
@@ -78,11 +78,11 @@ OPTIONS = (
     Option(
         "history",
         "auto",
-        "How earlier calls are shown to the model. auto: as suits the form of the manifest, currently sentinel for "
-        "each. sentinel: in the very form in which the model is to call, without ids; each output then names its call "
-        "by name and arguments. record: one bracketed line each with its ids, which the model cannot mistake for the "
-        "way to call; outputs name their calls by id.",
-        ("auto", "record", "sentinel"),
+        "How earlier calls are shown to the model. auto: the form that suits the manifest, currently always tagged. "
+        "tagged: exactly as the model is asked to call, without ids; each output then repeats the name and arguments "
+        "of its call. bracketed: one line in brackets per call, with its ids, which the model cannot mistake for the "
+        "way to call; each output names its call by id.",
+        ("auto", "bracketed", "tagged"),
     ),
     Option(
         "sentinel",
@@ -157,16 +157,15 @@ OPTIONS = (
     ),
     Option(
         "second_opinion",
-        "invented",
-        "Whether a model is asked again before the client gets its calls. invented: for an answer in the user's turn "
-        "that is nothing but a call, as text, of a tool that nobody declared, such as a greeting in JSON; the model "
-        "then answers in words, in one more turn without tools. on: that too, and about calls that it makes of its "
-        "own accord in answer to the user: it is shown only the tool and what the user wants, and asked whether "
-        "the one was made for the other, and after a no once more, with the call shown; this takes one or two further "
-        "turns for each tool that it calls, and until then nothing of a call is streamed. Only two plain noes count: "
-        "the call is dropped, and if no other is left, the model answers in words, in such a turn. off: each answer "
-        "stands.",
-        ("off", "invented", "on"),
+        "undeclared",
+        "Re-prompts the model before the client gets its calls. undeclared: if an answer to the user consists only of "
+        "a call, as text, of a tool that was never declared, such as a greeting in JSON; a further round without tools "
+        "then asks for a plain-text answer. on: also for calls that the model makes unprompted in answer to the user. "
+        'It sees only the tool and the user\'s request, and is asked whether the tool fits; after a "no" it is asked '
+        "once more, with the call. This takes one or two further rounds per tool called, and until then no part of a "
+        'call is streamed. The call is dropped only after two clear "no" answers. If no call remains, a further '
+        "round asks for a plain-text answer. off: every answer is passed on as it is.",
+        ("off", "undeclared", "on"),
     ),
     Option(
         "fix_empty_final",
@@ -190,7 +189,7 @@ OPTIONS = (
         "client and toolsim decide between them (model, messages, tools, stream and the like) cannot be set.",
     ),
     Option(
-        "llm_options_defaults",
+        "request_defaults",
         "",
         "Fields, as a JSON object, that are added to a request that carries tools if the client does not set them; "
         "the same fields as with toolsim_request_overrides cannot be set.",
@@ -205,8 +204,8 @@ OPTIONS = (
     Option(
         "max_rounds",
         8,
-        "Largest number of turns of the model in one answer. At the limit the answer ends as it would have without "
-        "another.",
+        "Maximum number of rounds (model turns) in one answer. At the limit the last round's answer is returned as it "
+        "is.",
         minimum=1,
     ),
     Option(
@@ -266,17 +265,17 @@ OPTIONS = (
     Option(
         "reasoning",
         "drop",
-        "What happens to earlier reasoning that a client echoes. drop: the model is not shown it. tell: it comes "
-        "before the model's words and calls, in <think> tags, as models that reason over several calls want it.",
-        ("drop", "tell"),
+        "Earlier reasoning that a client sends back. drop: the model does not see it. include: it precedes the model's "
+        "text and calls, in <think> tags, as models that reason across several calls expect.",
+        ("drop", "include"),
     ),
     Option(
         "forward_hosted_tools",
         False,
-        "Whether a request that has functions too passes on the tools that the backend itself would run (web_search, "
-        "mcp and the like); otherwise they are left out, and a warning and a header (x-toolsim-left-out) name them, or "
-        "the request is refused if its tool_choice wants one. A request that has only such tools always passes them "
-        "on, and is refused over a backend of the other API.",
+        "Forward the tools that the backend itself would run (web_search, mcp and the like) even if the request also "
+        "has functions. Otherwise they are dropped, and a warning and a header (x-toolsim-dropped-tools) name them; "
+        "the request is refused if its tool_choice requires one. A request that has only such tools always forwards "
+        "them, and is refused over a backend of another API.",
     ),
     # -- the edge: what is logged and recorded, who may come in, how much and how long --
     Option(

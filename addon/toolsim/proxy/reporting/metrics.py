@@ -17,6 +17,7 @@ from itertools import product
 from mitmproxy import version as mitmproxy_version
 
 from toolsim.core.report import Report, code_of
+from toolsim.proxy.legacy import RENAMED_METRICS
 from toolsim.version import __version__
 from toolsim.wire.dialect import APIS
 
@@ -37,12 +38,12 @@ _OTHER = "other"
 _FAULTS = ("MALFORMED_JSON", "SCHEMA_MISMATCH", "UNKNOWN_TOOL", "MASKED_TOOL", "ARGUMENTS_TOO_LARGE")
 _ERRORS = ("backend_unavailable", "backend_timeout", "backend_truncated", "backend_bad_answer", "invalid_tool_call")
 # The outcomes of a call of an MCP tool (``mcp/outcome.py``, and the approval before it).
-_OUTCOMES = ("OK", "TOOL_FAILED", "SERVER_FAILED", "OUTPUT_TOO_LARGE", "REFUSED", "LIMIT", "ASKED")
+_OUTCOMES = ("OK", "TOOL_FAILED", "SERVER_FAILED", "OUTPUT_TOO_LARGE", "REFUSED", "LIMIT", "APPROVAL_REQUESTED")
 _CUTOFFS = ("text after tools", "first call", "more than 1 calls")
 _TOKENS = ("input", "output", "cached", "reasoning")
 _WARNINGS = (
     *("NO_CALL", "EMPTY_ANSWER", "ANSWER_MISMATCH", "DUPLICATE_CALL"),
-    *("UNANSWERED_CALL", "CALL_AS_TEXT", "TOOL_LEFT_OUT", "NO_API"),
+    *("UNANSWERED_CALL", "CALL_AS_TEXT", "TOOL_DROPPED", "NO_API"),
 )
 # By the report's field: an explanation, and the codes that are known beforehand.
 _TALLIES: Mapping[str, tuple[str, Sequence[str]]] = {
@@ -117,7 +118,7 @@ class Metrics:
 
     def __init__(self, labels: Iterable[str] = ()) -> None:
         self.labels = frozenset(labels)
-        self._build = Family("build_info", "Which toolsim this is, and what it runs on; always 1.", "gauge")
+        self._build = Family("build_info", "Version and runtime; always 1.", "gauge")
         python = ".".join(map(str, sys.version_info[:3]))
         self._build.add({"version": __version__, "mitmproxy": mitmproxy_version.VERSION, "python": python})
         self._exchanges = Family(
@@ -188,7 +189,7 @@ class Metrics:
             self._profiles.add({"profile": report.profile} | model)
         if report.rounds:
             self._rounds.add(client | model, report.rounds)
-        for call in report.hosted_calls:
+        for call in report.mcp_calls:
             which, _, tool = call.partition(":")
             self._hosted_calls.add(client | {"outcome": which} | model | self._tool(tool))
         for kind in _TOKENS:
@@ -205,12 +206,17 @@ class Metrics:
 
     def text(self, in_flight: int, more: Iterable[Family] = ()) -> str:
         """Return all metrics in the text format; ``in_flight``: open exchanges; ``more``: further families."""
-        still_open = Family("exchanges_open", "Exchanges that are under way.", "gauge")
-        still_open.add({}, in_flight)
+        names = (
+            "exchanges_in_progress",
+            *(old for old, new in RENAMED_METRICS.items() if new == "exchanges_in_progress"),
+        )
+        in_progress = [Family(name, "Exchanges in progress.", "gauge") for name in names]
+        for family in in_progress:
+            family.add({}, in_flight)
         families: list[Family | Histogram] = [self._build, self._exchanges, self._durations, self._first_bytes]
         families += [self._calls, self._rounds, self._profiles, self._hosted_calls]
         families += [self._tokens, self._errors, self._cutoffs]
-        families += [*self._tallies.values(), still_open, *more]
+        families += [*self._tallies.values(), *in_progress, *more]
         return "\n".join(line for family in families for line in family.lines()) + "\n"
 
     def _tool(self, name: str) -> dict[str, str]:

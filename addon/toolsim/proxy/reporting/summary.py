@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from toolsim.core.report import MAX_NAMES, REMEDIES, Report, Tally, code_of, loggable_name
+from toolsim.proxy.legacy import RENAMED_HEADERS
 
 _COUNTED_IN_HEADERS = ("parse_failures", "strict_failures", "repairs")
 
@@ -64,11 +65,11 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
             yield _counted(tally, sorted(set(tally.entries)))
     if report.rounds > 1:
         yield f"{report.rounds} rounds"
-    if report.hosted_calls:
-        named = [call.removeprefix("OK:") for call in report.hosted_calls]
+    if report.mcp_calls:
+        named = [call.removeprefix("OK:") for call in report.mcp_calls]
         yield f"MCP: {', '.join(named[:MAX_NAMES])}"
-    if report.asked_again:
-        yield f"asked again: {', '.join(report.asked_again[:MAX_NAMES])}"
+    if report.retries:
+        yield f"retried: {', '.join(report.retries[:MAX_NAMES])}"
     if report.round:
         yield f"round {report.round} of {report.part_of}"
     if report.tool_cutoff:
@@ -92,7 +93,7 @@ def _counted(tally: Tally, kinds: Sequence[str]) -> str:
 
 def remedies(report: Report) -> list[str]:
     """Return what an operator can set against the warnings, unless the model has been asked again."""
-    if report.asked_again:
+    if report.retries:
         return []
     return list(dict.fromkeys(REMEDIES[code] for warning in report.warnings if (code := code_of(warning)) in REMEDIES))
 
@@ -127,7 +128,9 @@ def first_headers(report: Report) -> dict[str, str]:
     if report.profile:
         values["x-toolsim-profile"] = loggable_name(report.profile)
     kinds = [loggable_name(note.removeprefix("tool:")) for note in report.dropped if note.startswith("tool:")]
-    return values | ({"x-toolsim-left-out": ", ".join(dict.fromkeys(kinds[:MAX_NAMES]))} if kinds else {})
+    if kinds:
+        values["x-toolsim-dropped-tools"] = ", ".join(dict.fromkeys(kinds[:MAX_NAMES]))
+    return values | {old: values[new] for old, new in RENAMED_HEADERS.items() if new in values}
 
 
 HEADERS = tuple(headers(Report(profile="any", tool_cutoff="any", dropped=["tool:any"])))
@@ -143,7 +146,7 @@ def log_line(report: Report, status: int | None, seconds: float, *, problem: str
     ``status``: what the client got, None = nothing. ``problem``: the message of an error that was the whole answer.
     ``is_ours``: tools were offered or used; otherwise the request passed unchanged.
     """
-    phrases = [printable(report.model, _MAX_NAME_CHARS) or "no model named", _way(report)]
+    phrases = [printable(report.model, _MAX_NAME_CHARS) or "no model", _way(report)]
     phrases += _outcome(report, status, problem, is_ours=is_ours)
     phrases.append(f"{seconds:.1f} s")
     return f"{_MARKS[marker(report, status)]} {' · '.join(phrases)}"
@@ -170,8 +173,8 @@ def _outcome(report: Report, status: int | None, problem: str, *, is_ours: bool)
     yield from remedies(report)
     if report.repairs:
         yield f"repaired {listed(sorted({repair.partition(':')[2] or repair for repair in report.repairs}))}"
-    if report.asked_again:
-        yield f"asked again {listed(report.asked_again)}"
+    if report.retries:
+        yield f"retried {listed(report.retries)}"
     if report.rounds > 1:
         yield f"{report.rounds} rounds"
     if report.profile:
@@ -181,9 +184,13 @@ def _outcome(report: Report, status: int | None, problem: str, *, is_ours: bool)
     if report.tool_cutoff:
         yield f"ended early: {printable(report.tool_cutoff, _MAX_NAME_CHARS)}"
     if report.truncated and not report.error:
-        yield "cut short"
+        yield "truncated"
     if status is None:
-        yield "the client left" if report.error in (None, "aborted") else printable(report.error or "", _MAX_NAME_CHARS)
+        yield (
+            "client disconnected"
+            if report.error in (None, "aborted")
+            else printable(report.error or "", _MAX_NAME_CHARS)
+        )
     elif status >= 400 and not report.strict_failures:
         yield f"HTTP {status} {printable(problem or report.error or '', _MAX_PROBLEM_CHARS)}".strip()
     elif report.error and not report.strict_failures:

@@ -61,14 +61,14 @@ EXPECTED: dict[str, tuple[Model, dict[str, str]]] = {
     ),
     "records": (
         lambda setting, question: (
-            question.kind not in ("done", "which", "after", "later") or setting.history == "record"
+            question.kind not in ("done", "which", "after", "later") or setting.history == "bracketed"
         ),
-        {"history": "record"},
+        {"history": "bracketed"},
     ),
     "records, but not after an output": (
         lambda setting, question: (
             question.kind not in ("done", "which", "after", "later")
-            or (setting.history == "record") != (question.kind == "after")
+            or (setting.history == "bracketed") != (question.kind == "after")
         ),
         {},
     ),

@@ -43,7 +43,7 @@ def test_the_proxy_reads_it(tmp_path: Path, model: str) -> None:
 def test_what_justifies_it() -> None:
     """Figures of each comparison, what it took, and whether that was all."""
     text = profile_file.text("m", "vllm", course(), SPENT, datetime(2026, 11, 25, tzinfo=UTC))
-    learned = tomllib.loads(text)["learned"]
+    learned = tomllib.loads(text)["tuned"]
     choices = learned.pop("choices")
     assert learned.pop("questions") == bank.fingerprint()
     assert learned == {
@@ -70,9 +70,9 @@ def test_what_justifies_it() -> None:
         "needed": 160.0,
     }
     assert choices[1]["why"] == 'HTTP 500: "no"\n'
-    partial = tomllib.loads(profile_file.text("m", "vllm", course("the time was over"), SPENT))["learned"]
+    partial = tomllib.loads(profile_file.text("m", "vllm", course("the time was over"), SPENT))["tuned"]
     assert (partial["complete"], partial["ended"]) == (False, "the time was over")
-    alone = tomllib.loads(profile_file.text("m", "vllm", course(), SPENT, only=["form"]))["learned"]
+    alone = tomllib.loads(profile_file.text("m", "vllm", course(), SPENT, only=["form"]))["tuned"]
     assert (alone["complete"], alone["only"]) == (False, ["form"])
 
 

@@ -141,7 +141,7 @@ def test_those_that_come_with_toolsim() -> None:
         fits = [nearest_profile(found, model) for model in models]
         assert {profile.name if profile else "" for profile in fits} == {name}
         text = files("toolsim").joinpath("profiles", f"{name}.toml").read_text("utf-8")
-        learned = tomllib.loads(text)["learned"]
+        learned = tomllib.loads(text)["tuned"]
         assert learned["complete"] is True
         assert {choice["outcome"] for choice in learned["choices"]} <= {"preferred", "dropped", "unavailable"}
     assert [nearest_profile(found, model) for model in OTHERS] == [None] * len(OTHERS)
@@ -150,7 +150,7 @@ def test_those_that_come_with_toolsim() -> None:
 def test_strict_tags_is_the_narrow_contract() -> None:
     """Tags only, records with ids, JSON schemas, nothing repaired or asked again; what is set by hand stays."""
     strict = settings({}, "toolsim_profiles=strict-tags").policy.for_model("any")
-    assert (strict.untagged, strict.history, strict.manifest, strict.repair) == ("off", "record", "schemas", "off")
+    assert (strict.untagged, strict.history, strict.manifest, strict.repair) == ("off", "bracketed", "schemas", "off")
     assert strict.second_opinion == "off"
     assert changed(strict) == {"untagged", "history", "manifest", "repair", "second_opinion", "profile"}
     chosen = settings({}, "toolsim_manifest=hermes", "toolsim_profiles=strict-tags").policy.for_model("any")
@@ -168,9 +168,9 @@ def test_strict_tags_is_the_narrow_contract() -> None:
         ('models = ["a"]\n[options]\ntoolsim_manifest = "herms"\n', 3, "did you mean hermes?"),
         ('models = ["a"]\n[options]\ntoolsim_retry = 1\n', 3, "toolsim_retry: no option of a profile"),
         ('models = ["a"]\n[options]\ntoolsim_api_key = "k"\n', 3, "toolsim_api_key: no option of a profile"),
-        ('models = ["a"]\n[options]\ntoolsim_second_opinion = 1\n', 3, "got 1, expected one of off, invented, on"),
+        ('models = ["a"]\n[options]\ntoolsim_second_opinion = 1\n', 3, "got 1, expected one of off, undeclared, on"),
         ('models = ["a"]\noptions = 1\n', 2, "options: got 1, expected a table"),
-        ('models = ["a"]\n[learned]\nengine = 1\n', 3, "engine: got 1, expected a text"),
+        ('models = ["a"]\n[tuned]\nengine = 1\n', 3, "engine: got 1, expected a text"),
     ],
 )
 def test_a_broken_profile_says_where(tmp_path: Path, text: str, line: int, says: str) -> None:

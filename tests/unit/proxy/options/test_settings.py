@@ -77,7 +77,7 @@ def test_values_are_read(spec: str, where: str, value: object) -> None:
 BAD = [
     ("retry=4", "got 4, expected 0 to 3"),
     ("request_overrides=[1]", "expected a JSON object"),
-    ('llm_options_defaults={"tools": []}', "got tools, which the client and toolsim decide"),
+    ('request_defaults={"tools": []}', "got tools, which the client and toolsim decide"),
     ("transforms=x", "got 'x', expected one of"),
     ("sentinel=", "tag name"),
     ("sentinel=a b", "tag name"),

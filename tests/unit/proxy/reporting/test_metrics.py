@@ -34,7 +34,7 @@ def failed() -> Report:
 def test_series_are_there_before_their_first_event() -> None:
     """They start at 0, so that the first event is an increase."""
     text = Metrics().text(3)
-    assert value(text, "exchanges_open") == 3
+    assert value(text, "exchanges_in_progress") == 3
     for series in (
         'exchanges_total{client="chat",backend="chat",stream="true",outcome="failed"}',
         'tool_calls_total{client="responses"}',
@@ -51,7 +51,7 @@ def test_series_are_there_before_their_first_event() -> None:
 
 def test_rounds_and_calls_of_mcp_tools_are_counted() -> None:
     """They are counted by outcome; the tool is a label if the operator asks for it."""
-    report = Report(client="chat", backend="chat", rounds=3, hosted_calls=["OK:files.read", "LIMIT:files.read"])
+    report = Report(client="chat", backend="chat", rounds=3, mcp_calls=["OK:files.read", "LIMIT:files.read"])
     plain, labelled = Metrics(), Metrics(["tool"])
     assert value(plain.text(0), 'mcp_calls_total{client="chat",outcome="SERVER_FAILED"}') == 0
     for metrics_ in (plain, labelled):

@@ -94,5 +94,5 @@ def test_fields_leave_the_places_of_blocks_out() -> None:
 
 def test_calls_of_mcp_tools_are_named() -> None:
     """Those that failed are listed with their outcome."""
-    report = Report(client="chat", rounds=2, hosted_calls=["OK:files.read", "REFUSED:files.drop"])
+    report = Report(client="chat", rounds=2, mcp_calls=["OK:files.read", "REFUSED:files.drop"])
     assert "MCP: files.read, REFUSED:files.drop" in comment(report, 200)

@@ -23,7 +23,7 @@ CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}
         ({"tools": ["a", "b", "c"]}, 200, "✓ llama3 · chat · no call, 3 tools · 1.2 s"),
         ({"tools": ["a"], "backend": "responses"}, 200, "✓ llama3 · chat over responses · no call, 1 tool · 1.2 s"),
         ({"backend": ""}, 200, "✓ llama3 · chat · no tools · 1.2 s"),
-        ({"model": ""}, 200, "✓ no model named · chat · no tools · 1.2 s"),
+        ({"model": ""}, 200, "✓ no model · chat · no tools · 1.2 s"),
         (
             {
                 "tools": ["f"],
@@ -61,24 +61,24 @@ CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}
             " · toolsim_fix_empty_final=on asks again after an output · 1.2 s",
         ),
         (
-            {"tools": ["f"], "warnings": ["EMPTY_ANSWER"], "asked_again": ["EMPTY_ANSWER"]},
+            {"tools": ["f"], "warnings": ["EMPTY_ANSWER"], "retries": ["EMPTY_ANSWER"]},
             200,
-            "⚠ llama3 · chat · no call, 1 tool · EMPTY_ANSWER · asked again EMPTY_ANSWER · 1.2 s",
+            "⚠ llama3 · chat · no call, 1 tool · EMPTY_ANSWER · retried EMPTY_ANSWER · 1.2 s",
         ),
         (
             {"tools": ["f"], "calls": ["f"], "untagged": ["UNTAGGED_BARE:f"]},
             200,
             "✓ llama3 · chat · 1 call f · 1.2 s",
         ),
-        ({"tools": ["f"], "truncated": True}, 200, "⚠ llama3 · chat · no call, 1 tool · cut short · 1.2 s"),
+        ({"tools": ["f"], "truncated": True}, 200, "⚠ llama3 · chat · no call, 1 tool · truncated · 1.2 s"),
         (
-            {"tools": ["f"], "calls": ["f"], "rounds": 2, "asked_again": ["MALFORMED_JSON:f"]},
+            {"tools": ["f"], "calls": ["f"], "rounds": 2, "retries": ["MALFORMED_JSON:f"]},
             200,
-            "✓ llama3 · chat · 1 call f · asked again MALFORMED_JSON:f · 2 rounds · 1.2 s",
+            "✓ llama3 · chat · 1 call f · retried MALFORMED_JSON:f · 2 rounds · 1.2 s",
         ),
         ({"tools": ["f"], "round": 2, "part_of": "x"}, 200, "✓ llama3 · chat · no call, 1 tool · round 2 · 1.2 s"),
         ({"error": "backend_timeout", "stream": True}, 200, "✗ llama3 · chat stream · backend_timeout · 1.2 s"),
-        ({"error": "aborted", "tools": ["f"]}, None, "⚠ llama3 · chat · the client left · 1.2 s"),
+        ({"error": "aborted", "tools": ["f"]}, None, "⚠ llama3 · chat · client disconnected · 1.2 s"),
         ({}, 404, "✗ llama3 · chat · HTTP 404 model 'llama3' not found · 1.2 s"),
     ],
 )

@@ -1,16 +1,41 @@
-"""The predecessor's environment variables: alone, together, those that make no sense; and options that are gone."""
+"""Earlier names: renamed options, values, headers and metrics; removed options; the predecessor's variables."""
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
+import toolsim
+from mitmproxy import optmanager
+from mitmproxy.options import Options
 from support.each import each
 from toolsim.core.plan import Policy
-from toolsim.proxy.options.former import GONE, VARIABLES, from_environment
+from toolsim.core.report import Report
+from toolsim.proxy import startup
+from toolsim.proxy.legacy import (
+    REMOVED,
+    RENAMED,
+    RENAMED_CODES,
+    RENAMED_FIELDS,
+    RENAMED_HEADERS,
+    RENAMED_METRICS,
+    RENAMED_VALUES,
+    VARIABLES,
+    current_report,
+    from_environment,
+)
+from toolsim.proxy.options import table
+from toolsim.proxy.options.profiles import read_profiles
 from toolsim.proxy.options.table import OPTIONS
+from toolsim.proxy.reporting.metrics import Metrics
+from toolsim.proxy.reporting.summary import headers
 from unit.proxy.options.test_table import load
-from unit.proxy.test_startup import problems
+from unit.proxy.test_startup import Loader, problems
 
 FLAGS: list[tuple[str, str, str, object]] = [
     ("PROXY_OUTPUT_MODE", "OBSIDIAN-XML", "output_mode", "obsidian-xml"),
@@ -103,16 +128,16 @@ def test_what_makes_no_sense(flag: str, word: str) -> None:
 KNOWN = {option.full_name: option for option in OPTIONS}
 
 
-@each("name", sorted(GONE))
+@each("name", sorted(REMOVED))
 def test_one_line_says_what_to_write(name: str) -> None:
     """It names an option that exists, if anything does the same; its example can be set."""
     [line] = problems(f"toolsim_{name}=1")
-    assert line == f"toolsim_{name}: this option is gone: {GONE[name]}"
+    assert line == f"toolsim_{name}: this option is gone: {REMOVED[name]}"
     assert f"toolsim_{name}" not in KNOWN
-    named = set(re.findall(r"toolsim_\w+", GONE[name]))
+    named = set(re.findall(r"toolsim_\w+", REMOVED[name]))
     assert named <= set(KNOWN)
-    assert named or GONE[name] == "its value is fixed now"
-    examples = re.findall(r"(toolsim_\w+=\S*?[^,\s]+)", GONE[name])
+    assert named or REMOVED[name] == "its value is fixed now"
+    examples = re.findall(r"(toolsim_\w+=\S*?[^,\s]+)", REMOVED[name])
     assert problems(*[example.rstrip(",;") for example in examples]) == []
 
 
@@ -121,3 +146,98 @@ def test_also_in_config_yaml() -> None:
     assert problems(yaml="toolsim_use_tool: false") == [
         "toolsim_use_tool: this option is gone: write toolsim_untagged=no_use_tool instead of false"
     ]
+
+
+# -- renamed: they keep working for one release
+
+VALUES = [(option, old, new) for option, values in RENAMED_VALUES.items() for old, new in values.items()]
+
+
+@each(("option", "old", "new"), VALUES)
+def test_a_renamed_value_keeps_working(option: str, old: str, new: str) -> None:
+    """On the command line and in a file, with one warning that gives the present name; profiles accept it silently."""
+    name = f"toolsim_{option}"
+    for given, yaml in (([f"{name}={old}"], ""), ([], f"{name}: {old}")):
+        with logged() as lines:
+            manager = options_with(*given, yaml=yaml)
+        assert getattr(manager, name) == new
+        assert lines == [f"{name}: the value {old} is called {new} now"]
+    assert new in KNOWN[name].choices
+    assert old not in KNOWN[name].choices
+
+
+@each(("old", "new"), list(RENAMED.items()))
+def test_a_renamed_option_keeps_working(old: str, new: str) -> None:
+    """With one warning that gives the present name."""
+    value = {"profiles": "off", "request_defaults": '{"top_k": 1}'}[new]
+    with logged() as lines:
+        manager = options_with(f"toolsim_{old}={value}")
+    assert getattr(manager, f"toolsim_{new}") == value
+    assert lines == [f"toolsim_{old}: this option is called toolsim_{new} now"]
+
+
+def test_a_profile_with_earlier_names(tmp_path: Path) -> None:
+    """It is read through the same map."""
+    text = 'models = ["*"]\n[options]\ntoolsim_history = "record"\n[learned]\nengine = "vllm"\n'
+    (tmp_path / "old.toml").write_text(text)
+    [profile] = read_profiles(str(tmp_path), {})
+    assert dict(profile.fields) == {"history": "bracketed"}
+    assert profile.engine == "vllm"
+
+
+def test_renamed_headers_are_sent_under_both_names() -> None:
+    """The same value."""
+    sent = headers(Report(profile="any", tool_cutoff="any", dropped=["tool:any"]))
+    for old, new in RENAMED_HEADERS.items():
+        assert sent[old] == sent[new]
+
+
+def test_renamed_metrics_are_exposed_under_both_names() -> None:
+    """The same value."""
+    page = Metrics().text(3)
+    for old, new in RENAMED_METRICS.items():
+        assert f"\ntoolsim_{old} 3\n" in page
+        assert f"\ntoolsim_{new} 3\n" in page
+
+
+def test_a_recorded_report_with_earlier_names() -> None:
+    """Its fields and codes have their present names; everything else stays."""
+    old = {"seconds": 1, "asked_again": ["EMPTY_ANSWER"], "warnings": ["TOOL_LEFT_OUT:x", "NO_CALL"], "model": "ASKED"}
+    new = {"seconds": 1, "retries": ["EMPTY_ANSWER"], "warnings": ["TOOL_DROPPED:x", "NO_CALL"], "model": "ASKED"}
+    assert current_report(old) == new
+    names = {field.name for field in fields(Report)}
+    assert set(RENAMED_FIELDS.values()) <= names
+    assert not set(RENAMED_FIELDS) & names
+
+
+@each(("old", "new"), list(RENAMED_CODES.items()))
+def test_renamed_codes_are_gone(old: str, new: str) -> None:
+    """No module but the map writes an earlier code, and some module writes the present one."""
+    package = Path(toolsim.__file__).parent
+    source = {path: path.read_text() for path in package.rglob("*.py")}
+    assert [path.name for path, text in source.items() if f'"{old}"' in text] == ["legacy.py"]
+    assert [path.name for path, text in source.items() if f'"{new}"' in text and path.name != "legacy.py"]
+
+
+def options_with(*given: str, yaml: str = "") -> Options:
+    """Return mitmproxy's options after a start with these, which must succeed."""
+    manager = Options()
+    manager.set(*given, defer=True)
+    optmanager.load(manager, yaml)
+    table.register(Loader(manager), {})  # type: ignore[arg-type]
+    assert startup.take_problems(manager) == []
+    manager.process_deferred()
+    return manager
+
+
+@contextmanager
+def logged() -> Iterator[list[str]]:
+    """Collect the warnings of a start."""
+    lines: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    startup.logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        startup.logger.removeHandler(handler)

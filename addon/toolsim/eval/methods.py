@@ -1,4 +1,4 @@
-"""The three ways to a model: through toolsim, by the server's own ``tools``, by a plain prompt."""
+"""The three methods to a model: through toolsim, by the server's own ``tools``, by a plain prompt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import openai
 
 CONTENT_TAGS = "content_tag_fallback"
-"""The setting of the way ``native`` with which tagged calls in an answer's text count."""
+"""The setting of the method ``native`` with which tagged calls in an answer's text count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Target:
     """None is no limit."""
 
 
-class Ways:
+class Methods:
     """Provides a Send for each run; one client per address, one proxy per model and set of addon options."""
 
     def __init__(self, target: Target, proxies: Proxies) -> None:
@@ -41,12 +41,12 @@ class Ways:
         self._captures: dict[str, Captures] = {}
 
     async def open(self, cell: Cell, case: Case, user: str) -> tuple[Send, Captures | None]:
-        """Return how to ask, and for the way toolsim the recordings of it. Raises ProxyFailed."""
+        """Return how to ask, and for the method toolsim the recordings of it. Raises ProxyFailed."""
         from toolsim.eval.runtime.openai_client import sender
 
-        if cell.way != "toolsim":
+        if cell.method != "toolsim":
             send = sender(self._client(self._target.base_url), cell.model, api=cell.api, stream=cell.stream)
-            if cell.way == "prompt":
+            if cell.method == "prompt":
                 return prompted(send, case), None
             return with_content_tags(send) if cell.setting == CONTENT_TAGS else send, None
         proxy = await self._proxies.get(user, (*cell.setting.split(), *case.options))

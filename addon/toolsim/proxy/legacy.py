@@ -1,14 +1,20 @@
-"""Names of former versions: environment variables of toolsim's predecessor, and options that are gone.
+"""Names of earlier versions: renamed and removed options, values, headers and metrics, and environment variables.
 
-Each variable gives an option another default. They are read tolerantly, as the predecessor read them: in any case, and
-a truth value in any of the usual words. One that makes no sense is ignored, with a warning. An option that is gone
-stops the start, with one line on what to write instead.
+1. *Renamed* options and values keep working for one release. ``startup`` logs a warning with the present name; profiles
+   and recordings are read through the same map, silently.
+2. Renamed *headers* and *metrics* are sent under both names for one release. Renamed fields and codes of the log and of
+   traces switched at once; in recordings they are read through this map.
+3. A *removed* option stops the start, with one line on what to write instead.
+4. The *environment variables* of toolsim's predecessor each change the default of an option. They are read as the
+   predecessor read them: in any case, and a truth value in any of the usual words. An invalid one is ignored, with a
+   warning.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from toolsim.core.plan import OUTPUT_MODES
 
@@ -117,10 +123,61 @@ _CONSTANT = "its value is fixed now"
 _PORT = "toolsim_backend takes any free port, and answers on the listener"
 _STORE = "it is a part of toolsim_store, as in toolsim_store=memory?{}"
 
-RENAMED: Mapping[str, str] = {"preset": "profiles"}
-"""Names that go on working, with the present ones."""
+RENAMED: Mapping[str, str] = {"llm_options_defaults": "request_defaults", "preset": "profiles"}
+"""Options by their earlier names."""
 
-GONE: Mapping[str, str] = {
+RENAMED_VALUES: Mapping[str, Mapping[str, str]] = {
+    "history": {"record": "bracketed", "sentinel": "tagged"},
+    "reasoning": {"tell": "include"},
+    "second_opinion": {"invented": "undeclared"},
+}
+"""By the present name of an option: values by their earlier names."""
+
+
+RENAMED_HEADERS: Mapping[str, str] = {"x-toolsim-left-out": "x-toolsim-dropped-tools"}
+"""Response headers by their earlier names."""
+
+RENAMED_METRICS: Mapping[str, str] = {"exchanges_open": "exchanges_in_progress"}
+"""Metrics by their earlier names, without the prefix."""
+
+RENAMED_FIELDS: Mapping[str, str] = {"asked_again": "retries", "hosted_calls": "mcp_calls"}
+"""Fields of a report (JSON log, recordings, trace attributes) by their earlier names."""
+
+RENAMED_CODES: Mapping[str, str] = {
+    "ASKED": "APPROVAL_REQUESTED",
+    "SCHEMA_UNSETTLED": "SCHEMA_CHECK_TIMED_OUT",
+    "TOOL_LEFT_OUT": "TOOL_DROPPED",
+}
+"""Codes of the log and of metrics by their earlier names."""
+
+
+def current_report(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recorded report with the present names of its fields and codes."""
+    return {
+        RENAMED_FIELDS.get(name, name): [_current_entry(entry) for entry in value] if isinstance(value, list) else value
+        for name, value in report.items()
+    }
+
+
+def _current_entry(entry: Any) -> Any:
+    """Return an entry, CODE or CODE:NAME, with the present code."""
+    if not isinstance(entry, str):
+        return entry
+    code, sign, name = entry.partition(":")
+    return f"{RENAMED_CODES.get(code, code)}{sign}{name}"
+
+
+def current_name(name: str) -> str:
+    """Return the present name of an option, without the prefix."""
+    return RENAMED.get(name, name)
+
+
+def current_value(name: str, value: Any) -> Any:
+    """Return the present name of an option's value; ``name``: the option's present name, without the prefix."""
+    return RENAMED_VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value
+
+
+REMOVED: Mapping[str, str] = {
     "use_tool": "write toolsim_untagged=no_use_tool instead of false",
     "fix_empty_final_disable_tools": "write toolsim_fix_empty_final=with_tools instead of false",
     "fix_empty_final_text": _CONSTANT,

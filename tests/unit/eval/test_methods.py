@@ -1,13 +1,13 @@
-"""The three ways."""
+"""The three methods."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from toolsim.eval.case import Case, Cell, Verdict
+from toolsim.eval.methods import CONTENT_TAGS, Methods, Target, prompted, with_content_tags
 from toolsim.eval.proxy_process import Proxies
 from toolsim.eval.runtime.turn import Answer, Call, Message, Request, Send, Tool
-from toolsim.eval.ways import CONTENT_TAGS, Target, Ways, prompted, with_content_tags
 
 TOOLS = (Tool("echo", "", {"type": "object"}),)
 REQUEST = Request(({"role": "user", "content": "Hello"},), TOOLS)
@@ -36,7 +36,7 @@ async def test_the_way_prompt_describes_tools_in_words() -> None:
 
 
 async def test_without_tools_nothing_is_read_as_a_call() -> None:
-    """A model without tools may talk about tags, by each way."""
+    """A model without tools may talk about tags, by each method."""
     plain = Request(REQUEST.messages)
     for send in (prompted(says(TAGGED, []), Case("s", "c", play)), with_content_tags(says(TAGGED, []))):
         assert (await send(plain)) == Answer(TAGGED)
@@ -64,12 +64,12 @@ async def test_the_content_tag_fallback() -> None:
 
 
 async def test_only_the_way_toolsim_starts_a_proxy() -> None:
-    """The other ways ask the server directly and record nothing."""
-    ways = Ways(Target("http://127.0.0.1:9/v1"), Proxies("http://127.0.0.1:9/v1"))
+    """The other methods ask the server directly and record nothing."""
+    methods = Methods(Target("http://127.0.0.1:9/v1"), Proxies("http://127.0.0.1:9/v1"))
     for cell in (
         Cell("m", "p", "native", "chat"),
         Cell("m", "p", "prompt", "chat"),
         Cell("m", "p", "native", "chat", False, CONTENT_TAGS),
     ):
-        assert (await ways.open(cell, Case("s", "c", play), "m"))[1] is None
-    await ways.close()
+        assert (await methods.open(cell, Case("s", "c", play), "m"))[1] is None
+    await methods.close()
