@@ -53,7 +53,7 @@ $(VENV)/.test: $(VENV)/.addon
 	@touch $@
 
 $(VENV)/.everything: $(VENV)/.addon
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,clients,check,eval,mcp,bfcl]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,clients,check,eval,mcp,bfcl,local]'
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps \
 		bfcl-eval==2026.3.23 xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2
 	@touch $@ $(VENV)/.test

@@ -32,6 +32,7 @@ NEEDED_IN_CI = (
     "needs prometheus",
     "needs BFCL",
     "needs xgrammar",
+    "needs xllamacpp",
     "needs langchain",
     "needs llama-index",
 )

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from cli.test_toolsim import ASK, CALL, environment
+from cli.test_toolsim import ASK, CALL
+from support.command import environment
 from support.line import Line
 from support.mitmdump import ROOT, Mitmdump
 from support.raw_backend import RawBackend, stream_of

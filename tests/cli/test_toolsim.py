@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.command import HERE, environment, running, wait_for
+from support.command import TOOLSIM, environment, log_lines, running, wait_for
 from support.line import Line
 from support.mitmdump import ADDON, ROOT
 from support.raw_backend import Answer, RawBackend, stream_of
@@ -21,14 +21,9 @@ TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"
 ASK = {"model": "m", "messages": [{"role": "user", "content": "What is the weather in Bonn?"}], "tools": [TOOL]}
 
 
-def log_lines(text: str) -> list[str]:
-    """Return the lines without times and seconds."""
-    return [re.sub(r"^\[[\d:.]+\]\s*|[\d.]+ s$", "", line) for line in text.splitlines()]
-
-
 def test_the_demo(tmp_path: Path) -> None:
     """Each turn comes out as it is meant to, and that is all there is in the log."""
-    command = [*HERE, "demo", "--once", "--port", "0"]
+    command = [*TOOLSIM, "demo", "--once", "--port", "0"]
     run = subprocess.run(
         command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=False
     )
@@ -93,7 +88,7 @@ def test_serve_in_a_browser(tmp_path: Path) -> None:
 
 def test_codex_that_is_not_there(tmp_path: Path) -> None:
     """The command ends and says what to install, and nothing else."""
-    command = [*HERE, "codex", "--port", "0", "--set", "toolsim_codex_command=no-such-codex app-server"]
+    command = [*TOOLSIM, "codex", "--port", "0", "--set", "toolsim_codex_command=no-such-codex app-server"]
     run = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1
     [line] = log_lines(run.stdout)
@@ -106,7 +101,7 @@ def test_record_and_replay(tmp_path: Path) -> None:
     with running(tmp_path, "record", str(folder), "scripted") as (url, log), Line(url) as line:
         line.post("/v1/chat/completions", ASK)
         wait_for(log, "✓ m · chat over responses")
-    replayed = [*HERE, "replay", str(folder)]
+    replayed = [*TOOLSIM, "replay", str(folder)]
     run = subprocess.run(replayed, capture_output=True, text=True, timeout=60, check=False)
     assert (run.returncode, run.stdout.splitlines()[-1]) == (0, "1 recorded exchange, none differ"), run.stderr
 

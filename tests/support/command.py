@@ -1,4 +1,4 @@
-"""The command ``toolsim`` as people run it, in a process with a home of its own; and the lines that README prints."""
+"""The command ``toolsim`` as users run it: a real process with a home of its own."""
 
 from __future__ import annotations
 
@@ -10,48 +10,63 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from support.mitmdump import CRASHES, ROOT
 
-HERE = (sys.executable, "-m", "toolsim")
+TOOLSIM = (sys.executable, "-m", "toolsim")
+START_SECONDS = 60.0
+BASE_URL = r"base URL for clients +(http://[^/\s]+)/v1"
+"""The line of the startup banner that names the listener."""
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Another home: mitmproxy's folder is in it, and no setting of this machine counts."""
+    """Return an environment with another home, so that no setting of this machine applies."""
     return {**os.environ, "HOME": str(home), "PYTHONUNBUFFERED": "1"}
 
 
 @contextlib.contextmanager
-def running(tmp_path: Path, *arguments: str, program: Sequence[str] = HERE) -> Iterator[tuple[str, Path]]:
+def running(tmp_path: Path, *arguments: str, program: Sequence[str] = TOOLSIM) -> Iterator[tuple[str, Path]]:
     """Start a command that serves; yields its listener's URL and its log. It has to end well on Ctrl-C."""
-    log = tmp_path / "log"
+    with started([*program, *arguments, "--port", "0"], tmp_path, environment(tmp_path)) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def started(
+    command: Sequence[str], cwd: Path, env: Mapping[str, str], *, banner: str = BASE_URL
+) -> Iterator[tuple[str, Path]]:
+    """Do the same for any command line; ``banner``: a pattern of its output whose first group is yielded."""
+    log = Path(env["HOME"]) / "log"
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [*program, *arguments, "--port", "0"],
-            cwd=tmp_path,
-            env=environment(tmp_path),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
+            command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
         )
     try:
-        yield wait_for(log, r"base URL for clients +(http://[^/\s]+)/v1", process)[1], log
+        yield wait_for(log, banner, process)[1], log
     finally:
-        process.send_signal(signal.SIGINT)
+        # Like a terminal, to all processes of the command line.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
         code = process.wait(20)
     assert code == 0, log.read_text()
     assert not CRASHES.search(log.read_text()), log.read_text()
 
 
 def wait_for(log: Path, pattern: str, process: subprocess.Popen[bytes] | None = None) -> re.Match[str]:
-    end = time.monotonic() + 60
+    """Wait until the log matches a pattern."""
+    end = time.monotonic() + START_SECONDS
     while not (found := re.search(pattern, log.read_text())):
         assert time.monotonic() < end, log.read_text()
         assert process is None or process.poll() is None, log.read_text()
         time.sleep(0.05)
     return found
+
+
+def log_lines(text: str) -> list[str]:
+    """Return the lines without times and seconds."""
+    return [re.sub(r"^\[[\d:.]+\]\s*|[\d.]+ s$", "", line) for line in text.splitlines()]
 
 
 def readme_lines(url: str) -> list[list[str]]:

@@ -1,0 +1,250 @@
+"""Every command of the README and the pages, run as a user would, up to what it says or answers.
+
+Only what depends on this machine is replaced: the address of the backend (a text-only server of the tests, without
+TLS), the port of the listener (any free one), and placeholders (URL, DIR, a model file, which is a tiny one with random
+weights). Commands that differ in nothing else run once.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from clients.cases import call
+from support.command import environment, started
+from support.line import Line
+from support.mitmdump import ROOT, Mitmdump
+from support.programs import AGENTS, NODE_CLIENTS, agent, codex
+from support.text_backend import Exchange, TextBackend, Turn, says
+from support.tiny_model import write_tiny_model
+from test_readme import DOCS, PAGES, section
+
+pytestmark = pytest.mark.slow
+
+TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
+ASK = {"model": "any", "messages": [{"role": "user", "content": "What is the weather in Bonn?"}], "tools": [TOOL]}
+
+ELSEWHERE = {
+    "make run": "proxy/test_make.py::test_make_run_and_what_it_prints",
+    "pip install .": "cli/test_installation.py::test_a_clean_installation",
+    # Minutes of questions to a model that can be taught.
+    "toolsim (learn|tune)": "evaluation/test_learn.py",
+}
+"""What is not run here, by a pattern, and the test that runs it."""
+
+
+def fenced(text: str) -> list[str]:
+    """Return the command lines of all blocks of shell, each with the variables that its block exports before it."""
+    found = []
+    for block in re.findall(r"^ *```sh\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE):
+        exported, line = "", ""
+        for part in block.splitlines():
+            line += ("\n" if line else "") + part.strip()
+            try:
+                shlex.split(line)
+            except ValueError:  # A quotation goes on.
+                continue
+            line = re.sub(r"\s+# .*", "", line)
+            if line.startswith("export "):
+                exported += f"{line}; "
+            elif line:
+                # Without a shell in between, which Ctrl-C would end in its own way.
+                found.append(f"{exported}exec {line}" if exported else line)
+            line = ""
+    return found
+
+
+def inline(text: str) -> list[str]:
+    """Return the commands within sentences that have all that they need; ``eval compare`` needs two reports."""
+    return re.findall(r"`(toolsim (?:serve|codex|demo|record|doctor|replay|addon-path)\b[^`]*)`", text)
+
+
+PROSE = "\n".join((ROOT / page).read_text() for page in PAGES if not page.endswith("changes.md"))
+ROWS = re.findall(r"^\| [^|]+ \| `(toolsim [^`]+)` \|", section("recipes"), re.MULTILINE)
+_BACKEND = re.compile(r"https?://[\w.]+(:\d+)?(?=/v1|[\s']|$)")
+COMMANDS = {_BACKEND.sub("BACKEND", line): line for line in sorted({*fenced(PROSE), *ROWS, *inline(PROSE)})}
+"""By the command without the address of the backend."""
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[TextBackend]:
+    """A server that writes a call when it is shown the tool, and text otherwise."""
+
+    def answer(exchange: Exchange) -> Turn:
+        prompt = "\n".join(text for _, text in exchange.transcript)
+        return says(call("get_weather", {"city": "Bonn"})) if '"get_weather"' in prompt else says("Hello.")
+
+    with TextBackend(answer) as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
+def scripted() -> Iterator[str]:
+    with Mitmdump(toolsim_backend="scripted") as proxy:
+        yield proxy.url
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Mapping[str, str]:
+    """The user's environment: a home without settings, and the programs on the path."""
+    folders = (Path(sys.executable).parent, NODE_CLIENTS / "node_modules/.bin", AGENTS / "node_modules/.bin")
+    path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
+    # Claude Code refuses to run unattended as root anywhere but in a sandbox.
+    claude = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_TELEMETRY": "1", "IS_SANDBOX": "1"}
+    return {**environment(tmp_path), "PATH": path, "XDG_STATE_HOME": str(tmp_path / "state"), **claude}
+
+
+def ours(line: str, backend: TextBackend) -> str:
+    """Return a command line with this test's backend and any free port."""
+    line = _BACKEND.sub(backend.url, line)
+    line = re.sub(r"\bURL\b", f"{backend.url}/v1", line)
+    before, separator, after = line.partition(" -- ")
+    return re.sub(r" --port \d+", "", before) + " --port 0" + separator + after
+
+
+def check_call(url: str, *, proxy: str = "") -> None:
+    """Check that a question with a tool is answered by a call; ``proxy``: the address of the forward proxy to use."""
+    connection = http.client.HTTPConnection(urlsplit(proxy or url).netloc, timeout=60)
+    target = f"{url}/v1/chat/completions" if proxy else "/v1/chat/completions"
+    connection.request("POST", target, json.dumps(ASK), {"content-type": "application/json"})
+    answer = json.loads(connection.getresponse().read())
+    connection.close()
+    assert [made["function"]["name"] for made in answer["choices"][0]["message"]["tool_calls"]] == ["get_weather"]
+
+
+def serves(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
+    """Start it, wait for its banner, and ask for a call; a model with random weights only has to write something."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    line = ours(line, backend).replace(" DIR ", " recordings ")
+    if "model.gguf" in line:
+        pytest.importorskip("xllamacpp", reason="needs xllamacpp (make setup)")
+        write_tiny_model(folder / "model.gguf")
+    if "toolsim.toml" in line:
+        [settings, *_] = re.findall(
+            r"^```toml\n(.*?)^```", (DOCS / "backends.md").read_text(), re.MULTILINE | re.DOTALL
+        )
+        (folder / "toolsim.toml").write_text(settings.replace("http://127.0.0.1:11434", backend.url))
+    if line.startswith("toolsim codex"):
+        if codex() is None:
+            pytest.skip("needs codex: run `make clients`")
+        home = folder / "codex"
+        home.mkdir()
+        provider = f'[model_providers.s]\nname = "s"\nbase_url = "{backend.url}/v1"\nwire_api = "responses"\n'
+        (home / "config.toml").write_text(f'model = "m"\nmodel_provider = "s"\n{provider}')
+        env = {**env, "CODEX_HOME": str(home)}
+    if "OTEL_EXPORTER" in line:
+        line = line.replace(
+            f"OTEL_EXPORTER_OTLP_ENDPOINT={backend.url}", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:9"
+        )
+    with started(["sh", "-c", line if "exec " in line else f"exec {line}"], folder, env) as (url, _):
+        if "model.gguf" in line:
+            with Line(url) as client:
+                answer = client.post("/v1/responses", {"model": "any", "input": "Hello", "max_output_tokens": 5})
+            assert answer.json()["output"], answer.body
+        else:
+            check_call(url)
+    assert list((folder / "recordings").iterdir()) if "recordings" in line else True
+
+
+def starts_mitmproxy(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
+    """Start it in the checkout, and ask it directly or, with an upstream, as a client that uses it as its proxy."""
+    line = re.sub(r"http://127\.0\.0\.1:11434", backend.url, line)
+    line = f"{line} --listen-port 0 --set confdir={tmp_path}"
+    with started(["sh", "-c", line if "exec " in line else f"exec {line}"], ROOT, env) as (url, _):
+        if "toolsim_upstream" in line:
+            check_call("http://api.openai.com", proxy=url)
+        else:
+            check_call(url)
+
+
+def runs_claude(line: str, backend: TextBackend, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
+    """Have Claude Code answer one question and end."""
+    if agent("claude") is None:
+        pytest.skip("needs claude: run `make clients`")
+    if line.startswith("toolsim"):
+        line = ours(line, backend)
+    run = shell(f"{line.replace('http://127.0.0.1:8080', scripted)} -p Hello", tmp_path, env)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.strip(), run.stderr
+
+
+def shell(line: str, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a command line to its end."""
+    return subprocess.run(
+        ["sh", "-c", line], cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240
+    )
+
+
+def answers(line: str, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
+    """Ask the scripted model by curl."""
+    run = shell(line.replace("http://127.0.0.1:8080", scripted), tmp_path, env)
+    answer = json.loads(run.stdout)
+    assert not answer.get("error"), run.stdout
+    assert answer["object"] in ("response", "list")
+
+
+def evaluates(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
+    """Measure, until the first progress is shown."""
+    log = tmp_path / "log"
+    line = line.replace("http://127.0.0.1:11434", backend.url)
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            ["sh", "-c", f"exec {line}"], cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+        )
+    end = time.monotonic() + 60
+    while not backend.exchanges and process.poll() is None:
+        assert time.monotonic() < end, log.read_text()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    code = process.wait(60)
+    assert code == 130, log.read_text()
+    assert "Traceback" not in log.read_text()
+
+
+def ends(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
+    """Run a command that ends by itself: all is well."""
+    if " DIR" in line:
+        recorded = min((ROOT / "flows").rglob("*.flow"))
+        (tmp_path / "DIR").mkdir()
+        shutil.copy(recorded, tmp_path / "DIR")
+    run = shell(re.sub(r"\bURL\b", f"{backend.url}/v1", line), tmp_path, env)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout
+    assert run.stderr == ""
+
+
+@pytest.mark.parametrize("line", COMMANDS.values(), ids=[name.split("\n")[0] for name in COMMANDS])
+def test_it_runs(line: str, backend: TextBackend, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
+    """Each command does what the page says of it."""
+    backend.exchanges.clear()
+    command = line.rpartition("exec ")[2].split()
+    match command[:2]:
+        case [_, "claude"] | [_, "ANTHROPIC_AUTH_TOKEN=none"]:
+            runs_claude(line, backend, scripted, tmp_path, env)
+        case ["toolsim", "serve" | "codex" | "demo" | "record"]:
+            serves(line, backend, tmp_path, env)
+        case ["toolsim", "doctor" | "replay" | "addon-path"]:
+            ends(line, backend, tmp_path, env)
+        case ["toolsim", "eval"]:
+            evaluates(line, backend, tmp_path, env)
+        case ["mitmdump", *_]:
+            starts_mitmproxy(line, backend, tmp_path, env)
+        case ["curl", *_]:
+            answers(line, scripted, tmp_path, env)
+        case _:
+            [where] = [where for pattern, where in ELSEWHERE.items() if re.match(pattern, line)]
+            file, _, name = where.partition("::")
+            assert f"def {name or 'test_'}" in (ROOT / "tests" / file).read_text()
