@@ -18,7 +18,7 @@ import pytest
 from clients.cases import Stage, call, over_responses, transcript
 from support import programs
 from support.mitmdump import Mitmdump
-from support.text_backend import TextBackend, Turn, refuses, says
+from support.text_backend import Exchange, TextBackend, Turn, refuses, says
 
 HERE = Path(__file__).parent
 CODEX = programs.codex()
@@ -204,6 +204,34 @@ def test_additional_tools(stage: Stage, codex: Codex) -> None:
     assert (command["exit_code"], command["aggregated_output"]) == (0, "notes.txt\n")
     assert printed.words == ["One file."]
     compare_backend(stage, 3, "notes.txt", "Sleep completed.")
+
+
+AGENTS = CONFIG + "[features]\nmulti_agent_v2 = true\n"
+TASK = "COUNT THE HERONS"
+
+
+@pytest.mark.parametrize(("model", "config"), [("text-model", AGENTS), ("gpt-5.6-sol", CONFIG), ("gpt-6-sol", CONFIG)])
+def test_agents(stage: Stage, codex: Codex, model: str, config: str) -> None:
+    """A helper reads the task that it is given, and what it answers comes back to the agent that has spawned it."""
+    spawn = {"message": TASK, "task_name": "herons", "fork_turns": "none"}
+
+    def write(exchange: Exchange) -> Turn:
+        shown = transcript(exchange)
+        is_helper = "Task name: /root/herons" in shown
+        if is_helper:
+            return says("There are ", "seven herons." if TASK in shown else "no herons, and no task.")
+        if "function_call_output name=collaboration__spawn_agent" not in shown:
+            return says(call("collaboration__spawn_agent", spawn))
+        if "Sender: /root/herons" not in shown:
+            return says(call("collaboration__wait_agent", {"timeout_ms": 10_000}))
+        return says("The helper counted seven." if "There are seven herons." in shown else "It counted none.")
+
+    stage.backend.play(write, chunk_size=3)
+    printed = codex.run(stage.base_url, model, config)
+    assert printed.failure is None
+    assert printed.words == ["The helper counted seven."]
+    helper = next(text for text in map(transcript, stage.backend.exchanges) if "Task name: /root/herons" in text)
+    assert "encrypted" not in helper
 
 
 @over_responses

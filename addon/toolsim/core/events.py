@@ -207,6 +207,8 @@ class CallStarted:
     kind: ToolKind = "function"
     namespace: str | None = None
     choice: int = 0
+    encrypted: tuple[str, ...] = ()
+    """As in ``plan.Tool``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,8 @@ class Tool:
     namespace: str | None = None
     grammar: str | None = None
     """The format of a custom tool's input."""
+    encrypted: tuple[str, ...] = ()
+    """The parameters whose values the client believes to be encrypted, unless the call says otherwise."""
 
     @property
     def must_fit(self) -> bool:

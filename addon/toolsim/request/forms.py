@@ -39,7 +39,7 @@ SCHEMA_LINE = "  The arguments obey this JSON schema: "
 _MAX_DEPTH = 8
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 
-_DROPPED_KEYWORDS = frozenset({"$schema", "title"})
+_DROPPED_KEYWORDS = frozenset({"$schema", "title", "encrypted"})
 # Keywords whose keys are the client's own names, and keywords whose values are data.
 _NAMED_SCHEMAS = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
@@ -167,7 +167,7 @@ def schema_line(schema: Mapping[str, Any]) -> str:
 
 
 def compact_schema(schema: Any) -> Any:
-    """Return a JSON schema without its ``$schema`` and ``title`` keywords; a property of that name stays."""
+    """Return a JSON schema without its keywords that tell a model nothing; a property of that name stays."""
     if isinstance(schema, list):
         return [compact_schema(item) for item in schema]
     if not isinstance(schema, dict):

@@ -31,7 +31,9 @@ MAX_DEPTH = 8
 TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _STRUCTURE = frozenset({"type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "description"})
 # Of no use to a model.
-_UNINFORMATIVE = frozenset({"title", "$schema", "$comment", "examples", "additionalProperties", "strict", "optional"})
+_UNINFORMATIVE = frozenset(
+    {"title", "$schema", "$comment", "examples", "additionalProperties", "strict", "optional"} | {"encrypted"}
+)
 _LIST = frozenset({"type", "items", "description", "title"})
 _SCALAR = frozenset({"type", "enum", "const", "description", "title"})
 _CHOICES = frozenset({"enum", "const", "anyOf", "oneOf"})

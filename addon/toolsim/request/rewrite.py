@@ -56,6 +56,7 @@ from toolsim.request.strict_tools import check_strict
 from toolsim.request.transcript import flatten, is_longer, place
 from toolsim.request.transforms import native_body, outputs_shown, tools_shown
 from toolsim.wire.api import Api
+from toolsim.wire.content import CIPHERTEXT
 from toolsim.wire.dialect import APIS, backend_of, translated_path
 from toolsim.wire.json_codec import dump, read_body
 from toolsim.wire.json_fields import string
@@ -161,6 +162,7 @@ def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequ
     answered = {item.call_id for item in request.items if isinstance(item, CallOutput)}
     unanswered = [item.name for item in request.items if isinstance(item, Call) and item.call_id not in answered]
     report.warnings.extend(entry("UNANSWERED_CALL", name) for name in unanswered)
+    report.warnings.extend("CIPHERTEXT" for note in request.notes if note == CIPHERTEXT)
     return request
 
 

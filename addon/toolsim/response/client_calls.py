@@ -220,7 +220,8 @@ class ClientCalls:
         self._behind = []
 
     def _started(self, tool: Tool) -> CallStarted:
-        return CallStarted(next(self._numbers), tool.wire_name, tool.kind, tool.namespace, self._choice)
+        number = next(self._numbers)
+        return CallStarted(number, tool.wire_name, tool.kind, tool.namespace, self._choice, tool.encrypted)
 
 
 def _joined(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:

@@ -6,6 +6,7 @@ its own shape (``Raw``) for a backend of the same dialect.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -26,7 +27,11 @@ from toolsim.core.conversation import (
 from toolsim.core.plan import ApiName
 from toolsim.wire.json_fields import expect, optional, required, wrong_type
 
+# Version 128 and a 64-bit time in seconds, then 64 bytes or more.
+_FERNET = re.compile(r"gAAAAA[\w-]{94,}={0,2}", re.ASCII)
 _FILE_FIELDS = ("file_id", "file_data", "filename")
+CIPHERTEXT = "ciphertext"
+"""The note of a message whose words only OpenAI's server can read."""
 ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
 
 
@@ -54,8 +59,17 @@ def _read_part(part: object, dialect: ApiName, param: str) -> Part:
             return Text(required(part, "refusal", str, param))
         case "image_url" | "input_image":
             return _read_image(part, dialect, param)
+        case "encrypted_content":
+            # The message to an agent: the client takes plain words for ciphertext if nothing says that they are plain.
+            content = required(part, "encrypted_content", str, param)
+            return Raw(dialect, part) if is_ciphertext(content) else Text(content)
         case _:
             return Raw(dialect, part)
+
+
+def is_ciphertext(text: str) -> bool:
+    """Return whether a text is a Fernet token, which OpenAI's server encrypts and decrypts for its clients."""
+    return _FERNET.fullmatch(text) is not None
 
 
 def _read_image(part: Mapping[str, Any], dialect: ApiName, param: str) -> Part:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -264,7 +264,8 @@ def _function(fields: Mapping[str, Any], param: str, namespace: str | None) -> _
     description = optional(fields, "description", str, param)
     strict = optional(fields, "strict", bool, param) or False
     tool = Tool(model_name(name, namespace), name, "function", description, parameters, strict, namespace)
-    return tool, param
+    encrypted = tuple(key for key, schema in tool.declared.items() if mapping(schema).get("encrypted") is True)
+    return replace(tool, encrypted=encrypted) if encrypted else tool, param
 
 
 def _custom(fields: Mapping[str, Any], param: str, namespace: str | None) -> _Declaration:

@@ -43,7 +43,7 @@ _CUTOFFS = ("text after tools", "first call", "more than 1 calls")
 _TOKENS = ("input", "output", "cached", "reasoning")
 _WARNINGS = (
     *("NO_CALL", "EMPTY_ANSWER", "ANSWER_MISMATCH", "DUPLICATE_CALL"),
-    *("UNANSWERED_CALL", "CALL_AS_TEXT", "TOOL_DROPPED", "NO_API"),
+    *("UNANSWERED_CALL", "CALL_AS_TEXT", "TOOL_DROPPED", "NO_API", "CIPHERTEXT"),
 )
 # By the report's field: an explanation, and the codes that are known beforehand.
 _TALLIES: Mapping[str, tuple[str, Sequence[str]]] = {

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from toolsim.core.conversation import Call, CallOutput, Declaration, HostedItem, Item, Message, Text, Thought
+from toolsim.core.conversation import Call, CallOutput, Declaration, HostedItem, Item, Message, Raw, Text, Thought
 from toolsim.core.errors import BadRequest
-from toolsim.wire.content import ROLES, read_parts
+from toolsim.wire.content import CIPHERTEXT, ROLES, read_parts
 from toolsim.wire.ids import highest_number
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import array, expect, mappings, optional, required, string, wrong_type
@@ -111,6 +111,8 @@ class _InputReader:
                 return self._call(item, "input", param)
             case "function_call_output" | "custom_tool_call_output":
                 return self._output(item, param)
+            case "agent_message":  # Between the agents of one client.
+                return self._agent_message(item, param)
             case "input_text" | "input_image" | "input_file":  # A part of a message, without the message.
                 return Message("user", read_parts([item], "responses", param))
             case str(kind) if kind in CALLS and is_local(item):
@@ -143,6 +145,13 @@ class _InputReader:
         if role not in ROLES:
             self.notes.append(f"role:{role[:40]}")
         return Message(ROLES.get(role, "user"), parts)
+
+    def _agent_message(self, item: dict[str, Any], param: str) -> Message | None:
+        parts = read_parts(item.get("content"), "responses", f"{param}.content")
+        legible = tuple(part for part in parts if not isinstance(part, Raw))
+        if len(legible) < len(parts):
+            self.notes.append(CIPHERTEXT)
+        return Message("user", legible) if legible else None
 
     def _call(self, item: dict[str, Any], key: str, param: str) -> Call:
         name = model_name(required(item, "name", str, param), optional(item, "namespace", str, param))

@@ -27,7 +27,9 @@ Rules, and the clients that need them (each throws or loses the call otherwise):
  9. Events of a hosted tool get our own numbers; other items may come between them.
 10. A message gets its ``phase`` when it ends: commentary if more items follow or calls still have to return, else the
     final answer. A message that was cut off gets none. Codex displays the two differently.
-11. ``[DONE]`` follows the terminal event: the Open Responses specification demands it, and everyone else accepts it.
+11. A call of a tool that declares an ``encrypted`` parameter has the names of those that are: none, if the model wrote
+    them. Codex would take the words for ciphertext, and pass them to its other agents as that.
+12. ``[DONE]`` follows the terminal event: the Open Responses specification demands it, and everyone else accepts it.
 """
 
 from __future__ import annotations
@@ -60,9 +62,11 @@ from toolsim.core.events import (
 )
 from toolsim.core.plan import AnswerForm
 from toolsim.wire.api import Writer
+from toolsim.wire.content import is_ciphertext
 from toolsim.wire.errors import error_fields
 from toolsim.wire.ids import responses_call_id
-from toolsim.wire.json_codec import dump
+from toolsim.wire.json_codec import dump, parse_object
+from toolsim.wire.json_fields import string
 from toolsim.wire.local_tools import LOCAL_TOOLS, local_item
 from toolsim.wire.responses.event_stream import EventStream
 from toolsim.wire.responses.shapes import DELTA_OF, PART_OF, failure, part_of, response_json, usage_of
@@ -83,6 +87,7 @@ class ResponsesWriter(Writer):
         # What closing the open item takes: its kind (or that of its open content part), and its text so far.
         self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom", "local"] = ""
         self._local: CallStarted | None = None
+        self._encrypted: tuple[str, ...] = ()  # The parameters of the open function call that may be.
         self._hosted_at: dict[str, int] = {}  # By key: the output index of each announced item of a hosted tool.
         # Not a list of deltas, which would take many times the memory of the text.
         self._text = StringIO(newline="\n")
@@ -244,7 +249,7 @@ class ResponsesWriter(Writer):
         if event.namespace is not None:
             item["namespace"] = event.namespace
         self._add(item)
-        self._open = "custom" if is_custom else "function"
+        self._open, self._encrypted = "custom" if is_custom else "function", event.encrypted
         self._start_deltas(f"response.{kind}_{text}.delta")
 
     def _call_ids(self, event: CallStarted) -> tuple[str, str]:
@@ -331,6 +336,11 @@ class ResponsesWriter(Writer):
             case "function":
                 where = self._where()
                 item["arguments"] = text
+                if self._encrypted:
+                    values = parse_object(text.encode()) or {}
+                    item["encrypted_function_args"] = [
+                        key for key in self._encrypted if is_ciphertext(string(values.get(key)))
+                    ]
                 done = {**where, "name": item["name"], "arguments": text}
                 self._events.emit("response.function_call_arguments.done", done)
             case "custom":

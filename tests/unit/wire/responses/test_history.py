@@ -89,6 +89,19 @@ def test_items(item, read_as):
     assert request.notes == ()
 
 
+TOKEN = "gAAAAAB" + "x" * 120
+
+
+def test_messages_between_agents():
+    """Plain words are read, under whatever name; what only OpenAI's server can read is noted, and is never words."""
+    head = {"type": "input_text", "text": "Payload:"}
+    plain, sealed = ({"type": "encrypted_content", "encrypted_content": text} for text in ("Count.", TOKEN))
+    message = {"type": "agent_message", "author": "/root", "recipient": "/root/a"}
+    request = read(*({**message, "content": content} for content in ([head, plain], [head, sealed], [sealed])))
+    assert request.items == (say("user", "Payload:", "Count."), say("user", "Payload:"))
+    assert request.notes == ("ciphertext", "ciphertext")
+
+
 def test_string_input():
     """A string is one user message."""
     assert read_request({"input": "hi"}).items == (say("user", "hi"),)

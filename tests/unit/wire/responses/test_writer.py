@@ -169,6 +169,33 @@ def test_ids() -> None:
     assert [(item["id"], item["call_id"]) for item in writer.body["output"]] == [("fc_007",) * 2, ("ctc_008",) * 2]
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("declared", "arguments", "named"),
+    [
+        ((), '{"message":"Count."}', None),
+        (("message",), '{"message":"Count.","to":"/root"}', []),
+        (("message", "note"), '{"message":"gAAAAAB%s","note":"gAAAAA as words"}' % ("x" * 120), ["message"]),
+        (("message",), '{"to":"/root"}', []),
+        (("message",), '{"message":7', []),
+    ],
+)
+def test_arguments_that_may_be_encrypted(
+    declared: tuple[str, ...], arguments: str, named: list[str] | None, stream: bool
+) -> None:
+    """A call says which of its arguments are, if its tool declares that some may be; no other call has the field."""
+    started = CallStarted(1, "spawn_agent", namespace="agents", encrypted=declared)
+    sent, writer = write([started, CallDelta(arguments), CallEnded(), *call(2), Ended()], stream)
+    if stream:
+        item, other = (event["item"] for event in sent if event["type"] == "response.output_item.done")
+        assert sent[-1]["response"]["output"] == [item, other]
+    else:
+        assert writer.body is not None
+        item, other = writer.body["output"]
+    assert (item.get("encrypted_function_args"), item["arguments"]) == (named, arguments)
+    assert "encrypted_function_args" not in other
+
+
 def test_namespace_is_sent() -> None:
     """A namespaced call carries its namespace from the first event on."""
     sent, _ = write([*call(1, namespace="ns"), Ended()])
