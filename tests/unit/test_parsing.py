@@ -236,6 +236,8 @@ ANY_REPAIR = [
 @each(("code", "example"), REPAIRS)
 def test_the_pages_repairs_are_made(code: str, example: str) -> None:
     """Each example of the page is a call of which exactly this repair is told."""
+    if code == "LEFTOVER_MARKUP":  # No call in a text: ``test_leftover_markup`` has it.
+        return
     if code == "REPEATED_CALL":
         assert example == "a list of the same call again and again, cut off by the token limit"
         call = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'

@@ -50,10 +50,18 @@ REMEDIES = {
 
 
 _LOGGABLE_NAME = re.compile(r"[\w.:/-]{1,128}")
+# <|channel|>, <｜tool▁sep｜>, [ARGS], <tool_call>: what a server left in a name although it is markup of the model's.
+_SPECIAL_TOKEN = re.compile(r"\s*+(?:<[|｜a-z/]|\[[A-Z]).*", re.DOTALL)
+
+
+def name_before_token(name: str) -> str:
+    """Return a name without the model's special token that a server left in it, and without what follows the token."""
+    return _SPECIAL_TOKEN.sub("", name, count=1)
 
 
 def loggable_name(name: str) -> str:
-    """Return a name that is safe to log: a model may make up anything."""
+    """Return a name that is safe to log, up to a special token in it: a model may make up anything."""
+    name = name_before_token(name)
     return name if _LOGGABLE_NAME.fullmatch(name) else "?"
 
 

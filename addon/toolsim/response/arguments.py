@@ -6,6 +6,7 @@
 | function | nothing, null, an empty string        | ``{}``                                         |
 | function | XML elements                          | an object, each value typed by its own schema  |
 | function | one element that holds all the others | what stands inside it                          |
+| function | a string of the same object twice     | one of them                                    |
 | function | values in a programmer's syntax       | an object, by keyword or the schema's order    |
 | custom   | ``{"input": "…"}``, in either form    | the input                                      |
 | custom   | any other string                      | the string                                     |
@@ -28,6 +29,7 @@ from toolsim.response.written import (
     EXTRA_BRACE,
     Json,
     Written,
+    decode,
     json_object,
     read_elements,
     read_value,
@@ -36,6 +38,7 @@ from toolsim.response.written import (
 )
 
 DOUBLE_ENCODED = "DOUBLE_ENCODED"
+REPEATED_ARGUMENTS = "REPEATED_ARGUMENTS"
 
 Elements = tuple[tuple[str, str], ...]
 """Names and raw contents, in order."""
@@ -77,7 +80,7 @@ def function_arguments(written: Written, tool: Tool, checker: SchemaChecker, *, 
         given = next(iter(written.aliased.values())) if repair and len(written.aliased) == 1 else _NO_OBJECT
         codes = (ARGUMENTS_KEY,)
     found = _from_json(given, repair=repair)
-    return found and Arguments(found.text, found.value, codes, found.mends)
+    return found and Arguments(found.text, found.value, (*codes, *found.codes), found.mends)
 
 
 def custom_input(written: Written, *, repair: bool) -> Arguments | None:
@@ -137,8 +140,21 @@ def _from_string(text: str, *, repair: bool) -> Arguments | None:
                 case Json(value=dict() as value):
                     return Arguments(inner, value, mends=(DOUBLE_ENCODED,))
         case None if repair:
-            return _mended(text)
+            return _repeated(text) or _mended(text)
     return None
+
+
+def _repeated(text: str) -> Arguments | None:
+    """Return the object that makes up the text, written twice or more; None if it is anything else."""
+    start = len(text) - len(text.lstrip())
+    first = decode(text, start) if text.startswith("{", start) else None
+    if first is None or not isinstance(first[0], dict):
+        return None
+    # Servers that join the deltas of a call twice repeat it letter by letter.
+    source, rest = text[start : first[1]], text[first[1] :].rstrip()
+    if not rest or rest != source * (len(rest) // len(source)):
+        return None
+    return Arguments(source, first[0], codes=(REPEATED_ARGUMENTS,))
 
 
 def _mended(text: str) -> Arguments | None:

@@ -42,7 +42,7 @@ from toolsim.response.answer_format import AnswerFormat
 from toolsim.response.arguments import Arguments, custom_input, function_arguments
 from toolsim.response.call_forms import FOREIGN, read_form
 from toolsim.response.checker import BUDGET_SECONDS, SCHEMA_CHECK_TIMED_OUT, UNSETTLED, SchemaChecker
-from toolsim.response.one_object import REPEATED_KEYS, split_call
+from toolsim.response.one_object import REPEATED_KEYS, name_inside, split_call
 from toolsim.response.pieces import Block, Oversize, utf8_length
 from toolsim.response.toolbox import Lookup, Toolbox
 from toolsim.response.value_types import correct_types
@@ -195,7 +195,10 @@ class Judge:
         parts: list[Written] = []
         for written in calls:
             # A quoted call is shown as it is. The other forms have one object a call, which stands for no others.
-            parts += [written] if written in quoted or block.form == "xml" else self._split(written)
+            if written in quoted:
+                parts.append(written)
+            else:
+                parts += [self.named(written)] if block.form == "xml" else self._split(written)
         # In another form's own tags a model may be quoting what it has read: an unknown name there ends nothing.
         in_ours = block.opening not in FOREIGN
         verdicts: list[Verdict] = []
@@ -328,7 +331,8 @@ class Judge:
         return Call(self.toolbox[FIND_TOOLS], json.dumps({"names": [tool.name]}))
 
     def _split(self, written: Written) -> list[Written]:
-        """Return the calls that several have collapsed into one, if the schema allows nothing else."""
+        """Return the calls that one stands for: several have collapsed into it if the schema allows nothing else."""
+        written = self.named(written)
         tool = self.toolbox.written(written.name).tool
         # Telling them apart is a repair, and needs a schema: other kinds of tools have none of the client's.
         if not self._repair or tool is None or tool.kind != "function":
@@ -339,6 +343,12 @@ class Judge:
             accepts=lambda call: self._accept(call, REPEATED_KEYS) is not None,
             fits=lambda value: self._checker.fits(tool, value),
         )
+
+    def named(self, written: Written) -> Written:
+        """Return the call that stands inside one with an id for a name, if its tool is on offer; else the call."""
+        inner = name_inside(written) if self._repair else written
+        is_named = inner is not written and inner.name is not None and self.toolbox.offers(inner.name)
+        return inner if is_named and not self.toolbox.offers(written.name or "") else written
 
     def _is_quoted(self, written: Written) -> bool:
         """Return whether an output holds the call, and it is not one that the model has made before (row 11)."""

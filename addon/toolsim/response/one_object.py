@@ -6,7 +6,10 @@ Calls whose name or arguments are not where a call has them (``unwrap``):
     {"name": "get_weather", "city": "Bonn"}         the arguments beside the name: FLAT_ARGUMENTS
 
 Other JSON may look like that too. So it must be the name of a tool on offer, with parameters that this tool declares
-and no others.
+and no others. And a call whose name is the id that the model was shown, with the name among its arguments
+(``name_inside``):
+
+    call_0a1b2c {"name": "get_weather", "city": "Bonn"}     NAME_INSIDE
 
 Several calls that have collapsed into one (``split_call``):
 
@@ -27,10 +30,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from toolsim.response.written import Json, Written, json_object, read_items, read_json, read_pairs
+from toolsim.response.written import Json, Written, json_object, read_items, read_json, read_object, read_pairs
 from toolsim.schema.validator import Validator
 
 NAME_AS_KEY = "NAME_AS_KEY"
+NAME_INSIDE = "NAME_INSIDE"
 FLAT_ARGUMENTS = "FLAT_ARGUMENTS"
 REPEATED_KEYS = "REPEATED_KEYS"
 LISTED_VALUES = "LISTED_VALUES"
@@ -38,6 +42,7 @@ LISTED_VALUES = "LISTED_VALUES"
 Parameters = Callable[[str], Collection[str] | None]
 """Returns the names of the parameters of a tool on offer, None if there is no such tool."""
 
+_CALL_ID = re.compile(r"(?:call|fc|toolu|chatcmpl-tool)[_-]\w+")
 _NUMBERED = re.compile(r"_?\d{1,2}\Z")
 
 _MAX_LENGTH = 4096
@@ -58,6 +63,21 @@ def unwrap(call: Written, parameters: Parameters) -> list[Written]:
             return [call]
     codes = (*call.codes, NAME_AS_KEY)
     return [replace(call, name=key, arguments=value, codes=codes, unknown={}) for key, value in inner.items()]
+
+
+def name_inside(call: Written) -> Written:
+    """Return the call that stands in the arguments of one which has an id in the place of its name; else the call."""
+    given = call.arguments
+    if call.broken or given is None or call.name is None or not _CALL_ID.fullmatch(call.name):
+        return call
+    text = given.value if isinstance(given.value, str) else given.source
+    members, _ = read_object(text, len(text) - len(text.lstrip())) or ({}, 0)
+    match members.pop("name", None):
+        case Json(value=str() as name):
+            whole = members.get("arguments")
+            arguments = whole if whole is not None and len(members) == 1 else json_object(members)
+            return replace(call, name=name, arguments=arguments, codes=(*call.codes, NAME_INSIDE))
+    return call
 
 
 def _declares(parameters: Collection[str] | None, keys: Iterable[str]) -> bool:

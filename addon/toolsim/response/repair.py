@@ -24,6 +24,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from toolsim.core.report import name_before_token
+
 TRAILING_COMMA = "TRAILING_COMMA"
 SINGLE_QUOTES = "SINGLE_QUOTES"
 RAW_CONTROL = "RAW_CONTROL"
@@ -64,7 +66,10 @@ _UNESCAPED = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+"(?=\s*+\{)')
 _MAX_NAME = 256
 """Twice what the API allows in a tool's name, which leaves room for the slip."""
 
-_AFFIXES = re.compile(r"^(?:functions?|tools?)[./:]|:\d+$", re.IGNORECASE)
+_AFFIXES = re.compile(r"^(?:functions?|tools?|default_api)[./:]|:\d+$", re.IGNORECASE)
+# Kimi's functions.exec:5 without its separators.
+_PREFIX = re.compile(r"functions?[._:]?", re.IGNORECASE)
+_TWICE = re.compile(r"(.{2,})[._:/-]?\1", re.DOTALL)
 _SEPARATORS = re.compile(r"[._:/-]+")
 
 
@@ -181,24 +186,39 @@ def unescaped_arguments(text: str, start: int) -> int | None:
 def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
     """Return the one tool that a name written with a slip can mean, None if there is none or several.
 
+    Slips are, in this order: a special token of the model's in the name, with all that follows it; a prefix or number
+    of the model's own form; other upper and lower case; other separators; that prefix without its separator; the name
+    written twice. The first that leads to a tool decides.
+
     ``names`` are pairs of a spelling and the tool it stands for, including masked tools, so that a name that also fits
     a masked tool is not turned into its neighbour.
     """
     if len(written) > _MAX_NAME:
         return None
     spellings = list(names)
-    bare = written.strip()
+    bare = name_before_token(written).strip()
     plain = _AFFIXES.sub("", bare).strip()
+    twice = _TWICE.fullmatch(plain)
     for wanted, form in (
-        (bare, str),
-        (plain, str),
-        (plain.casefold(), str.casefold),
-        (common_spelling(bare), common_spelling),
-        (common_spelling(plain), common_spelling),
+        ({bare}, str),
+        ({plain}, str),
+        ({plain.casefold()}, str.casefold),
+        ({common_spelling(bare)}, common_spelling),
+        ({common_spelling(plain)}, common_spelling),
+        (set(map(common_spelling, _run_together(bare))), common_spelling),
+        ({common_spelling(twice[1])} if twice else (), common_spelling),
     ):
-        if fits := {tool for spelling, tool in spellings if form(spelling) == wanted}:
+        if fits := {tool for spelling, tool in spellings if form(spelling) in wanted}:
             return fits.pop() if len(fits) == 1 else None
     return None
+
+
+def _run_together(name: str) -> list[str]:
+    """Return all names for which ``functionsexec12`` may stand: some of its digits are the number of the call."""
+    prefix = _PREFIX.match(name)
+    inner = "" if prefix is None else name[prefix.end() :]
+    digits = len(inner) - len(inner.rstrip("0123456789"))
+    return [inner[: len(inner) - count].rstrip("._:") for count in range(digits + 1)] if inner else []
 
 
 @lru_cache(maxsize=4096)

@@ -1,7 +1,8 @@
 """Calls that the backend emitted as such, instead of text; and items with which it calls the client's own tools.
 
-1. A call is judged by the judge's table. One that is not passed on becomes text in words: the model has not written it
-   as text, and an answer that lacks it may be empty.
+1. A call is judged by the judge's table, without markup that its server has left in it (``leftover_markup``). One that
+   is not passed on becomes text in words: the model has not written it as text, and an answer that lacks it may be
+   empty.
 2. A backend that was given a tool which the client itself runs (a shell, a patch, a search, a computer) calls it with
    an item of its own type, which is passed on as it came. If the tool is not on offer, the item is a call like any
    other that the backend emits: it is judged as one, so no client gets it.
@@ -18,6 +19,7 @@ from toolsim.core.events import HostedEvent, HostedProgress, HostedStarted, Stru
 from toolsim.core.plan import Tool
 from toolsim.core.report import loggable_name
 from toolsim.response.judge import Judge
+from toolsim.response.leftover_markup import LEFTOVER_MARKUP, without_leftovers
 from toolsim.response.toolbox import Lookup, Toolbox
 from toolsim.response.verdict import (
     ARGUMENTS_TOO_LARGE,
@@ -74,6 +76,10 @@ class StructuredCalls:
         if self._judge.plan.tool_choice.mode == "none":
             return self._judge.reject("", MASKED_TOOL, name)
         lookup = self._judge.toolbox.called(call.name, call.namespace)
+        given = Json(call.arguments, call.arguments)
+        written = Written("", name, arguments=given)
+        if lookup.tool is None and (inner := self._judge.named(written)) is not written and call.whole:
+            return self._judge.decide(inner, "", self._judge.toolbox.written(inner.name), corrects=corrects)
         if lookup.tool is None and lookup.may_pass:
             self._judge.warn(UNKNOWN_TOOL, call.name)
             lookup = Lookup(Tool(call.name, call.name, kind=call.kind, namespace=call.namespace))
@@ -82,12 +88,16 @@ class StructuredCalls:
             # Not a slip that can be repaired: how the call would have continued is unknown.
             expected = "a whole call, got one that was cut off"
             return self._judge.fail(tool.strict, "", MALFORMED_JSON, tool.name, expected)
-        given = Json(call.arguments, call.arguments)
         if tool is not None and tool.kind == call.kind == "custom":
             written = Written("", name, values=((None, given),))  # The input itself.
-        else:
-            written = Written("", name, arguments=given)
+        elif tool is not None and corrects and (cleaned := self._cleaned(call.arguments, tool)) is not None:
+            written = Written("", name, arguments=Json(cleaned, cleaned), mends=(LEFTOVER_MARKUP,))
         return self._judge.decide(written, "", lookup, corrects=corrects)
+
+    def _cleaned(self, arguments: str, tool: Tool) -> str | None:
+        """Return arguments without the markup that the backend's server has left in them, None if there is none."""
+        may_change = tool.kind == "function" and not tool.strict and self._judge.plan.policy.repair == "safe"
+        return without_leftovers(arguments, tool) if may_change else None
 
     def arriving(self, delta: StructuredDelta) -> Tool | None:
         """Return the client's tool for a call that the backend is emitting, None if none on offer has its name."""

@@ -98,7 +98,15 @@ def receive(the_plan: Plan, body: bytes, cut: int = 0) -> Received:
 ARGUMENTS = (
     *('{"a":1}', '{"a": "b\\"}{ \\\\é🐢"}', '{"a":{"b":[1,{"c":"}"}]}}', "{}", '{"x":2}', '{"a":1} '),
     *("", "null", ' {"a":1}', '"{\\"a\\":1}"', "[1]"),  # Judged as a whole.
-    *('{"a":1,}', '{"a":', '{"a":1}}', '{"a" 1}', "{'a':1}", '{"a":1}{"a":2}'),  # Repaired, or no call.
+    *(
+        '{"a":1,}',
+        '{"a":',
+        '{"a":1}}',
+        '{"a" 1}',
+        "{'a':1}",
+        '{"a":1}{"a":2}',
+        '{"a":1}{"a":1}',
+    ),  # Repaired, or no call.
 )
 CALLS = st.builds(
     Emitted,

@@ -296,6 +296,37 @@ class TestStructured:
         assert StructuredCalls(judge).arriving(StructuredDelta("0", "F", "", True)) is None
         assert StructuredCalls(judge).arriving(StructuredDelta("0", "f", "", True)) == self.lax
 
+    @pytest.mark.parametrize(
+        ("name", "arguments", "repairs"),
+        [
+            ("f<|channel|>commentary", '{"city":"x"}', ["TOOL_NAME:f"]),
+            ("functionsf1", '{"city":"x"}', ["TOOL_NAME:f"]),
+            ("f", '{"city":"x"}{"city":"x"}', ["REPEATED_ARGUMENTS:f"]),
+            ("call_9", '{"name":"f","city":"x"}', ["NAME_INSIDE:f"]),
+            ("f", '{"city</arg_key>":"x"}', ["LEFTOVER_MARKUP:f"]),
+            ("f", '{"city</arg_key>\\n<arg_value>":"x</arg_value>"}', ["LEFTOVER_MARKUP:f"]),
+            ("f", '{"city":"<|\\"|>x<|\\"|>"}', ["LEFTOVER_MARKUP:f"]),
+        ],
+    )
+    def test_what_servers_leave_in_a_call(self, name: str, arguments: str, repairs: list[str]) -> None:
+        """Markup in names and arguments, doubled arguments and ids for names are repaired, unless repairs are off."""
+        judge, report = self.judge()
+        assert StructuredCalls(judge).verdicts(StructuredCall(name, arguments)) == [Call(self.lax, '{"city":"x"}')]
+        assert report.repairs == repairs
+        judge, report = self.judge(repair="off")
+        assert Call(self.lax, '{"city":"x"}') not in StructuredCalls(judge).verdicts(StructuredCall(name, arguments))
+        assert not report.repairs
+
+    def test_a_refused_call_is_named_up_to_the_token(self) -> None:
+        """Text and counts name the tool that the model meant; what nobody can log is still a question mark."""
+        for name, shown in (("read<|channel|>commentary", "read"), ("<|channel|>", "?"), ("a b", "?")):
+            judge, report = self.judge()
+            [verdict] = StructuredCalls(judge).verdicts(StructuredCall(name, "{}"))
+            assert isinstance(verdict, Rejected)
+            assert verdict.raw == f"Call of {shown}, not passed on because no such tool was declared: {{}}"
+            assert report.parse_failures == [f"UNKNOWN_TOOL:{shown}"]
+            assert report.dropped_calls == [f"STRUCTURED_CALL:{shown}"]
+
     def test_validated_like_others(self) -> None:
         """A mismatch warns; malformed arguments are repaired, or the call refused; empty ones are {}."""
         judge, report = self.judge()

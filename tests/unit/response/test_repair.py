@@ -114,6 +114,9 @@ NAMES = [
     ("ns.go", "ns__go"),
     ("ls", "a__ls"),
     ("ls", "b__ls"),
+    ("step2", "step2"),
+    ("exec", "exec"),
+    ("exec2", "exec2"),
 ]
 
 
@@ -133,6 +136,26 @@ NAMES = [
         ("writes", None),
         ("", None),
         (" " * 300 + "write", None),
+        ("write<|channel|>commentary", "write"),
+        ("functions.write <|constrain|>json", "write"),
+        ("write<｜tool▁sep｜>", "write"),
+        ("write[ARGS]", "write"),
+        ("<|channel|>write", None),
+        ("functionswrite5", "write"),
+        ("functions.write5", "write"),
+        ("functionswrite_12", "write"),
+        ("functions", None),
+        ("functions5", None),
+        ("functionsstep2", "step2"),
+        ("functionsstep2:0", "step2"),
+        ("functionsstep25", "step2"),
+        ("functionsexec2", None),  # The second call of exec, or a call of exec2?
+        ("write5", None),
+        ("writewrite", "write"),
+        ("write:write", "write"),
+        ("read_file_read_file", None),  # Two tools have that name in different cases.
+        ("writewritewrite", None),
+        ("default_api.write", "write"),
     ],
 )
 def test_fit_name(written: str, fit: str | None) -> None:
