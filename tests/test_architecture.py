@@ -25,7 +25,7 @@ PACKAGE = ADDON / "toolsim"
 # a protocol of the core next to an optional implementation, the protocol's modules have rows of their own.
 CORE_LAYERS = (
     ("command_line", "plugins", "version"),
-    ("core.errors", "core.one_thread", "core.pace", "core.report", "core.shares", "core.tasks"),
+    ("core.errors", "core.one_thread", "core.pace", "core.rate", "core.report", "core.shares", "core.tasks"),
     ("core.events", "core.outputs"),
     ("core.plan",),
     ("core.conversation", "schema"),
@@ -49,7 +49,7 @@ LAYER = {unit: layer for layer, units in enumerate((*CORE_LAYERS, *OPTIONAL_LAYE
 ONE_CORE = {"mcp", "stores"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 # Modules of the core that perform input and output, or depend on time.
-EDGES = ("command_line", "core.one_thread", "core.pace", "core.tasks", "mcp", "proxy", "rounds", "stores")
+EDGES = ("command_line", "core.one_thread", "core.pace", "core.rate", "core.tasks", "mcp", "proxy", "rounds", "stores")
 # Input and output, and anything that depends on time or place: none of it in the pure modules.
 IMPURE = {"asyncio", "logging", "os", "socket", "subprocess", "threading", "tornado", "mitmproxy", "pathlib", "sys"}
 

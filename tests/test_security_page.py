@@ -37,7 +37,7 @@ hold up others
     unit/proxy/test_work.py::test_empty_lists_take_too_much_memory
 Clients take turns
     unit/proxy/test_work.py::test_owners_take_turns
-    unit/test_one_thread.py::test_owners_take_turns
+    unit/core/test_one_thread.py::test_owners_take_turns
 Schemas and patterns are measured
     unit/schema/test_patterns.py::test_a_pattern_that_would_take_all_memory_is_never_compiled
     unit/schema/test_budget.py::test_no_step_is_long
@@ -56,12 +56,29 @@ A key opens 128
 A large message is read
     unit/sockets/test_server.py::test_a_large_message_is_read_elsewhere
 What all connections remember
-    unit/test_shares.py::test_the_largest_share_gives_way
-Whoever exceeds a limit
+    unit/core/test_shares.py::test_the_largest_share_gives_way
+A client that exceeds a limit
     unit/sockets/test_connection.py::test_a_flood_costs_the_flooder_only
 The upgrade is checked
     proxy/test_websocket.py::test_the_door
     proxy/test_websocket.py::test_foreign_pages_stay_out
+hold up others by the frames
+    unit/sockets/test_websocket.py::test_others_get_their_turn_between_frames
+    unit/sockets/test_connection.py::test_a_part_of_many_events_is_sent_in_slices
+A connection may send 2,000
+    unit/sockets/test_websocket.py::test_the_cost_of_a_frame
+    unit/sockets/test_websocket.py::test_the_rates_are_those_of_the_page
+    unit/sockets/test_server.py::test_an_unreadable_message_counts_ten_times
+Frames of a KiB
+    unit/sockets/test_websocket.py::test_a_large_message_in_many_frames
+A client that sends more
+    unit/sockets/test_websocket.py::test_a_flood_closes_its_connection
+fill the memory by not reading
+    proxy/test_websocket.py::test_many_answers_for_a_client_that_does_not_read
+    unit/sockets/test_posts.py::test_unread_bytes_pause_every_backend_of_a_connection
+    unit/sockets/test_websocket.py::test_messages_wait_for_a_client_that_does_not_read
+The kernel buffers at most
+    unit/sockets/test_server.py::test_the_kernel_buffers_little
 read what another client has stored
     unit/proxy/test_memory.py::test_partitions
     unit/stores/test_record.py::test_it_holds_what_a_plain_model_holds
@@ -74,7 +91,7 @@ The store has limits
     unit/rounds/test_hidden.py::test_nobody_pushes_out_another_clients
 Writes to a SQLite store take turns
     unit/stores/test_sqlite.py::test_a_large_write_holds_up_no_small_one
-    unit/test_one_thread.py::test_whoever_fills_the_queue_gives_way
+    unit/core/test_one_thread.py::test_whoever_fills_the_queue_gives_way
 A connection to an MCP server is never closed
     unit/mcp/test_pool.py::test_one_client_has_so_many
     unit/mcp/test_turns.py::test_answers_take_turns

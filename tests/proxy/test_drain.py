@@ -18,6 +18,7 @@ from mitmproxy.io import read_flows_from_paths
 from support.line import Line, Reply
 from support.mitmdump import Mitmdump
 from support.text_backend import Exchange, TextBackend, Turn, says
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 SCHEMA = {"type": "object", "properties": {"days": {"type": "integer"}}, "required": ["days"]}
@@ -145,6 +146,24 @@ def test_what_is_under_way_is_finished(backend: TextBackend, pool: ThreadPoolExe
     assert len(finished) == 6
     with Mitmdump(backend.url, toolsim_store=f"sqlite:{store}") as proxy, Line(proxy.url) as line:
         assert line.request("GET", f"/v1/responses/{queued['id']}").json()["status"] == "completed"
+
+
+def test_websocket_connections(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
+    """An idle one is closed at once, and one whose client waits for an answer when it has that; both with 1001."""
+    with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=30) as proxy:
+        url = f"ws://127.0.0.1:{proxy.port}/v1/responses"
+        with connect(url) as idle, connect(url) as busy:
+            busy.send(json.dumps({"type": "response.create", **APIS["responses"][1]("slowly")}))
+            busy.recv()
+            proxy.signal()
+            with pytest.raises(ConnectionClosed) as raised:
+                idle.recv(timeout=20)
+            assert raised.value.rcvd is not None
+            assert (raised.value.rcvd.code, raised.value.rcvd.reason) == (1001, "the proxy is stopping")
+            # Iterating ends with a close frame that is no error.
+            types = [json.loads(message)["type"] for message in busy]
+            assert (busy.close_code, types[-1]) == (1001, "response.completed")
+        assert proxy.ended() == 0
 
 
 def test_what_takes_too_long_ends_with_an_error(backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path) -> None:

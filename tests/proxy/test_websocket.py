@@ -449,6 +449,38 @@ def test_a_client_that_does_not_read(proxy: Mitmdump, backend: TextBackend) -> N
     assert not exchange.whole
 
 
+def test_many_answers_for_a_client_that_does_not_read() -> None:
+    """What waits for it is bounded by connection, however many answers it has requested: no backend is read further."""
+    streams, piece = 16, chat_frame("x" * 60_000)
+    sent = [0]
+
+    async def answer(asked: Answer) -> None:
+        if not asked.asked.path.endswith("/chat/completions"):
+            await asked.whole(b"{}", 404)
+            return
+        await asked.head(Content_Type="text/event-stream")
+        while True:
+            await asked.send(piece)
+            sent[0] += len(piece)
+
+    with RawBackend() as raw_backend:
+        raw_backend.play(answer)
+        with Mitmdump(raw_backend.url, toolsim_backend="chat", toolsim_max_body_bytes=500_000_000) as proxy:
+            with connected(proxy) as client:
+                client.ask("x", generate=False)
+            size = resident_megabytes(proxy.pid)
+            with raw(proxy) as stalled:
+                stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                for number in range(streams):
+                    create = {"type": "response.create", "model": "m", "input": "x", "stream_id": str(number)}
+                    stalled.sendall(frame(json.dumps(create).encode()))
+                before = -1
+                while before != (before := sent[0]):
+                    time.sleep(1)
+                assert sent[0] > 0
+                assert resident_megabytes(proxy.pid) < size + 30
+
+
 def test_nothing_is_crossed(proxy: Mitmdump, backend: TextBackend) -> None:
     """Two connections with marked texts and two lanes each, many turns: each answer and each memory is its own."""
 

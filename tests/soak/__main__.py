@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from soak import hostile, sockets
+from soak import frames, hostile, sockets
 from soak.run import Soak
 
 
@@ -17,7 +17,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hostile", nargs="*", choices=hostile.ATTACKS, help="a client alone and beside a hostile one")
     parser.add_argument("--sockets", type=int, help="so many WebSocket connections instead")
+    parser.add_argument("--frames", action="store_true", help="floods of WebSocket frames instead, and what they delay")
     given = parser.parse_args()
+    if given.frames:
+        return next_to_floods()
     if given.sockets:
         found = sockets.run(given.seconds, given.sockets, given.seed)
         print("\n".join([str(found), *found.wrong[:20]]))
@@ -34,6 +37,16 @@ def main() -> int:
     )
     print(f"{len(outcome.wrong)} wrong")
     return 1 if outcome.wrong or outcome.counted != outcome.total else 0
+
+
+def next_to_floods() -> int:
+    """Print how long others wait next to floods of frames; return 1 if that is too long, or a flood was not ended."""
+    found = frames.run()
+    floods = [waits for kind, waits in found.items() if kind]
+    is_wrong = any(waits.longest > frames.MAX_WAIT or waits.close_code != 1008 for waits in floods)
+    print(f"the longest wait of a health page is {max(waits.longest for waits in floods):.3f} s", end=" ")
+    print(f"(at most {frames.MAX_WAIT:g})")
+    return int(is_wrong)
 
 
 def beside_a_hostile_client(seconds: float, streams: int, attacks: list[str]) -> int:

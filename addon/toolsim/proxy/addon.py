@@ -93,8 +93,8 @@ class ToolSim:
             Parts(self._memory, self._rounds, self._servers, self._work.do, self._reports.add)
         )
         self._remembering = Remembering(self._memory, self._work.do, self._background)
-        self._drain = Drain(self.exchanges, self._rounds, self._background)
         self._sockets = Sockets(lambda: self._memory.is_on, self._work.do)
+        self._drain = Drain(self.exchanges, self._rounds, self._background, self._sockets)
         self._wire(Settings())
         self.addons = [
             self._circle.connections,
@@ -103,6 +103,7 @@ class ToolSim:
             self._servers.approve,
             Heap(),
             Unread(),
+            self._sockets,
             self._drain,
         ]
         """Loaded with this one: their hooks are called too, each after ours."""

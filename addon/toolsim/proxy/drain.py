@@ -9,7 +9,8 @@
    If somebody has asked lately, the listener stays open until a load balancer has had time to hear
    it: a connection that arrives in the very moment in which a listener closes is lost.
 3. *Wait.* Requests on connections that exist are answered as ever, each with ``connection: close``.
-   Our own pages are the exception, so that a monitor that has a connection sees how it goes on.
+   Our own pages are the exception, so that a monitor that has a connection sees how it goes on. A WebSocket
+   connection is closed (1001) when its client waits for no answer any more, so an idle one is at once.
 4. *End what is left.* Each stream gets the error event of its API, and what has no head yet a 503.
    Streams look at the clock by themselves (``clocks``), so this takes up to
    ``clocks.MAX_TICK_SECONDS``. Answers that pass unread cannot get an event: they break off.
@@ -37,6 +38,7 @@ from toolsim.proxy.metadata import PAGE
 from toolsim.proxy.mitmproxy12 import stopping
 from toolsim.proxy.reporting.metrics import Family
 from toolsim.proxy.rounds import Rounds
+from toolsim.proxy.upgrades import Sockets
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ STOPPED = ApiError(
 class Drain:
     """An addon that counts what is under way, and ends the proxy."""
 
-    def __init__(self, exchanges: Exchanges, rounds: Rounds, background: Background) -> None:
+    def __init__(self, exchanges: Exchanges, rounds: Rounds, background: Background, sockets: Sockets) -> None:
         self.seconds = 0
         """How long answers may take once the proxy is to end; 0 = it ends at once."""
         self.is_draining = False
@@ -65,6 +67,7 @@ class Drain:
         self._exchanges = exchanges
         self._rounds = rounds
         self._background = background
+        self._sockets = sockets
         self._passing: dict[str, str] = {}  # What passes us unread in reverse mode: the clients, by flow id.
         self._unsent = stopping.Unsent()
         self._taken: list[signal.Signals] = []
@@ -103,6 +106,7 @@ class Drain:
         if is_noted:
             message = "toolsim: stopping; %s open, for at most %d s (a second signal stops at once)"
             logger.info(message, _in_words(self.open()), self.seconds)
+        self._sockets.drain()
         try:
             if is_watched:
                 await asyncio.sleep(min(ANNOUNCE_SECONDS, self.seconds))

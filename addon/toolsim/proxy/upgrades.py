@@ -12,15 +12,20 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mitmproxy.http import HTTPFlow, Request
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from toolsim.core.errors import ApiError
 from toolsim.plugins import SOCKETS
 from toolsim.proxy.jobs import Done, Job
 from toolsim.proxy.metadata import SOCKET
 from toolsim.proxy.mitmproxy12.replayed import own_flow
+from toolsim.proxy.mitmproxy12.unread import bound_buffers, writer_of
 
 TOKEN = "toolsim-socket"
 """The header that names an upgrade to our server: it cannot be guessed, and is valid once."""
+
+BUFFER_BYTES = 64 * 1024
+"""Of the kernel, for each direction of a relayed connection; it takes twice that."""
 
 MAX_CONNECTIONS = 128
 """Connections of one key. Each takes three file descriptors."""
@@ -83,9 +88,13 @@ class SocketServer(Protocol):
     """Serves the connections of upgrades that it was told to expect, on 127.0.0.1:``port``."""
 
     port: int
+    is_draining: bool
 
     def start(self) -> None:
         """Bind a free port. Raises OSError if there is none."""
+
+    def drain(self) -> None:
+        """Close each connection when its client waits for no answer any more."""
 
     async def stop(self) -> None:
         """Tell all clients, and close their connections."""
@@ -101,12 +110,16 @@ class SocketServer(Protocol):
 
 
 class Sockets:
-    """Admits upgrades. ``has_store``: whether the proxy stores answers now; ``do`` does a job, here or in a worker."""
+    """An addon that admits upgrades.
+
+    ``has_store``: whether the proxy stores answers now; ``do`` does a job, here or in a worker.
+    """
 
     def __init__(self, has_store: Callable[[], bool], do: Callable[[Job], Awaitable[Done]]) -> None:
         self._do = do
         self._has_store = has_store
         self._server: SocketServer | None = None
+        self._is_draining = False
         self._upgrades: dict[str, Upgrade] = {}  # By flow id, until they are answered.
 
     def admit(
@@ -135,6 +148,19 @@ class Sockets:
             request.scheme, request.host, request.port = sent.scheme, sent.host, sent.port
             request.headers = sent.headers.copy()
 
+    def server_connected(self, data: ServerConnectionHookData) -> None:
+        """Bound what the kernel buffers on this side of a relayed connection."""
+        if self._server is not None and data.server.address == ("127.0.0.1", self._server.port):
+            writer = writer_of(data.client, data.server)
+            if writer is not None:
+                bound_buffers(writer.get_extra_info("socket"), BUFFER_BYTES)
+
+    def drain(self) -> None:
+        """Close each connection, from now on, when its client waits for no answer any more: the proxy is to end."""
+        self._is_draining = True
+        if self._server is not None:
+            self._server.drain()
+
     async def stop(self) -> None:
         """End all connections."""
         server, self._server = self._server, None
@@ -143,8 +169,9 @@ class Sockets:
 
     def _serve(self) -> SocketServer:
         if self._server is None:
-            # It needs tornado's server, which takes as long to import as all of toolsim.
+            # An optional package, which most proxies never need.
             server: SocketServer = importlib.import_module(SOCKETS).SocketServer(self._has_store, self._do)
             server.start()
+            server.is_draining = self._is_draining
             self._server = server
         return self._server

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from toolsim.core.errors import ApiError, BadRequest
+from toolsim.core.pace import Pace
 from toolsim.core.tasks import spawn
 from toolsim.proxy.head import internal_error
 from toolsim.sockets.protocol import (
@@ -61,17 +62,26 @@ Send = Callable[[Sequence[str]], Awaitable[None]]
 class Connection:
     """Answers the requests of one client. ``max_bytes``: of the requests that wait.
 
-    ``recent``: what it remembers. ``has_store``: whether the proxy stores answers now.
+    ``recent``: what it remembers. ``has_store``: whether the proxy stores answers now. ``on_end``: called after each
+    request that has been answered.
     """
 
     def __init__(
-        self, read: Read, ask: Ask, send: Send, recent: Recent, max_bytes: int, has_store: Callable[[], bool]
+        self,
+        read: Read,
+        ask: Ask,
+        send: Send,
+        recent: Recent,
+        max_bytes: int,
+        has_store: Callable[[], bool],
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._read = read
         self._ask = ask
         self._send = send
         self._max_bytes = max_bytes
         self._has_store = has_store
+        self._on_end = on_end
         self._recent = recent
         self._lanes: dict[str, asyncio.Lock] = {"": asyncio.Lock()}
         self._slots = asyncio.Semaphore(MAX_RUNNING)
@@ -87,10 +97,17 @@ class Connection:
         """Whether an answer is awaited."""
         return bool(self._tasks)
 
-    async def receive(self, text: str) -> None:
-        """Take a message, after the one before it. Raises ConnectionError when the client is gone."""
+    async def receive(self, data: bytes) -> bool:
+        """Accept a message, after the one before it; return whether it was readable.
+
+        Raises ConnectionError when the client is gone.
+        """
         try:
-            message = await self._read(text.encode("utf-8", "replace"))
+            message = await self._read(data)
+        except BadMessage as bad:
+            await self._refuse(bad)
+            return False
+        try:
             match message.kind:
                 case "create":
                     self._begin(message)
@@ -99,10 +116,14 @@ class Connection:
                 case "steer":
                     await self._send([message.refusal])
         except BadMessage as bad:
-            # A client of another version of the protocol, say. Once: there may be many.
-            logger.log(logging.DEBUG if self._has_refused else logging.WARNING, "WebSocket: %s", bad.error.message)
-            self._has_refused = True
-            await self._send([error_message(bad.error, bad.lane)])
+            await self._refuse(bad)
+        return True
+
+    async def _refuse(self, bad: BadMessage) -> None:
+        # A client of another version of the protocol, say. Once: there may be many.
+        logger.log(logging.DEBUG if self._has_refused else logging.WARNING, "WebSocket: %s", bad.error.message)
+        self._has_refused = True
+        await self._send([error_message(bad.error, bad.lane)])
 
     async def stop(self, error: ApiError | None = STOPPED) -> None:
         """Stop what is being answered; the client learns why, None if it is gone."""
@@ -126,7 +147,8 @@ class Connection:
         self._waiting += 1
         self._waiting_size = size
         lane = self._lanes.setdefault(message.lane, asyncio.Lock())
-        spawn(self._in_turn(message, lane), self._tasks)
+        task = spawn(self._in_turn(message, lane), self._tasks)
+        task.add_done_callback(lambda _: self._on_end())
 
     def _cancel(self, message: Message) -> None:
         wanted = message.response_id
@@ -169,9 +191,9 @@ class Connection:
             self._recent.forget(draft.previous or "")
             await self._send([error_message(bad.error, message.lane)])
             return
-        answer = Answer(turn, message.lane)
+        answer, pace = Answer(turn, message.lane), Pace()
         if draft.prepared is not None:
-            await self._deliver(answer, draft.prepared)
+            await self._deliver(answer, draft.prepared, pace)
             return
         task = asyncio.current_task()
         assert task is not None
@@ -180,15 +202,17 @@ class Connection:
         try:
             async with aclosing(asked.parts()) as parts:
                 async for part in parts:
+                    pace.begin()
                     if isinstance(part, Head):
                         answer.begin(part.status, part.content_type, part.headers)
                     else:
-                        await self._deliver(answer, part)
+                        await self._deliver(answer, part, pace)
+                    pace.end()
                     if answer.is_over:
                         is_over = True
                         return
             is_over = True
-            await self._deliver(answer, b"")
+            await self._deliver(answer, b"", pace)
         except asyncio.CancelledError:
             if not answer.is_cancelled:
                 raise
@@ -198,10 +222,11 @@ class Connection:
             if not is_over:
                 await asked.leave()
 
-    async def _deliver(self, answer: Answer, data: bytes) -> None:
-        messages = answer.feed(data)
-        if answer.is_over:
-            # Before the client learns of its end, and continues it.
-            self._recent.take(answer, has_store=self._has_store())
-        if messages:
+    async def _deliver(self, answer: Answer, data: bytes, pace: Pace) -> None:
+        """Send what a part of an answer makes, in slices: a part may hold thousands of events."""
+        for messages in answer.feed(data):
+            if answer.is_over:
+                # Before the client learns of its end, and continues it.
+                self._recent.take(answer, has_store=self._has_store())
             await self._send(messages)
+            await pace.rest()

@@ -1,4 +1,4 @@
-"""A request that has come by a connection, on its way as a flow of its own."""
+"""A request of a WebSocket connection, sent as a flow of its own, and what of its answer waits for the client."""
 
 from __future__ import annotations
 
@@ -13,29 +13,59 @@ from toolsim.proxy.mitmproxy12.replayed import FlowHandler
 from toolsim.proxy.upgrades import Upgrade, forget
 from toolsim.sockets.connection import Head
 
-MAX_UNREAD = 256
-"""Parts of an answer that wait for a client who reads slowly; then its backend is not read."""
+MAX_UNREAD_BYTES = 1024 * 1024
+"""Of the answers of one connection that its client has not taken; beyond it no backend of the connection is read."""
+_PART_BYTES = 256
+"""What a part costs in addition to its bytes."""
+
+
+class Backlog:
+    """The bytes that wait for the client of one connection, which pause its backends while there are too many."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._paused: set[asyncio.Event] = set()
+
+    def add(self, size: int, reading: asyncio.Event) -> None:
+        """Count a part that has arrived; ``reading``: cleared if its backend is not to be read for now."""
+        self._bytes += size
+        if self._bytes > MAX_UNREAD_BYTES:
+            reading.clear()
+            self._paused.add(reading)
+
+    def remove(self, size: int) -> None:
+        """Count a part that the client has taken."""
+        self._bytes -= size
+        if self._bytes <= MAX_UNREAD_BYTES:
+            while self._paused:
+                self._paused.pop().set()
 
 
 class Post:
     """A request of a connection, on its way as a flow of its own."""
 
-    def __init__(self, upgrade: Upgrade, body: bytes) -> None:
+    def __init__(self, upgrade: Upgrade, backlog: Backlog, body: bytes) -> None:
         flow = upgrade.post(body)
+        self._backlog = backlog
         self._parts: asyncio.Queue[Head | bytes | None] = asyncio.Queue()
+        self._has_reader = True
         self._handler = FlowHandler(flow, ctx.options, "websocket", self._answered)
         self._task = asyncio.create_task(self._handler.run())
         self._task.add_done_callback(lambda _: self._parts.put_nowait(None))
         self._task.add_done_callback(lambda _: forget(flow))
 
     async def parts(self) -> AsyncGenerator[Head | bytes]:
-        """Yield the answer as it comes. It may be closed at the answer's end: the rest, the flow does by itself."""
+        """Yield the answer as it arrives. Closed at the answer's end, the flow reads the rest by itself."""
         try:
             while (part := await self._parts.get()) is not None:
-                if self._parts.empty():
-                    self._handler.reading.set()
-                yield part
+                try:
+                    yield part
+                finally:
+                    self._backlog.remove(_cost(part))
         finally:
+            self._has_reader = False
+            while not self._parts.empty():
+                self._backlog.remove(_cost(self._parts.get_nowait()))
             self._handler.reading.set()
 
     async def leave(self) -> None:
@@ -44,11 +74,19 @@ class Post:
             await self._handler.leave()
 
     def _answered(self, part: Response | bytes | None) -> None:
+        if not self._has_reader:
+            return
         if isinstance(part, Response):
             headers = by_name(part.headers)
             kept = {name: headers[name] for name in ("retry-after",) if name in headers}
-            self._parts.put_nowait(Head(part.status_code, headers.get("content-type", ""), kept))
-            return
+            self._put(Head(part.status_code, headers.get("content-type", ""), kept))
+        else:
+            self._put(part)
+
+    def _put(self, part: Head | bytes | None) -> None:
         self._parts.put_nowait(part)
-        if self._parts.qsize() > MAX_UNREAD:
-            self._handler.reading.clear()
+        self._backlog.add(_cost(part), self._handler.reading)
+
+
+def _cost(part: Head | bytes | None) -> int:
+    return _PART_BYTES + (len(part) if isinstance(part, bytes) else 0)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -353,17 +353,17 @@ class Answer:
         self._headers = dict(headers)
         self._is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
 
-    def feed(self, data: bytes) -> list[str]:
-        """Return the messages that ``data`` completes; ``b""`` is the end of the answer."""
+    def feed(self, data: bytes) -> Iterator[list[str]]:
+        """Yield the messages of each event that ``data`` completes; ``b""`` is the end of the answer."""
         if self._is_stream:
-            messages = [message for sse in self._decoder.feed(data) for message in self._event(sse)]
+            yield from filter(None, map(self._event, self._decoder.feed(data)))
         else:
             self._whole += data
-            messages = [self._document(bytes(self._whole))] if not data else []
+            if not data:
+                yield [self._document(bytes(self._whole))]
         if not data and not self.is_over:
-            messages.append(self._error or error_message(TRUNCATED, self._lane))
             self.is_over = self.has_failed = True
-        return messages
+            yield [self._error or error_message(TRUNCATED, self._lane)]
 
     def cancel(self) -> str:
         """Return the last event of an answer that its client has cancelled."""

@@ -1,30 +1,30 @@
-"""The server that the upgraded connections lead to: frames, pings and close codes, by tornado."""
+"""The server of upgraded connections, on the loopback: accepts them, watches them and closes them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import secrets
+import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 
-from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets
-from tornado.web import Application
-from tornado.websocket import WebSocketClosedError, WebSocketHandler
+from wsproto.events import RejectConnection
 
 from toolsim.core.errors import ApiError
 from toolsim.core.shares import Shares
 from toolsim.proxy.head import internal_error
 from toolsim.proxy.jobs import Done, Job, PluginJob
 from toolsim.proxy.mitmproxy12.relay import note_end
-from toolsim.proxy.upgrades import TOKEN, Upgrade
+from toolsim.proxy.mitmproxy12.unread import bound_buffers
+from toolsim.proxy.upgrades import BUFFER_BYTES, TOKEN, Upgrade
 from toolsim.sockets.connection import Connection
-from toolsim.sockets.posts import Post
+from toolsim.sockets.posts import Backlog, Post
 from toolsim.sockets.protocol import BadMessage, Context, Message, Recent, message_or_error
+from toolsim.sockets.websocket import GOING_AWAY, POLICY, WebSocket
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +38,6 @@ MEMORY_COUNT, MEMORY_BYTES = 10_000, 256 * 1024 * 1024
 """Of the conversations that all connections remember together."""
 STOP_SECONDS = 2.0
 """How long a client may take to read that the proxy stops."""
-
-GOING_AWAY, UNSUPPORTED_DATA, POLICY = 1001, 1003, 1008
 
 
 class SocketServer:
@@ -57,25 +55,49 @@ class SocketServer:
         """The conversations of all connections."""
         self._expected: dict[str, tuple[Upgrade, int]] = {}
         self._open: set[_Handler] = set()
-        self._server: HTTPServer | None = None
+        self._server: asyncio.Task[asyncio.Server] | None = None
+        self.is_draining = False
+        """Whether each connection ends with the turn that is under way."""
 
     def start(self) -> None:
         """Bind a free port. Raises OSError if there is none."""
-        listening = bind_sockets(0, "127.0.0.1")
-        self.port = listening[0].getsockname()[1]
-        # The addon logs each request already.
-        application = Application([(r"/.*", _Handler, {"server": self})], log_function=lambda _handler: None)
-        self._server = HTTPServer(application)
-        self._server.add_sockets(listening)
+        listening = socket.create_server(("127.0.0.1", 0))
+        bound_buffers(listening, BUFFER_BYTES)
+        self.port = listening.getsockname()[1]
+        # Connections that arrive before this has run wait in the queue of the socket.
+        serving = asyncio.start_server(self._connected, sock=listening, limit=BUFFER_BYTES)
+        self._server = asyncio.get_running_loop().create_task(serving)
+
+    def drain(self) -> None:
+        """Close each connection with 1001 when its client waits for no answer any more."""
+        self.is_draining = True
+        for handler in list(self._open):
+            handler.close_if_idle()
 
     async def stop(self) -> None:
         """Tell all clients, and close their connections."""
         if self._server is None:
             return
-        self._server.stop()
+        (await self._server).close()
         await asyncio.gather(*(handler.stop() for handler in list(self._open)), return_exceptions=True)
-        await self._server.close_all_connections()
         self._server = None
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        websocket = WebSocket(reader, writer)
+        try:
+            if (request := await websocket.upgrade()) is None:
+                return
+            token = dict(request.extra_headers).get(TOKEN.encode(), b"").decode("latin-1")
+            taken = self.take(token)
+            if taken is None:
+                websocket.reject(RejectConnection(status_code=403))
+                return
+            websocket.accept()
+            await _Handler(self, websocket, *taken).run()
+        except (OSError, TimeoutError):
+            pass  # The client is gone.
+        finally:
+            websocket.shut()
 
     async def read(self, data: bytes, owner: str) -> Message:
         """Read a message of an owner. Raises BadMessage."""
@@ -121,97 +143,83 @@ class SocketServer:
             del self._counts[owner]
 
 
-class _Handler(WebSocketHandler):
-    """One connection."""
+class _Handler:
+    """One connection. ``max_bytes``: of a request."""
 
-    def initialize(self, server: SocketServer) -> None:
+    def __init__(self, server: SocketServer, websocket: WebSocket, upgrade: Upgrade, max_bytes: int) -> None:
         self._server = server
-        self._upgrade: Upgrade | None = None
-        self._max_bytes = 0
-        self._connection: Connection | None = None
-        self._watch: asyncio.Task[None] | None = None
+        self._websocket = websocket
+        self._upgrade = upgrade
+        self._max_bytes = max_bytes
         self._heard = self._used = time.monotonic()
+        self._ended = asyncio.Event()
+        owner = upgrade.owner
+        self._connection = Connection(
+            partial(server.read, owner=owner),
+            partial(Post, upgrade, Backlog()),
+            self._send,
+            Recent(server.memory, owner),
+            max_bytes,
+            server.has_store,
+            self._turn_is_over,
+        )
 
-    def set_default_headers(self) -> None:
-        self.clear_header("Server")
+    async def run(self) -> None:
+        """Serve the connection until it ends. Raises OSError when the client is gone."""
+        owner, websocket = self._upgrade.owner, self._websocket
+        self._server.opened(self, owner)
+        watch = asyncio.create_task(self._watched())
+        try:
+            # What is too large as a request is refused as one; this only bounds the memory that it takes until then.
+            async with aclosing(websocket.messages(2 * self._max_bytes)) as messages:
+                async for message in messages:
+                    self._heard = self._used = time.monotonic()
+                    if not await self._connection.receive(message):
+                        websocket.unreadable()
+        finally:
+            watch.cancel()
+            self._server.closed(self, owner)
+            note_end(self._upgrade.flow, *(websocket.end or (None, "")))
+            websocket.shut()
+            self._ended.set()
+            await self._connection.stop(None)
 
-    def prepare(self) -> None:
-        taken = self._server.take(self.request.headers.get(TOKEN, ""))
-        if taken is None:
-            self.set_status(403)
-            self.finish()
-        else:
-            self._upgrade, self._max_bytes = taken
-
-    def check_origin(self, origin: str) -> bool:
-        # The upgrade has been checked like any other request (``access``).
-        return True
-
-    @property
-    def max_message_size(self) -> int:
-        # What is too large as a request is refused as one; this only bounds the memory that it takes until then.
-        return 2 * self._max_bytes
-
-    async def open(self, *_args: str, **_kwargs: str) -> None:
-        assert self._upgrade is not None
-        self.set_nodelay(True)
-        self._server.opened(self, self._upgrade.owner)
-        read = partial(self._server.read, owner=self._upgrade.owner)
-        ask = partial(Post, self._upgrade)
-        recent = Recent(self._server.memory, self._upgrade.owner)
-        self._connection = Connection(read, ask, self._send, recent, self._max_bytes, self._server.has_store)
-        self._watch = asyncio.create_task(self._watched())
-
-    async def on_message(self, message: str | bytes) -> None:
-        self._heard = self._used = time.monotonic()
-        if isinstance(message, bytes):
-            self.close(UNSUPPORTED_DATA, "expected text messages")
-        elif self._connection is not None:
-            with suppress(ConnectionError):
-                await self._connection.receive(message)
-
-    def on_pong(self, data: bytes) -> None:
-        self._heard = time.monotonic()
-
-    def on_close(self) -> None:
-        if self._connection is None or self._upgrade is None:
-            return
-        connection, self._connection = self._connection, None
-        self._server.closed(self, self._upgrade.owner)
-        note_end(self._upgrade.flow, self.close_code, self.close_reason or "")
-        if self._watch is not None:
-            self._watch.cancel()
-        # In a task of its own: its answers are left, which takes a moment.
-        self._watch = asyncio.create_task(connection.stop(None))
+    def close_if_idle(self) -> None:
+        """Close the connection, unless its client waits for an answer."""
+        if not self._connection.is_busy:
+            self._websocket.close(GOING_AWAY, "the proxy is stopping")
 
     async def stop(self) -> None:
         """Tell the client that the proxy stops, unless it reads nothing, and close."""
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
-                if self._connection is not None:
-                    await self._connection.stop()
-        self.close(GOING_AWAY, "the proxy is stopping")
+                await self._connection.stop()
+        self._websocket.close(GOING_AWAY, "the proxy is stopping")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._ended.wait()
+
+    def _turn_is_over(self) -> None:
+        if self._server.is_draining:
+            self.close_if_idle()
 
     async def _send(self, messages: Sequence[str]) -> None:
-        try:
-            # One after the other: what a message that nobody awaits any more raises, the event loop reports as a crash.
-            for message in messages:
-                await self.write_message(message)
-        except WebSocketClosedError:
-            raise ConnectionError from None
+        for message in messages:
+            await self._websocket.send(message)
         self._used = time.monotonic()
 
     async def _watched(self) -> None:
         """Ping the client, and close a connection that is dead or that nobody uses."""
+        pongs = 0
         while True:
             await asyncio.sleep(PING_SECONDS)
             now = time.monotonic()
-            is_busy = self._connection is not None and self._connection.is_busy
+            if self._websocket.pongs > pongs:
+                pongs, self._heard = self._websocket.pongs, now
             if now - self._heard > SILENT_SECONDS:
-                self.close(POLICY, "no answer to pings")
+                self._websocket.close(POLICY, "no answer to pings")
                 return
-            if now - self._used > UNUSED_SECONDS and not is_busy:
-                self.close(GOING_AWAY, "unused for an hour")
+            if now - self._used > UNUSED_SECONDS and not self._connection.is_busy:
+                self._websocket.close(GOING_AWAY, "unused for an hour")
                 return
-            with suppress(WebSocketClosedError):
-                self.ping()
+            self._websocket.ping()

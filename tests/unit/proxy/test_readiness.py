@@ -21,6 +21,7 @@ from toolsim.proxy.memory import Memory
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.readiness import Readiness
 from toolsim.proxy.rounds import Rounds
+from toolsim.proxy.upgrades import Sockets
 from toolsim.stores.opening import Address
 from toolsim.stores.record import StoreError
 
@@ -36,7 +37,7 @@ class Page:
         self.memory = Memory()
         rounds = Rounds(10)
         background = Background(Parts(self.memory, rounds, Servers(), do, lambda *_: None))
-        drain = Drain(Exchanges(), rounds, background)
+        drain = Drain(Exchanges(), rounds, background, Sockets(lambda: False, do))
         self.readiness = Readiness(Settings(builtin=builtin), BuiltinBackend(), self.memory, drain)
         self.connections = 0
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from toolsim.core import pace
 from toolsim.core.shares import Shares
 from toolsim.sockets.connection import Connection, Head
 from toolsim.sockets.protocol import (
@@ -76,7 +78,9 @@ class Stage:
         self.got += map(json.loads, messages)
 
     async def create(self, text: str = "x", **fields: Any) -> None:
-        await self.connection.receive(json.dumps({"type": "response.create", "model": "m", "input": text, **fields}))
+        await self.connection.receive(
+            json.dumps({"type": "response.create", "model": "m", "input": text, **fields}).encode()
+        )
         await settled()
 
     def kinds(self) -> list[str]:
@@ -140,7 +144,7 @@ async def test_lanes_are_answered_side_by_side(stage: Stage) -> None:
 async def test_a_flood_costs_the_flooder_only(stage: Stage) -> None:
     """A thousand requests at once: one runs, some wait, the others are errors; lanes are limited too."""
     for _ in range(1000):
-        await stage.connection.receive('{"type":"response.create","input":"x"}')
+        await stage.connection.receive(b'{"type":"response.create","input":"x"}')
     await settled()
     assert len(stage.posts) == 1
     assert {message["error"]["code"] for message in stage.got} == {"rate_limit_exceeded"}
@@ -163,16 +167,16 @@ async def test_cancelling(stage: Stage) -> None:
     await stage.create("b")
     stage.posts[0].event("response.created", response={"id": "r_a", "status": "in_progress", "output": []})
     await settled()
-    await stage.connection.receive('{"type":"response.cancel","response_id":"r_x"}')
+    await stage.connection.receive(b'{"type":"response.cancel","response_id":"r_x"}')
     assert stage.got[-1]["error"]["code"] == "response_not_active"
-    await stage.connection.receive('{"type":"response.cancel","response_id":"r_a"}')
+    await stage.connection.receive(b'{"type":"response.cancel","response_id":"r_a"}')
     await settled()
     last = stage.got[-1]
     assert (last["type"], last["response"]["status"]) == ("response.failed", "cancelled")
     assert last["response"]["error"]["message"] == "The response was cancelled."
     assert stage.posts[0].has_left
     assert len(stage.posts) == 2
-    await stage.connection.receive('{"type":"response.cancel"}')
+    await stage.connection.receive(b'{"type":"response.cancel"}')
     await settled()
     assert stage.got[-1]["error"]["code"] == "response_cancelled"
     assert stage.posts[1].has_left
@@ -231,7 +235,22 @@ async def test_a_warm_up_asks_nobody(stage: Stage) -> None:
 async def test_what_is_refused_is_logged_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """By its name, such as that of an event which only older clients send."""
     for _ in range(3):
-        await stage.connection.receive('{"type":"response.append"}')
+        await stage.connection.receive(b'{"type":"response.append"}')
     assert [message["error"]["param"] for message in stage.got] == ["type"] * 3
     [record] = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "'response.append'" in record.getMessage()
+
+
+async def test_a_part_of_many_events_is_sent_in_slices(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a slice of no length, others get their turn after each event, although sending never suspends."""
+    monkeypatch.setattr(pace, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(pace, "PAUSE_SECONDS", 0.0)
+    await stage.create()
+    [post] = stage.posts
+    post._parts.put_nowait(Head(200, "text/event-stream", {}))
+    post._parts.put_nowait(b'data: {"type":"response.output_text.delta","delta":"x"}\n\n' * 300)
+    counts = [0]
+    while counts[-1] < 300:
+        await asyncio.sleep(0)
+        counts.append(len(stage.got))
+    assert max(after - before for before, after in pairwise(counts)) <= 1

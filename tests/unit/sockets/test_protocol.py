@@ -58,12 +58,16 @@ def stream_of(text: str = "Hi \u2028 there", error: ApiError | None = None, **bo
     return b": a comment\n\n" + b"".join(b"".join(some) for some in frames)
 
 
+def fed(answer: Answer, data: bytes) -> list[str]:
+    return [message for messages in answer.feed(data) for message in messages]
+
+
 def answered(data: bytes, turn: Turn = NEW, lane: str = "", cuts: tuple[int, ...] = ()) -> tuple[Answer, list[Any]]:
     answer, messages = Answer(turn, lane), []
     answer.begin(200, "text/event-stream; charset=utf-8", {})
     for start, end in zip((0, *cuts), (*cuts, len(data)), strict=True):
-        messages += answer.feed(data[start:end]) if end > start else []
-    return answer, [json.loads(message) for message in messages + answer.feed(b"")]
+        messages += fed(answer, data[start:end]) if end > start else []
+    return answer, [json.loads(message) for message in messages + fed(answer, b"")]
 
 
 @given(st.lists(st.integers(0, 2500), max_size=8), st.sampled_from(["", "main", 'a"b']))
@@ -118,17 +122,17 @@ def test_an_http_error_has_its_status() -> None:
     """In the API's type and in the published schema; an unreadable one is an error too."""
     answer = Answer(NEW, "main")
     answer.begin(429, "application/json", {"retry-after": "3"})
-    assert answer.feed(b'{"error":{"message":"Slow.","type":"x",') == []
-    assert answer.feed(b'"param":null,"code":"rate_limit_exceeded"}}') == []
-    [message] = [json.loads(text) for text in answer.feed(b"")]
+    assert fed(answer, b'{"error":{"message":"Slow.","type":"x",') == []
+    assert fed(answer, b'"param":null,"code":"rate_limit_exceeded"}}') == []
+    [message] = [json.loads(text) for text in fed(answer, b"")]
     read = ResponseWsError.model_validate(message)
     types.WebSocketErrorEvent.model_validate(message)
     assert (read.status, read.error.code, read.stream_id) == (429, "rate_limit_exceeded", "main")
     assert message["headers"] == {"retry-after": "3"}
     answer = Answer(NEW, "")
     answer.begin(502, "text/html", {})
-    answer.feed(b"<html>")
-    [message] = [json.loads(text) for text in answer.feed(b"")]
+    fed(answer, b"<html>")
+    [message] = [json.loads(text) for text in fed(answer, b"")]
     assert (message["status"], answer.has_failed) == (502, True)
 
 
@@ -136,8 +140,8 @@ def test_a_whole_response_is_a_terminal_event() -> None:
     """From a backend that does not stream."""
     answer = Answer(NEW, "")
     answer.begin(200, "application/json", {})
-    answer.feed(b'{"object":"response","id":"r","status":"completed","output":[]}')
-    [message] = [json.loads(text) for text in answer.feed(b"")]
+    fed(answer, b'{"object":"response","id":"r","status":"completed","output":[]}')
+    [message] = [json.loads(text) for text in fed(answer, b"")]
     assert (message["type"], message["response"]["id"], answer.has_failed) == ("response.completed", "r", False)
 
 
@@ -195,8 +199,8 @@ def remembering(output: list[dict[str, Any]], recent: Recent | None = None, **bo
     answer.begin(200, "application/json", {})
     name = f"resp_{len(turn.body)}"
     response = {"id": name, "status": "completed", "store": False, "output": output}
-    answer.feed(json.dumps(response).encode())
-    answer.feed(b"")
+    fed(answer, json.dumps(response).encode())
+    fed(answer, b"")
     recent.take(answer, has_store=False)
     return recent, name, answer
 

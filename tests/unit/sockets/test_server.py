@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from mitmproxy.test import tflow
 from toolsim.proxy.jobs import LOOP_BYTES, Done, Job, is_heavy, run
-from toolsim.proxy.upgrades import TOKEN, Upgrade
+from toolsim.proxy.upgrades import BUFFER_BYTES, TOKEN, Upgrade
 from toolsim.proxy.work import Work
 from toolsim.sockets import server as server_module
+from toolsim.sockets import websocket as websocket_module
 from toolsim.sockets.server import SocketServer
 
 connect = pytest.importorskip("websockets.asyncio.client", reason="needs the extra [clients]: run `make setup`").connect
@@ -123,3 +124,36 @@ async def test_a_client_that_goes_while_it_is_written_to(server: SocketServer) -
     gc.collect()
     await asyncio.sleep(0)
     assert not reports
+
+
+async def test_an_unreadable_message_counts_ten_times(server: SocketServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the allowance of its connection, on top of what any message counts."""
+    monkeypatch.setattr(websocket_module, "UNITS_PER_SECOND", 0.001)
+    async with opened(server, server.admit(upgrade(), 1000)) as client:
+        [handler] = server._open
+        for text, units in (("[", 1 + 10 + 100), ('{"type":"response.cancel"}', 1 + 10)):
+            before = handler._websocket._allowance._left
+            await client.send(text)
+            await client.recv()
+            assert round(before - handler._websocket._allowance._left) == units
+
+
+async def test_the_kernel_buffers_little(server: SocketServer) -> None:
+    """For a connection that this server accepts."""
+    async with opened(server, server.admit(upgrade(), 1000)):
+        [handler] = server._open
+        own = handler._websocket._writer.get_extra_info("socket")
+        for option in socket.SO_RCVBUF, socket.SO_SNDBUF:
+            assert own.getsockopt(socket.SOL_SOCKET, option) <= 2 * BUFFER_BYTES
+
+
+async def test_draining(server: SocketServer) -> None:
+    """An idle connection is closed at once, and one that is opened afterwards with the answer to its first request."""
+    async with opened(server, server.admit(upgrade(), 1000)) as idle:
+        server.drain()
+        with pytest.raises(ConnectionClosed, match="1001"):
+            await asyncio.wait_for(idle.recv(), 10)
+    async with opened(server, server.admit(upgrade(), 1000)) as late:
+        await late.send(json.dumps({"type": "response.create", "model": "m", "input": "x", "generate": False}))
+        got = [json.loads(message)["type"] async for message in late]
+        assert (got[-1], late.close_code) == ("response.completed", 1001)

@@ -34,6 +34,13 @@ class Unread:
                 own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
 
+def bound_buffers(own: socket.socket, size: int) -> None:
+    """Bound what the kernel buffers, each way, for a connection, or for all that a listening socket accepts."""
+    for option in socket.SO_RCVBUF, socket.SO_SNDBUF:
+        with suppress(OSError):
+            own.setsockopt(socket.SOL_SOCKET, option, size)
+
+
 def writer_of(client: Client, connection: Connection | None = None) -> asyncio.StreamWriter | None:
     """Return what writes to a client, or to another ``connection`` that is open for it; None if that is closed."""
     server = ctx.master.addons.get("proxyserver")  # type: ignore[no-untyped-call]

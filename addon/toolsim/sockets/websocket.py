@@ -1,0 +1,244 @@
+"""One WebSocket over a TCP stream: frames by wsproto, at a pace that leaves the event loop to others.
+
+1. *Pace.* Reading from a stream whose data has already arrived does not suspend, and neither does writing to one that
+   takes it. So a client that sends tiny frames could hold the event loop for as long as it likes. After each frame the
+   time slice is checked, and others get a pause once it is used up (``core.pace``).
+2. *Rate.* Frames and messages draw on one allowance, which no real client exhausts at ten times its rate: 2,000 tiny
+   frames or 200 messages a second, after a burst of five seconds' worth. Frames of a KiB or more are free, because
+   clients split large messages into them. An unreadable message costs as much as ten. A client without allowance left
+   loses its connection, with the code 1008.
+3. *Memory.* The kernel's buffers are small (``BUFFER_BYTES``), so what one side does not take stops the other one. A
+   message has a maximum size. Of several pings that arrive while the client reads nothing, only the last is answered
+   (RFC 6455, 5.5.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import ConnectionState
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Event,
+    Message,
+    Ping,
+    Pong,
+    RejectConnection,
+    Request,
+    TextMessage,
+)
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+
+from toolsim.core.pace import Pace
+from toolsim.core.rate import TokenBucket
+from toolsim.core.tasks import spawn
+from toolsim.proxy.upgrades import BUFFER_BYTES
+
+READ_BYTES = 16 * 1024
+HANDSHAKE_SECONDS = 10.0
+"""How long an upgrade may take to arrive. It comes from this process."""
+CLOSE_SECONDS = 5.0
+"""How long a client may take to answer a close frame, before its connection is broken off."""
+DISCARD_SECONDS = 1.0
+"""How long a client that is closed for a violation may take to read that; what it sends is discarded."""
+
+UNITS_PER_SECOND, UNITS_BURST = 2_000, 10_000
+FRAME_UNITS, MESSAGE_UNITS, UNREADABLE_UNITS = 1, 10, 100
+FREE_FRAME_BYTES = 1024
+"""Frames of this size or more cost nothing: their bytes limit them."""
+
+GOING_AWAY, PROTOCOL_ERROR, UNSUPPORTED_DATA, POLICY, TOO_BIG = 1001, 1002, 1003, 1008, 1009
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What a client has done that ends its connection."""
+
+    code: int
+    reason: str
+
+
+class WebSocket:
+    """The server's side of one connection, from the upgrade on."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._protocol = WSConnection(ConnectionType.SERVER)
+        self._allowance = TokenBucket(UNITS_PER_SECOND, UNITS_BURST)
+        self._writing = asyncio.Lock()
+        self._ponging: set[asyncio.Task[None]] = set()
+        self._ping = b""  # The payload of the last ping that waits for its pong.
+        self._violation: Violation | None = None
+        self.pongs = 0
+        """Pongs received."""
+        self.end: tuple[int, str] | None = None
+        """The code and reason of the client's close frame or of the server's, None before either."""
+
+    # -- the upgrade --
+
+    async def upgrade(self) -> Request | None:
+        """Return the request to upgrade; None if there is none, after a refusal."""
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            while data := await self._reader.read(READ_BYTES):
+                try:
+                    self._protocol.receive_data(data)
+                    for event in self._protocol.events():
+                        if isinstance(event, Request):
+                            return event
+                except RemoteProtocolError as problem:
+                    hint = problem.event_hint
+                    self.reject(hint if isinstance(hint, RejectConnection) else RejectConnection(status_code=400))
+                    return None
+                except ValueError:  # A host that is no name.
+                    self.reject(RejectConnection(status_code=400))
+                    return None
+        return None
+
+    def accept(self) -> None:
+        """Accept the upgrade."""
+        self._write(AcceptConnection())
+
+    def reject(self, rejection: RejectConnection) -> None:
+        """Refuse the upgrade."""
+        with suppress(LocalProtocolError):
+            self._write(rejection)
+
+    # -- receiving --
+
+    async def messages(self, max_bytes: int) -> AsyncGenerator[bytes]:
+        """Yield each text message, as UTF-8, until either side closes or is gone; ``max_bytes``: of one.
+
+        What a client must not send closes the connection. Raises OSError when the client is gone.
+        """
+        pace = Pace()
+        message = bytearray()
+        frame_bytes = 0
+        data = b""
+        while True:
+            pace.begin()
+            self._protocol.receive_data(data)
+            for event in self._protocol.events():
+                match event:
+                    case Message():
+                        part = event.data.encode() if isinstance(event, TextMessage) else event.data
+                        frame_bytes += len(part)
+                        if self._is_closing:
+                            pass
+                        elif isinstance(event, BytesMessage):
+                            self.violate(UNSUPPORTED_DATA, "expected text messages")
+                        elif len(message) + len(part) > max_bytes:
+                            self.violate(TOO_BIG, "message too big")
+                        else:
+                            message += part
+                            if event.frame_finished:
+                                self._spend(0 if frame_bytes >= FREE_FRAME_BYTES else FRAME_UNITS)
+                                frame_bytes = 0
+                            if event.message_finished:
+                                self._spend(MESSAGE_UNITS)
+                                whole, message = bytes(message), bytearray()
+                                if not self._is_closing:
+                                    yield whole
+                    case Ping():
+                        self._spend(FRAME_UNITS)
+                        self._pong(bytes(event.payload))
+                    case Pong():
+                        self._spend(FRAME_UNITS)
+                        self.pongs += 1
+                    case CloseConnection() if self._protocol.state is ConnectionState.OPEN:
+                        # Sent by nobody: wsproto reports a frame that breaks the protocol in this way.
+                        self.violate(int(event.code), event.reason or "")
+                    case CloseConnection():
+                        self._closed_by_client(event)
+                        return
+                if self._violation is not None:
+                    await self._discard()
+                    return
+                await pace.rest()
+            pace.end()
+            if not (data := await self._reader.read(READ_BYTES)):
+                return
+
+    def unreadable(self) -> None:
+        """Charge the client for a message that could not be read."""
+        self._spend(UNREADABLE_UNITS)
+
+    def violate(self, code: int, reason: str) -> None:
+        """Close the connection without waiting for the client's consent."""
+        if self._violation is None:
+            self._violation = Violation(code, reason)
+            self.close(code, reason)
+
+    def _spend(self, units: float) -> None:
+        if units and not self._allowance.take(units):
+            self.violate(POLICY, "too many frames or messages")
+
+    def _closed_by_client(self, event: CloseConnection) -> None:
+        """Answer the client's close frame, unless it is itself an answer."""
+        if self._protocol.state is ConnectionState.REMOTE_CLOSING:
+            self.end = int(event.code), event.reason or ""
+            self._write(event)
+
+    async def _discard(self) -> None:
+        """Read what a client sends that has to go, so that it can read why."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_SECONDS):
+                while await self._reader.read(BUFFER_BYTES):
+                    pass
+
+    # -- sending --
+
+    async def send(self, text: str) -> None:
+        """Send a message when the client has taken those before it. Raises ConnectionError when it is gone."""
+        async with self._writing:
+            if self._is_closing:
+                raise ConnectionError("The connection is closed.")
+            self._write(TextMessage(text))
+            await self._writer.drain()
+
+    def ping(self) -> None:
+        """Ask the client whether it is there."""
+        if not self._is_closing:
+            self._write(Ping())
+
+    def close(self, code: int, reason: str) -> None:
+        """Send a close frame. The connection ends when the client answers it, or after ``CLOSE_SECONDS``."""
+        if self._is_closing:
+            return
+        self.end = code, reason
+        self._write(CloseConnection(code=code, reason=reason))
+        self._break_off_later()
+
+    def shut(self) -> None:
+        """End the connection, once what has been written is sent."""
+        self._writer.close()
+        self._break_off_later()
+
+    @property
+    def _is_closing(self) -> bool:
+        return self._protocol.state is not ConnectionState.OPEN or self._writer.is_closing()
+
+    def _pong(self, payload: bytes) -> None:
+        self._ping = payload
+        if not self._ponging:
+            spawn(self._send_pong(), self._ponging)
+
+    async def _send_pong(self) -> None:
+        with suppress(OSError):
+            await self._writer.drain()
+            if not self._is_closing:
+                self._write(Pong(self._ping))
+
+    def _write(self, event: Event) -> None:
+        data = self._protocol.send(event)
+        if not self._writer.is_closing():
+            self._writer.write(data)
+
+    def _break_off_later(self) -> None:
+        asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._writer.transport.abort)

@@ -1,0 +1,107 @@
+"""What waits for the client of one connection, and when its backends are paused for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from mitmproxy.http import Response
+from mitmproxy.test import taddons, tflow
+from toolsim.proxy.upgrades import Upgrade
+from toolsim.sockets import posts as module
+from toolsim.sockets.connection import Head
+from toolsim.sockets.posts import MAX_UNREAD_BYTES, Backlog, Post
+
+PART = b"x" * 50_000
+MOST_PARTS = MAX_UNREAD_BYTES // len(PART)
+
+
+class Handler:
+    """A flow that never runs: the test sends its answer."""
+
+    def __init__(self, _flow: object, _options: object, _name: str, answered: module.FlowHandler) -> None:
+        self.answered = answered
+        self.reading = asyncio.Event()
+        self.reading.set()
+        self.over = asyncio.Event()
+
+    async def run(self) -> None:
+        await self.over.wait()
+
+
+@pytest.fixture(autouse=True)
+def flows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(module, "FlowHandler", Handler)
+    with taddons.context():
+        yield
+
+
+def posts(count: int) -> list[Post]:
+    flow = tflow.twebsocketflow()
+    upgrade, backlog = Upgrade(flow, flow.request, "owner", has_proxy_key=False), Backlog()
+    return [Post(upgrade, backlog, b"{}") for _ in range(count)]
+
+
+def is_read(post: Post) -> bool:
+    return post._handler.reading.is_set()
+
+
+async def test_unread_bytes_pause_every_backend_of_a_connection() -> None:
+    """However they are spread over its answers; all go on when the client has taken enough."""
+    many = posts(16)
+    parts = 0
+    while any(map(is_read, many)):
+        for post in filter(is_read, many):
+            post._answered(PART)
+            parts += 1
+    assert MOST_PARTS <= parts <= MOST_PARTS + len(many)
+    reading = [post.parts() for post in many]
+    for part in reading:
+        assert await anext(part) == PART
+    assert not any(map(is_read, many))
+    # A part counts until the next one is requested: before, it may not have been sent.
+    for part in reading:
+        assert await anext(part) == PART
+    assert all(map(is_read, many))
+    for part in reading:
+        await part.aclose()
+
+
+async def test_an_answer_that_is_left_holds_nothing() -> None:
+    """What nobody reads any more does not count, and does not pause the rest of the answer."""
+    left, other = posts(2)
+    for _ in range(MOST_PARTS + 1):
+        left._answered(PART)
+    other._answered(PART)
+    assert not is_read(left)
+    assert not is_read(other)
+    parts = left.parts()
+    await anext(parts)
+    await parts.aclose()
+    assert is_read(left)
+    assert is_read(other)
+    for _ in range(2 * MOST_PARTS):
+        left._answered(PART)
+    assert is_read(left)
+    assert left._backlog is other._backlog
+    assert left._backlog._bytes < 2 * len(PART)
+
+
+async def test_small_parts_count_more_than_their_bytes() -> None:
+    """Thousands of them cost memory too."""
+    [post] = posts(1)
+    parts = 0
+    while is_read(post):
+        post._answered(b"x")
+        parts += 1
+    assert parts < MAX_UNREAD_BYTES // 256
+
+
+async def test_the_head_and_the_end() -> None:
+    """The head has the headers that a client needs with an error, and the answer ends with its flow."""
+    [post] = posts(1)
+    post._answered(Response.make(429, b"", {"content-type": "application/json", "retry-after": "3", "x": "y"}))
+    post._answered(None)
+    parts = post.parts()
+    assert [part async for part in parts] == [Head(429, "application/json", {"retry-after": "3"})]
