@@ -30,7 +30,11 @@ def test_the_demo(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     over, responses = "toolsim-scripted · chat", "toolsim-scripted · responses"
     lines = log_lines(run.stdout)
-    assert lines[4:-1] == [
+    assert lines[4] == (
+        f"  stored conversations  in {tmp_path}/.local/state/toolsim/answers.sqlite, for 30 days; "
+        "to store none: --set toolsim_store="
+    )
+    assert lines[6:-1] == [
         f"✓ {over} stream over responses · 2 calls get_weather, get_weather · ",
         f"✓ {over} stream over responses · no call, 2 tools · ",
         f"✓ {responses} · no call, 2 tools · ",

@@ -99,12 +99,13 @@ def test_the_log_is_for_people(backend: RawBackend, ask: Any) -> None:
         proxy.wait_for("✗")
         lines = [re.sub(r"^\[[\d:.]+\]\s*|[\d.]+ s$", "", entry) for entry in proxy.log().splitlines()]
     assert lines[2].startswith(f"toolsim {__version__} in front of {backend.url}/v1")
-    assert lines[3:6] == [
+    assert lines[3:7] == [
         f"  base URL for clients  {proxy.url}/v1  (key: any)",
+        f"  overview              {proxy.url}/toolsim/",
         f"  metrics               {proxy.url}/toolsim/metrics",
         "models: llama3",
     ]
-    assert lines[6:] == [
+    assert lines[7:] == [
         "✓ m · chat stream · 1 call get_weather · ",
         "✓ m · chat · no tools · ",
         "✗ m · chat · HTTP 400 Invalid type for 'tools': expected an array, but got an integer instead. · ",

@@ -47,6 +47,7 @@ from toolsim.proxy.remembering import Remembering
 from toolsim.proxy.reporting import metrics
 from toolsim.proxy.reporting.greeting import Greeting
 from toolsim.proxy.reporting.outcome import Reports
+from toolsim.proxy.reporting.overview import Overview
 from toolsim.proxy.rewriting import Rewriting
 from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.streamed import StreamedAnswer
@@ -112,6 +113,7 @@ class ToolSim:
         """Put together what holds nothing but the settings, and the parts that outlive them."""
         self._settings = settings
         readiness = Readiness(settings, self._builtin, self._memory, self._drain)
+        overview = Overview(settings, self._builtin, self._reports)
         self._arrivals = Arrivals(
             settings,
             self.exchanges,
@@ -121,7 +123,13 @@ class ToolSim:
             self._builtin,
             self._known,
             self._sockets,
-            {"metrics": self._metrics_page, "health": readiness.health, "ready": readiness.ready},
+            {
+                "metrics": self._metrics_page,
+                "health": readiness.health,
+                "ready": readiness.ready,
+                "overview": overview.full,
+                "overview_public": overview.public,
+            },
         )
         self._rewriting = Rewriting(
             settings, self.exchanges, self._work, self._servers, self._rounds, self._remembering

@@ -25,17 +25,20 @@ from toolsim.proxy.address import LOOPBACK, Upstream, leads_here
 from toolsim.proxy.cors import cors_headers, preflight_headers
 from toolsim.proxy.options.settings import Settings
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import RESPONSES, api_of_path
+from toolsim.wire.dialect import APIS, RESPONSES, api_of_path
 from toolsim.wire.responses.actions import Action, action_of, action_path, turn_path
 from toolsim.wire.responses.resources import resource_of
 
 USE_HTTP = ApiError("WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426)
 _USE_HTTP = {"upgrade": "HTTP/1.1", "connection": "upgrade"}
 
-Page = Literal["", "metrics", "health", "ready"]
+Page = Literal["", "metrics", "health", "ready", "overview", "overview_public"]
 """A page of our own; "" = none."""
 METRICS = "/toolsim/metrics"
+OVERVIEW = "/toolsim/"
 PAGES: Mapping[str, Page] = {
+    OVERVIEW: "overview",
+    "/toolsim": "overview",
     METRICS: "metrics",
     "/toolsim/health": "health",
     "/toolsim/ready": "ready",
@@ -48,6 +51,7 @@ With a key set they are for everybody: nothing in them is secret, and no other r
 listener with a key (``access``, rule 3).
 """
 MODELS = "/models"
+_ENDPOINTS = ", ".join([*(f"/v1{api.ending}" for api in APIS.values()), f"/v1{MODELS}", OVERVIEW])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +106,7 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
     action = named if request.method == "POST" else None
     path = turn_path(request.path) if named else request.path
     ending = endpoint(path)
-    page = PAGES.get(plain, "") if we_are_the_server and request.method in ("GET", "HEAD") else ""
+    page = _page(request, plain, settings) if we_are_the_server else ""
     upstream = _other_target(request, ending, settings, builtin_port)
     host, port = (upstream.host, upstream.port) if upstream else (request.host, request.port)
     to_builtin = leads_to(host, port, builtin_port)
@@ -124,6 +128,8 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
             return Answer(headers=allowed)
         of_builtin = to_builtin or (is_stored and settings.builtin is not None)
         error = check_server(request, settings, is_through=not we_are_the_server, to_builtin=of_builtin)
+        if error is not None and page == "overview" and settings.api_key:
+            return Answer(page="overview_public")
         if error is not None and not (page in WITHOUT_KEY and settings.api_key):
             return Answer(error, headers=cors)
     if page:
@@ -142,11 +148,22 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
         target = action_path(target, named, api_of_path(path)) if named else target
         return Forward(upstream, target, to_builtin=to_builtin, authorization=authorization, action=action)
     if request.is_direct and not request.is_reverse:
-        message = f"No such endpoint: {request.method} {plain}. There are /responses, /chat/completions, /models."
+        message = f"No such endpoint: {request.method} {plain}. There are {_ENDPOINTS}."
         if ending:
             message = "This is a proxy without a backend: set toolsim_backend, toolsim_upstream or a reverse mode."
         return Answer(ApiError(message, "invalid_request_error", "not_found", status=404), headers=cors)
     return Pass(to_builtin=to_builtin, authorization=authorization, action=action)
+
+
+def _page(request: Incoming, plain: str, settings: Settings) -> Page:
+    """Return which page of toolsim's own a request to this server names.
+
+    In reverse mode, or with an upstream, ``/`` belongs to the backend.
+    """
+    if request.method not in ("GET", "HEAD"):
+        return ""
+    is_root = plain == "/" and request.is_direct and settings.builtin is not None and settings.upstream is None
+    return PAGES[OVERVIEW] if is_root else PAGES.get(plain, "")
 
 
 def leads_to(host: str, port: int, builtin_port: int | None) -> bool:

@@ -69,6 +69,30 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     "pages: metrics need the key": (of(REVERSE, method="GET", path="/toolsim/metrics"), KEYED, 401),
     "pages: ready needs none": (of(REVERSE, method="GET", path="/toolsim/ready"), KEYED, Answer(page="ready")),
     "pages: health needs none": (of(DIRECT, method="HEAD", path="/toolsim/health"), KEYED, Answer(page="health")),
+    "pages: the overview": (of(REVERSE, method="GET", path="/toolsim/"), PLAIN, Answer(page="overview")),
+    "pages: the overview, no slash": (
+        of(DIRECT, method="GET", path="/toolsim"),
+        PLAIN,
+        Answer(page="overview"),
+    ),
+    "pages: the overview without the key": (
+        of(REVERSE, method="GET", path="/toolsim/"),
+        KEYED,
+        Answer(page="overview_public"),
+    ),
+    "pages: the overview with the key": (
+        of(REVERSE, method="GET", path="/toolsim/", headers=bearer("k")),
+        KEYED,
+        Answer(page="overview"),
+    ),
+    "pages: the overview is for no foreign page": (
+        of(REVERSE, method="GET", path="/toolsim/", headers=EVIL),
+        PLAIN,
+        403,
+    ),
+    "pages: / over a built-in backend": (of(DIRECT, method="GET", path="/"), SCRIPTED, Answer(page="overview")),
+    "pages: / in reverse mode is the backend's": (of(REVERSE, method="GET", path="/"), PLAIN, Pass()),
+    "pages: / is not posted to": (of(DIRECT, method="POST", path="/"), SCRIPTED, 404),
     "pages: ready is for no foreign page": (
         of(REVERSE, method="GET", path="/toolsim/ready", headers=EVIL),
         PLAIN,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,8 @@ from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.reporting.log import FIELDS
 from toolsim.proxy.reporting.summary import listed, printable
 from toolsim.proxy.reporting.unreachable import reason
-from toolsim.proxy.route import METRICS, MODELS
+from toolsim.proxy.route import METRICS, MODELS, OVERVIEW
+from toolsim.stores.opening import Address
 from toolsim.version import __version__
 from toolsim.wire.json_fields import loaded, mappings, string
 
@@ -32,6 +34,7 @@ logger = logging.getLogger(__name__)
 ASK_SECONDS = 5.0
 """How long a backend may take to list its models. A Codex app-server needs seconds to start."""
 _PAUSE = 0.1
+_DAY_SECONDS = 24 * 3600
 _MAX_SHOWN = 6
 _MAX_LINE_CHARS = 200
 
@@ -134,10 +137,20 @@ def _in_words(settings: Settings, url: str, origins: Sequence[str], web: str) ->
     for origin in origins:
         key = "toolsim_api_key" if settings.api_key else "any"
         lines.append(f"base URL for clients  {origin}/v1  (key: {key})")
+        lines.append(f"overview              {origin}{OVERVIEW}")
         lines.append(f"metrics               {origin}{METRICS}")
     if web:
         lines.append(f"turns in a browser    {web}")
+    if settings.store is not None:
+        lines.append(stored_line(settings.store))
     return "\n  ".join(lines)
+
+
+def stored_line(store: Address) -> str:
+    """Return where conversations are stored, for how long, and how to store none."""
+    where = "in memory" if store.kind == "memory" else f"in {re.sub(r'//[^/@]*@', '//', store.place)}"
+    days = round(store.bounds.seconds / _DAY_SECONDS)
+    return f"stored conversations  {where}, for {days} days; to store none: --set toolsim_store="
 
 
 def _as_fields(settings: Settings, url: str, origins: Sequence[str]) -> dict[str, Any]:

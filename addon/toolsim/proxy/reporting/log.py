@@ -35,7 +35,7 @@ _CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
 # It warns of a certificate once for each page that we ask a backend for; the greeting has one line about it.
 _TORNADO = logging.getLogger("tornado.general")
 # Which requests get mitmdump's own two lines: not those that get our line, nor those of pollers.
-_NOT_OURS = "!~u '/(responses(/resp_[0-9a-f]+)?|chat/completions|models|toolsim/metrics)/?([?].*)?$'"
+_NOT_OURS = "!~u '/(responses(/resp_[0-9a-f]+)?|chat/completions|models|toolsim(/[a-z]*)?)/?([?].*)?$'"
 _NONE = "!~all"
 
 

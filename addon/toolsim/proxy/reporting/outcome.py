@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import override
+import time
+from collections import OrderedDict, deque
+from typing import NamedTuple, override
 
 from mitmproxy.http import HTTPFlow
 
@@ -19,6 +20,8 @@ from toolsim.proxy.rounds import HandedOver, RoundFlow
 
 _MAX_KNOWN = 10_000
 """Requests by which conversations are known, at some 100 bytes each."""
+_MAX_RECENT = 20
+"""Turns that the overview page shows."""
 
 
 class Conversations:
@@ -43,6 +46,17 @@ class Conversations:
         return number
 
 
+class _Turn(NamedTuple):
+    """A finished turn: when it ended, and the arguments of ``summary.log_line``."""
+
+    ended_at: float
+    report: Report
+    status: int | None
+    seconds: float
+    problem: str
+    is_ours: bool
+
+
 class Reports:
     """Where exchanges are reported."""
 
@@ -50,6 +64,7 @@ class Reports:
         self.log = Log()
         self.metrics = Metrics()
         self.conversations = Conversations()
+        self._recent: deque[_Turn] = deque(maxlen=_MAX_RECENT)
 
     def label(self, labels: frozenset[str]) -> None:
         """Give all metrics these labels; with other labels, counting starts over."""
@@ -58,8 +73,23 @@ class Reports:
 
     def add(self, report: Report, status: int | None, seconds: float) -> None:
         """Report an answer that was made without its client."""
-        self.log.turn(report, status, seconds)
+        self.log_turn(report, status, seconds)
         self.metrics.count(report, status, seconds)
+
+    def log_turn(
+        self, report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True
+    ) -> None:
+        """Log a finished turn, and keep it among the recent ones."""
+        self.log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
+        self._recent.append(_Turn(time.time(), report, status, seconds, problem, is_ours))
+
+    def recent_lines(self) -> list[str]:
+        """Return the log lines of the last turns with their times, the newest first."""
+        return [
+            f"{time.strftime('%H:%M:%S', time.localtime(turn.ended_at))} "
+            + summary.log_line(turn.report, turn.status, turn.seconds, problem=turn.problem, is_ours=turn.is_ours)
+            for turn in reversed(self._recent)
+        ]
 
 
 class Outcome(Feature):
@@ -98,7 +128,7 @@ class Outcome(Feature):
         if status is None:
             report.error = report.error or "aborted"
         problem = exchange.problem() if status is not None and status >= 400 else ""
-        self._reports.log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
+        self._reports.log_turn(report, status, seconds, problem=problem, is_ours=is_ours)
         if not is_ours:
             # The comment explains why there are no calls. No report, since no recording depends on one.
             _comment(flow, summary.comment(report))

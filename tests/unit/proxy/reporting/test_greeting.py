@@ -16,8 +16,9 @@ from toolsim.proxy.addon import ToolSim
 from toolsim.proxy.address import Upstream
 from toolsim.proxy.builtin import BuiltinBackend
 from toolsim.proxy.options.settings import Settings
-from toolsim.proxy.reporting.greeting import Greeting, ask_models, backend_url
+from toolsim.proxy.reporting.greeting import Greeting, ask_models, backend_url, stored_line
 from toolsim.proxy.reporting.log import FIELDS
+from toolsim.stores.opening import read_address
 from toolsim.version import __version__
 
 UPSTREAM = Settings(upstream=Upstream("http", "::1", 8000, "/base/v1"))
@@ -138,6 +139,21 @@ async def test_a_slow_backend_is_not_waited_for(
         await asyncio.sleep(60)
 
     assert (await greeted(models, caplog))[1] == ("WARNING", "the backend: no answer within 0.01 s")
+
+
+@pytest.mark.parametrize(
+    ("url", "line"),
+    [
+        ("memory", "in memory, for 30 days"),
+        ("sqlite:/srv/a.sqlite?days=7", "in /srv/a.sqlite, for 7 days"),
+        ("redis://me:secret@host:6379/1", "in redis://host:6379/1, for 30 days"),
+    ],
+)
+def test_what_is_stored_is_disclosed(url: str, line: str) -> None:
+    """Where, for how long, and how to turn it off; without the password of a server."""
+    store = read_address(url)
+    assert store is not None
+    assert stored_line(store) == f"stored conversations  {line}; to store none: --set toolsim_store="
 
 
 async def test_programs_ask_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
