@@ -41,7 +41,7 @@ from toolsim.response.named_json import (
     read_gpt_oss,
     read_mistral,
 )
-from toolsim.response.tagged_pairs import NAME, pairs_reader
+from toolsim.response.tagged_pairs import NAME, read_elements_calls, read_glm
 from toolsim.response.written import Written, read_xml
 
 
@@ -53,7 +53,8 @@ class CallForm:
     closing ("" = the last bracket of its JSON closes it). ``value``: what opens a value and what closes it; in between
     every tag is data. ``whole``: the end of a body that can lack only its closing tag. ``is_json``: the body is JSON
     from the end of ``begins`` on, and a tag in its strings is data. ``behind_tag``: the body must follow its tag
-    immediately; ``behind_ours``: it may stand behind our own tags.
+    immediately; ``behind_ours``: it may stand behind our own tags. ``bare`` matches a body that is a name and nothing
+    else: as anybody may write that, such a block has to stand alone.
     """
 
     name: str
@@ -66,6 +67,7 @@ class CallForm:
     is_json: bool = False
     behind_tag: bool = False
     behind_ours: bool = False
+    bare: re.Pattern[str] | None = None
 
 
 def _prefixes(word: str) -> str:
@@ -85,28 +87,18 @@ def _read_use_tool(body: str) -> list[Written]:
     return [read_xml(body)]
 
 
-_read_functions = pairs_reader(rf"<function=({NAME})>", "<parameter=", ">", "</parameter>", "</function>")
-
-
 def _read_open_function(body: str) -> list[Written]:
     """Read what stands between ``<function=`` and ``</function>``, which also ends a value that lacks its own end."""
-    calls = _read_functions(f"<function={body}")
-    return _read_functions(f"<function={body}</function>") if calls[-1].broken else calls
+    calls = read_elements_calls(f"<function={body}")
+    return read_elements_calls(f"<function={body}</function>") if calls[-1].broken else calls
 
 
 def _invocations(name: str, mark: str, *blocks: str) -> CallForm:
     """Return the row of a form in Anthropic's old elements, in any of ``blocks``; ``mark`` precedes each name."""
-    read = pairs_reader(
-        rf'<{mark}invoke name="({NAME})">',
-        f'<{mark}parameter name="',
-        r'"[^<>]{0,64}>',
-        f"</{mark}parameter>",
-        f"</{mark}invoke>",
-    )
     return _row(
         name,
         f'<{mark}invoke name="',
-        read,
+        read_elements_calls,
         tags=tuple((f"<{mark}{block}>", f"</{mark}{block}>") for block in blocks),
         value=(f"<{mark}parameter ", f"</{mark}parameter>"),
         whole=f"</{mark}invoke>",
@@ -127,13 +119,14 @@ _GPT_OSS_PLACES = (
 )
 _PYTHON_NAME = r"[A-Za-z_][\w.]{0,127}"
 
-_KEY = r"[A-Za-z_]\w{0,31}\s{0,8}"
+_MEMBER = r"[A-Za-z_]\w{0,31}\s{0,8}"
+_KEY = r"[\w.$-]{1,64}"
 _MANY = r"\s{0,1024}"
 
 JSON = CallForm(
     "JSON",
-    re.compile(rf"(?=\{{{_MANY}(?:[\"'}}]|{_KEY}:)|\[{_MANY}[{{\]])"),
-    re.compile(rf"(?:\{{{_MANY}(?:{_KEY})?|\[{_MANY})\Z"),
+    re.compile(rf"(?=\{{{_MANY}(?:[\"'}}]|{_MEMBER}:)|\[{_MANY}[{{\]])"),
+    re.compile(rf"(?:\{{{_MANY}(?:{_MEMBER})?|\[{_MANY})\Z"),
     read_bare_json,
     is_json=True,
     behind_ours=True,
@@ -147,7 +140,7 @@ CALL_FORMS = (
         "Qwen3-Coder",
         re.compile(rf"<function={NAME}>"),
         re.compile(rf"(?:<function={NAME}|{_prefixes('<function=')})\Z"),
-        _read_functions,
+        read_elements_calls,
         value=("<parameter=", "</parameter>"),
         whole="</function>",
         behind_ours=True,
@@ -175,10 +168,14 @@ CALL_FORMS = (
     ),
     CallForm(
         "GLM 4.5",
-        re.compile(rf"{NAME}\s{{0,8}}<arg_key>"),
-        re.compile(rf"{NAME}\s{{0,8}}{_prefixes('<arg_key>')}\Z"),
-        pairs_reader(rf"({NAME})(?=\s*<arg_key>)", "<arg_key>", r"</arg_key>\s{0,64}<arg_value>", "</arg_value>"),
+        re.compile(rf"{NAME}\s{{0,8}}(?:<arg_key>|<tool_call>{_KEY}</arg_key>|(?=</))"),
+        re.compile(
+            rf"{NAME}\s{{0,8}}(?:{_prefixes('<arg_key>')}|<?|{_prefixes('<tool_call>')}"
+            rf"|<tool_call>{_KEY}{_prefixes('</arg_key>')})\Z"
+        ),
+        read_glm,
         value=("<arg_value>", "</arg_value>"),
+        bare=re.compile(rf"{NAME}\s*"),
         behind_tag=True,
         behind_ours=True,
     ),
@@ -264,7 +261,7 @@ def read_form(opening: str, body: str) -> list[Written]:
     """Return the calls of a body that began as a form's does; never empty."""
     start = len(body) - len(body.lstrip())
     # A body may be empty up to its closing tag.
-    row = row_at(body + FOREIGN.get(opening, ""), start, opening, behind_tag=not start, final=True)
+    row = row_at(body + FOREIGN.get(opening, "</"), start, opening, behind_tag=not start, final=True)
     return row.read(body) if isinstance(row, CallForm) else _read_use_tool(body)
 
 
@@ -272,4 +269,4 @@ def reads_cleanly(row: CallForm, opening: str, body: str) -> bool:
     """Return whether a body of that row is complete though no tag closes it: its reader has nothing to mend."""
     if not body.rstrip().endswith(row.whole):
         return False
-    return not any(call.broken or call.mends for call in read_form(opening, body))
+    return all(call.is_clean for call in read_form(opening, body))

@@ -146,7 +146,7 @@ class Judge:
             # 8. A repair was a wrong guess if its result does not fit; it is named by what was repaired.
             if TOOL_NAME in lookup.codes:
                 return self.reject(raw, UNKNOWN_TOOL, tool.name, expected)
-            if _repairs(written, lookup, found):
+            if _repairs(written, lookup, found) or written.is_bare:
                 return self.reject(raw, MALFORMED_JSON, tool.name, expected)
             if tool.must_fit:
                 return self.reject(raw, SCHEMA_MISMATCH, tool.name, expected)
@@ -221,7 +221,7 @@ class Judge:
         calls = read_form(block.opening, block.body)
         if self._repair:
             return calls
-        return [replace(call, broken=call.broken or bool(call.mends)) for call in calls]
+        return [replace(call, broken=not call.is_clean) for call in calls]
 
     def _oversize(self, raw: str) -> Verdict:
         """Return the verdict on the beginning of a block that is over the size limit (row 5)."""

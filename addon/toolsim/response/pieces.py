@@ -18,13 +18,15 @@ IN_STRING = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOT
 class Block:
     """One complete call block.
 
-    ``body`` is everything between the tags, verbatim; ``closing`` is "" if rule 3 or 4 closed it.
+    ``body`` is everything between the tags, verbatim; ``closing`` is "" if rule 3 or 4 closed it. ``is_bare``: it holds
+    a name and nothing else, and counts only if it stands alone.
     """
 
     form: Literal["json", "xml"]
     opening: str
     body: str
     closing: str
+    is_bare: bool = False
 
     @property
     def raw(self) -> str:

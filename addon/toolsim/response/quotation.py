@@ -9,7 +9,9 @@
    follows, the open one was only a character, and the block counts.
 3. A mark at the end of its line opens nothing: it belongs to a fence, in which calls may count (see ``untagged``).
 4. What may be quoted is not previewed: its fragments are dropped.
-5. Nothing is lost, and where the text is split does not matter.
+5. A block with a name and nothing else (``Block.is_bare``) counts only if it stands alone: only blocks stand beside it
+   in its line, or nothing but blocks and whitespace follows it. It is held back until that is known.
+6. Nothing is lost, and where the text is split does not matter.
 
 Untagged calls need no such rule, since nothing may stand beside them on their lines.
 """
@@ -17,7 +19,8 @@ Untagged calls need no such rule, since nothing may stand beside them on their l
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from toolsim.core.plan import Plan
 from toolsim.response.pieces import Around, Block, Fragment, Oversize, TaggedPiece
@@ -45,6 +48,13 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
         self._line = _Line()
         self._tail = ""  # The text after it.
         self._closing = _MARK  # The mark that is awaited.
+        self._bare: Block | None = None  # A block that counts only if it stands alone, while that is unknown.
+        self._space = ""  # The whitespace behind it.
+
+    @property
+    def in_block(self) -> bool:
+        """Whether text is being held back because it may be a call."""
+        return self._bare is not None or super().in_block
 
     def feed(self, text: str) -> list[TaggedPiece]:
         """Return what ``text`` completes."""
@@ -53,11 +63,12 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
     def finish(self, *, cut: bool = False) -> list[TaggedPiece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
         out = self._take(self._inner.finish(cut=cut))
+        out += self._take(self._end_bare())
         return out + self._read_tail("", is_all=True)
 
     def _take(self, pieces: Iterable[TaggedPiece]) -> list[TaggedPiece]:
         out: list[TaggedPiece] = []
-        for piece in pieces:
+        for piece in self._alone(pieces):
             if isinstance(piece, str):
                 if self._held:
                     out += self._read_tail(piece)
@@ -71,6 +82,37 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
             elif not self._held and not self._line.is_quotation and not self._line.mark:
                 out.append(piece)
         return out
+
+    def _alone(self, pieces: Iterable[TaggedPiece]) -> Iterator[TaggedPiece]:
+        """Yield the pieces; a bare block that does not stand alone as text (rule 5)."""
+        for piece in pieces:
+            if self._bare is not None and isinstance(piece, str):
+                text = self._space + piece
+                space = text[: len(text) - len(text.lstrip())]
+                if not self._line.has_text and "\n" in space[:_MAX_LINE]:
+                    yield from self._end_bare(text)
+                elif len(space) == len(text) <= _MAX_LINE:
+                    self._space = text
+                else:
+                    raw = self._bare.raw
+                    self._bare, self._space = None, ""
+                    yield raw + text
+                continue
+            yield from self._end_bare()
+            if not isinstance(piece, Block) or not piece.is_bare:
+                yield piece
+            elif self._held or self._line.mark:
+                yield piece.raw
+            else:
+                self._bare = piece
+
+    def _end_bare(self, text: str = "") -> list[TaggedPiece]:
+        """Return the bare block that stands alone, if there is one, and the text behind it."""
+        if self._bare is None:
+            return []
+        block, space = replace(self._bare, is_bare=False), text or self._space
+        self._bare, self._space = None, ""
+        return [block, space] if space else [block]
 
     def _block(self, block: Block | Oversize) -> list[TaggedPiece]:
         self._line.read_block()
@@ -119,6 +161,7 @@ class _Line:
 
     def __init__(self) -> None:
         self.is_quotation = False
+        self.has_text = False  # Whether anything visible but blocks has come.
         self._is_blank = True  # Whether only whitespace has come.
         self._open = 0  # The length of the open mark, 0 if none is open.
         self._run = 0  # The backticks with which the text ends; more may follow.
@@ -135,9 +178,11 @@ class _Line:
         at = text.rfind("\n") + 1
         if at:
             self.is_quotation = False
+            self.has_text = False
             self._is_blank = True
             self._open = 0
             self._run = 0
+        self.has_text = self.has_text or not (text[at:].isspace() or at == len(text))
         if self._is_blank:
             found = _BEGINS.match(text, at)
             assert found is not None

@@ -235,13 +235,15 @@ class Sentinel:
         self._value = OpenValue(None if self._ignores_values else row)
         self._pos = at
         self.state = self.state_literal
+        head = row.begins.match(self._text, at)
+        if row.bare and head:
+            self._pos = head.end()  # What it begins with may hold an opening tag in the place of another marker.
         if row.is_json:
-            head = row.begins.match(self._text, at)
             self._pos = (head.end() if head else at) + 1
             self._json = JsonBody(self._text[self._pos - 1], closes=not self._closing)
             self.state = self.state_json
-            if self._pos == len(self._text):
-                self._stash(self._pos)
+        if self._pos == len(self._text):
+            self._stash(self._pos)
 
     def state_json(self) -> None:
         """Inside a JSON body, of which only strings and brackets are tracked (rules 3 and 6)."""
@@ -336,7 +338,10 @@ class Sentinel:
             self._overflow(at)
             return
         form: Literal["json", "xml"] = "json" if self._row in (None, JSON) else "xml"
-        self._out.append(Block(form, self._opening, self._raw(at)[len(self._opening) :], self._text[at:end]))
+        body = self._raw(at)[len(self._opening) :]
+        bare = self._row.bare if self._row else None
+        is_bare = bare is not None and bare.fullmatch(body) is not None
+        self._out.append(Block(form, self._opening, body, self._text[at:end], is_bare))
         self._leave()
         self._pos = end
 

@@ -1,67 +1,164 @@
-"""Calls as names and values between marks: no types (the tool's schema gives them), no escapes.
+"""Calls as names and values between markers: no types (the tool's schema gives them), no escapes.
 
     calls := call+
     call  := head pair* end | head object end          some models put JSON where the pairs would stand
-    pair  := before key after value close
+    pair  := opener value closer
 
-A closing mark inside a value is data: a value ends at the first one behind which the form continues or ends. Without
-such a mark, it extends to the next pair or the end of the call: ``MISSING_CLOSE``, a repair.
+A closer inside a value is data, so a value ends at the first one behind which the call goes on or ends. Apart from
+that, no value holds a marker of its own form:
+
+1. Further closers behind a value's own, with only whitespace between, are surplus. So are a head or an opener that
+   stands twice in a row, and closers where a pair could stand: ``DOUBLED_MARKER``, a repair.
+2. A closer is data if other text of the value follows it in its line, and another closer later. If it stands alone on
+   its line, or a value could begin directly behind it, an opener has been lost, and nobody can tell which.
+3. Pairs in a value that are complete are data. Without its own closer a value extends to the next pair or to the call's
+   end: ``MISSING_CLOSE``, a repair. Half a closer, or one of another name, goes.
+4. A call in which half an opener stands is not understood. Neither is one that lacks more than a few closers.
+
+The values are read in one pass, and those without their end once more.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
-from toolsim.response.written import MISSING_CLOSE, Json, Written, escape, name_of
+from toolsim.response.written import DOUBLED_MARKER, MISSING_CLOSE, MISSING_MARKER, Json, Written, escape, name_of
 
 NAME = r"[\w.:/-]{1,128}"
-_KEY = r"[^<>=\"]{1,256}"
-_GAP = r"\s{0,64}"
+
+_SPACE = re.compile(r"\s*+")
 _MAX_UNCLOSED = 8
 """Values without their end in one call. Detecting one means scanning all that follows; no model loses more."""
 
+# What shows that a closer is data (rule 2): text that no value begins with.
+_DATA = re.compile(r"""[ \t]++[^\s]|["'`,;)!?]|[.:](?:\s|\Z)""")
+_SURPLUS = re.compile(r"(?:\s*+</[\w:｜|‖-]{1,64}+>)++\s*\Z")
+_WRONG_CLOSER = re.compile(r"</([\w:.｜|‖-]{0,64})>?(\s*)\Z")
+_CDATA = re.compile(r"\s*+<!\[CDATA\[")
+_PARAMETER = re.compile(r"\s*+<([｜‖|]{0,2}(?:DSML)?[｜‖|]{0,2})(param(?:eter)?)\b")
+_DSML = r"(?:[｜‖|]{1,2}DSML[｜‖|]{1,2})?"
+_HEAD = re.compile(rf"\s*+<({_DSML})(function|invoke)(?:=|\s+name=)[\"']?{NAME}[\"']?\s*/?>")
+_NAMED_GROUP = re.compile(r"(?<!\\)\((?!\?)")
+_KEY = r"([^\"'<\n]{1,256})"
+_BARE_KEY = r"([^<>=\"'\s][^<>=\"']{0,255}?)"
 
-def pairs_reader(head: str, before: str, after: str, close: str, end: str = "") -> Callable[[str], list[Written]]:
-    """Return the reader of one form, from patterns of its marks; ``head`` has the name as its one group.
 
-    The reader returns the calls of a body, never an empty list; what cannot be read is one broken call at its end.
+class _Values:
+    """Finds where the values of one form end.
+
+    ``opener`` is the opener of a pair, ``mark`` half of one or any other marker of the form, ``nested`` what has a
+    closer of its own in a value. ``last`` is what may stand behind the last pair, ``bounds`` what closes a value that
+    has no closer.
     """
-    begins = re.compile(rf"\s*{head}")
-    last = rf"{end}|\Z" if end else r"\Z"
-    opens = rf"{before}{_KEY}{after}"
-    goes_on = rf"(?={_GAP}(?:{opens}|{last}))"
-    marked = rf"(?={_GAP}(?:{opens}{'|' + end if end else ''}))"
-    pair = re.compile(rf"\s*{before}({_KEY}){after}(.*?){close}{goes_on}", re.DOTALL)
-    # Another closing tag in the place of the right one goes, if nothing else in the value could have opened it.
-    wrongly_closed = rf"([^<]*?)</[\w:-]{{1,64}}>{marked}"
-    unclosed = re.compile(rf"\s*{before}({_KEY}){after}(?:{wrongly_closed}|((?:(?!{close}).)*?){marked})", re.DOTALL)
-    opening, closing = re.compile(opens), re.compile(close)
-    ends = re.compile(rf"\s*(?:{last})")
-    whole = re.compile(rf"(\s*\{{.*?)(?:{last})", re.DOTALL)
 
-    def next_pair(body: str, at: int) -> re.Match[str] | None:
-        closed = pair.match(body, at)
-        if closed is not None and (inside := len(opening.findall(closed[2]))):
-            # More pairs open in it than close: the closing mark belongs to another pair.
-            closed = closed if inside <= len(closing.findall(closed[2])) else None
-        return closed or unclosed.match(body, at)
+    def __init__(self, opener: str, mark: str, nested: str, close: str, last: str, bounds: str) -> None:
+        self._mark = re.compile(rf"(?P<close>{close})|(?P<opener>{nested})|{mark}")
+        self._more = re.compile(rf"(?:\s*+{close})++")
+        self._goes_on = re.compile(rf"\s*+(?:{opener}|{last})")
+        self._bound = re.compile(rf"{close}|(?P<bound>\s*+(?:{opener}|{bounds}))|{mark}")
+
+    def read(self, body: str, start: int) -> tuple[str, int, str] | None:
+        """Return the value that begins at ``start``, where the call goes on, and the code of a repair or ""."""
+        return self._closed(body, start) or self._unclosed(body, start)
+
+    def _closed(self, body: str, start: int) -> tuple[str, int, str] | None:
+        section = _CDATA.match(body, start)
+        at = start if section is None else max(body.find("]]>", section.end()), start)
+        depth = 0
+        was_data = False
+        for mark in self._mark.finditer(body, at):
+            if mark["close"] is None:
+                if was_data or mark["opener"] is None:
+                    return None
+                depth += 1
+            elif depth:
+                depth -= 1
+            elif self._goes_on.match(body, mark.end()):
+                return body[start : mark.start()], mark.end(), ""
+            elif (more := self._more.match(body, mark.end())) and self._goes_on.match(body, more.end()):
+                return body[start : mark.start()], more.end(), DOUBLED_MARKER
+            elif not _DATA.match(body, mark.end()):
+                return None
+            else:
+                was_data = True
+        return None
+
+    def _unclosed(self, body: str, start: int) -> tuple[str, int, str] | None:
+        found = self._bound.search(body, start)
+        if found is None or found["bound"] is None:
+            return None
+        value = body[start : found.start()]
+        wrong = _WRONG_CLOSER.search(value)
+        if wrong is not None and f"<{wrong[1]}" not in value[: wrong.start()]:
+            value = value[: wrong.start()].rstrip()
+        return value, found.start(), MISSING_CLOSE
+
+
+def _on_lines(value: str) -> str:
+    """Return a value with the line end behind it that one on a line of its own lacks: both will be stripped."""
+    return f"{value}\n" if value.startswith(("\n", "\r\n")) and not value.endswith("\n") else value
+
+
+def pairs_reader(
+    head: str, opener: str, mark: str, close: str, end: str, *, on_lines: bool = False
+) -> Callable[[str], list[Written]]:
+    """Return the reader of one form, from patterns of its markers.
+
+    ``head`` has the name as its one group, and ``opener`` the key as its only group that matches. ``mark`` matches half
+    an opener. ``on_lines``: the form puts each value on lines of its own. The reader returns the calls of a body, never
+    an empty list; what cannot be read is one broken call at its end.
+    """
+    begins = re.compile(rf"\s*+{head}")
+    bare_head, bare_opener = _NAMED_GROUP.sub("(?:", head), _NAMED_GROUP.sub("(?:", opener)
+    opens = re.compile(rf"\s*+{opener}")
+    surplus = re.compile(rf"(?:\s*+{close})++")
+    ends = re.compile(rf"\s*+(?:(?P<end>{end})|(?P<head>(?={bare_head}))|\Z)")
+    more_ends = re.compile(rf"(?:\s*+{end})++")
+    whole = re.compile(rf"(\s*\{{.*?)(?:{end}|\Z)", re.DOTALL)
+    values = _Values(
+        bare_opener, mark, rf"{mark}[^<>]{{0,256}}>", close, rf"{end}|{bare_head}|\Z", rf"{end}|{bare_head}"
+    )
+
+    def key_at(body: str, at: int) -> tuple[str, int] | None:
+        found = opens.match(body, at)
+        return None if found is None else (next(filter(None, found.groups()), "").strip(), found.end())
 
     def read_one(body: str, name: re.Match[str]) -> tuple[Written, int] | None:
         pairs: list[tuple[str, str]] = []
-        missing = 0
+        codes: dict[str, int] = {}
         at = name.end()
-        while missing <= _MAX_UNCLOSED and (found := next_pair(body, at)) is not None:
-            missing += found.re is unclosed
-            # The values are not escaped, but ``arguments`` undoes one level of escapes.
-            value = found[2] if found[2] is not None else found[3] + _line_end(found[3])
-            pairs.append((found[1].strip(), escape(value)))
-            at = found.end()
-        if (over := ends.match(body, at)) is not None:
-            source = body[name.start() : over.end()]
-            mends = (MISSING_CLOSE,) if missing else ()
-            return Written(source, name[1], elements=tuple(pairs), mends=mends), over.end()
-        if not pairs and (over := whole.match(body, at)) is not None:
+        if (again := begins.match(body, at)) and again[0].strip() == name[0].strip() and opens.match(body, again.end()):
+            codes[DOUBLED_MARKER] = 1
+            at = again.end()
+        while codes.get(MISSING_CLOSE, 0) <= _MAX_UNCLOSED:
+            if (stray := surplus.match(body, at)) is not None:
+                codes[DOUBLED_MARKER] = 1
+                at = stray.end()
+            if (found := key_at(body, at)) is None:
+                break
+            key, at = found
+            if (same := key_at(body, at)) is not None and same[0] == key:
+                codes[DOUBLED_MARKER] = 1
+                at = same[1]
+            if (value := values.read(body, at)) is None:
+                return None
+            pairs.append((key, escape(_on_lines(value[0]) if on_lines or value[2] == MISSING_CLOSE else value[0])))
+            at = value[1]
+            if value[2]:
+                codes[value[2]] = codes.get(value[2], 0) + 1
+        over = ends.match(body, at)
+        if over is not None:
+            at = over.end()
+            if over["head"] is not None:
+                codes[MISSING_MARKER] = 1
+            elif over["end"] and (more := more_ends.match(body, at)) is not None:
+                codes[DOUBLED_MARKER] = 1
+                at = more.end()
+            source = body[name.start() : at]
+            return Written(source, name[1], elements=tuple(pairs), codes=tuple(codes)), at
+        if not pairs and not codes and (over := whole.match(body, at)) is not None:
             return Written(body[name.start() : over.end()], name[1], arguments=Json(over[1], over[1])), over.end()
         return None
 
@@ -71,13 +168,86 @@ def pairs_reader(head: str, before: str, after: str, close: str, end: str = "") 
         while (name := begins.match(body, at)) is not None and (got := read_one(body, name)) is not None:
             calls.append(got[0])
             at = got[1]
-        if body[at:].strip() or not calls:
+        if calls and _SURPLUS.match(body, at):
+            calls[-1] = calls[-1].repaired(DOUBLED_MARKER)
+        elif body[at:].strip() or not calls:
             calls.append(Written(body[at:], name[1] if name else name_of(body), broken=True))
         return calls
 
     return read
 
 
-def _line_end(value: str) -> str:
-    """Return the line end that a value lacks without its end, if it stands on lines of its own: both are stripped."""
-    return "\n" if value.startswith(("\n", "\r\n")) else ""
+@lru_cache(maxsize=64)
+def _elements_reader(mark: str, call: str, parameter: str) -> Callable[[str], list[Written]]:
+    """Return the reader of calls in elements of these names, each with ``mark`` before it."""
+    mark = re.escape(mark)
+    return pairs_reader(
+        rf"<{mark}{call}(?:=|\s++name=)[\"']?({NAME}?)[\"']?\s*+/?>",
+        rf"<{mark}{parameter}(?:=|\s++name=)(?:\"{_KEY}\"|'{_KEY}'|{_BARE_KEY})(?:\s[^<>]{{0,64}})?>",
+        rf"<{mark}{parameter}\b",
+        rf"</{mark}{parameter}>",
+        rf"</{mark}{call}>",
+        on_lines=call == "function",
+    )
+
+
+def read_elements_calls(body: str) -> list[Written]:
+    """Read calls in elements: ``<function=f><parameter=k>v</parameter></function>``, ``<invoke name="f">…``, ….
+
+    The names of the elements, and what stands before them, are those of the first call.
+    """
+    head = _HEAD.match(body)
+    if head is None:
+        return [Written(body, name_of(body), broken=True)]
+    first = _PARAMETER.match(body, head.end())
+    return _elements_reader(head[1], head[2], first[2] if first else "parameter")(body)
+
+
+_GLM_BARE = r"[\w.$-]{1,128}+"
+_ARG_KEY, _ARG_VALUE, _END_VALUE = "<arg_key>", "<arg_value>", "</arg_value>"
+_GLM_KEY = re.compile(
+    rf"""
+    \s*+
+    (?: (?P<open> (?:{_ARG_KEY}\s*+)++ ) (?P<key>[^<>]{{1,256}}+) | (?:<tool_call>\s*+)? (?P<bare>{_GLM_BARE}) \s*+ )
+    (?P<close> (?:</arg_key>\s*+)*+ )
+    (?P<value> {_ARG_VALUE} (?:\s*+{_ARG_VALUE})*+ )?+
+    """,
+    re.VERBOSE,
+)
+_GLM_NAME = re.compile(r"\s*+([\w.:/-]{1,128}+)\s*+(?=<arg_key>|<tool_call>|\Z)")
+_GLM_OPENER = rf"{_ARG_KEY}[^<>]{{1,256}}</arg_key>\s{{0,64}}{_ARG_VALUE}"
+_GLM_VALUES = _Values(
+    _GLM_OPENER,
+    "</?arg_(?:key|value)>",
+    _GLM_OPENER,
+    _END_VALUE,
+    rf"{_ARG_KEY}|{_GLM_BARE}\s*+</arg_key>|\Z",
+    _ARG_KEY,
+)
+
+
+def read_glm(body: str) -> list[Written]:
+    """Read GLM's call that is all of the body, with or without arguments."""
+    name = _GLM_NAME.match(body)
+    pairs: list[tuple[str, str]] = []
+    codes: dict[str, int] = {}
+    at = name.end() if name else 0
+    while name and at < len(body.rstrip()):
+        pair = _GLM_KEY.match(body, at)
+        value = None
+        if pair is not None and (pair["close"] or pair["value"]) and codes.get(MISSING_CLOSE, 0) <= _MAX_UNCLOSED:
+            value = _GLM_VALUES.read(body, pair.end())
+        if pair is None or value is None:
+            return [Written(body, name[1], broken=True)]
+        opener, close, opens = pair["open"] or "", pair["close"], pair["value"] or ""
+        if opener.count("<") > 1 or close.count("<") > 1 or opens.count("<") > 1:
+            codes[DOUBLED_MARKER] = 1
+        if not (opener and close and opens):
+            codes[MISSING_MARKER] = 1
+        if value[2]:
+            codes[value[2]] = codes.get(value[2], 0) + 1
+        pairs.append(((pair["key"] or pair["bare"]).strip(), escape(_on_lines(value[0]) if value[2] else value[0])))
+        at = value[1]
+    if name is None:
+        return [Written(body, name_of(body), broken=True)]
+    return [Written(body, name[1], elements=tuple(pairs), codes=tuple(codes), is_bare=not pairs)]

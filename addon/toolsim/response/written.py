@@ -31,6 +31,11 @@ FUNCTION_WRAPPER = "FUNCTION_WRAPPER"
 FENCE_INSIDE = "FENCE_INSIDE"
 EXTRA_BRACE = "EXTRA_BRACE"
 MISSING_CLOSE = "MISSING_CLOSE"
+MISSING_MARKER = "MISSING_MARKER"
+DOUBLED_MARKER = "DOUBLED_MARKER"
+
+MARKER_REPAIRS = frozenset((MISSING_CLOSE, MISSING_MARKER, DOUBLED_MARKER))
+"""The repairs of markers: they leave the values as they are, so they are made for strict tools too."""
 
 MAX_CALLS = 64
 """Calls read from one block; a block that holds more is a list of something else."""
@@ -76,6 +81,7 @@ class Written:
     write instead of ``arguments``. ``elements``: the parameters of the XML form, raw, in order. ``codes`` name the
     repairs that left all values unchanged, ``mends`` those that changed text. ``values``: those of a call in a
     programmer's syntax, each with its keyword or None. ``unknown``: what stands under keys that no call has.
+    ``is_bare``: it is a name and nothing else, in a form that has no other way to write a call without arguments.
     """
 
     source: str
@@ -88,6 +94,16 @@ class Written:
     mends: tuple[str, ...] = ()
     values: tuple[tuple[str | None, Json], ...] | None = None
     unknown: Mapping[str, Json] = field(default_factory=dict)
+    is_bare: bool = False
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing has to be repaired in its text, its markers included."""
+        return not (self.broken or self.mends or MARKER_REPAIRS.intersection(self.codes))
+
+    def repaired(self, code: str) -> Written:
+        """Return the call with the code of a repair that left its values as they are."""
+        return replace(self, codes=tuple(dict.fromkeys([*self.codes, code])))
 
 
 def json_object(members: Mapping[str, Json]) -> Json:

@@ -5,7 +5,7 @@ from support.each import each
 from support.growth import LINEAR, growth
 from toolsim.response.tagged_pairs import NAME, pairs_reader
 
-read = pairs_reader(rf"<f=({NAME})>", "<p=", ">", "</p>", "</f>")
+read = pairs_reader(rf"<f=({NAME})>", "<p=([^<>]+)>", "<p=?", "</p>", "</f>")
 
 
 @each(
@@ -29,7 +29,7 @@ def test_pairs(body: str, calls: list[tuple[str | None, list[tuple[str, str]] | 
     """Values end at the first closing mark after which the form continues; what cannot be parsed is broken."""
     got = read(body)
     assert [(call.name, None if call.broken else list(call.elements or ())) for call in got] == calls
-    assert not any(call.mends for call in got)
+    assert all(call.broken or call.is_clean for call in got)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_value_without_its_end(body: str, pairs: list[tuple[str, str]] | None)
     """The next pair or the call's end closes the value; the end of the text does not."""
     (call,) = read(body)
     assert (None if call.broken else list(call.elements or ())) == pairs
-    assert call.broken or call.mends == ("MISSING_CLOSE",)
+    assert call.broken or call.codes == ("MISSING_CLOSE",)
 
 
 def test_an_object_in_the_place_of_pairs() -> None:
