@@ -25,7 +25,7 @@ MUTANTS ?= 25
 # Earlier names of targets, which keep working for one release.
 RENAMED := quick mutants attack flows clients learn
 
-.PHONY: help setup run web demo test test-unit check test-clients test-hostile fuzz soak coverage mutation bench replay \
+.PHONY: help setup run web demo test test-unit test-lowest check test-clients test-hostile fuzz soak coverage mutation bench replay \
 	record-flows eval tune $(RENAMED)
 .DELETE_ON_ERROR:
 
@@ -131,6 +131,21 @@ test: setup  ## Run all tests (WORKERS=0 for one after the other)
 test-unit: $(VENV)/.test  ## Run the unit tests without I/O, in a minute or two
 	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n auto --dist worksteal -m 'not slow' \
 		tests/unit tests/flows tests/test_architecture.py tests/test_readme.py $(ARGS)
+
+# A separate environment: the lowest version of each direct dependency, on the oldest supported Python.
+LOWEST := $(VENV)-lowest
+$(LOWEST)/.done: pyproject.toml tests/support/lowest.py | $(VENV)/.test
+	@set -e; for python in python3.12 "$$(uv python find 3.12 2>/dev/null || true)" "$$(pyenv prefix 3.12 2>/dev/null || true)/bin/python"; do \
+		if "$$python" -c '' 2>/dev/null; then "$$python" -m venv $(LOWEST); break; fi; \
+	done; \
+	test -x $(LOWEST)/bin/python || { echo "make test-lowest needs Python 3.12 (try: pyenv install 3.12)"; exit 1; }
+	$(BIN)/python tests/support/lowest.py 3.12 > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install -q --disable-pip-version-check -c $(LOWEST)/constraints.txt -e '.[test]'
+	@touch $@
+
+test-lowest: $(LOWEST)/.done  ## Run the unit tests and replay flows/ with the lowest declared versions, on Python 3.12
+	$(LOWEST)/bin/toolsim replay flows
+	HYPOTHESIS_PROFILE=quick $(LOWEST)/bin/python -m pytest -q -n auto --dist worksteal -m 'not slow' tests/unit $(ARGS)
 
 # Agent programs, half a gigabyte. Not `npm ci`: it rejects a lock file that lacks a package for another system.
 $(VENV)/.agents: tests/clients/agents/package-lock.json | $(VENV)/.addon

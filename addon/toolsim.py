@@ -21,13 +21,13 @@ if not os.path.isdir(os.path.join(_HERE, "toolsim")):
 
 from mitmproxy.version import VERSION  # noqa: E402
 
-_MITMPROXY = ((12, 2), (13,))
+_MITMPROXY = ((12, 2, 1), (13,))
 """The oldest version, and the first that is too new."""
 
 
 def _addons() -> list[object]:
-    if not _MITMPROXY[0] <= tuple(int(part) for part in VERSION.split(".")[:2] if part.isdigit()) < _MITMPROXY[1]:
-        logging.error("toolsim needs mitmproxy>=12.2,<13, and this is mitmproxy %s (%s)", VERSION, sys.executable)
+    if not _MITMPROXY[0] <= tuple(int(part) for part in VERSION.split(".")[:3] if part.isdigit()) < _MITMPROXY[1]:
+        logging.error("toolsim needs mitmproxy>=12.2.1,<13, and this is mitmproxy %s (%s)", VERSION, sys.executable)
         return []
     try:
         # The first schema that has to be compiled imports these. Without them, say so now, not at some request.

@@ -79,7 +79,7 @@ def nearest(word: str, known: Iterable[str], prefix: str = "", cutoff: float = 0
 
 
 # From pyproject.toml, without mitmproxy itself; packages that are installed together are suggested together.
-REQUIREMENTS = ("brotli>=1.2", "jsonschema>=4.23,<5", "regex>=2024.11", "zstandard>=0.22")
+REQUIREMENTS = ("brotli>=1.2", "jsonschema>=4.23,<5", "regex>=2024.11.6", "zstandard>=0.25")
 EXTRAS = {"eval": ("openai>=3,<4", "rich>=13,<16"), "local": ("xllamacpp>=2026.10",)}
 
 

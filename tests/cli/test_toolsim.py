@@ -119,7 +119,7 @@ def test_record_and_replay(tmp_path: Path) -> None:
         ),
         (
             "import mitmproxy.version; mitmproxy.version.VERSION = '11.1.3'",
-            r"toolsim needs mitmproxy>=12\.2,<13, and this is mitmproxy 11\.1\.3 \(.*\)",
+            r"toolsim needs mitmproxy>=12\.2\.1,<13, and this is mitmproxy 11\.1\.3 \(.*\)",
         ),
     ],
     ids=["package", "version"],
