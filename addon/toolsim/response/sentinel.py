@@ -288,7 +288,7 @@ class Sentinel:
         stop = min(len(text), self._start + self._limit - self._size + 1 + len(closing))
         match = ends(self._opening, closing, value.marks).search(text, self._pos, stop)
         if match is None:
-            self._stash(stop if self._final or stop < len(text) else value.held_from(text, self._pos))
+            self._stash(stop if self._final or stop < len(text) else self._held_in_literal(value))
         elif match.lastgroup == "value" or value.is_open:
             self._pos = match.end()
             if not value.passes(match, self._opening):
@@ -305,6 +305,11 @@ class Sentinel:
                 self._stash(match.start())
             else:
                 self._close(match.start(), end)
+
+    def _held_in_literal(self, value: OpenValue) -> int:
+        """Return where a mark or a tag begins that may be incomplete; a tag may have ``>`` in its middle."""
+        text = self._text
+        return min(value.held_from(text, self._pos), held_from(text, self._pos, self._tags.beginnings))
 
     def _stash(self, at: int) -> None:
         """Store the block's text up to ``at``, hold back the rest, and wait for more."""

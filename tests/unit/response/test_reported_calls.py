@@ -13,46 +13,22 @@ from typing import Any
 import pytest
 from support.answers import Seen
 from support.each import each
+from support.families import REPORTED, calls, calls_wanted, is_right
 from support.library import by_proxy, pieces, streamed
 from toolsim.core.plan import ApiName
-from toolsim.parsing import Parsed, parse
+from toolsim.parsing import parse
 
 FOLDER = Path(__file__).parents[2] / "cases"
-CASES: dict[str, dict[str, Any]] = {
-    case["id"]: case for case in json.loads((FOLDER / "reported.json").read_text(encoding="utf-8"))["cases"]
-}
+CASES: dict[str, dict[str, Any]] = {case["id"]: case for case in REPORTED}
 KNOWN: dict[str, list[str]] = json.loads((FOLDER / "known_failures.json").read_text(encoding="utf-8"))
 FAILING, WRONG = KNOWN["reported"], KNOWN["reported_wrong_calls"]
 APIS: tuple[ApiName, ...] = ("responses", "chat", "messages")
 SPLITS = 8
 
 
-def wanted(case: dict[str, Any]) -> dict[str, Any]:
-    """Return the calls and the prose that toolsim should find: those of the report, unless it decided differently."""
-    return case.get("decision", case)
-
-
-def calls_wanted(case: dict[str, Any]) -> list[str]:
-    """Return the wanted calls as text with sorted keys, in which 1 differs from 1.0 and from true."""
-    return [json.dumps(call, sort_keys=True) for call in wanted(case)["calls"]]
-
-
-def calls(parsed: Parsed) -> list[str]:
-    """Return the calls of an answer in the same form."""
-    return [json.dumps([call.name, json.loads(call.arguments)], sort_keys=True) for call in parsed.calls]
-
-
 def without_spelling(seen: Seen) -> list[Any]:
     """Return an answer's items with arguments as values: only a stream has them as the model wrote them."""
     return [[*item[:2], json.loads(item[2])] if item[0] == "call" else item for item in seen.items]
-
-
-def is_right(case: dict[str, Any], parsed: Parsed) -> bool:
-    """Return whether an answer has the wanted calls and prose; without a call the prose is the text itself."""
-    if not wanted(case)["calls"]:
-        return not parsed.calls and parsed.prose == case["text"]
-    # Whitespace next to a call is not part of the report.
-    return calls(parsed) == calls_wanted(case) and parsed.prose.split() == wanted(case)["prose"].split()
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,0 +1,244 @@
+"""The table of model families, generated: what is known of each family's forms, and what of it is read.
+
+``make families`` writes ``addon/docs/families.md`` and raises the floors in ``tests/cases/malformed_floors.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from support.malformed import CHANGES, FORMS, TOOLS, Form, is_read, rates
+from toolsim.parsing import Parsed, parse
+
+CASES = Path(__file__).parents[1] / "cases"
+PAGE = Path(__file__).parents[2] / "addon" / "docs" / "families.md"
+FLOORS = CASES / "malformed_floors.json"
+_ANY, _OTHER = "any model", "another form"
+
+
+def load(name: str) -> dict[str, Any]:
+    """Return a table of cases."""
+    return json.loads((CASES / f"{name}.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+REPORTED: list[dict[str, Any]] = load("reported")["cases"]
+
+
+def wanted(case: dict[str, Any]) -> dict[str, Any]:
+    """Return the calls and the prose that toolsim should find: those of the report, unless it decided differently."""
+    return case.get("decision", case)  # type: ignore[no-any-return]
+
+
+def calls_wanted(case: dict[str, Any]) -> list[str]:
+    """Return the wanted calls as text with sorted keys, in which 1 differs from 1.0 and from true."""
+    return [json.dumps(call, sort_keys=True) for call in wanted(case)["calls"]]
+
+
+def calls(parsed: Parsed) -> list[str]:
+    """Return the calls of an answer in the same form."""
+    return [json.dumps([call.name, json.loads(call.arguments)], sort_keys=True) for call in parsed.calls]
+
+
+def is_right(case: dict[str, Any], parsed: Parsed) -> bool:
+    """Return whether an answer has the wanted calls and prose; without a call the prose is the text itself."""
+    if not wanted(case)["calls"]:
+        return not parsed.calls and parsed.prose == case["text"]
+    # Whitespace next to a call is not part of the report.
+    return calls(parsed) == calls_wanted(case) and parsed.prose.split() == wanted(case)["prose"].split()
+
+
+@cache
+def measured() -> dict[str, dict[str, Counter[str]]]:
+    """Return the outcomes of the malformed texts, by form and kind of change."""
+    return {form.form: rates(form) for form in FORMS}
+
+
+def floors() -> dict[str, dict[str, dict[str, int]]]:
+    """Return what is reached now: of each form and kind of change, the texts read right, and those read as others."""
+    return {
+        form: {change: {"right": found["right"], "other": found["other"]} for change, found in by_change.items()}
+        for form, by_change in measured().items()
+    }
+
+
+def raised(old: dict[str, dict[str, dict[str, int]]]) -> dict[str, dict[str, dict[str, int]]]:
+    """Return the floors as they are now, none of them lower than it was: more texts right, fewer read as others."""
+    new = floors()
+    for form, changes in new.items():
+        for change, floor in changes.items():
+            former = old.get(form, {}).get(change, floor)
+            floor["right"] = max(floor["right"], former["right"])
+            floor["other"] = min(floor["other"], former["other"])
+    return new
+
+
+def dumped(table: dict[str, dict[str, dict[str, int]]]) -> str:
+    """Return floors as JSON with a line for each kind of change."""
+    forms = [
+        f" {json.dumps(form, ensure_ascii=False)}: {{\n"
+        + ",\n".join(f"  {json.dumps(change)}: {json.dumps(floor)}" for change, floor in changes.items())
+        + "\n }"
+        for form, changes in table.items()
+    ]
+    return "{\n" + ",\n".join(forms) + "\n}\n"
+
+
+# -- the page
+
+
+def page() -> str:
+    """Return the page of model families."""
+    right = sum(is_right(case, parse(case["text"], case["tools"])) for case in REPORTED)
+    return _HEAD.format(table=_families(), right=right, total=len(REPORTED)) + "\n".join(
+        ["", _open_cases(), "", _decisions(), "", _malformed(), ""]
+    )
+
+
+_HEAD = """# Model families
+
+Does toolsim read the calls that your model writes? Find its family below. Servers that know a model's form turn it into
+API calls themselves; this table is about models whose text reaches toolsim as it is, for example because the server
+was given no tools.
+
+`make families` writes this page from the test cases, and a test checks that it is current.
+
+- **Documented**: calls in the form as the model's template writes it, one and two at once.
+- **Cases**: toolsim's own tests of the form, texts that only talk about it included.
+- **Reported**: outputs that users of model servers and agent programs reported between May and September 2026;
+  toolsim reads {right} of all {total} as wanted, texts that only talk about calls included.
+- **Malformed**: the documented calls with one marker doubled, dropped, halved or misspelled, or whitespace moved. The
+  figure is the share that is still read as the right calls. The rest stays text, except for texts counted as *wrong*.
+
+The file [marker_forms.json](../../tests/cases/marker_forms.json) has an example of each form,
+[reported.json](../../tests/cases/reported.json) each reported output with its source.
+
+## Forms by family
+
+{table}
+"""
+
+
+def _families() -> str:
+    forms = {form.form: form for form in FORMS}
+    rows = {(family, form.form) for form in FORMS for family in form.families}
+    rows |= {(case["family"], case.get("form", _OTHER)) for case in REPORTED if "family" in case}
+    lines = ["| family | form | documented | cases | reported | malformed |", "|---|---|---|---|---|---|"]
+    order = {name: place for place, name in enumerate([*forms, _OTHER])}
+    last = ""
+    for family, name in sorted(rows, key=lambda row: (row[0] == _ANY, row[0].casefold(), order[row[1]])):
+        form = forms.get(name)
+        reported = [case for case in REPORTED if case.get("family") == family and case.get("form", _OTHER) == name]
+        cells = [
+            "" if family == last else family,
+            _code(name) if form else name,
+            "" if form is None else "read" if is_read(form) else "**not yet**",
+            _own_cases(form) if form else "",
+            _share([is_right(case, parse(case["text"], case["tools"])) for case in reported]),
+            _share_malformed(form) if form else "",
+        ]
+        lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |"))
+        last = family
+    return "\n".join(lines)
+
+
+def _code(text: str) -> str:
+    return "`" + text.replace("|", "\\|") + "`"
+
+
+def _share(results: list[bool]) -> str:
+    return f"{sum(results)} of {len(results)}" if results else ""
+
+
+@cache
+def _own() -> list[tuple[str, bool]]:
+    """Return the names of the cases of call forms, each with whether its calls are read."""
+    found: list[tuple[str, bool]] = []
+    for case in load("call_forms")["cases"]:
+        expected = [[item[1], item[2]] for item in case["items"] if item[0] == "call"]
+        seen = [[call.name, json.loads(call.arguments)] for call in parse(case["text"], TOOLS).calls]
+        found.append((case["case"], seen == expected))
+    return found
+
+
+def _own_cases(form: Form) -> str:
+    return _share([right for name, right in _own() if any(name.startswith(start) for start in form.cases)])
+
+
+def _share_malformed(form: Form) -> str:
+    total: Counter[str] = sum(measured()[form.form].values(), Counter())
+    wrong = f", {total['other']} wrong" if total["other"] else ""
+    return f"{100 * total['right'] // total.total()} %{wrong}" if total else ""
+
+
+def _open_cases() -> str:
+    lines = [
+        "## Reported outputs that are not read as wanted yet",
+        "",
+        "| output | family | what toolsim does | source |",
+        "|---|---|---|---|",
+    ]
+    for case in REPORTED:
+        parsed = parse(case["text"], case["tools"])
+        if is_right(case, parsed):
+            continue
+        surplus = [call for call in calls(parsed) if call not in calls_wanted(case)]
+        does = "another call" if surplus else "the calls, and leaves markup" if calls(parsed) else "passes it as text"
+        if calls(parsed) and not surplus and len(calls(parsed)) < len(calls_wanted(case)):
+            does = "some of the calls"
+        family = case.get("family", "text about calls")
+        lines.append(f"| {_code(_short(case['text']))} | {family} | {does} | {case['source']} |")
+    return "\n".join(lines)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.replace("`", "'").split())
+    return line if len(line) <= 70 else f"{line[:69]}…"
+
+
+def _decisions() -> str:
+    lines = [
+        "## Reported outputs that stay as they are",
+        "",
+        "Readers may differ about these; toolsim decides otherwise than the reporter, for the reason given.",
+        "",
+        "| output | reason | source |",
+        "|---|---|---|",
+    ]
+    lines += [
+        f"| {_code(_short(case['text']))} | {case['decision']['reason']} | {case['source']} |"
+        for case in REPORTED
+        if "decision" in case
+    ]
+    return "\n".join(lines)
+
+
+def _malformed() -> str:
+    lines = [
+        "## Malformed markers",
+        "",
+        "All forms together, by the kind of change. *Right, markup left*: the calls run and a marker stays in the",
+        "text. *One of two*: of two calls in separate blocks only the intact one runs. *Wrong*: any other call.",
+        "",
+        "| change | texts | right | right, markup left | one of two | text | wrong |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for change in CHANGES:
+        found: Counter[str] = sum((by_change.get(change, Counter()) for by_change in measured().values()), Counter())
+        counts = " | ".join(str(found[name]) for name in ("right", "leftover", "part", "text", "other"))
+        lines.append(f"| {change} | {found.total()} | {counts} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Write the page, and the floors, which never sink."""
+    old = json.loads(FLOORS.read_text(encoding="utf-8")) if FLOORS.exists() else {}
+    FLOORS.write_text(dumped(raised(old)), encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
