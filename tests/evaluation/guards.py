@@ -241,19 +241,19 @@ GUARDS = (
         Scenario(
             "failure_is_fatal",
             _prompt("failure_is_fatal"),
-            _stopped("tool_failed", 1),
-            loop={"tool_failure_policy": "fatal"},
+            _stopped("tool_failed", 3),
+            loop={"tool_use_mode": "enforced", "tool_failure_policy": "fatal"},
         ),
-        (patch("/draft/owner", "Bo"), DONE),
+        (get(), patch("/draft/owner", "Bo"), DONE),
     ),
     Guard(
         Scenario(
             "failure_is_tolerated",
             _prompt("failure_is_tolerated"),
-            _executed("state_patch LOCKED", "state_patch"),
-            loop={"tool_failure_policy": "tolerated"},
+            _stopped("answer", 3),
+            loop={"tool_use_mode": "enforced", "tool_failure_policy": "tolerated"},
         ),
-        (patch("/draft/owner", "Bo"), after("LOCKED", _PATCHED), DONE),
+        (get(), patch("/draft/owner", "Bo"), DONE),
     ),
     Guard(
         Scenario(

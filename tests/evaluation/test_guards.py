@@ -131,7 +131,6 @@ REMOVALS: list[tuple[str, str, Removal]] = [
     ("mode relaxed", "relaxed_fallback", settings(tool_use_mode="enforced")),
     ("policy fatal", "failure_is_fatal", settings(tool_failure_policy="tolerated")),
     ("policy tolerated", "failure_is_tolerated", settings(tool_failure_policy="fatal")),
-    ("policy tolerated", "type_error_recovery", settings(tool_failure_policy="fatal")),
     ("fix_empty_final", "empty_final_answer", settings(fix_empty_final=False)),
     ("disable_tools", "empty_final_answer", settings(fix_empty_final_disable_tools=False)),
     ("parallel", "one_call_at_a_time", settings(parallel=True)),

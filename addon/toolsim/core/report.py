@@ -224,12 +224,19 @@ class Report:
                 fields[key] = [*value[:MAX_NAMES], *more]
             elif isinstance(value, dict):
                 fields[key] = dict(value)
+        if self._lacks_calls:
+            fields["tool_call_truncated"] = True
         return fields | {"has_tool_calls": bool(self.calls), "tool_call_count": len(self.calls)}
+
+    @property
+    def _lacks_calls(self) -> bool:
+        """Whether the answer is truncated because calls were dropped, and not because of its length."""
+        return self.truncated and bool(self.dropped_calls)
 
     def for_clients(self) -> dict[str, Any]:
         """Return the summary for a stream's last comment, with the predecessor's fields under its names."""
         return self.summary() | {
-            "tool_call_truncated": self.truncated and bool(self.dropped_calls),
+            "tool_call_truncated": self._lacks_calls,
             "stop_after_tools_mode": self.stop_after_tools_mode,
         }
 

@@ -84,6 +84,8 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
             print(f"{SCRIPTED}: no model is asked" if offline else f"asking {url}: {_models(setup)}", flush=True)
             if gone := catalogue.missing(args.models, served) if served else []:
                 print(f"not asked, since the server no longer lists them: {', '.join(gone)}", flush=True)
+        for notice in settings.notices(args, setup):
+            print(f"toolsim eval: {notice}", file=sys.stderr)
         log = Journal(folder, Secrets([key]))
         stack.callback(log.close)
         saved = {name: value for name, value in vars(args).items() if name not in _UNSAVED}

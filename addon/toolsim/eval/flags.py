@@ -145,8 +145,8 @@ FLAGS = (
     ),
     Flag(
         "tool-failure-policy",
-        "scenarios: whether a failed call ends the run, in any mode",
-        "tolerated",
+        "scenarios, in mode enforced: fatal: the last result of each tool must be a success; tolerated: one must be",
+        "fatal",
         choices=("fatal", "tolerated"),
         env="TOOL_FAILURE_POLICY",
     ),

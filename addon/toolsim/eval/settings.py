@@ -122,6 +122,18 @@ def scenario_settings(args: Namespace) -> ScenarioSettings:
     return ScenarioSettings(allowed, loop)
 
 
+def notices(args: Namespace, setup: Setup) -> list[str]:
+    """Return lines about settings that have no effect, or that the catalogue advises against."""
+    found = []
+    asked = {cell.model for cell, _ in setup.cells}
+    doubtful = [model.id for model in catalogue.CATALOGUE if model.id in asked and model.tool_calling_reliable is False]
+    if args.tool_use_mode == "enforced" and doubtful:
+        found.append(f"--tool-use-mode enforced: tool calls are marked unreliable for {', '.join(doubtful)}")
+    if args.fallback_matrix and "native" not in words(args.method):
+        found.append("--fallback-matrix compares two settings of --method native, which is not among the methods")
+    return found
+
+
 def _cells(args: Namespace, models: Iterable[Model], offline: bool) -> Iterator[tuple[Cell, Sampling]]:
     try:
         chosen = profiles.select(args.profiles)

@@ -74,8 +74,8 @@ def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str | in
     given: dict[str, str | int | bool] = {}
     warnings = []
     for name, read in VARIABLES.items():
-        # A delimiter may be whitespace.
-        word = environment.get(name, "").strip("\r\n" if read is str else None)
+        # A delimiter may be whitespace, line breaks included.
+        word = environment.get(name, "") if read is str else environment.get(name, "").strip()
         if not word:
             continue
         try:

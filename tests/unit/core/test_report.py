@@ -51,6 +51,14 @@ def test_the_comment_of_a_stream_has_the_predecessors_fields() -> None:
     assert report.for_clients()["tool_call_truncated"] is True
 
 
+def test_the_log_says_whether_calls_are_missing() -> None:
+    """``tool_call_truncated`` only for calls that the client lacks; ``truncated`` also for a cut by length."""
+    cut, dropped = Report(truncated=True), Report()
+    dropped.drop_call("f")
+    assert (cut.summary()["truncated"], "tool_call_truncated" in cut.summary()) == (True, False)
+    assert (dropped.summary()["truncated"], dropped.summary()["tool_call_truncated"]) == (True, True)
+
+
 def test_a_summary_is_short_plain_data() -> None:
     """Empty fields and the positions of blocks are left out, long lists are cut, and it can be encoded as JSON."""
     report = Report(client="chat", tools=[f"t{n}" for n in range(MAX_NAMES + 5)], blocks=[{"start": 0}])

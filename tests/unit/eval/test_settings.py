@@ -8,7 +8,7 @@ import pytest
 from support.each import each
 from toolsim.command_line import UsageError
 from toolsim.eval.flags import parser
-from toolsim.eval.settings import RESERVED, Setup, api_key, base_url, default_models, scenario_settings, setup
+from toolsim.eval.settings import RESERVED, Setup, api_key, base_url, default_models, notices, scenario_settings, setup
 
 LIVE = ("--base-url", "http://127.0.0.1:1/v1", "--models", "a,b")
 
@@ -198,3 +198,20 @@ def test_models_that_the_server_no_longer_lists() -> None:
     """Those of a word are left out."""
     asked = setup(args(*LIVE[:2], "--models", "google,mine"), offline=False, served=["google/gemini-2.5-pro"])
     assert [cell.model for cell, _ in asked.cells] == ["google/gemini-2.5-pro", "mine"]
+
+
+def test_settings_without_effect_get_a_notice() -> None:
+    """A comparison of two native settings without that method; calls enforced on a model that is marked unreliable."""
+    for arguments, notice in (
+        (["--fallback-matrix", "true", "--models", "m"], "--fallback-matrix compares two settings of --method native"),
+        (["--tool-use-mode", "enforced", "--models", "qwen-0.5b"], "tool calls are marked unreliable for qwen-0.5b"),
+    ):
+        args = parser({}).parse_args(arguments)
+        [line] = notices(args, setup(args, offline=False))
+        assert notice in line
+    for arguments in (
+        ["--fallback-matrix", "true", "--method", "toolsim,native", "--models", "m"],
+        ["--tool-use-mode", "enforced", "--models", "qwen3:4b"],
+    ):
+        args = parser({}).parse_args(arguments)
+        assert notices(args, setup(args, offline=False)) == []

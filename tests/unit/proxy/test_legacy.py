@@ -88,7 +88,8 @@ def test_every_variable_is_covered() -> None:
         ({"SUPPRESS_TAIL_AFTER_TOOLS": "0"}, {}),
         ({"ENABLE_PARALLEL_TOOL_CALLS": "0", "TOOL_BLOCK_MAX": "3"}, {"tool_block_max": 1}),
         ({"ENABLE_PARALLEL_TOOL_CALLS": "1", "TOOL_BLOCK_MAX": "3"}, {"tool_block_max": 3}),
-        ({"TOOL_BLOCK_DELIMITER": "\r\n"}, {}),
+        ({"TOOL_BLOCK_DELIMITER": "\n---\n"}, {"tool_block_delimiter": "\n---\n"}),
+        ({"TOOL_BLOCK_DELIMITER": ""}, {}),
     ],
 )
 def test_several_together(environment: dict[str, str], defaults: dict[str, object]) -> None:

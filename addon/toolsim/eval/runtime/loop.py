@@ -6,13 +6,15 @@ It ends in one of these ways (``Outcome.stop``):
 |---|---|
 | ``answer`` | an answer without calls |
 | ``no_call`` | the same, in mode ``enforced``, when no tool was ever called |
-| ``tool_failed`` | a call failed, or came though no tools were on offer, and the failure policy is ``fatal`` |
+| ``tool_failed`` | an answer without calls, in mode ``enforced``, when the failure policy is not met |
 | ``max_turns`` | the model was still calling after ``max_turns`` questions |
 
-Modes: ``enforced`` asks for a call (``required``) until one was made; ``relaxed`` leaves it to the model, and asks
-without tools (up to ``fallback_retry_count`` times) if the provider refuses the request; ``disabled`` offers no tools
-and runs no calls. ``fatal`` is the same in each: what fails is not tried in another way, so ``relaxed`` does not ask
-without tools either.
+Modes: ``enforced`` requires a call until one was made; ``relaxed`` leaves it to the model, and retries without tools
+(up to ``fallback_retry_count`` times) if the provider rejects the request; ``disabled`` offers no tools and runs no
+calls. A failed call never ends the loop, since the model may recover.
+
+The failure policy judges the executions at the end of an ``enforced`` loop, and applies to no other mode. ``fatal``:
+the last result of each tool must be a success. ``tolerated``: at least one result must be a success.
 
 A call's id is the only link from a result to its call, and models repeat ids: a call whose id is already in the
 conversation gets a new id in the history, so that results never mix.
@@ -45,7 +47,7 @@ class LoopSettings:
 
     max_turns: int = MAX_TURNS
     tool_use_mode: ToolUseMode = "relaxed"
-    tool_failure_policy: ToolFailurePolicy = "tolerated"
+    tool_failure_policy: ToolFailurePolicy = "fatal"
     fallback_retry_count: int = 0
     fix_empty_final: bool = True
     fix_empty_final_text: str = FINAL_PROMPT
@@ -106,20 +108,28 @@ class ToolLoopRunner:
                 continue
             # Calls from a model that was offered no tools are text.
             if not answer.calls or not tools:
-                if answer.calls and settings.tool_failure_policy == "fatal":
-                    stop = "tool_failed"
-                    break
-                stop = "no_call" if self._is_call_missing(conversation) else "answer"
+                stop = self._stop(conversation)
                 break
-            if not await self._run_calls(conversation):
-                stop = "tool_failed"
-                break
+            await self._run_calls(conversation)
         outcome = conversation.end(stop)
         self._trace({"step": "end", "stop": stop, "text": outcome.text})
         return outcome
 
     def _offered(self) -> tuple[Tool, ...]:
         return () if self._settings.tool_use_mode == "disabled" else self._tools
+
+    def _stop(self, conversation: _Conversation) -> Stop:
+        """Return how a loop ends whose last answer has no calls."""
+        if self._settings.tool_use_mode != "enforced":
+            return "answer"
+        if not conversation.executions:
+            return "no_call"
+        results = [(execution.call.name, execution.result.ok) for execution in conversation.executions]
+        if self._settings.tool_failure_policy == "fatal":
+            is_met = all(dict(results).values())
+        else:
+            is_met = any(ok for _, ok in results)
+        return "answer" if is_met else "tool_failed"
 
     def _is_call_missing(self, conversation: _Conversation) -> bool:
         return self._settings.tool_use_mode == "enforced" and not conversation.executions
@@ -129,8 +139,7 @@ class ToolLoopRunner:
         forced = bool(tools) and self._is_call_missing(conversation)
         messages = tuple(conversation.messages)
         request = Request(messages, tools, "required" if forced else "auto", settings.parallel, settings.options)
-        may_retry = settings.tool_use_mode == "relaxed" and settings.tool_failure_policy == "tolerated"
-        retries = settings.fallback_retry_count if may_retry else 0
+        retries = settings.fallback_retry_count if settings.tool_use_mode == "relaxed" else 0
         while True:
             self._trace({"step": "request", "messages": len(messages), "tools": [tool.name for tool in request.tools]})
             try:
@@ -156,15 +165,12 @@ class ToolLoopRunner:
         )
         return answer
 
-    async def _run_calls(self, conversation: _Conversation) -> bool:
-        """Run the calls of the last answer in order; return whether to continue."""
+    async def _run_calls(self, conversation: _Conversation) -> None:
+        """Run the calls of the last answer in order."""
         for call in conversation.answers[-1].calls:
             result = await self._dispatcher.dispatch(call)
             conversation.add_result(call, result)
             self._trace({"step": "result", "id": call.id, "name": call.name, "result": result.envelope()})
-            if not result.ok and self._settings.tool_failure_policy == "fatal":
-                return False
-        return True
 
 
 class _Conversation:

@@ -122,18 +122,21 @@ def headers(report: Report) -> dict[str, str]:
 def first_headers(report: Report) -> dict[str, str]:
     """Return the headers that are known before the answer, for streams too.
 
-    What other text after a call does, the profile, and the tools that the backend did not get, if there are any.
+    The effect of other text after a call, the profile, the number of tool outputs that were replaced because of their
+    size, and the tools that the backend did not get.
     """
     values = {"x-toolsim-stop-after-tools-mode": report.stop_after_tools_mode}
     if report.profile:
         values["x-toolsim-profile"] = loggable_name(report.profile)
     kinds = [loggable_name(note.removeprefix("tool:")) for note in report.dropped if note.startswith("tool:")]
+    if report.outputs_replaced:
+        values["x-toolsim-outputs-replaced"] = str(report.outputs_replaced)
     if kinds:
         values["x-toolsim-dropped-tools"] = ", ".join(dict.fromkeys(kinds[:MAX_NAMES]))
     return values | {old: values[new] for old, new in RENAMED_HEADERS.items() if new in values}
 
 
-HEADERS = tuple(headers(Report(profile="any", tool_cutoff="any", dropped=["tool:any"])))
+HEADERS = tuple(headers(Report(profile="any", tool_cutoff="any", dropped=["tool:any"], outputs_replaced=1)))
 """The names of all headers that an answer may have."""
 
 

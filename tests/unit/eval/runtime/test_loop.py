@@ -38,7 +38,7 @@ def calls(*arguments: str, id: str = "call_1", name: str = "echo") -> Answer:
 
 async def run(model: Model, steps: list[dict[str, Any]] | None = None, **settings: Any) -> Outcome:
     registry = ToolRegistry()
-    registry.add(Tool("echo", "", {"type": "object"}), dict)
+    registry.add(Tool("echo", "", {"type": "object", "properties": {"n": {"type": "integer"}}}), dict)
     registry.add(Tool("fail", "", {"type": "object"}), lambda arguments: ToolResult.failed("BROKEN"))
     loop = ToolLoopRunner(
         PromptRunner(model),
@@ -86,24 +86,44 @@ async def test_duplicate_call_ids_do_not_mix_results() -> None:
     assert asked == list(results(outcome.messages))
 
 
-@pytest.mark.parametrize(("policy", "stop"), [("fatal", "tool_failed"), ("tolerated", "answer")])
-async def test_the_failure_policy(policy: str, stop: str) -> None:
-    """fatal: a failed call ends the run, and no later call runs; tolerated: the model gets the error."""
-    both = Answer("", (Call("1", "fail", "{}"), Call("2", "echo", "{}")), "tool_calls")
-    outcome = await run(Model(both, Answer("Done.")), tool_failure_policy=policy)
-    assert outcome.stop == stop
-    assert len(outcome.executions) == (1 if policy == "fatal" else 2)
+FAILS, WORKS = calls("{}", name="fail"), calls("{}")
 
 
-@pytest.mark.parametrize("mode", ["relaxed", "enforced", "disabled"])
-async def test_fatal_is_the_same_in_every_mode(mode: str) -> None:
-    """What fails is not tried in another way: a call though none is on offer, or tools that the provider refuses."""
-    unknown = Answer("", (Call("1", "fail", "{}"),), "tool_calls")
-    assert (await run(Model(unknown), tool_failure_policy="fatal", tool_use_mode=mode)).stop == "tool_failed"
+@pytest.mark.parametrize(
+    ("answers", "fatal", "tolerated"),
+    [
+        ((WORKS,), "answer", "answer"),
+        ((FAILS,), "tool_failed", "tool_failed"),
+        ((WORKS, FAILS), "tool_failed", "answer"),
+        ((FAILS, WORKS), "tool_failed", "answer"),
+    ],
+    ids=["one that works", "one that fails", "a later one fails", "another one works"],
+)
+async def test_the_failure_policy_of_enforced(answers: tuple[Answer, ...], fatal: str, tolerated: str) -> None:
+    """fatal: the last result of each tool is a success; tolerated: one result is. No failure ends the loop."""
+    for policy, stop in (("fatal", fatal), ("tolerated", tolerated)):
+        outcome = await run(Model(*answers, Answer(".")), tool_use_mode="enforced", tool_failure_policy=policy)
+        assert (outcome.stop, len(outcome.executions)) == (stop, len(answers))
+
+
+async def test_a_tool_that_recovers_is_no_failure() -> None:
+    """Only the last result of a tool counts: the same tool fails, and then works."""
+    model = Model(calls('{"n": "x"}'), calls('{"n": 1}'), Answer("."))
+    outcome = await run(model, tool_use_mode="enforced", tool_failure_policy="fatal")
+    assert [execution.result.ok for execution in outcome.executions] == [False, True]
+    assert outcome.stop == "answer"
+
+
+@pytest.mark.parametrize("policy", ["fatal", "tolerated"])
+async def test_the_failure_policy_of_other_modes(policy: str) -> None:
+    """None: relaxed keeps its retry without tools, and disabled runs nothing."""
+    relaxed = await run(Model(FAILS, Answer(".")), tool_use_mode="relaxed", tool_failure_policy=policy)
+    assert (relaxed.stop, len(relaxed.executions)) == ("answer", 1)
+    disabled = await run(Model(FAILS), tool_use_mode="disabled", tool_failure_policy=policy)
+    assert (disabled.stop, disabled.executions) == ("answer", ())
     refusing = Model(REFUSED, Answer("In words."))
-    with pytest.raises(ProviderError):
-        await run(refusing, tool_failure_policy="fatal", tool_use_mode=mode, fallback_retry_count=1)
-    assert len(refusing.requests) == 1
+    assert (await run(refusing, tool_failure_policy=policy, fallback_retry_count=1)).text == "In words."
+    assert [len(request.tools) > 0 for request in refusing.requests] == [True, False]
 
 
 async def test_enforced_asks_for_a_call_until_there_is_one() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from mitmproxy.utils import emoji
 from toolsim.core.report import MAX_NAMES, Report
-from toolsim.proxy.reporting.summary import comment, fields, headers, marker
+from toolsim.proxy.reporting.summary import comment, fields, first_headers, headers, marker
 
 
 def full() -> Report:
@@ -96,3 +96,9 @@ def test_calls_of_mcp_tools_are_named() -> None:
     """Those that failed are listed with their outcome."""
     report = Report(client="chat", rounds=2, mcp_calls=["OK:files.read", "REFUSED:files.drop"])
     assert "MCP: files.read, REFUSED:files.drop" in comment(report, 200)
+
+
+def test_replaced_outputs_are_in_a_header() -> None:
+    """The client learns how many of its tool outputs were replaced because of their size, in streams too."""
+    assert first_headers(Report(outputs_replaced=2))["x-toolsim-outputs-replaced"] == "2"
+    assert "x-toolsim-outputs-replaced" not in first_headers(Report())
