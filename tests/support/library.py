@@ -59,7 +59,11 @@ def plan_of(api: ApiName, tools: Tools, *, stream: bool, **policy: Any) -> Plan:
         ]
     elif api == "messages":
         prompt["max_tokens"] = 99
-        tools = [{"name": tool["name"], "input_schema": tool.get("parameters", {"type": "object"})} for tool in tools]
+        tools = [
+            {"name": tool["name"], "input_schema": tool.get("parameters", {"type": "object"})}
+            | {key: tool[key] for key in ("strict",) if key in tool}
+            for tool in tools
+        ]
     path = "/v1/" + {"chat": "chat/completions"}.get(api, api)
     body = json.dumps({"model": "m", "tools": tools, "stream": stream, **prompt}).encode()
     asked = rewrite_request(api, path, body, Policy(**{"backend": "chat"} | policy), output_mode=None, report=Report())

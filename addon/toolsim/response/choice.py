@@ -358,7 +358,9 @@ def parser_for(plan: Plan, judge: Judge) -> Parser | None:
     if not plan.tools:
         return None
     limit = block_limit(plan)
-    tagged = tagged_calls(plan, fragments=plan.announces_early, count_lost=judge.count_lost)
+    tagged = tagged_calls(
+        plan, fragments=plan.announces_early, keeps_unread=plan.any_strict, count_lost=judge.count_lost
+    )
     parser: Parser = tagged
     if plan.reads_untagged:
         parser = Untagged(tagged, judge, limit=limit, repair=plan.policy.repair == "safe")

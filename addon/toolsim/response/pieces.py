@@ -19,7 +19,8 @@ class Block:
     """One complete call block.
 
     ``body`` is everything between the tags, verbatim; ``closing`` is "" if rule 3 or 4 closed it. ``is_bare``: it holds
-    a name and nothing else, and counts only if it stands alone.
+    a name and nothing else, and counts only if it stands alone. ``is_unread``: it begins like no call, so it is a call
+    that failed if it stands alone on its lines, and text anywhere else.
     """
 
     form: Literal["json", "xml"]
@@ -27,6 +28,7 @@ class Block:
     body: str
     closing: str
     is_bare: bool = False
+    is_unread: bool = False
 
     @property
     def raw(self) -> str:

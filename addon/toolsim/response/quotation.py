@@ -10,7 +10,8 @@
 3. A mark at the end of its line opens nothing: it belongs to a fence, in which calls may count (see ``untagged``).
 4. What may be quoted is not previewed: its fragments are dropped.
 5. A block with a name and nothing else (``Block.is_bare``) counts only if it stands alone: only blocks stand beside it
-   in its line, or nothing but blocks and whitespace follows it. It is held back until that is known.
+   in its line, or nothing but blocks and whitespace follows it. It is held back until that is known. One that begins
+   like no call (``Block.is_unread``) also needs its line to itself.
 6. Nothing is lost, and where the text is split does not matter.
 
 Untagged calls need no such rule, since nothing may stand beside them on their lines.
@@ -42,7 +43,8 @@ _BEGINS = re.compile(r"[ \t\r]*(>)?")
 class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
     """The sentinel, except that blocks which are only shown are text. It is used like the sentinel."""
 
-    def __init__(self, sentinel: Sentinel) -> None:
+    def __init__(self, sentinel: Sentinel, count_lost: Callable[[], None] = lambda: None) -> None:
+        self._count_lost = count_lost
         # What is held: a block that may be in inline code, with others in the same line.
         super().__init__(sentinel, [])
         self._line = _Line()
@@ -94,23 +96,29 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
                 elif len(space) == len(text) <= _MAX_LINE:
                     self._space = text
                 else:
-                    raw = self._bare.raw
+                    raw = self._text_of(self._bare)
                     self._bare, self._space = None, ""
                     yield raw + text
                 continue
             yield from self._end_bare()
-            if not isinstance(piece, Block) or not piece.is_bare:
+            if not isinstance(piece, Block) or not (piece.is_bare or piece.is_unread):
                 yield piece
-            elif self._held or self._line.mark:
-                yield piece.raw
+            elif self._held or self._line.mark or (piece.is_unread and self._line.has_text):
+                yield self._text_of(piece)
             else:
                 self._bare = piece
+
+    def _text_of(self, block: Block) -> str:
+        """Return a block that does not stand alone as text, and count a lost call."""
+        if block.is_unread:
+            self._count_lost()
+        return block.raw
 
     def _end_bare(self, text: str = "") -> list[TaggedPiece]:
         """Return the bare block that stands alone, if there is one, and the text behind it."""
         if self._bare is None:
             return []
-        block, space = replace(self._bare, is_bare=False), text or self._space
+        block, space = replace(self._bare, is_bare=False, is_unread=False), text or self._space
         self._bare, self._space = None, ""
         return [block, space] if space else [block]
 
@@ -214,14 +222,21 @@ def block_limit(plan: Plan) -> int:
     return plan.policy.max_tool_args_bytes + _HEADER_BYTES
 
 
-def tagged_calls(plan: Plan, *, fragments: bool = False, count_lost: Callable[[], None] = lambda: None) -> Quotation:
-    """Return the parser of tagged calls that a plan requires."""
+def tagged_calls(
+    plan: Plan,
+    *,
+    fragments: bool = False,
+    keeps_unread: bool = False,
+    count_lost: Callable[[], None] = lambda: None,
+) -> Quotation:
+    """Return the parser of tagged calls that a plan requires; the arguments are those of the sentinel."""
     sentinel = Sentinel(
         plan.policy.sentinel,
         use_tool=plan.policy.use_tool,
         foreign=plan.reads_untagged,
         limit=block_limit(plan),
         fragments=fragments,
+        keeps_unread=keeps_unread,
         count_lost=count_lost,
     )
-    return Quotation(sentinel)
+    return Quotation(sentinel, count_lost)

@@ -32,10 +32,13 @@ The rules, by number; the tests name them.
 12. A model that means to call may fail so badly that the judge never sees it, and a lost call must show up somewhere.
     So it is counted if our own tag opened no body, and its closing tag follows before any other tag; or if a body
     began, and the text ends in the middle of it without having been cut.
+13. If a tool is strict, what stands between our own tags is a block even if it begins like no call: up to its closing
+    tag before any other tag, within the distance of rule 12. It is held back so long. Whether it stands alone, and so
+    is a call that failed, is not decided here (``quotation``).
 
-Linear: only rules 5 and 7 read text again. When a body is read twice, a tag that the first reading saw inside a string
-may be outside one for the second (quotes pair up differently), and ends that second block; so no character is read
-more than a fixed number of times. Memory is bounded by ``limit``.
+Linear: only rules 5, 7 and 13 read text again. When a body is read twice, a tag that the first reading saw inside a
+string may be outside one for the second (quotes pair up differently), and ends that second block; so no character is
+read more than a fixed number of times. Memory is bounded by ``limit``.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ from typing import Literal
 from toolsim.response.call_forms import JSON, CallForm, reads_cleanly, row_at
 from toolsim.response.json_body import JsonBody
 from toolsim.response.pieces import Block, Fragment, Oversize, TaggedPiece, characters_within, utf8_length
-from toolsim.response.tags import OpenValue, behind_fence, ends, foreign_end, held_from, tags
+from toolsim.response.tags import OpenValue, behind_fence, ends, foreign_end, held_from, open_tag, tags
 
 _SPACE = re.compile(r"[ \t\r\n]*+").match
 _BLANK = re.compile(r"\s*+").match
@@ -67,7 +70,8 @@ _MAX_LOST = 4096
 class Sentinel:
     """The parser. ``feed`` it text, ``finish`` it once; both return pieces. It never raises.
 
-    ``count_lost`` is called for each call that was lost (rule 12).
+    ``count_lost`` is called for each call that was lost (rule 12). ``keeps_unread``: what stands between our own tags
+    is a block even if it begins like no call (rule 13).
     """
 
     def __init__(
@@ -78,8 +82,10 @@ class Sentinel:
         foreign: bool = False,
         limit: int = 200_000,
         fragments: bool = False,
+        keeps_unread: bool = False,
         count_lost: Callable[[], None] = lambda: None,
     ) -> None:
+        self._keeps_unread = keeps_unread
         self._tags = tags(tag, use_tool, foreign)
         self._limit = limit
         self._fragments = fragments
@@ -227,6 +233,9 @@ class Sentinel:
                 self._stash(at)
             elif isinstance(row, CallForm):
                 self._open_body(row, at)
+            elif self._keeps_unread and self._closing == self._tags.ours_end:
+                self._pos = at
+                self.state = self.state_unread
             else:
                 self._reject()
 
@@ -281,6 +290,23 @@ class Sentinel:
         else:
             self._close(self._pos, self._pos)
 
+    def state_unread(self) -> None:
+        """Inside a body that begins like no call: only its closing tag before any other tag makes it one (rule 13)."""
+        text = self._text
+        most = min(_MAX_LOST, self._limit)
+        stop = min(len(text), self._start + most - self._size + 1)
+        end = text.find(self._closing, self._pos, stop)
+        other = self._tags.opening.search(text, self._pos, stop if end == -1 else end)
+        if other is not None:
+            self._reject_at(other.start())
+        elif end != -1:
+            self._close(end, end + len(self._closing))
+        elif self._final or stop < len(text):
+            self._reject()
+        else:
+            # The closing tag begins like an opening one, with "<".
+            self._stash(max(self._pos, open_tag(text, self._pos)))
+
     def state_literal(self) -> None:
         """Inside a body that is not JSON: only tags count, and none inside a value (rule 5)."""
         text, closing, value = self._text, self._closing, self._value
@@ -318,7 +344,8 @@ class Sentinel:
         if size > self._limit:
             self._overflow(at)
             return
-        if self._fragments and self.state != self.state_literal and not self._is_foreign:
+        is_read = self.state not in (self.state_literal, self.state_unread)
+        if self._fragments and is_read and not self._is_foreign:
             body = piece if self._pieces else piece[len(self._opening) :]
             if body:
                 self._out.append(Fragment(body))
@@ -346,7 +373,8 @@ class Sentinel:
         body = self._raw(at)[len(self._opening) :]
         bare = self._row.bare if self._row else None
         is_bare = bare is not None and bare.fullmatch(body) is not None
-        self._out.append(Block(form, self._opening, body, self._text[at:end], is_bare))
+        is_unread = self.state == self.state_unread
+        self._out.append(Block(form, self._opening, body, self._text[at:end], is_bare, is_unread))
         self._leave()
         self._pos = end
 
@@ -391,7 +419,8 @@ class Sentinel:
         elif self._is_whole:
             self._close(self._pos, self._pos)
         else:
-            if self.state != self.state_opened and not (self._was_cut or self._is_foreign):
+            has_body = self.state not in (self.state_opened, self.state_unread)
+            if has_body and not (self._was_cut or self._is_foreign):
                 self._lost.count()
             self._reject()
 

@@ -1,0 +1,160 @@
+"""Blocks that begin like no call, with a strict tool on offer: a failed call if they stand alone, else text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.answers import plan, rewrite, tool
+from support.each import each
+from support.growth import LINEAR, growth
+from support.library import by_proxy, pieces, streamed
+from support.wire import backend_answer
+from toolsim.core.plan import ApiName
+from toolsim.core.report import Report
+from toolsim.parsing import parse
+from toolsim.response.pieces import Block
+from toolsim.response.rewrite import ResponseRewriter
+from toolsim.response.sentinel import Sentinel
+
+STRICT: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "name": "f",
+        "strict": True,
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "string"}},
+            "required": ["a"],
+            "additionalProperties": False,
+        },
+    }
+]
+APIS: tuple[ApiName, ...] = ("responses", "chat", "messages")
+BLOCK = "<tool_call>this is not json</tool_call>"
+FAILS = [
+    BLOCK,
+    "<tool_call></tool_call>",
+    "<tool_call>\n\n</tool_call>\n",
+    f"Let me look.\n{BLOCK}",
+    f"Let me look.\n\n  {BLOCK}  \nDone.",
+    f"{BLOCK}\n{BLOCK}",
+    "<tool_call>\nseveral\nlines\n</tool_call>",
+    f'<tool_call>{{"name": "f", "arguments": {{"a": "x"}}}}</tool_call>\n{BLOCK}',
+    f"<think>Hm.</think>\n{BLOCK}",
+    f"```\n{BLOCK}\n```",
+]
+TEXT = [
+    f"Say {BLOCK}",
+    f"Say {BLOCK} now.",
+    f"{BLOCK} is not a call.",
+    f"`{BLOCK}`",
+    f"Write `{BLOCK}` to call.",
+    f"> {BLOCK}",
+    f"- {BLOCK}\n- another",
+    f"<think>\n{BLOCK}\n</think>\nHello.",
+    "<tool_call> opens a call, </tool_call> ends it.",
+    "<tool_call>\nThis is never closed.",
+    "<tool_call>" + "x" * 5000 + "</tool_call>",
+    "<use_tool></use_tool>",
+    "<use_tool>this is no element</use_tool>",
+]
+
+
+@each("text", FAILS)
+def test_standing_alone_it_fails(text: str) -> None:
+    """The answer ends with the error of a malformed call, at every split; nothing of the block is text."""
+    parsed = parse(text, STRICT)
+    assert "MALFORMED_JSON" in str(parsed.error)
+    assert "this is not json" not in parsed.prose
+    assert streamed(list(text), STRICT) == parsed
+    assert streamed(pieces(text, text), STRICT) == parsed
+
+
+@each("text", TEXT)
+def test_anywhere_else_it_is_text(text: str) -> None:
+    """In a sentence, a list, inline code, a quotation or a thought, unclosed or too long it is text, byte for byte."""
+    parsed = parse(text, STRICT)
+    assert (parsed.error, parsed.calls, parsed.prose) == (None, (), text)
+    assert streamed(list(text), STRICT) == parsed
+    assert streamed(pieces(text, text), STRICT) == parsed
+
+
+@each("text", [*FAILS, *TEXT])
+def test_without_a_strict_tool_it_is_text(text: str) -> None:
+    """A tool that is not strict changes nothing."""
+    lax = [{**STRICT[0], "strict": False}]
+    parsed = parse(text, lax)
+    assert parsed.error is None
+    assert "this is not json" in parsed.prose or "this is not json" not in text
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("stream", [True, False])
+def test_every_client_gets_the_error(api: ApiName, stream: bool) -> None:
+    """422 in the API's own shape, or its failure event in a stream."""
+    for text in FAILS:
+        seen = by_proxy(api, STRICT, list(text), stream=stream)
+        assert seen.error == ("invalid_request_error" if api == "messages" else "invalid_tool_call")
+    for text in TEXT:
+        seen = by_proxy(api, STRICT, list(text), stream=stream)
+        assert (seen.error, seen.items) == (None, [["text", text]])
+
+
+def test_reasoning_that_is_sent_apart_holds_no_failure() -> None:
+    """What a backend sends as reasoning is weighed, not called."""
+    the_plan = plan("responses", "chat", False, [tool("f", True, a="string")])
+    kind, body = backend_answer("chat", False, ["Hello."])
+    assert b'"content"' in body
+    thought = body.replace(b'"content"', b'"reasoning_content": "%s", "content"' % BLOCK.encode(), 1)
+    rewriter, _ = rewrite(the_plan, kind, thought)
+    assert rewriter.status == 200
+
+
+@pytest.mark.parametrize(("text", "failures", "violations"), [(BLOCK, 0, 1), (f"Say {BLOCK}", 1, 0)])
+def test_it_is_counted_once(text: str, failures: int, violations: int) -> None:
+    """As a strict failure, or as a lost call if it is text."""
+    report = Report()
+    the_plan = plan("responses", "chat", True, [tool("f", True, a="string")])
+    kind, body = backend_answer("chat", True, list(text))
+    rewriter = ResponseRewriter(the_plan, report, content_type=kind)
+    for part in (body, b""):
+        rewriter.feed(part)
+    assert (len(report.parse_failures), len(report.strict_failures)) == (failures, violations)
+
+
+SCRAPS = ["<tool_call>", "</tool_call>", "x", " ", "\n", "`", '{"name":"f","arguments":{"a":"b"}}', "<think>", "> "]
+
+
+@given(st.lists(st.sampled_from(SCRAPS), max_size=12).map("".join), st.integers(1, 9))
+def test_any_text_any_split(text: str, size: int) -> None:
+    """Whatever is written, splits make no difference, and the text without calls and errors is the text itself."""
+    parsed = parse(text, STRICT)
+    assert streamed([text[at : at + size] for at in range(0, len(text), size)], STRICT) == parsed
+    assert parsed.error or parsed.calls or parsed.prose == text
+
+
+def test_it_is_held_back_only_so_long() -> None:
+    """Up to its closing tag, another tag or 4,096 characters; then it is released and read no further."""
+    sentinel = Sentinel(keeps_unread=True)
+    assert sentinel.feed("<tool_call>this ") == []
+    assert sentinel.feed("is not json") == []
+    (block,) = sentinel.feed("</tool_call>")
+    assert isinstance(block, Block)
+    assert block.is_unread
+    assert "".join(map(str, sentinel.feed("<tool_call>no! <tool_call>"))) == "<tool_call>no! "
+    sentinel = Sentinel(keeps_unread=True)
+    assert sum(len(str(piece)) for piece in sentinel.feed("<tool_call>" + "x" * 5000)) > 5000
+
+
+def test_long_texts_take_linear_time() -> None:
+    """Openings that are never closed, and blocks side by side."""
+
+    def read(size: int) -> None:
+        for scrap in ("<tool_call>x", "<tool_call>x\n</tool_call>\n", "x<tool_call>" + "y" * 500):
+            streamed([scrap] * size, STRICT)
+            parse(scrap * size, STRICT)
+
+    assert growth(read, 200) < LINEAR
