@@ -75,6 +75,30 @@ def test_tools_that_are_refused(backend: RawBackend, ask: Any, stream: bool, end
         assert "REFUSED:tools" in proxy.log()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_files_that_are_refused(backend: RawBackend, ask: Any, stream: bool) -> None:
+    """The same request is answered with a line in their place; later ones are not refused; the log says it once."""
+
+    async def behave(answer: Answer) -> None:
+        if b'"type":"file"' in answer.asked.body:
+            await answer.whole(b'{"error": {"message": "unsupported content[].type"}}', 500)
+        else:
+            await _sends(answer, f"<tool_call>{CALL}</tool_call>")
+
+    backend.play(behave)
+    file = {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,QUJD"}}
+    content = [{"type": "text", "text": "Read it."}, file]
+    with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        for _ in range(3):
+            reply = line.post(
+                "/v1/chat/completions", ask(stream=stream, messages=[{"role": "user", "content": content}])
+            )
+            assert json.loads(called(reply, stream=stream)) == {"city": "Bonn"}
+        assert [b"QUJD" in got.body for got in backend.asked] == [True, False, False, False]
+        assert all(b"[document a.pdf, 3 B, not shown]" in got.body for got in backend.asked[1:])
+        assert proxy.log().count("does not accept files for m") == 1
+
+
 def test_an_enforced_form_that_is_refused(backend: RawBackend, ask: Any) -> None:
     """A recognised server that refuses a schema is asked in text instead."""
 

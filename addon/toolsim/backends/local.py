@@ -25,6 +25,7 @@ from toolsim.command_line import missing
 from toolsim.core.conversation import ClientRequest, Message
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import BackendEvent, Failed
+from toolsim.wire.content import with_parts_for
 from toolsim.wire.dialect import CHAT, RESPONSES
 from toolsim.wire.json_codec import dump
 from toolsim.wire.sse import ServerSentEvent
@@ -113,8 +114,9 @@ class LocalBackend:
 
 def chat_body(request: ClientRequest) -> dict[str, Any]:
     """Return a request as llama.cpp takes it: streamed, with the counts of tokens. Raises BadRequest."""
-    items, _ = CHAT.adopt(request)
-    messages = [item for item in items if isinstance(item, Message)]
+    items, notes = CHAT.adopt(request)
+    named = [with_parts_for(item, None, notes) for item in items]
+    messages = [item for item in named if isinstance(item, Message)]
     if not messages:
         raise BadRequest("There is nothing to answer: the request holds no message.")
     body = CHAT.compose(request, messages, "as sent", False)

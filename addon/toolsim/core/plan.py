@@ -18,8 +18,8 @@ ApiName = Literal["responses", "chat", "messages"]
 """The name of an API; ``wire.dialect.APIS`` has the object that speaks it."""
 Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
 """The server behind a backend's address."""
-Feature = Literal["tools", "constraint"]
-"""Features that not every backend supports: native tools, and an enforced form of calls."""
+Feature = Literal["tools", "constraint", "files"]
+"""Features that not every backend supports: native tools, an enforced form of calls, documents in messages."""
 
 FIND_TOOLS = "find_tools"
 """Our own tool with which a model looks up others, and the reason for the round that follows its call."""

@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 _MAX_ERROR_BYTES = 1024 * 1024
 _LOGGED_CHARACTERS = 300
 _WARNINGS: Mapping[BackendFeature, str] = {
+    "files": "toolsim: the backend does not accept files for %s: from now on the prompt only names them. Its error: %s",
     "tools": "toolsim: the backend does not accept tools for %s: from now on the prompt lists them. Its error: %s",
     "constraint": (
         "toolsim: the backend cannot enforce calls for %s: from now on the prompt asks for them. Its error: %s"

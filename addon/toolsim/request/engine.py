@@ -25,6 +25,7 @@ from typing import Any, Literal
 from toolsim.core.conversation import ClientRequest
 from toolsim.core.plan import Engine, Feature, Policy
 from toolsim.wire.api import Api
+from toolsim.wire.content import has_files
 
 TAG = "tool_call"
 """The tag of Hermes, which most models know if they were trained on any."""
@@ -88,6 +89,9 @@ def settle(
         constrain = "off" if (model, "constraint") in refused else _constraint(policy.engine, request, backend)
         if constrain != "off" and mode == "inject":
             attempts.add("constraint")
+    is_kept = mode == "native" and backend.name == request.api
+    if not is_kept and (model, "files") not in refused and has_files(request.items):
+        attempts.add("files")
     return replace(policy, sentinel=_tag(policy, model), mode=mode, constrain=constrain), frozenset(attempts)
 
 
@@ -116,6 +120,11 @@ _REFUSAL: Mapping[Feature, re.Pattern[str]] = {
     # Errors about a client's own tools contain these words too, but not together with the others.
     "tools": re.compile(
         rf"(?=.*(?:\btools?\b|tool[_ -](?:us|choice|call)|function[_ -]?call))(?=.*(?:{_CANNOT}))",
+        re.IGNORECASE | re.DOTALL,
+    ),
+    "files": re.compile(
+        r"(?=.*(?:\bfile|document|audio|content\b|\bpart\b|block|message format))"
+        rf"(?=.*(?:{_CANNOT}|invalid|only text|must|should be|expected))",
         re.IGNORECASE | re.DOTALL,
     ),
     "constraint": re.compile(r"response_format|text\.format|schema|structur|grammar|guided|constrain", re.IGNORECASE),

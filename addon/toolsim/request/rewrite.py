@@ -56,7 +56,7 @@ from toolsim.request.strict_tools import check_strict
 from toolsim.request.transcript import flatten, is_longer, place
 from toolsim.request.transforms import native_body, outputs_shown, tools_shown
 from toolsim.wire.api import Api
-from toolsim.wire.content import CIPHERTEXT
+from toolsim.wire.content import CIPHERTEXT, with_parts_for
 from toolsim.wire.dialect import APIS, backend_of, translated_path
 from toolsim.wire.json_codec import dump, read_body
 from toolsim.wire.json_fields import string
@@ -285,6 +285,9 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     """
     api = APIS[plan.backend]
     items, notes = api.adopt(request)
+    if "files" not in plan.attempts:
+        # The backend refuses those for which its API has a form.
+        items = [with_parts_for(item, None, notes) for item in items]
     keep_hosted = plan.backend == plan.client and (plan.policy.forward_hosted_tools or bool(request.hosted))
     report.dropped += notes if plan.backend == plan.client else [*request.lost, *notes]
     transformed = outputs_shown(items, plan.policy.transforms) if plan.policy.transforms else items

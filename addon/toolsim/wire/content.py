@@ -1,13 +1,13 @@
-"""Message content of both dialects: reads the client's parts, writes the backend's, translates between them.
+"""Message content of all dialects: reads the client's parts, writes the backend's, translates between them.
 
-Text and images are read in either dialect's shape on either endpoint, since clients mix them. Every other part keeps
-its own shape (``Raw``) for a backend of the same dialect.
+Text and images are read in any dialect's shape on any endpoint, since clients mix them. Every other part keeps its own
+shape (``Raw``) for a backend of the same dialect; for the others see ``files``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from toolsim.core.conversation import (
@@ -25,11 +25,11 @@ from toolsim.core.conversation import (
     Thought,
 )
 from toolsim.core.plan import ApiName
-from toolsim.wire.json_fields import expect, optional, required, wrong_type
+from toolsim.wire.files import API_OF, described, file_part
+from toolsim.wire.json_fields import expect, mapping, optional, required, string, wrong_type
 
 # Version 128 and a 64-bit time in seconds, then 64 bytes or more.
 _FERNET = re.compile(r"gAAAAA[\w-]{94,}={0,2}", re.ASCII)
-_FILE_FIELDS = ("file_id", "file_data", "filename")
 CIPHERTEXT = "ciphertext"
 """The note of a message whose words only OpenAI's server can read."""
 ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
@@ -63,8 +63,34 @@ def _read_part(part: object, dialect: ApiName, param: str) -> Part:
             # The message to an agent: the client takes plain words for ciphertext if nothing says that they are plain.
             content = required(part, "encrypted_content", str, param)
             return Raw(dialect, part) if is_ciphertext(content) else Text(content)
-        case _:
-            return Raw(dialect, part)
+        case "image":
+            return _read_source(part, param)
+        case "document" if (text := document_text(part)) is not None:
+            return Text(text)
+        case kind:
+            return Raw(API_OF.get(string(kind), dialect), part)
+
+
+def document_text(part: Mapping[str, Any]) -> str | None:
+    """Return the text of a document of the Messages API, under its title, None if it is not plain text."""
+    source = mapping(part.get("source"))
+    if source.get("type") != "text":
+        return None
+    title = string(part.get("title"))
+    return f"{title}\n{string(source.get('data'))}" if title else string(source.get("data"))
+
+
+def _read_source(part: Mapping[str, Any], param: str) -> Part:
+    """Read an image of the Messages API."""
+    source = required(part, "source", dict, param)
+    param = f"{param}.source"
+    match source.get("type"):
+        case "url":
+            return Image(required(source, "url", str, param))
+        case "file":
+            return Raw("messages", part)
+    media_type, data = (required(source, key, str, param) for key in ("media_type", "data"))
+    return Image(f"data:{media_type};base64,{data}")
 
 
 def is_ciphertext(text: str) -> bool:
@@ -87,12 +113,21 @@ def _read_image(part: Mapping[str, Any], dialect: ApiName, param: str) -> Part:
 
 def translate_item(item: Item, to: ApiName, notes: list[str]) -> Item:
     """Return ``item`` as a backend of the dialect ``to`` takes it; what it has no form for is added to ``notes``."""
+    # Many chat servers do not know the developer role; it replaced the system role.
+    if isinstance(item, Message) and to == "chat" and item.role == "developer":
+        item = Message("system", item.parts, item.name)
+    return with_parts_for(item, to, notes)
+
+
+def with_parts_for(item: Item, to: ApiName | None, notes: list[str]) -> Item:
+    """Return ``item`` with the parts that a backend of the dialect ``to`` takes; ``notes`` as in ``translate_item``.
+
+    A part that the API has no form for is named in one line; with None each of them is.
+    """
     match item:
         case Message():
-            # Many chat servers do not know the developer role; it replaced the system role.
-            role: Role = "system" if to == "chat" and item.role == "developer" else item.role
             parts = translate_parts(item.parts, to, notes)
-            return item if parts is item.parts and role == item.role else Message(role, parts, item.name)
+            return item if parts is item.parts else Message(item.role, parts, item.name)
         case CallOutput():
             parts = translate_parts(item.parts, to, notes)
             return item if parts is item.parts else CallOutput(item.call_id, parts, item.name)
@@ -100,30 +135,31 @@ def translate_item(item: Item, to: ApiName, notes: list[str]) -> Item:
             return item
 
 
-def translate_parts(parts: tuple[Part, ...], to: ApiName, notes: list[str]) -> tuple[Part, ...]:
-    """Return ``parts`` as a backend of the dialect ``to`` takes them; ``notes`` as in ``translate_item``."""
-    if not any(isinstance(part, Raw) for part in parts):
+def translate_parts(parts: tuple[Part, ...], to: ApiName | None, notes: list[str]) -> tuple[Part, ...]:
+    """Return ``parts`` as a backend of the dialect ``to`` takes them; ``to`` and ``notes`` as in ``with_parts_for``."""
+    if all(not isinstance(part, Raw) or part.dialect == to for part in parts):
         return parts
-    translated = [_translate(part, to) for part in parts]
-    notes.extend("content part" for part in translated if part is None)
-    return tuple(part for part in translated if part is not None)
+    translated: list[Part] = []
+    for part in parts:
+        if not isinstance(part, Raw) or part.dialect == to:
+            translated.append(part)
+        elif to is not None and (own := _translate(part.part, to)) is not None:
+            translated.append(Raw(to, own))
+        else:
+            notes.append("content part")
+            translated.append(Text(described(part.part)))
+    return tuple(translated)
 
 
-def _translate(part: Part, to: ApiName) -> Part | None:
-    if not isinstance(part, Raw) or part.dialect == to:
-        return part
-    match part.part.get("type"):
-        case "input_audio":  # The same shape in both.
-            return Raw(to, part.part)
-        case "input_file" if to == "chat":
-            file = {key: part.part[key] for key in _FILE_FIELDS if part.part.get(key) is not None}
-            # Chat cannot fetch a file by URL.
-            return Raw(to, {"type": "file", "file": file}) if "file_id" in file or "file_data" in file else None
-        case "file" if to == "responses" and isinstance(part.part.get("file"), dict):
-            file = part.part["file"]
-            return Raw(to, {"type": "input_file", **{key: file[key] for key in _FILE_FIELDS if key in file}})
-        case _:
-            return None
+def _translate(part: Mapping[str, Any], to: ApiName) -> Mapping[str, Any] | None:
+    # Audio has the same shape in both of OpenAI's APIs.
+    is_audio = part.get("type") == "input_audio" and to != "messages"
+    return part if is_audio else file_part(part, to)
+
+
+def has_files(items: Iterable[Item]) -> bool:
+    """Return whether a conversation has parts that only some backends take."""
+    return any(isinstance(part, Raw) for item in items if isinstance(item, Message | CallOutput) for part in item.parts)
 
 
 def chat_content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:

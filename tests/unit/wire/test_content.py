@@ -69,18 +69,20 @@ def test_malformed_content(content, param):
         (Raw("responses", FILE), "chat", Raw("chat", CHAT_FILE)),
         (Raw("chat", CHAT_FILE), "responses", Raw("responses", FILE)),
         (Raw("chat", AUDIO), "responses", Raw("responses", AUDIO)),
-        (Raw("responses", {"type": "input_file", "file_url": "u"}), "chat", None),
-        (Raw("responses", STORED_IMAGE), "chat", None),
-        (Raw("chat", {"type": "file", "file": 3}), "responses", None),
-        (Raw("chat", {"type": ["file"]}), "responses", None),
+        (Raw("responses", {"type": "input_file", "file_url": "u"}), "chat", "[document u, not shown]"),
+        (Raw("responses", STORED_IMAGE), "chat", "[image file_1, not shown]"),
+        (Raw("chat", {"type": "file", "file": 3}), "responses", "[document, not shown]"),
+        (Raw("chat", {"type": ["file"]}), "responses", "[part, not shown]"),
+        (Raw("chat", AUDIO), None, "[audio wav, 1 B, not shown]"),
     ],
 )
 def test_translate_parts(part, to, translated):
-    """Files and audio change their shape with the dialect; parts that the other one lacks are noted."""
+    """Files and audio change their shape with the dialect; parts that the other one lacks are named, and noted."""
     notes = []
-    expected = () if translated is None else (translated,)
-    assert translate_parts((part, Text("y")), to, notes) == (*expected, Text("y"))
-    assert notes == ["content part"] * (translated is None)
+    is_line = isinstance(translated, str)
+    expected = Text(translated) if is_line else translated
+    assert translate_parts((part, Text("y")), to, notes) == (expected, Text("y"))
+    assert notes == ["content part"] * is_line
 
 
 @pytest.mark.parametrize("item", [Message("user", (Text("x"), Image("u"))), CallOutput("c", (Text("x"),))])
@@ -119,7 +121,8 @@ def test_translate_item() -> None:
     for role in ("system", "developer", "user", "assistant"):
         message = Message(role, (Text("a"), Raw("chat", {"type": "other"})), "n")
         there = "system" if role == "developer" else role
-        assert translate_item(message, "responses", notes) == Message(role, (Text("a"),), "n")
+        named = (Text("a"), Text("[other, not shown]"))
+        assert translate_item(message, "responses", notes) == Message(role, named, "n")
         assert translate_item(message, "chat", []) == Message(there, message.parts, "n")
     assert notes == ["content part"] * 4
     output = CallOutput("c", (audio,), "f")

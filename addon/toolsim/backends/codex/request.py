@@ -14,6 +14,7 @@ from typing import Any
 
 from toolsim.core.conversation import ClientRequest, Image, Message, Part, Role, Text
 from toolsim.core.errors import BadRequest
+from toolsim.wire.files import described
 from toolsim.wire.json_fields import string
 from toolsim.wire.responses.request import model_settings
 
@@ -74,7 +75,4 @@ def _content(role: Role, part: Part) -> dict[str, Any]:
             return {"type": "input_image", "image_url": url, **({"detail": detail} if detail else {})}
         case _:
             # A part that only OpenAI knows: use its text, if it has one.
-            if text := string(part.part.get("text")):
-                return {"type": kind, "text": text}
-            got = part.part.get("type")
-            raise BadRequest(f"The codex backend takes text and images, but got '{got}'.", "input", "invalid_value")
+            return {"type": kind, "text": string(part.part.get("text")) or described(part.part)}

@@ -21,8 +21,8 @@ from toolsim.core.conversation import (
 )
 from toolsim.core.errors import BadRequest
 from toolsim.core.events import ToolKind
-from toolsim.core.plan import AnswerForm, ToolChoice
-from toolsim.wire.content import ROLES, chat_content, read_parts, translate_item
+from toolsim.core.plan import AnswerForm, ApiName, ToolChoice
+from toolsim.wire.content import ROLES, chat_content, read_parts, translate_item, with_parts_for
 from toolsim.wire.ids import highest_number
 from toolsim.wire.json_fields import array, expect, mapping, mappings, optional, required, string
 from toolsim.wire.tool_choice import hosted_fields, read_choice
@@ -244,16 +244,25 @@ def _name(message: Mapping[str, Any]) -> str | None:
 def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
     """Return the items of a request as a chat backend takes them, and notes on what it cannot take.
 
+    Raises BadRequest as ``adopt_for``.
+    """
+    return adopt_for(request, "chat")
+
+
+def adopt_for(request: ClientRequest, to: ApiName) -> tuple[list[Item], list[str]]:
+    """Return the items of a request for a backend whose API has messages alone, and notes on what it cannot take.
+
     A Responses client's ``instructions`` become the first system message, and developer messages system ones, which
     every chat template knows. Raises BadRequest if leaving something out would change what the client asked for.
     """
     if request.api != "responses":
-        return list(request.items), []
+        lost = list[str]()
+        return [with_parts_for(item, to, lost) for item in request.items], lost
     sent = {key: value for key, value in request.body.items() if value is not None}
     _refuse_stored(sent)
     known = CONSUMED | _TRANSLATED | set(SHARED) | set(_STORED)
     notes = [key[:40] for key in sent if key not in known]
-    items = [translate_item(item, "chat", notes) for item in request.items]
+    items = [translate_item(item, to, notes) for item in request.items]
     instructions = sent.get("instructions")
     if instructions is not None:
         items.insert(0, Message("system", (Text(expect(instructions, str, "instructions")),)))

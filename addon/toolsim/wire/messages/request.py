@@ -10,7 +10,7 @@ from toolsim.core.conversation import Called, ClientRequest, Demand, HostedItem,
 from toolsim.core.plan import AnswerForm
 from toolsim.wire.chat import request as chat
 from toolsim.wire.chat.request import FEW_TOKENS, check_one_choice
-from toolsim.wire.content import split_instructions, translate_item
+from toolsim.wire.content import split_instructions
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import array, loaded, mapping, mappings, string
 from toolsim.wire.messages.to_chat import SAME, chat_request
@@ -86,13 +86,13 @@ def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
 
 def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
     """Return the items of a request as a Messages backend takes them, and notes on what it cannot take."""
+    items, notes = chat.adopt_for(request, "messages")
     if request.api == "messages":
-        return list(request.items), []
-    items, notes = chat.adopt(request)
+        return items, notes
     check_one_choice(request)
     shared = chat.compose(request, (), None, keep_hosted=False)
     notes += [key[:40] for key, value in shared.items() if key not in _TRANSLATED and value is not None]
-    return [translate_item(item, "messages", notes) for item in items], notes
+    return items, notes
 
 
 def compose(

@@ -17,7 +17,8 @@ The two APIs say the same things in other places. What differs, and what becomes
 6. A tool of Anthropic's own (``web_search_20250305``, ``bash_20250124``, ``mcp_toolset``) stays a hosted tool: its
    server runs it or, where the client does, has the only description of its parameters. A client's own has an
    ``input_schema``, or the type ``custom``, or none.
-7. A block of any other type is shown as its JSON: the model sees what the client sent, in the only form that is left.
+7. An image or a document that is not text stays as it is (``wire/files.py``). A block of any other type is shown as its
+   JSON without what only Anthropic can read: the model sees what the client sent, in the only form that is left.
 8. ``metadata`` names the user and is not passed on. Fields that steer Anthropic's models alone are dropped and noted.
 9. Tools, choices and images in OpenAI's shapes are read too, since clients mix them.
 
@@ -30,7 +31,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolsim.core.errors import BadRequest
-from toolsim.wire.content import ROLES
+from toolsim.wire.content import ROLES, document_text
+from toolsim.wire.files import legible
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import expect, mapping, mappings, optional, required, string, wrong_type
 
@@ -131,7 +133,7 @@ def _split(role: str, blocks: list[dict[str, Any]], place: str) -> Iterator[dict
             case _:
                 if calls:
                     yield from flushed()
-                words.append(_part(block, where))
+                words += _parts(block, where)
     yield from flushed()
     if not blocks:
         yield {"role": role, "content": ""}
@@ -153,7 +155,9 @@ def _output(block: Mapping[str, Any], place: str) -> dict[str, Any]:
         parts: list[dict[str, Any]] = [{"type": "text", "text": content or ""}]
     else:
         path = f"{place}.content"
-        parts = [_part(part, f"{path}[{index}]") for index, part in enumerate(_blocks(content, path))]
+        parts = [
+            part for index, block in enumerate(_blocks(content, path)) for part in _parts(block, f"{path}[{index}]")
+        ]
     if block.get("is_error") is True:
         parts = [{"type": "text", "text": "The tool failed."}, *(part for part in parts if part.get("text") != "")]
     is_text = all(part["type"] == "text" for part in parts)
@@ -164,45 +168,28 @@ def _output(block: Mapping[str, Any], place: str) -> dict[str, Any]:
     }
 
 
-def _part(block: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return a block of text, an image, or anything else (rule 7) as a part of a chat message."""
+def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a chat message for a block of text, of something binary, or of anything else (rule 7)."""
     match block.get("type"):
         case "text":
-            return {"type": "text", "text": required(block, "text", str, place)}
-        case "image":
-            return {"type": "image_url", "image_url": {"url": _image_url(block, f"{place}.source")}}
-        case "document" if (text := _document(mapping(block.get("source")))) is not None:
-            title = string(block.get("title"))
-            return {"type": "text", "text": f"{title}\n{text}" if title else text}
-        case "image_url" | "input_image" | "input_text":  # Rule 9.
-            return dict(block)
+            yield {"type": "text", "text": required(block, "text", str, place)}
+        case "document" if mapping(block.get("source")).get("type") == "content":
+            content = block["source"].get("content")
+            title = [string(block.get("title"))]
+            texts = [*title, content] if isinstance(content, str) else title
+            yield from ({"type": "text", "text": text} for text in texts if text)
+            for index, part in enumerate(mappings(content)):
+                yield from _parts(part, f"{place}.source.content[{index}]")
+        case "document" if (text := document_text(block)) is not None:
+            yield {"type": "text", "text": text}
+        case "image" | "document" | "image_url" | "input_image" | "input_text" | "file" | "input_file":  # Rule 9.
+            yield dict(block)
         case "tool_reference":
-            return {"type": "text", "text": f"The tool {string(block.get('tool_name'))} can be called now."}
+            yield {"type": "text", "text": f"The tool {string(block.get('tool_name'))} can be called now."}
         case str():
-            shown = {key: value for key, value in block.items() if key != "cache_control"}
-            return {"type": "text", "text": dump(shown)}
+            yield {"type": "text", "text": legible(block)}
         case _:
             required(block, "type", str, place)
-            raise AssertionError
-
-
-def _image_url(block: Mapping[str, Any], place: str) -> str:
-    source = required(block, "source", dict, place.removesuffix(".source"))
-    if source.get("type") == "url":
-        return required(source, "url", str, place)
-    return f"data:{required(source, 'media_type', str, place)};base64,{required(source, 'data', str, place)}"
-
-
-def _document(source: Mapping[str, Any]) -> str | None:
-    """Return the text of a document, None if it is not text."""
-    if source.get("type") == "text":
-        return string(source.get("data"))
-    if source.get("type") == "content":
-        content = source.get("content")
-        if isinstance(content, str):
-            return content
-        return "\n".join(string(part.get("text")) for part in mappings(content))
-    return None
 
 
 def _references(messages: list[Any]) -> Iterator[str]:

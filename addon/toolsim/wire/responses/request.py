@@ -17,7 +17,7 @@ from toolsim.core.conversation import (
 from toolsim.core.errors import BadRequest
 from toolsim.core.plan import AnswerForm, Tool
 from toolsim.wire.chat.request import FEW_TOKENS, SHARED, check_one_choice, flat_format, read_common
-from toolsim.wire.content import responses_content, split_instructions, translate_item
+from toolsim.wire.content import responses_content, split_instructions, translate_item, with_parts_for
 from toolsim.wire.json_fields import mapping, mappings, missing, string
 from toolsim.wire.local_tools import CALLS, is_local
 from toolsim.wire.mcp_items import call_items
@@ -163,7 +163,8 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
                 "fetched later could hold no calls."
             )
             raise BadRequest(message, "background", "unsupported_parameter")
-        return list(request.items), []
+        lost = list[str]()
+        return [with_parts_for(item, "responses", lost) for item in request.items], lost
     check_one_choice(request)
     known = CONSUMED | _TRANSLATED | set(SHARED)
     notes = [key[:40] for key, value in request.body.items() if key not in known and value is not None]

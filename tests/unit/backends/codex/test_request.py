@@ -63,7 +63,6 @@ def test_a_json_object_is_asked_for_in_words() -> None:
         ({"input": []}, "input"),
         ({"input": [{"role": "user", "content": ""}]}, "input"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://x"}]}]}, "input"),
-        ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]}, "input"),
     ],
 )
 def test_what_codex_cannot_be_asked_is_a_400(body: dict[str, Any], param: str) -> None:
@@ -71,3 +70,10 @@ def test_what_codex_cannot_be_asked_is_a_400(body: dict[str, Any], param: str) -
     with pytest.raises(BadRequest) as caught:
         read(body)
     assert caught.value.error.param == param
+
+
+def test_a_file_is_named() -> None:
+    """Codex takes text and images; one line says what else there was."""
+    part = {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,QUJD"}
+    request = read({"input": [{"role": "user", "content": [part]}]})
+    assert list(request.items) == [text_item("user", "[document a.pdf, 3 B, not shown]")]

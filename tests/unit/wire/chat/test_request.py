@@ -253,7 +253,8 @@ def test_adopt_responses():
         max_output_tokens=3,
         background=False,
     )
-    parts = (Text("a"), Raw("chat", {"type": "file", "file": {"file_id": "f"}}))
+    file = Raw("chat", {"type": "file", "file": {"file_id": "f"}})
+    parts = (Text("a"), file, Text("[document u, not shown]"))
     items, notes = adopt(request)
     assert items == [
         say("system", "Be good."),

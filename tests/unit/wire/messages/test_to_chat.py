@@ -243,7 +243,7 @@ def test_bad_requests_name_their_place(fields: dict[str, Any], message: str) -> 
 
 
 def test_what_another_client_loses() -> None:
-    """A backend of this API gets what it has a place for; the rest is noted, also a file in a message."""
+    """A backend of this API gets what it has a place for; the rest is noted, and a file of another store is named."""
     parts = [{"type": "text", "text": "Hi."}, {"type": "file", "file": {"file_id": "f"}}]
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": parts}]
     body = {"model": "m", "messages": messages, "seed": 3, "user": "u", "stop": "END", "max_completion_tokens": 7}
@@ -256,5 +256,10 @@ def test_what_another_client_loses() -> None:
         "max_tokens": 7,
         "stop_sequences": ["END"],
         "system": "Be kind.",
-        "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi."}]}],
+        "messages": [
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "Hi."}, {"type": "text", "text": "[document f, not shown]"}],
+            }
+        ],
     }

@@ -188,7 +188,8 @@ def test_adopt_chat():
             "tools": [],
         }
     )
-    parts = (Text("a"), Raw("responses", {"type": "input_file", "file_id": "f"}))
+    file = Raw("responses", {"type": "input_file", "file_id": "f"})
+    parts = (Text("a"), file, Text("[strange, not shown]"))
     items, notes = adopt(request)
     assert items == [Message("user", parts), CallOutput("c", parts)]
     assert notes == ["seed", "content part", "content part"]

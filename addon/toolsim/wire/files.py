@@ -1,0 +1,151 @@
+"""Binary content parts: documents in the form of each API, and the line that names a part which an API has no form for.
+
+|       | chat                     | Responses            | Messages                                   |
+|-------|--------------------------|----------------------|--------------------------------------------|
+| bytes | ``file.file_data``       | ``file_data``        | ``source``: base64 of a PDF, or plain text |
+| URL   | no form                  | ``file_url``         | ``source.url``                             |
+| id    | ``file.file_id``         | ``file_id``          | ``source.file_id``, of another store       |
+| name  | ``file.filename``        | ``filename``         | ``title``                                  |
+
+A part goes to a backend of its own API as the client sent it. What one API alone can decrypt, and bytes in base64, are
+never shown to a model as text: Claude Code sends each PDF that it reads, 1.4 million characters per megabyte.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from mimetypes import guess_type
+from typing import Any
+
+from toolsim.core.plan import ApiName
+from toolsim.wire.json_codec import dump
+from toolsim.wire.json_fields import mapping, string
+
+API_OF: Mapping[str, ApiName] = {
+    **dict.fromkeys(("file",), "chat"),
+    **dict.fromkeys(("input_file",), "responses"),
+    **dict.fromkeys(("document", "image", "container_upload"), "messages"),
+}
+"""By type: the API of a part that is not known from the endpoint alone, since clients mix them."""
+
+_PDF = "application/pdf"
+_FIELDS = ("file_id", "file_data", "filename", "file_url")
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?[^,]{0,200};base64,")
+_SEALED = frozenset({"encrypted_content", "encrypted_index", "encrypted_stdout", "signature", "cache_control"})
+_NOUNS = (("audio", "audio"), ("image", "image"), ("video", "video"), ("file", "document"), ("document", "document"))
+_PLAIN_NAME = re.compile(r"[\w.-]{1,40}", re.ASCII)
+_MAX_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A document; ``data``: its bytes in base64."""
+
+    name: str = ""
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+    id: str = ""
+
+
+def _openai_fields(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a document in a shape of OpenAI's, none of any other part."""
+    fields = mapping(part.get("file")) if part.get("type") == "file" else part
+    return {key: fields[key] for key in _FIELDS if isinstance(fields.get(key), str)} if _is_openai(part) else {}
+
+
+def _is_openai(part: Mapping[str, Any]) -> bool:
+    return part.get("type") in ("file", "input_file")
+
+
+def _read(part: Mapping[str, Any]) -> _File | None:
+    if _is_openai(part):
+        fields = _openai_fields(part)
+        name, data, url = (string(fields.get(key)) for key in ("filename", "file_data", "file_url"))
+        found = _DATA_URL.match(data or url)
+        media_type = (found[1] if found is not None else "") or guess_type(name)[0] or ""
+        if found is not None:
+            data, url = (data or url)[found.end() :], ""
+        return _File(name, media_type, data, url, string(fields.get("file_id")))
+    source = mapping(part.get("source"))
+    if part.get("type") != "document" or source.get("type") not in ("base64", "url", "file"):
+        return None
+    name, media_type = string(part.get("title")), string(source.get("media_type"))
+    return _File(name, media_type, *(string(source.get(key)) for key in ("data", "url", "file_id")))
+
+
+def file_part(part: Mapping[str, Any], to: ApiName) -> dict[str, Any] | None:
+    """Return a document as a backend of the API ``to`` takes it, None if that has no form for it."""
+    file = _read(part)
+    if file is None:
+        return None
+    if to == "messages":
+        source = _source(file)
+        return source and {"type": "document", "source": source, **({"title": file.name} if file.name else {})}
+    if _is_openai(part):
+        # Both have the same fields, and the same store behind the ids.
+        fields = dict(_openai_fields(part))
+    else:
+        fields = {"filename": file.name or ("document.pdf" if file.media_type == _PDF else "document")}
+        if file.data:
+            fields["file_data"] = f"data:{file.media_type or 'application/octet-stream'};base64,{file.data}"
+        elif file.url:
+            fields["file_url"] = file.url
+    if to == "chat":
+        fields.pop("file_url", None)
+    if not fields.keys() & {"file_data", "file_url", "file_id"}:
+        return None
+    return {"type": "file", "file": fields} if to == "chat" else {"type": "input_file", **fields}
+
+
+def _source(file: _File) -> dict[str, Any] | None:
+    """Return a document's source for the Messages API, which takes PDFs and plain text."""
+    if file.data and file.media_type == _PDF:
+        return {"type": "base64", "media_type": _PDF, "data": file.data}
+    if file.data and file.media_type.startswith("text/"):
+        try:
+            text = b64decode(file.data, validate=True).decode()
+        except ValueError:
+            return None
+        return {"type": "text", "media_type": "text/plain", "data": text}
+    return {"type": "url", "url": file.url} if file.url else None
+
+
+def described(part: Mapping[str, Any]) -> str:
+    """Return the line that names a part: what it is, its name or type, and its size."""
+    kind = string(part.get("type"))
+    noun = next((noun for piece, noun in _NOUNS if piece in kind), "")
+    noun = noun or (kind if _PLAIN_NAME.fullmatch(kind) else "part")
+    audio, source = mapping(part.get("input_audio")), mapping(part.get("source"))
+    file = _read(part) or _File(
+        media_type=string(source.get("media_type")) or string(audio.get("format")),
+        data=string(source.get("data")) or string(audio.get("data")),
+        id=string(source.get("file_id")) or string(part.get("file_id")),
+    )
+    name = " ".join((file.name or file.url or file.id or file.media_type).split())[:_MAX_NAME]
+    size = _size(len(file.data) * 3 // 4 - file.data[-2:].count("=")) if file.data else ""
+    return f"[{', '.join(piece for piece in (f'{noun} {name}'.strip(), size, 'not shown') if piece)}]"
+
+
+def _size(count: int) -> str:
+    if count < 1_000:
+        return f"{count} B"
+    return f"{count / 1_000:.0f} kB" if count < 999_500 else f"{count / 1_000_000:.1f} MB"
+
+
+def legible(block: Mapping[str, Any]) -> str:
+    """Return a block of an unknown type as JSON, without ciphertext; binary parts in it are named."""
+    return dump({key: _legible(value) for key, value in block.items() if key not in _SEALED})
+
+
+def _legible(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_legible(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if mapping(value.get("source")).get("type") == "base64":
+        return described(value)
+    return {key: _legible(inner) for key, inner in value.items() if key not in _SEALED}
