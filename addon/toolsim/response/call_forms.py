@@ -188,8 +188,8 @@ CALL_FORMS = (
     ),
     CallForm(
         "Gemma 4",
-        re.compile(rf"{HEAD}\{{"),
-        re.compile(rf"(?::?call:\s{{0,8}}(?:{NAME}\s{{0,8}})?|{_prefixes(':call:')}|{_prefixes('call:')})\Z"),
+        re.compile(rf"{HEAD}[{{(]"),
+        re.compile(rf"(?:{_prefixes(':call:')}|:?(?:call:)?\s{{0,8}}(?:{NAME}\s{{0,8}})?)\Z"),
         read_gemma,
         tags=(("<|tool_call>", "<tool_call|>"),),
         value=(re.escape(QUOTE), QUOTE),

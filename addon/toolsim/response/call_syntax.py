@@ -1,11 +1,13 @@
 """Calls written in a programmer's syntax, or as the record that the history shows, read as source text.
 
+    calls  := syntax | "[" syntax ("," syntax)* "]" | syntax (newline | ";") syntax …
     syntax := name "(" object ")" | name "(" [ value ("," value)* ] ")"
     value  := [ key ("=" | ":") ] literal       JSON's literals and Python's: 'a', True, None, (no names, no operators)
     record := "[function_call " (("id" | "call_id" | "name") "=" word)* "arguments=" (object | string) "]"
 
 A literal is not a slip here: Python's quotes, escapes and words are the grammar of this form, so they do not count as
-repairs. An escape that Python does not know is text, backslash included.
+repairs. An escape that Python does not know is text, backslash included. What only Python writes (tuples, signs, joined
+and prefixed strings, three quotes, ``**{…}``) is read by Python's own parser (``python_literals``).
 Values keep their source if it is JSON already. Linear; nothing raises.
 
 A model that writes Markdown may escape the underscores of names and keys; then those in its strings are escaped too,
@@ -16,8 +18,10 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import re
 
+from toolsim.response.python_literals import read_python
 from toolsim.response.repair import PYTHON_WORDS, mend
 from toolsim.response.written import Json, Written, decode, read_value
 
@@ -56,14 +60,22 @@ def read_call(text: str) -> Written | None:
     if inner.lstrip().startswith("{") and (whole := _literal(inner)) and isinstance(whole.value, dict):
         return Written(text, named[0], arguments=whole)
     values = _values(inner)
+    if values is None:
+        found = read_python(text)
+        values = found[0][1] if found is not None and len(found) == 1 else None
     return None if values is None else Written(text, named[0], values=values)
 
 
 def read_calls(text: str) -> list[Written]:
-    """Read ``name(…)`` or a list of such calls that is all of ``text``; never empty, one broken call otherwise."""
+    """Read calls that are all of ``text``: one, a list, or one after another; never empty.
+
+    What is none of that is one broken call.
+    """
     bare = text.strip()
     parts = _split(bare[1:-1]) if bare.startswith("[") and bare.endswith("]") else [bare]
     calls = [read_call(part.strip()) for part in parts or ()]
+    if (None in calls or not calls) and (found := read_python(bare)):
+        calls = [Written(source, name, values=values) for name, values, source in found]
     named = _NAME.match(bare.lstrip("[ "))
     if None in calls or not calls:
         return [Written(text, named[0] if named else None, broken=True)]
@@ -132,7 +144,7 @@ def _literal(text: str) -> Json | None:
     bare = text.strip()
     bare = PYTHON_WORDS.get(bare, bare)
     if value := read_value(bare):
-        return value
+        return None if value.value in (math.inf, -math.inf) else value
     bare = _ESCAPE.sub(_as_json, bare)
     # Python's quotes and words: the repairs handle them, and brackets around them make a JSON text.
     mended = mend(f"[{bare}]", closed=False)

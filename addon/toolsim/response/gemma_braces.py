@@ -1,102 +1,181 @@
 r"""Gemma 4's calls: ``call:f{location:<|"|>Paris<|"|>,days:3,tags:[<|"|>a<|"|>]}``.
 
-    call   := [":"] "call:" name object ["<turn|>"]
-    object := "{" [pair ("," pair)*] "}"            keys bare, or quoted like strings
-    pair   := key ":" value
-    value  := string | object | array | word        a word is JSON's, a number, or a string that lost its quotes
-    string := '<|"|>' text '<|"|>' | JSON string
+    calls  := call (("," | ";" | whitespace)* call)*
+    call   := [":"] ["call:"] name (object | "(" [pairs] ")" | "(" object ")") ["<turn|>"]
+    object := "{" [pairs] "}"
+    pairs  := pair ("," pair)*                      keys bare, or quoted like strings
+    pair   := key (":" | "=") value
+    value  := string | object | array | word        a word is JSON's or Python's, a number, or a string without quotes
+    string := '<|"|>' text '<|"|>' | JSON string | "'" text "'"
 
 A server that drops special tokens drops the quotes: a string then extends to the next comma that a key follows, or to
-the closing bracket. Linear, bounded in depth; nothing raises.
+the closing bracket. Half a quotation mark, or one of two, makes the call unreadable; one that stands twice is a repair
+(``DOUBLED_MARKER``), and so are brackets missing at the end (``MISSING_BRACE``). Linear, bounded in depth; nothing
+raises.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 from toolsim.response.pieces import end_of
-from toolsim.response.written import Written, decode, read_value
+from toolsim.response.repair import MISSING_BRACE, PYTHON_WORDS
+from toolsim.response.written import DOUBLED_MARKER, EXTRA_BRACE, MAX_CALLS, Written, decode, read_value
 
 QUOTE = '<|"|>'
-HEAD = r":?call:\s{0,8}([\w.:/-]{1,128})\s{0,8}"
+HEAD = r":?(?:call:)?\s{0,8}([\w./-]{1,128}(?::[\w./-]{1,128})*)\s{0,8}"
 
-_HEAD = re.compile(rf"\s*{HEAD}(?=\{{)")
+_HEAD = re.compile(rf"[\s,;]*+{HEAD}(?:(?P<object>(?=\{{)|\(\s*(?=\{{))|(?=\())")
 _SPACE = re.compile(r"\s*+")
-_KEY = re.compile(r"[\w.$-]{1,256}+(?=\s{0,8}:)")
-_WORD = re.compile(r"[^,{}\[\]]*+(?:,(?!\s*+[\w.$-]{1,256}+\s{0,8}:)[^,{}\[\]]*+)*+")
+_KEY = re.compile(r"[\w.$-]{1,256}+(?=\s{0,8}[:=])")
+_SINGLE_KEY = re.compile(r"'([^'\\<>]{1,256})'(?=\s{0,8}[:=])")
 _ITEM = re.compile(r"[^,{}\[\]]*+")
+_SINGLE = re.compile(r"'((?:[^'\\]|\\.|'(?!\s*+[,}\])]))*+)'", re.DOTALL)
+_DOUBLED = re.compile(rf"(?:{re.escape(QUOTE)})++(?!\s*+[,}}\])])")
+_HALF_QUOTE = re.compile(r"<\||\|>")
+_CLOSERS = {"{": "}", "[": "]", "(": ")"}
+
+
+def _word(stops: str, separator: str) -> re.Pattern[str]:
+    """Return a pattern of a string that lost its quotes, up to one of ``stops`` or to a comma before another key."""
+    plain = rf"[^,{stops}]*+"
+    return re.compile(rf"{plain}(?:,(?!\s*+[\w.$-]{{1,256}}+\s{{0,8}}{separator}){plain})*+")
+
+
+_WORDS = {
+    (bracket, separator): _word(r"{}\[\]()" if bracket == "(" else r"{}\[\]", separator)
+    for bracket in "{("
+    for separator in ":="
+}
 _MAX_DEPTH = 64
+_MAX_APOSTROPHES = 8
 _TURN_END = "<turn|>"
 """What some models close a call with."""
 
 
 def read_gemma(body: str) -> list[Written]:
-    """Read ``call:f{…}`` that is all of the body."""
-    head = _HEAD.match(body)
-    body = body.rstrip().removesuffix(_TURN_END)
-    got = _members(body, head.end(), 0) if head else None
-    arguments = read_value(got[0]) if got and not body[got[1] :].strip() else None
-    if head is None or arguments is None:
-        return [Written(body, head[1] if head else None, broken=True)]
-    return [Written(body, head[1], arguments=arguments)]
+    """Read the calls that are all of the body; never empty. What cannot be read is one broken call at its end."""
+    body = body.rstrip().removesuffix(_TURN_END).rstrip()
+    calls: list[Written] = []
+    at = 0
+    while at < len(body) and len(calls) < MAX_CALLS:
+        head = _HEAD.match(body, at)
+        reader = _Reader(body)
+        got = reader.members(head.end(), 0) if head else None
+        arguments = read_value(got[0]) if got else None
+        if head is None or got is None or arguments is None:
+            break
+        end = got[1]
+        if head["object"]:
+            end = end_of(_SPACE, body, end)
+            if not body.startswith(")", end):
+                break
+            end += 1
+        calls.append(Written(body[at:end], head[1], arguments=arguments, codes=reader.codes, mends=reader.mends))
+        at = end
+    rest = body[at:].strip(" \t\r\n,;")
+    if calls and rest and not rest.strip("})] "):
+        calls[-1] = replace(calls[-1], mends=(*calls[-1].mends, EXTRA_BRACE))
+    elif rest or not calls:
+        head = _HEAD.match(body, at)
+        calls.append(Written(body[at:], head[1] if head else None, broken=True))
+    return calls
 
 
-def _members(text: str, at: int, depth: int) -> tuple[str, int] | None:
-    """Read the object or the array whose bracket is at ``at``; return it as JSON, and its end."""
-    opening = text[at]
-    closing = "}" if opening == "{" else "]"
-    members: list[str] = []
-    at = end_of(_SPACE, text, at + 1)
-    while not text.startswith(closing, at):
-        key = ""
-        if opening == "{":
-            named = _key(text, at)
-            if named is None:
+class _Reader:
+    """Reads the members of one call. ``codes`` and ``mends`` are its repairs."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.codes: tuple[str, ...] = ()
+        self.mends: tuple[str, ...] = ()
+        self._apostrophes = 0  # Those that opened no string: each is looked for up to the end.
+
+    def members(self, at: int, depth: int) -> tuple[str, int] | None:
+        """Read the object or the array whose bracket is at ``at``; return it as JSON, and its end."""
+        text = self._text
+        opening = text[at]
+        closing = _CLOSERS[opening]
+        members: list[str] = []
+        at = end_of(_SPACE, text, at + 1)
+        while not text.startswith(closing, at):
+            if at == len(text) and members:
+                self.mends = (MISSING_BRACE,)
+                break
+            key = separator = ""
+            if opening != "[":
+                named = self._key(at)
+                if named is None:
+                    return None
+                key, separator, at = named
+            word = _WORDS[opening, separator] if opening != "[" else _ITEM
+            value = self._value(at, depth + 1, word)
+            if value is None:
                 return None
-            key, at = named
-        value = _value(text, at, depth + 1, _WORD if key else _ITEM)
-        if value is None:
+            members.append(key + value[0])
+            at = end_of(_SPACE, text, value[1])
+            if text.startswith(",", at):
+                at = end_of(_SPACE, text, at + 1)
+            elif at < len(text) and not text.startswith(closing, at):
+                return None
+        brackets = "[]" if opening == "[" else "{}"
+        return f"{brackets[0]}{','.join(members)}{brackets[1]}", min(at + 1, len(text))
+
+    def _key(self, at: int) -> tuple[str, str, int] | None:
+        """Read a key and what separates it from its value; return both, the key as JSON, and where the value begins."""
+        text = self._text
+        key = None
+        if (bare := _KEY.match(text, at)) is not None:
+            key = (json.dumps(bare[0]), bare.end())
+        elif (single := _SINGLE_KEY.match(text, at)) is not None:
+            key = (json.dumps(single[1]), single.end())
+        else:
+            key = self._quoted(at)
+        if key is None:
             return None
-        members.append(key + value[0])
-        at = end_of(_SPACE, text, value[1])
-        if text.startswith(",", at):
-            at = end_of(_SPACE, text, at + 1)
-        elif not text.startswith(closing, at):
+        at = end_of(_SPACE, text, key[1])
+        return (f"{key[0]}:", text[at], end_of(_SPACE, text, at + 1)) if text.startswith((":", "="), at) else None
+
+    def _value(self, at: int, depth: int, bare: re.Pattern[str]) -> tuple[str, int] | None:
+        text = self._text
+        if depth > _MAX_DEPTH:
             return None
-    return f"{opening}{','.join(members)}{closing}", at + 1
+        if text.startswith(("{", "["), at):
+            return self.members(at, depth)
+        if text.startswith((QUOTE, '"'), at) or self._single(at):
+            return self._quoted(at)
+        word = bare.match(text, at)
+        if word is None or _HALF_QUOTE.search(word[0]):
+            return None
+        inner = word[0].strip()
+        inner = PYTHON_WORDS.get(inner, inner)
+        value = read_value(inner)
+        return (inner if value is not None else json.dumps(inner, ensure_ascii=False)), word.end()
 
+    def _quoted(self, at: int) -> tuple[str, int] | None:
+        text = self._text
+        if text.startswith(QUOTE, at):
+            start = at + len(QUOTE)
+            if (more := _DOUBLED.match(text, start)) is not None:
+                start, self.codes = more.end(), (DOUBLED_MARKER,)
+            end = text.find(QUOTE, start)
+            if end == -1:
+                return None
+            inner = text[start:end]
+            end += len(QUOTE)
+            while text.startswith(QUOTE, end):
+                end, self.codes = end + len(QUOTE), (DOUBLED_MARKER,)
+            return json.dumps(inner, ensure_ascii=False), end
+        if (single := self._single(at)) is not None:
+            return json.dumps(single[1].replace("\\'", "'"), ensure_ascii=False), single.end()
+        got = decode(text, at) if text.startswith('"', at) else None
+        return None if got is None else (text[at : got[1]], got[1])
 
-def _key(text: str, at: int) -> tuple[str, int] | None:
-    """Read a key and its colon; return them as JSON, and where the value begins."""
-    key = _quoted(text, at)
-    if key is None and (bare := _KEY.match(text, at)) is not None:
-        key = (json.dumps(bare[0]), bare.end())
-    if key is None:
-        return None
-    colon = end_of(_SPACE, text, key[1])
-    return (f"{key[0]}:", end_of(_SPACE, text, colon + 1)) if text.startswith(":", colon) else None
-
-
-def _value(text: str, at: int, depth: int, bare: re.Pattern[str]) -> tuple[str, int] | None:
-    if depth > _MAX_DEPTH:
-        return None
-    if text.startswith(("{", "["), at):
-        return _members(text, at, depth)
-    if text.startswith((QUOTE, '"'), at):
-        return _quoted(text, at)
-    word = bare.match(text, at)
-    if word is None or word.end() == len(text):
-        return None
-    inner = word[0].strip()
-    value = read_value(inner)
-    return (inner if value is not None else json.dumps(inner, ensure_ascii=False)), word.end()
-
-
-def _quoted(text: str, at: int) -> tuple[str, int] | None:
-    if text.startswith(QUOTE, at):
-        end = text.find(QUOTE, at + len(QUOTE))
-        inner = text[at + len(QUOTE) : end]
-        return None if end == -1 else (json.dumps(inner, ensure_ascii=False), end + len(QUOTE))
-    got = decode(text, at) if text.startswith('"', at) else None
-    return None if got is None else (text[at : got[1]], got[1])
+    def _single(self, at: int) -> re.Match[str] | None:
+        if self._apostrophes > _MAX_APOSTROPHES or not self._text.startswith("'", at):
+            return None
+        found = _SINGLE.match(self._text, at)
+        self._apostrophes += found is None
+        return found

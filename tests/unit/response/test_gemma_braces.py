@@ -50,34 +50,51 @@ def test_any_value(value: dict[str, Any]) -> None:
         (f"call:f{{{QUOTE}3{QUOTE}:{QUOTE}x{QUOTE}}}", {"3": "x"}),
         ("call:f{a:New York, NY,b:2}", {"a": "New York, NY", "b": 2}),
         ("call:f{a:[x, y]}", {"a": ["x", "y"]}),
-        ("call:f{a:true,b:True}", {"a": True, "b": "True"}),
+        ("call:f{a:true,b:True}", {"a": True, "b": True}),
+        ("call:f{a:None}", {"a": None}),
+        ("call:f{a:'ls -la',b:['x', 'y']}", {"a": "ls -la", "b": ["x", "y"]}),
+        ("call:f{a:'it's',b:'\\''}", {"a": "it's", "b": "'"}),
+        ("call:f{a:'tis}", {"a": "'tis"}),
+        ("call:f{'a':1}", {"a": 1}),
+        ("call:f{a=1,b=[2]}", {"a": 1, "b": [2]}),
+        ('call:f(a: "x", b: 3)', {"a": "x", "b": 3}),
+        ("call:f({a:1})", {"a": 1}),
+        ("call:f()", {}),
+        ("f{a:1}", {"a": 1}),
+        (":f{a:1}", {"a": 1}),
+        (f"call:f{{a:{QUOTE}{QUOTE}x{QUOTE}}}", {"a": "x"}),
+        (f"call:f{{a:{QUOTE}x{QUOTE}{QUOTE}}}", {"a": "x"}),
+        (f"call:f{{a:x{QUOTE}}}", None),
+        (f"call:f{{a:{QUOTE}x,b:{QUOTE}y{QUOTE}}}", None),
+        ('call:f{a:<|"x}', None),
         ('call:f{a:"x}"}', {"a": "x}"}),
         ("call:f{a:}", {"a": ""}),
         ("call:f{a:108.}", {"a": "108."}),
         (":call:f{a:1}", {"a": 1}),
         ("call:f{a:1}<turn|>", {"a": 1}),
         ("call:f{a:" + "9" * 5000 + "}", {"a": 10**4299}),
-        ("call:f{a:1}}", None),
+        ("call:f{a:1}}", {"a": 1}),
+        ("call:f{a:1}x", None),
         ("call:f{a:[1}", None),
-        ("call:f{a:1", None),
+        ("call:f{a:1", {"a": 1}),
         (f"call:f{{a:{QUOTE}x}}", None),
         ("call:f{a}", None),
         ("call:f{1", None),
         ("call:f", None),
-        ("f{}", None),
+        ("f{}", {}),
         ("call:f{a:" + "[" * 500, None),
     ],
 )
 def test_slips(body: str, value: Any) -> None:
     """Unquoted strings are read as strings; unclosed brackets, keys and quotes are beyond repair."""
-    (call,) = read_gemma(body)
+    *_, call = read_gemma(body)
     assert (None if call.broken else call.arguments and call.arguments.value) == value
 
 
 @given(st.text('{}[]:,<|">ab1 \n', max_size=40))
 def test_any_text(text: str) -> None:
     """Any text: no exception, and the result is JSON."""
-    (call,) = read_gemma("call:f{" + text)
+    *_, call = read_gemma("call:f{" + text)
     assert call.broken or json.loads(call.arguments.source if call.arguments else "") is not None
 
 
