@@ -3,7 +3,7 @@
 ``untagged`` finds calls that are right; everything else is text. But a model that starts its answer with a call to a
 tool on offer, and writes nothing beside it, meant to call. Such an answer is held back to its end:
 
-    answer := fence? "["? {"name": "<tool on offer>", ("arguments" | "parameters") …
+    answer := fence? "["? {"name": "<tool on offer>", "arguments" …      in any spelling of these keys (``call_keys``)
 
 1. It is text as soon as anything visible stands beside its brackets, anything is elided (``...``), or anything but text
    arrives: then it talks about a call, or holds another one.
@@ -21,13 +21,14 @@ from dataclasses import replace
 
 from toolsim.core.plan import Plan
 from toolsim.core.report import Report
+from toolsim.response.call_keys import ARGUMENTS_KEYS, HEAD
 from toolsim.response.judge import Judge
 from toolsim.response.pieces import Block, BrokenCall, Piece, TextHeld
 from toolsim.response.untagged import Untagged
 from toolsim.response.verdict import MALFORMED_JSON, SCHEMA_MISMATCH, Call, Rejected, Violation
 
-_HEAD = re.compile(r'(?P<fence>```(?i:json|tool_call)?[ \t\r]*\n\s*)?(?:\[\s*)?\{\s*"name"\s*:\s*"([^"\\]+)"[\s,]*')
-_KEYS = ('"arguments"', '"parameters"')
+_HEAD = re.compile(rf"(?P<fence>```(?i:json|tool_call)?[ \t\r]*\n\s*)?(?:\[\s*)?{HEAD}[\s,]*")
+_KEYS = tuple(f'"{key}"' for key in ARGUMENTS_KEYS)
 _CLOSING_MARK = re.compile(r"\n?[ \t\r]*```+\s*\Z")
 _FAULTS = (MALFORMED_JSON, SCHEMA_MISMATCH)
 
@@ -67,7 +68,7 @@ class BrokenCalls(TextHeld[Untagged]):
         if not self._held:
             # The inner parser emits what it took for a call as one text.
             found = _HEAD.match(text)
-            if found is None or not self._judge.toolbox.offers(found[2]):
+            if found is None or not self._judge.toolbox.offers(found["name"]):
                 return False
             self._brackets = Brackets(fenced=found["fence"] is not None)
             self._head = text

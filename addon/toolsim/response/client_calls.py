@@ -163,7 +163,7 @@ class ClientCalls:
 
     def _new_preview(self) -> Preview:
         tools = (tool for tool in self._plan.tools if tool.name not in self._plan.hosted)
-        return Preview(tools, self._plan.outputs)
+        return Preview(tools, self._plan.outputs, repair=self._plan.policy.repair == "safe")
 
     def streams(self, body: str) -> bool:
         """Whether the client has got the first arguments of a block with this body, or would have in smaller pieces."""

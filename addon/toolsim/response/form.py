@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from toolsim.response.call_keys import CALL_KEYS, LIST_KEYS, NAME_OR_WRAPPER_KEYS, WRAPPER_KEYS
 from toolsim.response.call_syntax import (
     MARKDOWN_ESCAPES,
     read_call,
@@ -47,10 +48,7 @@ UNTAGGED_RECORD = "UNTAGGED_RECORD"
 
 Kind = Literal["json", "syntax", "record", "list", "strings", "braces", "gemma"]
 
-_KEYS = (
-    *("name", "arguments", "parameters", "params", "args", "input", "type", "id", "call_id"),
-    *("function", "custom", "tool_calls"),
-)
+_KEYS = (*CALL_KEYS, *WRAPPER_KEYS, *LIST_KEYS)
 """The keys of a call in any spelling."""
 
 _TYPES = ("function", "tool_call", "function_call", "tool_use", "custom")
@@ -242,6 +240,13 @@ class Form:
                 if text.startswith(self._mark, pos):
                     return pos, True
                 return pos, None if self._mark.startswith(text[pos:stop]) else False
+            elif text[pos] == "<" and self.kind == "braces" and self._stack:
+                if not QUOTE.startswith(text[pos : min(stop, pos + len(QUOTE))]):
+                    return pos, False
+                if stop - pos < len(QUOTE):
+                    return pos, None
+                self.kind = "gemma"  # Its own quotation mark, without what it writes before the name.
+                return self._count_brackets(text, pos, stop)
             elif self._symbol(text[pos]):
                 pos += 1
                 if not self._stack and not self._quote:
@@ -307,11 +312,11 @@ class Form:
         inner = _LIST if holds == _OUTERMOST and self.kind == "list" else _DATA
         if self.kind == "json":
             key = self._key if holds == _CALL else ""
-            if char == "{" and (holds in (_OUTERMOST, _CALLS) or key in ("function", "custom")):
+            if char == "{" and (holds in (_OUTERMOST, _CALLS) or key in WRAPPER_KEYS):
                 inner, self._parameters = _CALL, ()
             elif char == "[" and self._names_tool(key):
                 return False
-            elif char == "[" and (holds == _OUTERMOST or key == "tool_calls"):
+            elif char == "[" and (holds == _OUTERMOST or key in LIST_KEYS):
                 inner = _CALLS
         self._stack.append((_PAIRS[char], inner))
         self._last = char
@@ -336,7 +341,11 @@ class Form:
             self._role = "key"
         elif holds == _CALL and self._names_tool(self._key):
             return False
-        elif holds == _CALL and self._key in ("name", "function", "type") and self._key not in self._parameters:
+        elif (
+            holds == _CALL
+            and (self._key in NAME_OR_WRAPPER_KEYS or self._key == "type")
+            and self._key not in self._parameters
+        ):
             self._role = "value"
         return True
 

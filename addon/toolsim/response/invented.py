@@ -4,7 +4,7 @@ A small model that is shown tools sometimes answers a greeting by ``{"name": "gr
 declared such a tool. That is text, since the client could not run it. But asked once more, without tools, the model
 answers in words.
 
-    answer := (fence | tag)? "["? {"name": "<no declared tool>", ("arguments" | "parameters"): …
+    answer := (fence | tag)? "["? {"name": "<no declared tool>", "arguments": …      in any spelling (``call_keys``)
 
 1. The first text of an answer decides: what does not begin like this passes, and nothing later is looked at. Reasoning
    may come before it, nothing else.
@@ -20,33 +20,20 @@ makes no difference.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
+
+import regex
 
 from toolsim.core.events import ClientEvent, Ended, KeepAlive, Opened, ReasoningDelta, TextDelta
 from toolsim.response.broken_call import Brackets
+from toolsim.response.call_keys import ARGUMENTS, HEAD
 from toolsim.response.retry import SECOND_OPINION, Fault, Retry
 
 _MAX_HEAD = 1_024
 _MAX_CHARS = 65_536
 
-_HEAD = re.compile(
-    r'\s*+(?P<mark>```\w*+\s*+|<\w++>\s*+)?(?P<body>\[?\s*+\{\s*+"name"\s*+:\s*+"(?P<name>[^"\\]{1,256})"\s*+,\s*+'
-    r'"(?:arguments|parameters)"\s*+:)'
-)
-_NAMED = re.compile(r'[^"]*+"name"\s*+:\s*+"([^"\\]{1,256})"')
-
-
-def _prefix(*parts: str) -> str:
-    """Return a pattern of all beginnings of a text whose parts these patterns match."""
-    return "".join(f"(?:{part}" for part in parts) + ")?" * len(parts)
-
-
-_MARK = r"(?:`{1,2}\Z|```\w*+\s*+|<\w*+\Z|<\w++>\s*+)?\[?"
-_START = (_MARK, r"\s*+\{", r'\s*+"', *"name", '"', r"\s*+:", r'\s*+"')
-_KEYS = "|".join(_prefix(*word, '"', r"\s*+:") for word in ("arguments", "parameters"))
-_BEGINNING = re.compile(r"\s*+" + _prefix(*_START, r'[^"\\]{1,256}', '"', r"\s*+,", r'\s*+"', _KEYS) + r"\s*+\Z")
-"""All that may still become ``_HEAD``."""
+_HEAD = regex.compile(rf"\s*+(?P<mark>```\w*+\s*+|<\w++>\s*+)?(?P<body>\[?\s*+{HEAD}\s*+,\s*+{ARGUMENTS})")
+_NAMED = regex.compile(rf"[^{{]*+{HEAD}")
 
 
 class Invented:
@@ -101,11 +88,11 @@ class Invented:
         if self._name:
             return self._brackets.read(text)
         self._head += text
-        found = _HEAD.match(self._head)
-        if found is None or found.end() > _MAX_HEAD:
+        found = _HEAD.match(self._head, partial=True)
+        if found is None or found.partial or found.end() > _MAX_HEAD:
             named = _NAMED.match(self._head)
-            is_known = named is not None and self._is_declared(named[1])
-            return not is_known and len(self._head) <= _MAX_HEAD and _BEGINNING.match(self._head) is not None
+            is_known = named is not None and self._is_declared(named["name"])
+            return not is_known and len(self._head) <= _MAX_HEAD and found is not None and found.partial
         self._name = found["name"]
         self._brackets = Brackets(fenced=(found["mark"] or "").startswith("`"))
         return not self._is_declared(self._name) and self._brackets.read(self._head[found.start("body") :])

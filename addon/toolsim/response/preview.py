@@ -1,8 +1,8 @@
 """The preview: a call's name and arguments read from a block that is still open, so that they stream as they arrive.
 
-It reads one shape, ``{"name": "…", "arguments": "…`` or ``{…``, possibly the first of a list, and silently gives up on
-any other: such a block is then buffered until it is complete and judged. What it has returned is a verbatim prefix of
-the arguments.
+It reads one shape, ``{"name": "…", "arguments": "…`` or ``{…`` in any spelling of these keys (``call_keys``), possibly
+within a wrapper or the first of a list, and silently gives up on any other: such a block is then buffered until it is
+complete and judged. What it has returned is a verbatim prefix of the arguments.
 
     header ─▶ string ─▶ over        arguments as a JSON string: decoded, never in the middle of an escape
        │
@@ -18,9 +18,11 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 
 from toolsim.core.outputs import Outputs
 from toolsim.core.plan import Tool
+from toolsim.response.call_keys import ARGUMENTS, HEAD
 from toolsim.response.pieces import IN_STRING, end_of
 
-_HEADER = re.compile(r'\s*(?:\[\s*)?\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
+_HEADER = re.compile(rf'\s*(?:\[\s*)?{HEAD}\s*,\s*{ARGUMENTS}\s*(?=["{{])').match
+_PLAIN_HEADER = re.compile(r'\s*(?:\[\s*)?\{\s*"name"\s*:\s*"(?P<name>[^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
 # Names are at most 128 characters long; a longer header holds something else, and so does longer whitespace before
 # the object in a string of arguments. It is read again with each piece, so it must not grow.
 _MAX_HEADER = 512
@@ -33,10 +35,14 @@ _NO_OUTPUTS = Outputs()
 
 
 class Preview:
-    """One open block. ``tool`` is set once the call may be announced: a tool on offer that is not strict."""
+    """One open block. ``repair``: other spellings of the keys count.
 
-    def __init__(self, tools: Iterable[Tool], outputs: Outputs = _NO_OUTPUTS) -> None:
+    ``tool`` is set once the call may be announced: a tool on offer that is not strict.
+    """
+
+    def __init__(self, tools: Iterable[Tool], outputs: Outputs = _NO_OUTPUTS, *, repair: bool = True) -> None:
         self._outputs = outputs
+        self._read_header = _HEADER if repair else _PLAIN_HEADER
         # A strict tool's call may not be announced before the judge has passed it.
         self._tools = {tool.name: tool for tool in tools if tool.kind == "function" and not tool.strict}
         self._candidate: Tool | None = None
@@ -76,10 +82,10 @@ class Preview:
         return ""
 
     def _header(self) -> str:
-        match = _HEADER(self._rest)
+        match = self._read_header(self._rest)
         if match is None or match.end() == len(self._rest):
             return self._stop() if len(self._rest) > _MAX_HEADER else ""
-        self._candidate = self._tools.get(match[1])
+        self._candidate = self._tools.get(match["name"])
         if self._candidate is None or (self._outputs.text and self._outputs.hold(self._candidate.name)):
             # If an output names the tool, the call may be quoted, which only the whole one shows.
             return self._stop()

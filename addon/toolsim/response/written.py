@@ -1,9 +1,9 @@
 """The calls written in the body of a block, as source text, before any tool is looked up.
 
     json := call | "[" call* "]" | call call…       commas, semicolons and whitespace may stand between calls
-    call := {"name": …, "arguments": …}             or "parameters", "params", "args", "input" for "arguments"
+    call := {"name": …, "arguments": …}             in any spelling of ``call_keys``
           | {"function": …, "arguments": …}         the name as a string
-          | {"function": call} | {"custom": call}   OpenAI's own wrappers
+          | {"function": call} | {"custom": call}   OpenAI's own wrappers, and others
           | {"tool_calls": [call, …]}
     xml  := <name>…</name> (<key>value</key>)*
 
@@ -23,11 +23,21 @@ from typing import Any, NoReturn
 from xml.sax.saxutils import escape as xml_escape
 
 from toolsim.core.plan import Tool
+from toolsim.response.call_keys import (
+    ARGUMENTS_KEYS,
+    CALL_KEYS,
+    HEAD_WITH_SLIPS,
+    LIST_KEYS,
+    NAME_KEYS,
+    NAME_OR_WRAPPER_KEYS,
+    WRAPPER_KEYS,
+)
 from toolsim.response.pieces import end_of
 from toolsim.response.repair import CLOSERS, MISSING_BRACE, UNESCAPED_ARGUMENTS, mend, unescaped_arguments
 
 ARGUMENTS_KEY = "ARGUMENTS_KEY"
 FUNCTION_WRAPPER = "FUNCTION_WRAPPER"
+NAME_KEY = "NAME_KEY"
 FENCE_INSIDE = "FENCE_INSIDE"
 EXTRA_BRACE = "EXTRA_BRACE"
 MISSING_CLOSE = "MISSING_CLOSE"
@@ -43,20 +53,9 @@ MAX_CALLS = 64
 _MAX_MEMBERS = 256
 """Top-level members of a call: its name, its arguments, and a few that nobody asked for."""
 
-_ARGUMENTS_ALIASES = ("parameters", "params", "args", "input")
-"""What models write instead of ``arguments``."""
-
-_WRAPPERS = ("function", "custom")
-"""Where OpenAI's own shapes hold name and arguments."""
-
-_CALL_KEYS = frozenset(("name", "arguments", "type", "id", "call_id", *_ARGUMENTS_ALIASES))
-"""The keys of a call in any spelling; an object with others is a call with something added, or no call at all."""
-
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _BETWEEN = re.compile(r"[\s,;]*+")
-_NAMED = re.compile(
-    r"""\s*+\[?\s*+\{\s*+(?:["']function["']\s*+:\s*+\{\s*+)?["']name["']\s*+:\s*+["']([^"'\\]{1,256})["']"""
-)
+_NAMED = re.compile(rf"\s*+\[?\s*+{HEAD_WITH_SLIPS}")
 _ELEMENT = re.compile(r"<([^<>/\s][^<>/]{0,255})(/?)>")
 _ELEMENT_NAMED = re.compile(r"\s*+<name>([^<]{1,256})</name>")
 _LAST_ELEMENT = re.compile(r"<([^<>/\s][^<>/]{0,255})>([^<]*+)(?:</[^<>]{1,256}>)?\s*\Z")
@@ -269,12 +268,12 @@ def _fenced(body: str) -> str | None:
 def _tool_calls(body: str) -> list[Written] | None:
     """Read ``{"tool_calls": [call, …]}``, None if the body is something else."""
     got = read_object(body, _space_end(body))
-    if got is None or body[got[1] :].strip() or "name" in got[0]:
+    if got is None or body[got[1] :].strip() or NAME_OR_WRAPPER_KEYS.intersection(got[0]):
         return None
-    listed = got[0].get("tool_calls")
+    listed = next((got[0][key] for key in LIST_KEYS if key in got[0]), None)
     if listed is None or not isinstance(listed.value, list) or not listed.value:
         return None
-    unknown = {key: got[0][key] for key in got[0] if key != "tool_calls" and key not in _CALL_KEYS}
+    unknown = {key: value for key, value in got[0].items() if key not in LIST_KEYS and key not in CALL_KEYS}
     calls = read_json(listed.source, closed=True, repair=True)
     return [replace(call, codes=(FUNCTION_WRAPPER, *call.codes), unknown={**unknown, **call.unknown}) for call in calls]
 
@@ -305,23 +304,30 @@ def _next_call(body: str, at: int, *, closed: bool) -> tuple[Written | None, int
 def _call(source: str, members: dict[str, Json], *, repair: bool) -> Written:
     codes: tuple[str, ...] = ()
     unknown: dict[str, Json] = {}
-    named = "name"
-    if repair and "name" not in members:
-        for key in _WRAPPERS:
+    names = [key for key in NAME_KEYS if key in members] if repair else ["name"]
+    if not names:
+        for key in WRAPPER_KEYS:
             inner = read_object(members[key].source, 0) if key in members else None
             if inner is not None:
-                unknown = {other: members[other] for other in members if other not in _CALL_KEYS and other != key}
+                unknown = {other: members[other] for other in members if other not in CALL_KEYS and other != key}
                 members, codes = inner[0], (FUNCTION_WRAPPER,)
+                names = [key for key in NAME_KEYS if key in members]
                 break
         else:
-            named = "function"
-    unknown |= {other: members[other] for other in members if other not in _CALL_KEYS and other != named}
+            names = ["function"]
+    # Of two names one is something else: a parameter, perhaps.
+    named = names[0] if names else "name"
+    if named in NAME_KEYS[1:]:
+        codes = (*codes, NAME_KEY)
+    unknown |= {
+        key: value for key, value in members.items() if key != named and (key not in CALL_KEYS or key in NAME_KEYS)
+    }
     name = members[named].value if named in members else None
     return Written(
         source,
         name if isinstance(name, str) and name.strip() else None,
         arguments=members.get("arguments"),
-        aliased={key: members[key] for key in _ARGUMENTS_ALIASES if key in members},
+        aliased={key: members[key] for key in ARGUMENTS_KEYS[1:] if key in members},
         codes=codes,
         unknown=unknown,
     )

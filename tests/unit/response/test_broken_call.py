@@ -32,6 +32,7 @@ from toolsim.core.events import (
 from toolsim.core.plan import Plan, Tool
 from toolsim.core.report import Report
 from toolsim.response.broken_call import BrokenCalls
+from toolsim.response.call_keys import ARGUMENTS_KEYS
 from toolsim.response.choice import parser_for
 from toolsim.response.judge import Judge
 from toolsim.response.retry import CALL_FAULTS, Retry
@@ -114,6 +115,17 @@ def test_an_answer_that_is_a_broken_call_is_asked_again(text: str, reason: str, 
         assert report.retries == [f"{reason}:{name}"]
         assert report.parse_failures == []
         assert emitted == run(asking(asks=frozenset()), pieces)[0]
+
+
+@each("key", ARGUMENTS_KEYS)
+@each("head", ['{"name": "add"', '{"tool": "add"', '{"function": {"name": "add"'])
+def test_every_spelling_of_the_keys(head: str, key: str) -> None:
+    """The keys of a call are the same as everywhere."""
+    text = f'{head}, "{key}": {{"a": "x"}}}}' + ("}" if "function" in head else "")
+    for pieces in ([text], list(text)):
+        _, retry, _ = run(asking(), pieces)
+        assert retry is not None
+        assert retry.fault.name == "add"
 
 
 def test_a_copied_slot_in_a_tagged_call_is_named_too() -> None:

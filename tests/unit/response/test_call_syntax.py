@@ -30,7 +30,7 @@ from toolsim.response.call_syntax import read_call, read_calls, read_record
         ("f(a=1, 2)", None),
         ("f(1 + 2)", None),
         ("f(g(1))", None),
-        ("f('a' 'b')", [(None, '"ab"')]),
+        ("f('a' 'b')", [(None, "ab")]),
         ("f(,)", None),
         ("f(1)x", None),
         ("f", None),

@@ -27,7 +27,8 @@ from toolsim.core.events import (
 )
 from toolsim.core.plan import Plan
 from toolsim.core.report import Report
-from toolsim.response.invented import _BEGINNING, _HEAD, Invented
+from toolsim.response.call_keys import ARGUMENTS_KEYS, NAME_KEYS
+from toolsim.response.invented import _HEAD, Invented
 from toolsim.response.retry import SECOND_OPINION, Retry
 from toolsim.response.rewrite import ResponseRewriter
 
@@ -164,7 +165,15 @@ def test_no_cut_makes_a_difference(parts: list[str], size: int) -> None:
 @given(st.from_regex(re.compile(_HEAD.pattern, re.ASCII), fullmatch=True))
 def test_all_beginnings_of_a_call_are_withheld(head: str) -> None:
     """Whatever may stand before its arguments."""
-    assert all(_BEGINNING.match(head[:size]) or _HEAD.match(head[:size]) for size in range(len(head) + 1))
+    assert all(_HEAD.match(head[:size], partial=True) for size in range(len(head) + 1))
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS_KEYS)
+@pytest.mark.parametrize("name", NAME_KEYS)
+def test_every_spelling_of_the_keys(name: str, arguments: str) -> None:
+    """The keys of a call are the same as everywhere."""
+    _, retry = told(PLAN, cut(f'{{"{name}": "greet", "{arguments}": {{}}}}', 3))
+    assert retry is not None
 
 
 @pytest.mark.parametrize(

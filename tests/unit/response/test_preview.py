@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import tool
 from support.each import each
+from toolsim.response.call_keys import ARGUMENTS_KEYS
 from toolsim.response.preview import Preview
 
 TOOLS = [tool("f", a="string"), tool("s", True, a="string")]
@@ -35,6 +36,17 @@ def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool
     assert reader.rest("f", arguments) == ""
     assert reader.rest("g", arguments) is None
     assert reader.rest("f", "{}" if arguments != "{}" else "[]") is None
+
+
+@pytest.mark.parametrize("key", ARGUMENTS_KEYS)
+@pytest.mark.parametrize("head", ['{"name": "f"', '{"tool": "f"', '{"function": {"name": "f"'])
+def test_every_spelling_of_the_keys(head: str, key: str) -> None:
+    """The keys of a call are the same as everywhere; without repairs only our own are read."""
+    body = f'{head}, "{key}": {{"a": "x"}}}}'
+    reader, seen = preview(body)
+    assert (seen, reader.tool) == ('{"a": "x"}', TOOLS[0])
+    is_ours = head.startswith('{"name"') and key == "arguments"
+    assert bool(Preview(TOOLS, repair=False).feed(body)) is is_ours
 
 
 @each(

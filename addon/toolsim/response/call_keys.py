@@ -1,0 +1,39 @@
+"""The keys of a call that is written as a JSON object: the only list of them.
+
+{"name": …, "arguments": …}          in any of the spellings below
+{"function": …, "arguments": …}      the name as a string
+{"function": {"name": …, …}}         a call within a wrapper
+{"tool_calls": [{…}, …]}             a list of calls
+"""
+
+from __future__ import annotations
+
+NAME_KEYS = ("name", "tool_name", "tool", "recipient_name")
+ARGUMENTS_KEYS = ("arguments", "parameters", "params", "args", "input")
+WRAPPER_KEYS = ("function", "custom", "function_call", "functionCall", "tool_call")
+LIST_KEYS = ("tool_calls", "tool_uses")
+OTHER_KEYS = ("type", "id", "call_id", "tool_call_id")
+
+CALL_KEYS = frozenset((*NAME_KEYS, *ARGUMENTS_KEYS, *OTHER_KEYS))
+"""The keys of one call; an object with others is a call with something added, or no call at all."""
+
+NAME_OR_WRAPPER_KEYS = frozenset((*NAME_KEYS, "function"))
+"""The keys whose value, if it is a string, is the name."""
+
+
+def _head(quote: str) -> str:
+    wrapper, name = "|".join(WRAPPER_KEYS), "|".join(sorted(NAME_OR_WRAPPER_KEYS))
+    return (
+        rf"\{{\s*+(?:{quote}(?:{wrapper}){quote}\s*+:\s*+\{{\s*+)?{quote}(?:{name}){quote}\s*+:\s*+"
+        rf"{quote}(?P<name>[^\"'\\]{{1,256}}){quote}"
+    )
+
+
+HEAD = _head('"')
+"""A pattern of how a call begins, up to its name."""
+
+HEAD_WITH_SLIPS = _head("[\"']")
+"""The same, perhaps in the wrong quotes."""
+
+ARGUMENTS = rf'"(?:{"|".join(ARGUMENTS_KEYS)})"\s*+:'
+"""A pattern of the key that follows."""
