@@ -7,8 +7,12 @@ their target reads, for hundreds of runs per second: words come without envelope
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 
+from jsonschema import Draft202012Validator
+from support.library import streamed
+from support.malformed import FORMS, TOOLS
 from toolsim.core.errors import BadRequest
 from toolsim.core.events import (
     CallDelta,
@@ -18,14 +22,20 @@ from toolsim.core.events import (
     Closed,
     Ended,
     Failed,
+    StructuredCall,
     TextDelta,
 )
 from toolsim.core.plan import AnswerForm, ApiName, Plan, Policy, Tool
 from toolsim.core.report import Report
+from toolsim.parsing import parse
 from toolsim.request.rewrite import rewrite_request
 from toolsim.response.answer import Answer
 from toolsim.response.call_forms import FOREIGN
+from toolsim.response.judge import Judge
 from toolsim.response.rewrite import ResponseRewriter
+from toolsim.response.structured import StructuredCalls
+from toolsim.response.value_types import VALUE_TYPE
+from toolsim.response.verdict import Call
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.repeats import RepeatDecoder, Repeats
 from toolsim.wire.sse import SSEDecoder
@@ -116,8 +126,46 @@ def words(data: bytes, step: int) -> None:
     assert whole[1] or whole[0] == text, "words were lost"
 
 
-def _answer(policy: Policy, text: str, step: int) -> _Outcome:
-    plan = Plan("chat", "chat", AnswerForm(True, "m"), tools=_TOOLS[:1], policy=policy)
+def strict_words(data: bytes, step: int) -> None:
+    """The same with a strict tool, whose failed calls end the answer."""
+    text = data.decode("utf-8", "replace")
+    whole = _answer(Policy(), text, len(text) + 1, _TOOLS)
+    assert _answer(Policy(), text, step, _TOOLS) == whole, "the cut made a difference"
+    assert whole[1] or whole[0] == text or "Failed" in whole[2], "words were lost"
+
+
+def marked_call(data: bytes, step: int) -> None:
+    """A documented call in which some text stands in the place of a part of it: cuts make no difference.
+
+    The first four bytes select the form, the number of calls, and the part.
+    """
+    if len(data) < 4:
+        return
+    form = FORMS[data[0] % len(FORMS)]
+    call = form.two if data[1] % 2 else form.text
+    start = data[2] % len(call)
+    text = call[:start] + data[4:].decode("utf-8", "replace") + call[start + data[3] % 16 :]
+    whole = parse(text, TOOLS)
+    assert streamed([text[at : at + step] for at in range(0, len(text), step)], TOOLS) == whole, "a cut mattered"
+    assert whole.calls or whole.prose == text, "words were lost"
+
+
+def native_call(data: bytes, step: int) -> None:
+    """A call that a backend emits, its name and arguments parted by a NUL: repaired only to what fits the schema."""
+    name, _, arguments = data.decode("utf-8", "replace").partition("\0")
+    judge = Judge(Plan("chat", "chat", AnswerForm(True, "m"), tools=_TOOLS, any_strict=True), Report())
+    for verdict in StructuredCalls(judge).verdicts(StructuredCall(name, arguments), is_announced=step % 2 == 0):
+        if isinstance(verdict, Call) and verdict.repairs:
+            assert Draft202012Validator(_CITY).is_valid(json.loads(verdict.arguments)), "a repair that does not fit"
+        if isinstance(verdict, Call) and verdict.tool.strict:
+            assert VALUE_TYPE not in verdict.repairs, "a strict tool's value was changed"
+        if isinstance(verdict, Call) and step % 2 == 0:
+            assert VALUE_TYPE not in verdict.repairs, "what the client has was changed"
+
+
+def _answer(policy: Policy, text: str, step: int, tools: tuple[Tool, ...] = _TOOLS[:1]) -> _Outcome:
+    is_strict = any(tool.strict for tool in tools)
+    plan = Plan("chat", "chat", AnswerForm(True, "m"), tools=tools, policy=policy, any_strict=is_strict)
     answer = Answer(plan, Report())
     events = [event for piece in _pieces(text, step) for event in answer.feed(TextDelta(piece))]
     return _outcome([*events, *answer.feed(Closed())])
@@ -138,6 +186,9 @@ TARGETS: tuple[Callable[[bytes, int], None], ...] = (
     whole_answer,
     words,
     a_request,
+    strict_words,
+    marked_call,
+    native_call,
 )
 _DELTA = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
 _RESPONSES_CALL = b'{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}'
@@ -154,6 +205,10 @@ SEEDS = (
     b'<use_tool><name>f</name><city>B</city></use_tool>\n```json\n{"name":"f","arguments":{}}\n```',
     b'\5\0{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":'
     b'{"name":"f","strict":true,"parameters":{"type":"object","properties":{"a":{"pattern":"^a"}}}}}]}',
+    b"\6\3Look:\n<tool_call>this is not json</tool_call>\n<tool_call></tool_call>",
+    b"\7\2\2\1\5\7</parameter>\n</parameter>",
+    b'\10\0f<|channel|>commentary\0{"city":"Bonn","days":"3"}',
+    b'\10\0functionsf1\0{"city</arg_key>":"Bonn"}{"city":"Bonn"}',
     b'\5\1{"model":"m","input":[%s,{"type":"function_call_output","call_id":"c","output":"x"}],'
     b'"tools":[{"type":"function","name":"f"}]}' % _RESPONSES_CALL,
 )
@@ -172,5 +227,7 @@ WORDS = (
     *("response.output_item.done", '"output_index":', '"call_id":', "response.output_text.delta", "response.completed"),
     *FOREIGN,
     *FOREIGN.values(),
+    *sorted({marker for form in FORMS for marker in (*form.opening, *form.closing)}),
+    *("<|channel|>commentary", "functions", '"days":"', '"[1]"', "</arg_key>", '<|"|>', "this is not json"),
 )
 """Words that a fuzzer would otherwise guess letter by letter."""
