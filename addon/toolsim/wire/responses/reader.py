@@ -28,7 +28,10 @@ Each rule covers a server in use.
 13. A message's ``content`` may be a string.
 14. Calls may interleave, and are judged when they are done: one is streamed ahead only if no other was open when it
     began.
-15. An answer may have several messages. The first text of each but the first is announced (``NextMessage``), unless
+15. No number of a part is its identity: vLLM counts the parts of gpt-oss's reasoning and of its message as one list,
+    and its finished item starts again at 0. A text is the nth of its item, as an item is the nth of its kind: the next
+    one begins with its own announcement, after the end of the one before, or with another number.
+16. An answer may have several messages. The first text of each but the first is announced (``NextMessage``), unless
     only an id shows that it is another one: some backends give an item a new id in each event.
 """
 
@@ -36,6 +39,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count as count_from
 from typing import Any, override
 
@@ -85,6 +89,15 @@ _FIRST_EXTRA_PLACE = 1_000_000
 _TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelta}
 
 
+@dataclass(slots=True)
+class _Part:
+    """The latest text of one kind in an item: the ``nth`` one (rule 15); ``number``: what the backend calls it."""
+
+    nth: int
+    number: int
+    is_open: bool = True
+
+
 class ResponsesReader(Reader):
     """Reads one answer."""
 
@@ -108,6 +121,8 @@ class ResponsesReader(Reader):
         self._messages: set[int] = set()
         self._speaking = -1
         self._texts: Joiner[tuple[object, ...]] = Joiner()
+        # By kind and place: the latest text of an item.
+        self._parts: dict[tuple[str, int], _Part] = {}
 
     @override
     def _read(self, event: dict[str, Any], name: str) -> list[BackendEvent]:
@@ -119,7 +134,7 @@ class ResponsesReader(Reader):
                 return []
             index = self._place(event)
             self._kinds[index] = "message"
-            return self._delta(("text", index, count(event, "content_index")), delta, TextDelta)
+            return self._delta(self._key("text", index, count(event, "content_index")), delta, TextDelta)
         return self._rare_event(kind, event, delta if isinstance(delta, str) else "")
 
     @override
@@ -142,14 +157,19 @@ class ResponsesReader(Reader):
             self._move_if_taken(event, item)
         where = (self._place(event), count(event, "content_index"))
         match kind:
+            case "response.content_part.added" | "response.content_part.done":
+                part_kind = "refusal" if mapping(event.get("part")).get("type") == "refusal" else "text"
+                if (part := self._parts.get((part_kind, where[0]))) is not None:
+                    part.is_open = False
+                    part.number = -1 if kind == "response.content_part.added" else part.number
             case "response.created":
                 return [_opened(mapping(event.get("response")))]
             case "response.output_text.done":
-                return self._done_text(("text", *where), event.get("text"), TextDelta)
+                return self._done_text(self._ended("text", *where), event.get("text"), TextDelta)
             case "response.refusal.delta" if delta:
-                return self._delta(("refusal", *where), delta, RefusalDelta)
+                return self._delta(self._key("refusal", *where), delta, RefusalDelta)
             case "response.refusal.done":
-                return self._done_text(("refusal", *where), event.get("refusal"), RefusalDelta)
+                return self._done_text(self._ended("refusal", *where), event.get("refusal"), RefusalDelta)
             case "response.reasoning_summary_text.delta" if delta:
                 return self._reasoning(delta, (where[0], count(event, "summary_index")), "summary")
             case "response.reasoning_text.delta" if delta:
@@ -242,15 +262,32 @@ class ResponsesReader(Reader):
         text = gap + self._texts.join(key, delta)
         return [ReasoningDelta(text, kind)] if text else []
 
+    def _key(self, kind: str, place: int, number: int) -> tuple[str, int, int]:
+        """Return the key of the text that a delta belongs to (rule 15)."""
+        part = self._parts.get((kind, place))
+        if part is None:
+            part = self._parts[kind, place] = _Part(0, number)
+        elif not part.is_open or part.number != number:
+            part.nth, part.number, part.is_open = part.nth + 1, number, True
+        return kind, place, part.nth
+
+    def _ended(self, kind: str, place: int, number: int) -> tuple[str, int, int]:
+        """Return the key of the text that has ended, the open one, or a new one that had no deltas."""
+        part = self._parts.get((kind, place))
+        is_repeated = part is not None and not part.is_open and part.number == number
+        key = (kind, place, part.nth) if part and (part.is_open or is_repeated) else self._key(kind, place, number)
+        self._parts[kind, place].is_open = False
+        return key
+
     def _delta(self, key: tuple[str, int, int], delta: str, kind: type[TextDelta | RefusalDelta]) -> list[BackendEvent]:
         self._emitted.add(key)
-        text = self._texts.join(key, delta)
+        text = self._texts.join(key[:2], delta)
         if text and key[1] != self._speaking and kind is TextDelta:
             return [*self._begin_text(key[1]), kind(text)]
         return [kind(text)] if text else []
 
     def _begin_text(self, index: int) -> list[BackendEvent]:
-        """Return what precedes a message's text if the latest text was another message's (rule 15)."""
+        """Return what precedes a message's text if the latest text was another message's (rule 16)."""
         is_next = bool(self._messages) and index not in self._messages
         is_certain = index >= len(self._indexes) or index in self._announced or index in self._finished
         self._speaking = index
@@ -262,7 +299,7 @@ class ResponsesReader(Reader):
     ) -> list[BackendEvent]:
         """Return a whole text if there were no deltas, else the half character that the deltas ended with, if any."""
         if key in self._emitted:
-            rest = self._texts.end(key)
+            rest = self._texts.end(key[:2])
             return [kind(rest)] if rest else []
         return self._delta(key, text, kind) + self._done_text(key, None, kind) if isinstance(text, str) and text else []
 
@@ -308,11 +345,13 @@ class ResponsesReader(Reader):
         events: list[BackendEvent] = []
         content = item.get("content")
         parts = [{"text": content}] if isinstance(content, str) else mappings(content)
-        for n, part in enumerate(parts):
+        nth = {"refusal": count_from(), "text": count_from()}
+        for part in parts:
             if part.get("type") == "refusal":
-                events += self._done_text(("refusal", index, n), part.get("refusal"), RefusalDelta)
+                key = ("refusal", index, next(nth["refusal"]))
+                events += self._done_text(key, part.get("refusal"), RefusalDelta)
             else:
-                events += self._done_text(("text", index, n), part.get("text"), TextDelta)
+                events += self._done_text(("text", index, next(nth["text"])), part.get("text"), TextDelta)
         return events
 
     def _terminal(self, response: Mapping[str, Any]) -> list[BackendEvent]:

@@ -433,3 +433,71 @@ def test_an_item_id_alone_begins_no_message() -> None:
         {"type": "response.output_text.delta", "item_id": f"m{at}", "delta": text} for at, text in enumerate("AB")
     ]
     assert stream(*deltas, DONE) == [TextDelta("A"), TextDelta("B"), *END]
+
+
+def parts_of(texts: tuple[str, ...], *, numbers: str, said: frozenset[str]) -> list[dict[str, Any]]:
+    """Return the stream of reasoning and a message with these texts. ``said``: what else than deltas the backend sends.
+
+    ``numbers``: how it counts the parts: ``own`` in each item, ``running`` over all of them, ``deltas`` for each delta,
+    or ``zero``, which counts none.
+    """
+    reasoning = {"type": "reasoning", "id": "rs_1", "content": [{"type": "reasoning_text", "text": "hm"}]}
+    content = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
+    message = {"type": "message", "role": "assistant", "id": "msg_1", "content": content}
+    events: list[dict[str, Any]] = [
+        {"type": "response.output_item.added", "output_index": 0, "item": {**reasoning, "content": []}},
+        {"type": "response.reasoning_text.delta", "output_index": 0, "content_index": 0, "delta": "hm"},
+        {"type": "response.output_item.done", "output_index": 0, "item": reasoning},
+        {"type": "response.output_item.added", "output_index": 1, "item": {**message, "content": []}},
+    ]
+    number = 0
+    for nth, text in enumerate(texts):
+        number = {"own": nth, "running": nth + 1, "zero": 0}.get(numbers, number)
+        where = {"output_index": 1, "content_index": number}
+        if "part.added" in said:
+            events.append({"type": "response.content_part.added", **where, "part": {"type": "output_text", "text": ""}})
+        for character in text if "deltas" in said else "":
+            events.append(delta(character, 1, content_index=number))
+            number += numbers == "deltas"
+        if "text.done" in said:
+            events.append({"type": "response.output_text.done", **where, "text": text})
+        if "part.done" in said:
+            events.append({"type": "response.content_part.done", **where, "part": content[nth]})
+    if "item.done" in said:
+        events.append({"type": "response.output_item.done", "output_index": 1, "item": message})
+    output = [reasoning, message] if "final" in said else []
+    return [*events, {"type": "response.completed", "response": {"status": "completed", "output": output}}]
+
+
+ALL = ("part.added", "deltas", "text.done", "part.done", "item.done", "final")
+
+
+@pytest.mark.parametrize("numbers", ["own", "running", "deltas", "zero"])
+@pytest.mark.parametrize("texts", [("One.",), ("One.", "Two."), ("One.", "One.")])
+def test_each_text_is_emitted_once_however_parts_are_counted(texts: tuple[str, ...], numbers: str) -> None:
+    """Whichever of the six events that hold or announce a text a backend sends, as long as one of them holds it."""
+    for chosen in range(2 ** len(ALL)):
+        said = frozenset(name for bit, name in enumerate(ALL) if chosen >> bit & 1)
+        if not said & {"deltas", "text.done", "item.done", "final"}:
+            continue
+        counts = {"own", "running"} | ({"deltas"} if "deltas" in said else set())
+        if len(texts) > 1 and numbers not in counts and not _tells_texts_apart(said):
+            continue
+        emitted = stream(*parts_of(texts, numbers=numbers, said=said))
+        assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == "".join(texts), said
+        assert [event.text for event in emitted if isinstance(event, ReasoningDelta)] == ["hm"]
+
+
+def _tells_texts_apart(said: frozenset[str]) -> bool:
+    """Return whether a stream shows where the next text begins although its parts are not counted."""
+    if "deltas" in said:
+        return bool(said & {"part.added", "text.done", "part.done"})
+    return "text.done" not in said or bool(said & {"part.added", "item.done", "final"})
+
+
+def test_the_stream_of_vllm() -> None:
+    """gpt-oss: the number of the message's part goes on from its reasoning's, and the finished item starts at 0."""
+    said = frozenset(ALL)
+    call = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
+    emitted = stream(*parts_of((call,), numbers="running", said=said))
+    assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == call
