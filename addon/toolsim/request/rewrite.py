@@ -114,7 +114,7 @@ def rewrite_request(
     report.stream = asked.get("stream") is True
     if stored_as is not None and not is_to_be_stored(asked, stored_as):
         stored_as = None
-    # Items that only toolsim can read become text, which makes another request of it.
+    # Items that only toolsim can read become text, and another API's shape this one's: that is another request then.
     document = client.spelt_out(asked)
     is_changed = document is not asked
     must_rewrite = is_round or is_action or is_changed or stored_as is not None

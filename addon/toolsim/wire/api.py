@@ -167,7 +167,8 @@ class Api:
     is_storable: bool = False
     """Whether later requests can refer to its answers."""
     spelt_out: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: body
-    """A client's body, with the items that only toolsim can read as text; the very same body if it has none."""
+    """A client's body in the API's own shape, with the items that only toolsim can read as text; the very same body if
+    nothing has to change."""
     calls_of: Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]] | None = None
     """The names and arguments of the calls in a message of a history, to find those that its client never saw
     (``hidden.py``); None: answers have items for them."""

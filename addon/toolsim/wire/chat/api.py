@@ -6,6 +6,7 @@ from operator import attrgetter
 
 from toolsim.wire.api import Api
 from toolsim.wire.chat import request
+from toolsim.wire.chat.foreign import as_chat
 from toolsim.wire.chat.reader import ChatReader
 from toolsim.wire.chat.writer import ChatWriter
 from toolsim.wire.ids import chat_call_id
@@ -26,6 +27,7 @@ CHAT = Api(
     text_follows_calls=False,
     output_mode=attrgetter("output_mode"),
     takes_structural_tags=True,
+    spelt_out=as_chat,
     calls_of=request.calls_of,
     uses_tools=request.uses_tools,
     read=request.read_request,

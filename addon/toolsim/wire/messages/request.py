@@ -30,7 +30,8 @@ MAX_TOKENS = 4096
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
     """Return whether a request declares tools, or carries a history of calls."""
-    return bool(body.get("tools")) or any(block.get("type") in ("tool_use", "tool_result") for block in blocks(body))
+    history = any(block.get("type") in ("tool_use", "tool_result") for block in blocks(body))
+    return bool(body.get("tools")) or history or chat.uses_tools({"messages": body.get("messages")})
 
 
 def blocks(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -20,7 +20,7 @@ The two APIs say the same things in other places. What differs, and what becomes
 7. An image or a document that is not text stays as it is (``wire/files.py``). A block of any other type is shown as its
    JSON without what only Anthropic can read: the model sees what the client sent, in the only form that is left.
 8. ``metadata`` names the user and is not passed on. Fields that steer Anthropic's models alone are dropped and noted.
-9. Tools, choices and images in OpenAI's shapes are read too, since clients mix them.
+9. Tools, choices, calls, their outputs and images in OpenAI's shapes are read too, since clients mix them.
 
 Each 400 names the place in the client's own request.
 """
@@ -48,18 +48,18 @@ _MODES = {"auto": "auto", "any": "required", "none": "none"}
 def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return a Messages request as a chat request, and what is lost on the way. Raises BadRequest."""
     asked = {key: body[key] for key in SAME if body.get(key) is not None}
-    asked["messages"] = [*_system(body), *chat_messages(required(body, "messages", list))]
+    asked["messages"] = [*system_messages(body), *chat_messages(required(body, "messages", list))]
     if body.get("stream") is True:  # A message carries usage, which chat sends only on request.
         asked["stream_options"] = {"include_usage": True}
     if stops := optional(body, "stop_sequences", list):
         asked["stop"] = stops
     if tools := optional(body, "tools", list):
-        loaded = set(_references(body["messages"]))
-        asked["tools"] = [_tool(tool, f"tools[{index}]", loaded) for index, tool in enumerate(tools)]
+        loaded = set(references(body["messages"]))
+        asked["tools"] = [declared_tool(tool, f"tools[{index}]", loaded) for index, tool in enumerate(tools)]
     if body.get("mcp_servers"):
         message = "'mcp_servers' is not served here: the operator's servers are (toolsim_mcp_config)."
         raise BadRequest(message, "mcp_servers", "unsupported_parameter")
-    asked |= _choice(body.get("tool_choice"))
+    asked |= choice_fields(body.get("tool_choice"))
     if schema := mapping(mapping(body.get("output_config")).get("format")).get("schema"):
         asked["response_format"] = {
             "type": "json_schema",
@@ -77,18 +77,23 @@ def chat_messages(messages: list[Any]) -> Iterator[dict[str, Any]]:
         place = f"messages[{index}]"
         message = expect(sent, dict, place)
         role = required(message, "role", str, place)
+        if role == "tool" and "tool_call_id" in message:  # Rule 9.
+            yield message
+            continue
         if role not in ROLES:
             expected = ", ".join(f"'{known}'" for known in ROLES)
             text = f"Invalid value for '{place}.role': expected one of {expected}, but got '{role[:64]}' instead."
             raise BadRequest(text, f"{place}.role", "invalid_value")
         content = message.get("content")
-        if isinstance(content, str):
+        if message.get("tool_calls"):  # Rule 9.
+            yield message
+        elif isinstance(content, str):
             yield {"role": role, "content": content}
         else:
-            yield from _split(role, _blocks(content, f"{place}.content"), f"{place}.content")
+            yield from split(role, _blocks(content, f"{place}.content"), f"{place}.content")
 
 
-def _system(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def system_messages(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the instructions as one system message (rule 1)."""
     system = body.get("system")
     if system is None:
@@ -105,7 +110,7 @@ def _blocks(content: object, place: str) -> list[dict[str, Any]]:
     return [expect(block, dict, f"{place}[{index}]") for index, block in enumerate(content)]
 
 
-def _split(role: str, blocks: list[dict[str, Any]], place: str) -> Iterator[dict[str, Any]]:
+def split(role: str, blocks: list[dict[str, Any]], place: str) -> Iterator[dict[str, Any]]:
     """Yield one message as chat messages, a new one wherever the order of its blocks needs it (rule 2)."""
     thoughts, words, calls = list[Any](), list[Any](), list[Any]()
 
@@ -182,7 +187,9 @@ def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
                 yield from _parts(part, f"{place}.source.content[{index}]")
         case "document" if (text := document_text(block)) is not None:
             yield {"type": "text", "text": text}
-        case "image" | "document" | "image_url" | "input_image" | "input_text" | "file" | "input_file":  # Rule 9.
+        case "image" | "document" | "image_url" | "input_image" | "file" | "input_file":  # Rule 9.
+            yield dict(block)
+        case "input_text" | "input_audio" | "refusal":
             yield dict(block)
         case "tool_reference":
             yield {"type": "text", "text": f"The tool {string(block.get('tool_name'))} can be called now."}
@@ -192,7 +199,7 @@ def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
             required(block, "type", str, place)
 
 
-def _references(messages: list[Any]) -> Iterator[str]:
+def references(messages: list[Any]) -> Iterator[str]:
     """Yield the names of the tools that the history has loaded (rule 5)."""
     for message in mappings(messages):
         for block in mappings(message.get("content")):
@@ -201,29 +208,29 @@ def _references(messages: list[Any]) -> Iterator[str]:
                     yield string(part.get("tool_name"))
 
 
-def _tool(declared: object, place: str, loaded: set[str]) -> dict[str, Any]:
+def declared_tool(declared: object, place: str, loaded: set[str]) -> dict[str, Any]:
     """Return a declared tool in chat's shape of a function; a hosted one as sent (rules 5 and 6)."""
-    tool = expect(declared, dict, place)
-    kind = optional(tool, "type", str, place)
-    if kind is not None and kind != "custom" and "input_schema" not in tool:
-        return tool
-    name = required(tool, "name", str, place)
+    fields = expect(declared, dict, place)
+    kind = optional(fields, "type", str, place)
+    if kind is not None and kind != "custom" and "input_schema" not in fields:
+        return fields
+    name = required(fields, "name", str, place)
     function: dict[str, Any] = {"name": name}
     declaration = {"type": "function", "function": function}
-    if (description := optional(tool, "description", str, place)) is not None:
+    if (description := optional(fields, "description", str, place)) is not None:
         function["description"] = description
-    if tool.get("defer_loading") is True and name not in loaded:
+    if fields.get("defer_loading") is True and name not in loaded:
         # Its schema is for later: the catalogue shows a name and a line.
         function["description"] = (description or "").partition("\n")[0]
         return declaration
-    if (schema := optional(tool, "input_schema", dict, place)) is not None:
+    if (schema := optional(fields, "input_schema", dict, place)) is not None:
         function["parameters"] = schema
-    if optional(tool, "strict", bool, place):
+    if optional(fields, "strict", bool, place):
         function["strict"] = True
     return declaration
 
 
-def _choice(sent: object) -> dict[str, Any]:
+def choice_fields(sent: object) -> dict[str, Any]:
     """Return the fields of a chat request for a ``tool_choice``. Raises BadRequest."""
     if not sent:
         return {}
