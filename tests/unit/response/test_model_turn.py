@@ -216,6 +216,8 @@ def client_answer(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tupl
         rewriter = ResponseRewriter(the_plan, report, content_type="text/event-stream")
         written = [data for chunk in (*chunks, b"") for data in rewriter.feed(chunk)]
     found = report.as_dict()
+    # A lost call is counted when it is read, others when they are judged: in one write that is another order.
+    found["parse_failures"] = sorted(found["parse_failures"])
     if report.tool_cutoff:
         del found["parse_failures"]  # They may be in what came in the same write as the end of the turn.
     return collapsed(b"".join(written)), found
