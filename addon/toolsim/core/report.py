@@ -50,12 +50,12 @@ REMEDIES = {
 
 
 _LOGGABLE_NAME = re.compile(r"[\w.:/-]{1,128}")
-# <|channel|>, <｜tool▁sep｜>, [ARGS], <tool_call>: what a server left in a name although it is markup of the model's.
-_SPECIAL_TOKEN = re.compile(r"\s*+(?:<[|｜a-z/]|\[[A-Z]).*", re.DOTALL)
+# <|channel|>, <｜tool▁sep｜>, [ARGS], <tool_call>, (), {: what a server left in a name although it belongs to the form.
+_SPECIAL_TOKEN = re.compile(r"\s*+(?:[<({]|\[[A-Z]).*", re.DOTALL)
 
 
 def name_before_token(name: str) -> str:
-    """Return a name without the model's special token that a server left in it, and without what follows the token."""
+    """Return a name up to the special token or bracket that a server left in it."""
     return _SPECIAL_TOKEN.sub("", name, count=1)
 
 

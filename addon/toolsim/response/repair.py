@@ -66,10 +66,12 @@ _UNESCAPED = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+"(?=\s*+\{)')
 _MAX_NAME = 256
 """Twice what the API allows in a tool's name, which leaves room for the slip."""
 
-_AFFIXES = re.compile(r"^(?:functions?|tools?|default_api)[./:]|:\d+$", re.IGNORECASE)
+_AFFIXES = re.compile(r"^(?:functions?|tools?|default_api)[./:]+|:\d+$", re.IGNORECASE)
+# gpt-oss: the recipient of a message, after its role and its channel.
+_RECIPIENT = re.compile(r".*\bto=(?=\w)", re.DOTALL)
 # Kimi's functions.exec:5 without its separators.
 _PREFIX = re.compile(r"functions?[._:]?", re.IGNORECASE)
-_TWICE = re.compile(r"(.{2,})[._:/-]?\1", re.DOTALL)
+_SEPARATOR = tuple("._:/-")
 _SEPARATORS = re.compile(r"[._:/-]+")
 
 
@@ -188,7 +190,7 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
 
     Slips are, in this order: a special token of the model's in the name, with all that follows it; a prefix or number
     of the model's own form; other upper and lower case; other separators; that prefix without its separator; the name
-    written twice. The first that leads to a tool decides.
+    written several times. The first that leads to a tool decides.
 
     ``names`` are pairs of a spelling and the tool it stands for, including masked tools, so that a name that also fits
     a masked tool is not turned into its neighbour.
@@ -196,9 +198,8 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
     if len(written) > _MAX_NAME:
         return None
     spellings = list(names)
-    bare = name_before_token(written).strip()
+    bare = name_before_token(_RECIPIENT.sub("", written)).strip()
     plain = _AFFIXES.sub("", bare).strip()
-    twice = _TWICE.fullmatch(plain)
     for wanted, form in (
         ({bare}, str),
         ({plain}, str),
@@ -206,7 +207,7 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
         ({common_spelling(bare)}, common_spelling),
         ({common_spelling(plain)}, common_spelling),
         (set(map(common_spelling, _run_together(bare))), common_spelling),
-        ({common_spelling(twice[1])} if twice else (), common_spelling),
+        (set(map(common_spelling, _repeated(plain))), common_spelling),
     ):
         if fits := {tool for spelling, tool in spellings if form(spelling) in wanted}:
             return fits.pop() if len(fits) == 1 else None
@@ -219,6 +220,18 @@ def _run_together(name: str) -> list[str]:
     inner = "" if prefix is None else name[prefix.end() :]
     digits = len(inner) - len(inner.rstrip("0123456789"))
     return [inner[: len(inner) - count].rstrip("._:") for count in range(digits + 1)] if inner else []
+
+
+def _repeated(name: str) -> list[str]:
+    """Return all names of which this one consists, written twice or more, with or without a separator."""
+    found: list[str] = []
+    for length in range(2, len(name) // 2 + 1):
+        unit, at = name[:length], length
+        while name.startswith(unit, at + (name[at : at + 1] in _SEPARATOR)):
+            at += length + (name[at] in _SEPARATOR)
+        if at == len(name):
+            found.append(unit)
+    return found
 
 
 @lru_cache(maxsize=4096)

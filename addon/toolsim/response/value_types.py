@@ -23,7 +23,7 @@ from math import isfinite
 from toolsim.response.arguments import Arguments
 from toolsim.response.checker import SchemaChecker
 from toolsim.response.repair import PYTHON_WORDS, mend
-from toolsim.response.written import Json, json_object, read_items, read_object, read_value
+from toolsim.response.written import Json, json_object, read_items, read_pairs, read_value
 from toolsim.schema import Validator
 
 VALUE_TYPE = "VALUE_TYPE"
@@ -88,15 +88,15 @@ class _Correction:
         return Json(f"[{item.source}]", [item.value])
 
     def _object(self, given: Json, schema: Validator, depth: int) -> Json:
-        read = read_object(given.source, 0)
-        if read is None:
-            return given
+        pairs, _ = read_pairs(given.source, 0) or ([], 0)
         members = {
             key: self.value(member, schemas, depth + 1) if (schemas := schema.properties(key)) else member
-            for key, member in read[0].items()
+            for key, member in pairs
         }
-        is_changed = any(members[key] is not member for key, member in read[0].items())
-        return json_object(members) if is_changed else given
+        # A key that is there twice has two values, and no correction may drop one.
+        if len(members) < len(pairs) or all(members[key] is member for key, member in pairs):
+            return given
+        return json_object(members)
 
     def _array(self, given: Json, schema: Validator, depth: int) -> Json:
         read, schemas = read_items(given.source, 0), schema.items()
