@@ -25,7 +25,7 @@ MUTANTS ?= 25
 # Earlier names of targets, which keep working for one release.
 RENAMED := quick mutants attack flows clients learn
 
-.PHONY: help setup run web demo test test-unit test-lowest check test-clients test-hostile fuzz soak coverage mutation bench replay \
+.PHONY: help setup run web demo test test-unit test-lowest check test-clients test-hostile faults fuzz soak coverage mutation bench replay \
 	record-flows families eval tune $(RENAMED)
 .DELETE_ON_ERROR:
 
@@ -165,6 +165,9 @@ test-clients: setup $(VENV)/.agents $(VENV)/.llama-index/.done  ## Run the loops
 
 test-hostile: setup  ## Attack a real mitmdump; show answers, seconds, memory and delays (ATTACK_DELAY=0.05 to be strict)
 	$(BIN)/python -m pytest tests/attack $(ARGS)
+
+faults: setup  ## Let every function that a turn enters fail once, with each kind of exception; takes an hour (ARGS='"chat whole" KeyError' for a part)
+	cd tests && ../$(BIN)/python -m faults $(ARGS)
 
 fuzz: setup  ## Fuzz the parsers for FUZZ_S seconds, and run the property tests longer (ARGS="-k sentinel" for one module)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fuzz]'

@@ -332,8 +332,8 @@ def test_one_folder_patches_what_is_not_ours() -> None:
         "vars(manager).pop('trigger_event', None)",
         "manager.__dict__['trigger_event'] = own",
         "object.__setattr__(manager, 'trigger_event', own)",
-        "for stream.client_state in layers: pass",
-        "with opened() as stream.client_state: pass",
+        "for stream.request_body_buf in layers: pass",
+        "with opened() as stream.request_body_buf: pass",
     ],
 )
 def test_a_planted_patch_is_found(line: str) -> None:

@@ -156,7 +156,10 @@ def test_every_option_is_documented() -> None:
     assert OPTIONS_PAGE.read_text() == options_page()
     known = {option.full_name for option in OPTIONS} | {PREFIX + name for name in RENAMED} | {"toolsim_replay"}
     assert hasattr(pytest_plugin, "toolsim_replay")
-    metrics = {PREFIX + name for name in ("profiles_total", *RENAMED_METRICS, *RENAMED_METRICS.values())}
+    metrics = {
+        PREFIX + name
+        for name in ("profiles_total", "internal_errors_total", *RENAMED_METRICS, *RENAMED_METRICS.values())
+    }
     assert set(re.findall(r"\btoolsim_[a-z_]+[a-z]\b", TEXT)) <= known | metrics
     assert len(re.findall(r"^\| `toolsim_\w+` \|", README, re.MULTILINE)) == 6
 

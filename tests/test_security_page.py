@@ -219,6 +219,16 @@ It is valid once
 Browser pages whose origin
     proxy/test_mcp.py::test_a_page_of_the_web_has_no_tools
     unit/proxy/test_mcp_servers.py::test_a_web_page_has_to_be_listed
+# A bug in toolsim
+**A bug in toolsim** ends the exchange
+    faults/test_faults.py::test_a_function_that_fails_once
+Nothing that was not checked and rewritten
+    faults/test_faults.py::test_a_function_that_fails_once
+The client gets a 500, an error event
+    unit/proxy/test_streamed.py::test_an_exception_ends_the_answer
+    unit/proxy/test_guard.py::test_the_log_names_the_place
+The same holds if another script
+    proxy/test_guard.py::test_another_script_that_raises
 # A web page
 Pages served from `localhost`
     unit/proxy/test_access.py::test_pages

@@ -1,16 +1,24 @@
 """A thread that runs one call after another, for callers in an event loop that await the results; owners take turns.
 
 In a pool of one thread the calls of one owner, however many they are, would come before those of all others.
+
+Whatever raises in it, the thread goes on, every call has an outcome, and no call is left in the queue: a signal is
+sent with each call, and a result is passed on by nothing of ours.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, NamedTuple
+
+logger = logging.getLogger(__name__)
 
 
 class Crowded(Exception):
@@ -20,7 +28,7 @@ class Crowded(Exception):
 class _Task(NamedTuple):
     work: Callable[[], Any]
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Any]
+    future: Future[Any]
 
 
 class OneThread:
@@ -38,8 +46,12 @@ class OneThread:
         # The calls that wait, by their owners; the first owner is next.
         self._tasks: OrderedDict[str, deque[_Task]] = OrderedDict()
         self._thread: Thread | None = None
-        self.waiting = 0
+        self._pending: set[Future[Any]] = set()
+
+    @property
+    def waiting(self) -> int:
         """How many calls are not done yet, whether or not anybody still awaits them."""
+        return len(self._pending)
 
     @property
     def is_started(self) -> bool:
@@ -51,29 +63,30 @@ class OneThread:
         task = self._new(work)
         with self._lock:
             self._tasks.setdefault(owner, deque()).append(task)
+            self._signals.put(True)
             given_up = self._surplus()
-        self._signals.put(True)
         if given_up is not None:
-            self._end(given_up, None, Crowded())
-        return task.future
+            self._pending.discard(given_up.future)
+            given_up.future.set_exception(Crowded())
+        return asyncio.wrap_future(task.future)
 
     def do_last[T](self, work: Callable[[], T]) -> asyncio.Future[T]:
         """As ``do``, after all calls that wait now."""
         task = self._new(work)
         self._signals.put(task)
-        return task.future
+        return asyncio.wrap_future(task.future)
 
     def stop(self) -> None:
         """End the thread after all queued calls."""
         self._signals.put(None)
 
     def _new(self, work: Callable[[], Any]) -> _Task:
-        loop = asyncio.get_running_loop()
-        if self._thread is None:
+        task = _Task(work, asyncio.get_running_loop(), Future())
+        if self._thread is None or not self._thread.is_alive():
             self._thread = Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
-        self.waiting += 1
-        return _Task(work, loop, loop.create_future())
+        self._pending.add(task.future)
+        return task
 
     def _surplus(self) -> _Task | None:
         """Take out a call that there is no room for."""
@@ -98,7 +111,11 @@ class OneThread:
 
     def _run(self) -> None:
         while (signal := self._signals.get()) is not None:
-            task = signal if isinstance(signal, _Task) else self._next()
+            try:
+                task = signal if isinstance(signal, _Task) else self._next()
+            except Exception:
+                logger.exception("toolsim failed to take a call from its queue; please report this")
+                task = self._next()
             if task is None:
                 continue
             result, problem = None, None
@@ -106,19 +123,12 @@ class OneThread:
                 result = task.work()
             except BaseException as raised:
                 problem = raised
-            self._end(task, result, problem)
-
-    def _end(self, task: _Task, result: Any, problem: BaseException | None) -> None:
-        try:
-            task.loop.call_soon_threadsafe(self._over, task.future, result, problem)
-        except RuntimeError:  # Its loop is closed: nobody waits for the result any more.
-            return
-
-    def _over(self, future: asyncio.Future[Any], result: Any, problem: BaseException | None) -> None:
-        self.waiting -= 1
-        if future.done():
-            return
-        if problem is None:
-            future.set_result(result)
-        else:
-            future.set_exception(problem)
+            self._pending.discard(task.future)
+            # Without its loop nobody waits for the result any more; one that was cancelled has nobody either.
+            if task.loop.is_closed() or task.future.done():
+                continue
+            with suppress(InvalidStateError):
+                if problem is None:
+                    task.future.set_result(result)
+                else:
+                    task.future.set_exception(problem)

@@ -3,6 +3,7 @@
 - ``arrivals``: the head of a request has come; where does it go?
 - ``rewriting``: the body of a request or an answer is there.
 - ``exchanges``: what is in flight; each ``Exchange`` carries one request and its answer.
+- ``guard``: what becomes of an exchange in which one of these hooks raises.
 - ``mitmproxy12``: ends answers on our own terms.
 """
 
@@ -30,6 +31,7 @@ from toolsim.proxy.cors import add_cors
 from toolsim.proxy.doors import Doors, with_names
 from toolsim.proxy.drain import Drain
 from toolsim.proxy.exchange import Exchanges
+from toolsim.proxy.guard import Clearance, Guard
 from toolsim.proxy.known import KnownBackends
 from toolsim.proxy.mcp_servers import Servers
 from toolsim.proxy.memory import Memory
@@ -70,6 +72,8 @@ class ToolSim:
 
     exchanges: ClassVar = Exchanges()
     """What is in flight: one for all instances, so that a reload of the script loses nothing."""
+    guard: ClassVar = Guard()
+    """What ends an exchange in which something raises; one, for the same reason."""
 
     def __init__(
         self, *, keepalive: float = KEEPALIVE_SECONDS, alone: bool = False, by_hand: Collection[str] = ()
@@ -106,8 +110,9 @@ class ToolSim:
             Unread(),
             self._sockets,
             self._drain,
+            Clearance(self.guard),
         ]
-        """Loaded with this one: their hooks are called too, each after ours."""
+        """Loaded with this one: their hooks are called too, each after ours. ``Clearance`` has to be the last."""
 
     def _wire(self, settings: Settings) -> None:
         """Put together what holds nothing but the settings, and the parts that outlive them."""
@@ -147,7 +152,7 @@ class ToolSim:
             raise OptionsError("\n".join(problems))  # type: ignore[no-untyped-call]
         web.show_comments(loader.master.options)
         installing.check()
-        installing.install(self.exchanges)
+        installing.install(self.exchanges, self.guard)
 
     def configure(self, updated: Iterable[str]) -> None:
         """Parse the options. Raises OptionsError for a bad value."""
@@ -274,6 +279,6 @@ class ToolSim:
         self.exchanges.close_of(client)
 
     def _metrics_page(self, _flow: HTTPFlow) -> Response:
-        more = [*self._memory.families(), *self._background.families(), *self._drain.families()]
+        more = [*self._memory.families(), *self._background.families(), *self._drain.families(), *self.guard.families()]
         text = self._reports.metrics.text(self.exchanges.turns(), more)
         return Response.make(200, text, {"content-type": metrics.CONTENT_TYPE})

@@ -27,7 +27,6 @@ import signal
 import time
 
 from mitmproxy import ctx
-from mitmproxy.connection import Client
 from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.mode_specs import ReverseMode
 
@@ -68,7 +67,6 @@ class Drain:
         self._rounds = rounds
         self._background = background
         self._sockets = sockets
-        self._passing: dict[str, str] = {}  # What passes us unread in reverse mode: the clients, by flow id.
         self._unsent = stopping.Unsent()
         self._taken: list[signal.Signals] = []
         self._task: asyncio.Task[None] | None = None
@@ -133,7 +131,7 @@ class Drain:
 
     def open(self) -> int:
         """Return the number of exchanges and other answers; a round belongs to one of either."""
-        return self._exchanges.answers() + len(self._passing) + self._background.count()
+        return self._exchanges.answers() + len(self._exchanges.passing) + self._background.count()
 
     def families(self) -> list[Family]:
         """Return the metrics."""
@@ -151,7 +149,7 @@ class Drain:
         # What a forward proxy passes may be anything, such as a page's stream that never ends.
         is_served = isinstance(flow.client_conn.proxy_mode, ReverseMode)
         if exchange is None and is_served and flow.response is None and flow.live:
-            self._passing[flow.id] = flow.client_conn.id
+            self._exchanges.passing[flow.id] = flow.client_conn.id
 
     def responseheaders(self, flow: HTTPFlow) -> None:
         """Let the connection end with this answer."""
@@ -159,7 +157,7 @@ class Drain:
 
     def response(self, flow: HTTPFlow) -> None:
         """The same, for an answer that is sent now; the exchange is over."""
-        self._passing.pop(flow.id, None)
+        self._exchanges.passing.pop(flow.id, None)
         assert flow.response is not None
         if not flow.response.stream:
             self._close_after(flow)
@@ -168,12 +166,7 @@ class Drain:
 
     def error(self, flow: HTTPFlow) -> None:
         """Forget a request."""
-        self._passing.pop(flow.id, None)
-
-    def client_disconnected(self, client: Client) -> None:
-        """Forget the requests of a client that has left."""
-        for flow_id in [flow_id for flow_id, owner in self._passing.items() if owner == client.id]:
-            del self._passing[flow_id]
+        self._exchanges.passing.pop(flow.id, None)
 
     def _close_after(self, flow: HTTPFlow) -> None:
         response = flow.response

@@ -354,8 +354,14 @@ class Exchange:
             self.report.error = self.report.error or ended_by.code
         if self.is_turn and self.report.error in ("backend_unavailable", "backend_timeout"):
             self.backend.doubt()
+        problems: list[Exception] = []
         for feature in reversed(self._features):
-            feature.closed(self, flow, status)
+            try:
+                feature.closed(self, flow, status)
+            except Exception as problem:  # The others are over too.
+                problems.append(problem)
+        if problems:
+            raise problems[0]
 
     # -- errors --
 
@@ -377,6 +383,8 @@ class Exchanges:
     def __init__(self) -> None:
         self.ended_by: ApiError | None = None
         """Why all of them end; None while the proxy goes on."""
+        self.passing: dict[str, str] = {}
+        """What passes us unread in reverse mode, and has no exchange: the clients, by flow id."""
         self._open: dict[str, Exchange] = {}
 
     def __len__(self) -> int:
@@ -392,10 +400,19 @@ class Exchanges:
         """Return the exchange of a flow, None if toolsim has nothing to do with it."""
         return self._open.get(flow.id)
 
-    def close(self, flow: HTTPFlow, status: int | None) -> None:
-        """End the exchange of a flow; ``status``: of its answer, None if none reached the client."""
+    def close(self, flow: HTTPFlow, status: int | None) -> bool:
+        """End the exchange of a flow; ``status``: of its answer, None if none reached the client.
+
+        Return whether there was one.
+        """
         if (exchange := self._open.pop(flow.id, None)) is not None:
             exchange.close(flow, status)
+        return exchange is not None
+
+    def drop(self, flow: HTTPFlow) -> None:
+        """Forget a flow that is over, in case no hook did."""
+        self.passing.pop(flow.id, None)
+        self.close(flow, flow.response.status_code if flow.response is not None and flow.error is None else None)
 
     def close_of(self, client: Client) -> None:
         """End all exchanges of a client that has left, in case no other hook did."""
@@ -403,6 +420,8 @@ class Exchanges:
             if exchange.client_id == client.id:
                 del self._open[flow_id]
                 exchange.close(None, None)
+        for flow_id in [flow_id for flow_id, owner in self.passing.items() if owner == client.id]:
+            del self.passing[flow_id]
 
     def end(self, error: ApiError) -> None:
         """Let the time of all be over, also of those to come: each ends with this error when it looks at its clocks."""

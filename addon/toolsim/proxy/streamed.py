@@ -5,8 +5,8 @@
 
 1. It is ``finished`` once the rewriter has emitted everything. If the backend does not hang up then, the next tick
    stops it.
-2. It is ``cut`` if it ends before the backend does: because the turn is over, because of silence, because it is too
-   large, or because of a bug in toolsim. The caller then stops the backend, and ends the client's answer.
+2. It is ``cut`` if it ends before the backend does: because the turn is over, because of silence, or because it is too
+   large. The caller then stops the backend, and ends the client's answer.
 3. The last frames of an answer that has to be stored are held back (``end``) until they are released.
 4. One that is nothing but an invented call ``waits`` at its end: the caller has the model asked once more, and sends
    what that brings (``further``), as it comes.
@@ -20,12 +20,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from toolsim.core.errors import ApiError
 from toolsim.core.events import ClientEvent
 from toolsim.core.pace import PAUSE_SECONDS, Pace
 from toolsim.core.plan import Plan
 from toolsim.core.report import Report
 from toolsim.proxy.clocks import Clocks
-from toolsim.proxy.head import internal_error
 from toolsim.proxy.jobs import answer_too_large
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.recorder import BodyRecorder
@@ -125,19 +125,16 @@ class StreamedAnswer:
     def slices(self, data: bytes) -> Iterator[list[bytes] | None]:
         """Yield what ``feed`` returns, and None whenever other work should run first."""
         self._note_input(data)
-        try:
-            if self._received > self.limits.max_answer_bytes and not self.finished:
-                self.cut = True
-                yield self._chunk_of(self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes)))
-            elif not data and self._clocks.ended_by is not None and not self.finished:
-                # The connection was closed because the proxy ends: that is not the backend's fault.
-                yield self._chunk_of(self._rewriter.fail(self._clocks.ended_by))
-            else:
-                pace = self._pace if len(data) > _SMALL_BYTES else None
-                for frames in in_slices(self._rewriter.steps(data), lambda: self.finished, pace):
-                    yield None if frames is None else self._chunk_of(frames)
-        except Exception:
-            yield self._chunk_of(self._crashed())
+        if self._received > self.limits.max_answer_bytes and not self.finished:
+            self.cut = True
+            yield self._chunk_of(self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes)))
+        elif not data and self._clocks.ended_by is not None and not self.finished:
+            # The connection was closed because the proxy ends: that is not the backend's fault.
+            yield self._chunk_of(self._rewriter.fail(self._clocks.ended_by))
+        else:
+            pace = self._pace if len(data) > _SMALL_BYTES else None
+            for frames in in_slices(self._rewriter.steps(data), lambda: self.finished, pace):
+                yield None if frames is None else self._chunk_of(frames)
 
     async def pause(self) -> None:
         """Let other work continue: between two slices, or until something of a further round has come."""
@@ -148,14 +145,11 @@ class StreamedAnswer:
 
     def proceed(self) -> list[bytes]:
         """Return what has come of a further round, or the end as it is if there is none."""
-        try:
-            if self.further is None:
-                return self._chunk_of(self._rewriter.conclude())
-            if not (events := self.further.take()) and self.further.is_over:
-                return self._chunk_of(self._crashed())
-            return self._chunk_of(self._rewriter.proceed(events))
-        except Exception:
-            return self._chunk_of(self._crashed())
+        if self.further is None:
+            return self._chunk_of(self._rewriter.conclude())
+        if not (events := self.further.take()) and self.further.is_over:
+            raise RuntimeError("the further round has no end")
+        return self._chunk_of(self._rewriter.proceed(events))
 
     def release(self, end: bytes) -> list[bytes]:
         """Return the end for the client, once storing the answer has succeeded or failed."""
@@ -164,31 +158,26 @@ class StreamedAnswer:
 
     def tick(self) -> list[bytes]:
         """Return a keep-alive, or the end of the answer when it is overdue."""
-        try:
-            if self.finished:
-                # The client has everything, but the backend does not hang up.
-                self.cut = True
-                return []
-            # The further round has clocks of its own.
-            if self._clocks.is_overdue and not self.waits:
-                self.cut = True
-                return self._recorder.pass_on(self._rewriter.fail(self._clocks.overdue()))
-            if not self._clocks.is_quiet:
-                return []
-            self._clocks.client_served()
-            return self._recorder.pass_on(self._rewriter.keepalive())
-        except Exception:
-            return self._recorder.pass_on(self._crashed())
-
-    def _crashed(self) -> list[bytes]:
-        """End an answer that we failed to rewrite; otherwise the client would wait for ever."""
-        self.cut = True
-        error = internal_error()
-        self.report.error = error.code
-        try:
-            return self._rewriter.fail(error)
-        except Exception:
+        if self.finished:
+            # The client has everything, but the backend does not hang up.
+            self.cut = True
             return []
+        # The further round has clocks of its own.
+        if self._clocks.is_overdue and not self.waits:
+            self.cut = True
+            return self._recorder.pass_on(self._rewriter.fail(self._clocks.overdue()))
+        if not self._clocks.is_quiet:
+            return []
+        self._clocks.client_served()
+        return self._recorder.pass_on(self._rewriter.keepalive())
+
+    def crash(self, error: ApiError) -> list[bytes] | None:
+        """End an answer that we failed to rewrite with an error.
+
+        None if it cannot be: it was written to its end, of which a part may be lost.
+        """
+        self.cut = True
+        return None if self.finished else self._recorder.pass_on(self._rewriter.abandon(error))
 
     def _note_input(self, data: bytes) -> None:
         self._recorder.received.add(data)

@@ -94,6 +94,7 @@ class ResponseRewriter:
         self._body: list[bytes] = []
         self._may_invent = plan.may_invent  # Whether the answer may still be nothing but an invented call.
         self._invented: Invented | None = None  # What withholds it, if it begins like one.
+        self._is_abandoned = False
         self.waits: Retry | None = None
         """Why the model is to be asked once more, if the answer ends with what comes then."""
         self._writer = writer or APIS[plan.client].writer(plan.form)
@@ -105,12 +106,12 @@ class ResponseRewriter:
     @property
     def is_done(self) -> bool:
         """Whether all that the client gets has been returned."""
-        return self._answer.is_done and self.waits is None
+        return self.has_read_all and self.waits is None
 
     @property
     def has_read_all(self) -> bool:
         """Whether nothing more of the backend's is read: the answer is done, or waits."""
-        return self._answer.is_done
+        return self._is_abandoned or self._answer.is_done
 
     @property
     def is_withholding(self) -> bool:
@@ -136,7 +137,7 @@ class ResponseRewriter:
 
     def steps(self, data: bytes) -> Iterator[list[bytes]]:
         """Yield what ``feed`` returns, in steps of at most a few milliseconds each, which must all be consumed."""
-        if self._answer.is_done:
+        if self.has_read_all:
             return
         for events in self.events(data):
             yield self._written(events)
@@ -169,6 +170,14 @@ class ResponseRewriter:
             return [] if self.is_done else self._written(self._answer.fail(error))
         self._report.error = error.code or error.type
         return self.proceed([Failed(error)])
+
+    def abandon(self, error: ApiError) -> list[bytes]:
+        """End the answer as failed where it stands, after an exception: nothing that it holds back is released."""
+        self._is_abandoned, self.waits = True, None
+        self._report.error = error.code or error.type
+        if self._listener is not None:
+            self._listener([Failed(error)], None)
+        return self._writer.write(Failed(error))
 
     # -- as far as the events
 

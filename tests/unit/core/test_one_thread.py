@@ -102,3 +102,26 @@ def test_a_loop_that_is_gone() -> None:
     go.set()
     assert asyncio.run(ask()) == 2
     thread.stop()
+
+
+@pytest.mark.parametrize("name", ["_next", "_surplus"])
+async def test_an_exception_of_its_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread goes on, and no later call is left in the queue."""
+    thread = OneThread("t", max_waiting=4)
+    assert await thread.do(lambda: 1) == 1
+    right, raised = getattr(thread, name), list[bool]()
+
+    def once() -> object:
+        if not raised:
+            raised.append(True)
+            raise KeyError("injected")
+        return right()
+
+    monkeypatch.setattr(thread, name, once)
+    try:
+        assert await asyncio.wait_for(thread.do(lambda: 2), 5) == 2
+    except KeyError:
+        assert name == "_surplus"
+    assert await asyncio.wait_for(thread.do(lambda: 3), 5) == 3
+    assert (thread.waiting, raised) == (0, [True])
+    thread.stop()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import Any
 
 import pytest
-from support.wire import chat_frame
+from support.wire import DONE, chat_frame
 from toolsim.core.plan import AnswerForm, Plan, Tool
 from toolsim.core.report import Report
 from toolsim.proxy.clocks import MAX_TICK_SECONDS, Clocks
+from toolsim.proxy.guard import FAILED
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.recorder import BodyRecorder
 from toolsim.proxy.streamed import StreamedAnswer
-from toolsim.response.rewrite import ResponseRewriter
 
 
 class Clock:
@@ -59,25 +58,29 @@ def test_silence(clock: Clock) -> None:
     assert made.cut
 
 
-@pytest.mark.parametrize("broken", ["steps", "fail", "keepalive"])
-def test_a_bug_of_ours_ends_the_stream(broken: str, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    """An exception in the rewriter is reported, and ends the stream, so that the client does not wait forever."""
+def test_an_exception_ends_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an exception the answer ends as failed; what it holds back is not released, whatever has been called."""
+    made, _ = streamed(10_000_000, (Tool("f", "f"),))
+    made.feed(chat_frame('<tool_call>{"name":"f","arguments":{}}</tool_call> <tool_call>{"na'))
+    with monkeypatch.context() as patched:
+        patched.setattr(Clocks, "answered", None)
+        with pytest.raises(TypeError):
+            made.feed(chat_frame('me":"f","arguments":{}}</tool_call>'))
+    end = b"".join(made.crash(FAILED) or ())
+    assert end.startswith(b'data: {"error":{')
+    assert b"tool_call" not in end
+    assert (made.finished, made.cut, made.report.error) == (True, True, "internal_error")
+    assert (made.feed(b"data: {}\n\n"), made.feed(b"")) == ([], [])
 
-    def bug(*_: Any) -> list[bytes]:
-        raise ZeroDivisionError
 
+def test_an_exception_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that was written to its end cannot be told to have failed: frames of it may be lost."""
     made, _ = streamed()
-    monkeypatch.setattr(ResponseRewriter, broken, bug)
-    if broken == "fail":
-        monkeypatch.setattr(ResponseRewriter, "steps", bug)
-        assert made.feed(b"data: {}\n\n") == []
-    elif broken == "steps":
-        assert b"internal_error" in b"".join(made.feed(b"data: {}\n\n"))
-    else:
-        clock.now += 10
-        assert b"internal_error" in b"".join(made.tick())
-    assert made.cut
-    assert made.report.error == "internal_error"
+    with monkeypatch.context() as patched:
+        patched.setattr(Clocks, "answered", None)
+        with pytest.raises(TypeError):
+            made.feed(chat_frame("Hi", "stop") + DONE)
+    assert made.crash(FAILED) is None
 
 
 def test_others_continue_between_slices() -> None:

@@ -27,11 +27,12 @@ from itertools import chain
 from mitmproxy.proxy.commands import Command
 from mitmproxy.proxy.events import DataReceived, Event
 from mitmproxy.proxy.layer import CommandGenerator, Layer
-from mitmproxy.proxy.layers.http import HttpClient, HttpLayer, HttpStream
+from mitmproxy.proxy.layers.http import HttpClient, HttpLayer
 from mitmproxy.proxy.layers.http._events import ResponseData
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 
 from toolsim.proxy.mitmproxy12.chunks import JoiningReader, whole_chunks
+from toolsim.proxy.mitmproxy12.stream import Crashed, OwnStream
 from toolsim.proxy.streamed import StreamedAnswer
 
 
@@ -43,7 +44,7 @@ class DirectWay:
 
     def __init__(
         self,
-        stream: HttpStream,
+        stream: OwnStream,
         answer: StreamedAnswer,
         layer: HttpLayer,
         reader: Http1Client,
@@ -68,6 +69,14 @@ class DirectWay:
         return rest
 
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
+        try:
+            yield from self._handled(event)
+        except Exception as problem:
+            self.close()
+            self._stream.unpause()
+            yield from self._layer.event_to_child(self._stream, Crashed(problem))
+
+    def _handled(self, event: Event) -> CommandGenerator[None]:
         data = self._whole_chunks(event)
         self._is_first = bool(data)
         if not data:
@@ -97,7 +106,7 @@ class DirectWay:
 
 
 def direct_way(
-    stream: HttpStream, answer: StreamedAnswer, layer: HttpLayer, sending: Callable[[bytes], Command]
+    stream: OwnStream, answer: StreamedAnswer, layer: HttpLayer, sending: Callable[[bytes], Command]
 ) -> DirectWay | None:
     """Open the fast path for a stream of ``layer`` if rule 2 allows it; its client must speak HTTP/1."""
     client = layer.connections.get(stream.context.server)

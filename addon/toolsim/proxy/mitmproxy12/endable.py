@@ -58,11 +58,13 @@ class EndableStream(Feeding, Resending, BoundedBodies):
         connected = yield from super().make_server_connection()
         if not connected:
             self.forget_failed_connections()
-        elif (exchange := self.exchange) is not None:
+            return False
+        self.has_backend = True
+        if (exchange := self.exchange) is not None:
             # Silence counts from now on: someone may have intercepted the request to inspect it.
             exchange.clocks.connected()
             self.is_unwatched = True
-        return connected
+        return True
 
     def forget_failed_connections(self) -> None:
         """Let the next request of this client connection try again (rule 2)."""

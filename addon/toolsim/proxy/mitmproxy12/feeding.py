@@ -77,6 +77,8 @@ class Feeding(OwnStream):
     """The fast path past the layers, if there is one."""
     next_look: RequestWakeup | None = None
     """When we look again for what has come of a further round (rule 4); None if there is none."""
+    is_delivered = False
+    """Whether the client has been sent all of the answer, but for the end of its message."""
     has_backend_ended = False
     """Whether the backend has ended its answer since."""
 
@@ -134,6 +136,7 @@ class Feeding(OwnStream):
                 yield from self.pause(answer)
             else:
                 yield from map(self.sending, chunks)
+        self.is_delivered = answer.finished and not answer.end
         if answer.waits:
             yield from self.ask(answer)
         else:
@@ -199,6 +202,7 @@ class Feeding(OwnStream):
         if answer.end:
             yield ToolsimStoreHook(self.flow)
             yield from map(self.sending, answer.release(answer.end))
+        self.is_delivered = answer.finished
 
     def sending(self, data: bytes) -> Command:
         """Return the command that sends a part of the answer to the client."""

@@ -13,9 +13,10 @@ from mitmproxy.proxy.layers import http
 from mitmproxy.proxy.layers.http import HttpStream, _http1
 
 from toolsim.proxy.exchange import Exchanges
+from toolsim.proxy.guard import Guard
 from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.mitmproxy12.chunks import JoiningReader
-from toolsim.proxy.mitmproxy12.endable import EndableStream
+from toolsim.proxy.mitmproxy12.guarded import GuardedStream, Net
 from toolsim.proxy.mitmproxy12.stream import OwnStream
 
 logger = logging.getLogger(__name__)
@@ -44,30 +45,40 @@ def check() -> None:
         logger.error("Unsupported mitmproxy (expected >=12.2,<13): %s.", problem)
     if missing := _missing():
         logger.warning(
-            "Unsupported mitmproxy (missing %s): answers cannot be ended early, nor saved when a backend dies.",
+            "Unsupported mitmproxy (missing %s): answers cannot be ended early, nor saved when a backend dies, "
+            "and an exception does not end its exchange.",
             ", ".join(missing),
         )
 
 
-def install(exchanges: Exchanges) -> None:
+_nets: list[Net] = []
+
+
+def install(exchanges: Exchanges, guard: Guard) -> None:
     """Make new connections use our classes; ``exchanges``: where they find what they carry."""
-    OwnStream.exchanges = exchanges
+    OwnStream.exchanges, GuardedStream.guard = exchanges, guard
     if not _missing():
-        http.HttpStream = EndableStream  # type: ignore[misc]
+        http.HttpStream = GuardedStream  # type: ignore[misc]
+        guard.start()
+    _nets.append(Net(guard))
+    _nets[-1].install()
     if getattr(_http1, "ChunkedReader", None) is ChunkedReader:
         _http1.ChunkedReader = JoiningReader  # type: ignore[attr-defined]
 
 
 def uninstall() -> None:
     """Restore mitmproxy's own."""
-    if http.HttpStream is EndableStream:
+    if http.HttpStream is GuardedStream:
         http.HttpStream = HttpStream  # type: ignore[misc]
+    GuardedStream.guard.stop()
+    while _nets:
+        _nets.pop().uninstall()
     if getattr(_http1, "ChunkedReader", None) is JoiningReader:
         _http1.ChunkedReader = ChunkedReader  # type: ignore[attr-defined]
 
 
 def _missing() -> list[str]:
     missing = [name for name in OVERRIDDEN if not callable(getattr(HttpStream, name, None))]
-    if getattr(http, "HttpStream", None) not in (HttpStream, EndableStream):
+    if getattr(http, "HttpStream", None) not in (HttpStream, GuardedStream):
         missing.append("HttpStream")
     return missing

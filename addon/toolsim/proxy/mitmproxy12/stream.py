@@ -23,6 +23,7 @@ A stream keeps its class until it ends: loading and unloading the addon only aff
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, override
 
 from mitmproxy.http import Response
@@ -36,6 +37,13 @@ from toolsim.proxy.metadata import SOCKET
 from toolsim.proxy.mitmproxy12.relay import Relay
 
 
+@dataclass
+class Crashed(Event):
+    """Something of ours has raised that handles the events of a stream before they reach it."""
+
+    problem: Exception
+
+
 class OwnStream(HttpStream):
     """What the rooms of this stream share."""
 
@@ -43,6 +51,8 @@ class OwnStream(HttpStream):
     """What is in flight; as set when the class was installed."""
     ended = False
     """Whether we have ended the answer: what the backend does then is not an error."""
+    has_backend = False
+    """Whether there is a connection to a backend."""
 
     @property
     def exchange(self) -> Exchange | None:
@@ -56,6 +66,13 @@ class OwnStream(HttpStream):
         layer = self.context.layers[self.context.layers.index(self) - 1]
         assert isinstance(layer, HttpLayer)
         return layer
+
+    def unpause(self) -> None:
+        """Wait no longer for a command: the event that completes it may have been lost."""
+        if self._paused is not None:
+            self._paused.generator.close()
+            self._paused = None
+            self._paused_event_queue.clear()
 
     def stop_backend(self) -> SendHttp:
         """Return the command that stops what the backend is sending."""

@@ -11,6 +11,7 @@ from mitmproxy.http import HTTPFlow
 from toolsim.core.conversation import Topic
 from toolsim.core.report import Report
 from toolsim.proxy.exchange import Exchange, Feature
+from toolsim.proxy.guard import reporting
 from toolsim.proxy.jobs import Done
 from toolsim.proxy.metadata import COMMENT, REPORT
 from toolsim.proxy.reporting import summary
@@ -106,22 +107,27 @@ class Outcome(Feature):
     def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
         if done.rewritten is None or done.topic is None:
             return
-        self._topic = done.topic
-        asked = exchange.find(RoundFlow)
-        if asked is None or not asked.is_aside:
-            self._place = done.topic.where(self._reports.conversations.number(done.topic))
+        with reporting():
+            self._topic = done.topic
+            asked = exchange.find(RoundFlow)
+            if asked is None or not asked.is_aside:
+                self._place = done.topic.where(self._reports.conversations.number(done.topic))
 
     @override
     def sent(self, exchange: Exchange, flow: HTTPFlow) -> None:
         assert flow.response is not None
         is_whole = exchange.streamed is None
-        found = summary.headers(exchange.report) if is_whole else summary.first_headers(exchange.report)
-        flow.response.headers.update(found)
+        with reporting():
+            found = summary.headers(exchange.report) if is_whole else summary.first_headers(exchange.report)
+            flow.response.headers.update(found)
 
     @override
     def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
-        if not exchange.is_turn:
-            return
+        if exchange.is_turn:
+            with reporting():
+                self._report(exchange, flow, status)
+
+    def _report(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         report, seconds = exchange.report, exchange.clocks.seconds()
         has_part = exchange.plan is not None or exchange.find(HandedOver) is not None
         is_ours = has_part or report.error is not None

@@ -10,9 +10,10 @@ from h11._readers import ChunkedReader
 from mitmproxy.proxy.layers import http
 from mitmproxy.proxy.layers.http import HttpStream, _http1
 from toolsim.proxy.exchange import Exchanges
+from toolsim.proxy.guard import Guard
 from toolsim.proxy.mitmproxy12 import installing
 from toolsim.proxy.mitmproxy12.chunks import JoiningReader
-from toolsim.proxy.mitmproxy12.endable import EndableStream
+from toolsim.proxy.mitmproxy12.guarded import GuardedStream
 
 
 @pytest.fixture(autouse=True)
@@ -25,9 +26,9 @@ def _restore() -> Iterator[None]:
 
 def test_install_and_uninstall() -> None:
     """New connections use ours while the addon is loaded, even twice, and mitmproxy's own afterwards."""
-    installing.install(Exchanges())
-    installing.install(Exchanges())
-    assert (http.HttpStream, vars(_http1)["ChunkedReader"]) == (EndableStream, JoiningReader)
+    installing.install(Exchanges(), Guard())
+    installing.install(Exchanges(), Guard())
+    assert (http.HttpStream, vars(_http1)["ChunkedReader"]) == (GuardedStream, JoiningReader)
     installing.uninstall()
     assert (http.HttpStream, vars(_http1)["ChunkedReader"]) == (HttpStream, ChunkedReader)
     installing.uninstall()
@@ -39,7 +40,7 @@ def test_an_unsupported_mitmproxy(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     monkeypatch.setattr(HttpStream, "state_stream_response_body", None)
     with caplog.at_level(logging.WARNING):
         installing.check()
-    installing.install(Exchanges())
+    installing.install(Exchanges(), Guard())
     assert http.HttpStream is HttpStream
     assert "state_stream_response_body" in caplog.text
     assert "cannot be ended early" in caplog.text
@@ -47,13 +48,14 @@ def test_an_unsupported_mitmproxy(monkeypatch: pytest.MonkeyPatch, caplog: pytes
 
 def test_all_that_is_overridden_exists() -> None:
     """Each method that a room overrides is one of mitmproxy's: a renamed one would never be called."""
-    rooms = [room for room in EndableStream.__mro__ if room.__module__.startswith("toolsim.")]
-    own = {"exchange", "layer", "stop_backend", "answer", "wake", "forget_failed_connections"}
+    rooms = [room for room in GuardedStream.__mro__ if room.__module__.startswith("toolsim.")]
+    own = {"exchange", "layer", "stop_backend", "unpause", "answer", "wake", "forget_failed_connections"}
     own |= {"receive", "feed", "pause", "store", "sending", "stop_feeding", "end"}
     own |= {"ask", "look", "go_on", "over"}
+    own |= {"watched", "ending", "fail", "after_failure", "refusal", "send_failure", "fail_streamed", "break_off"}
     own |= {"is_refused", "resend", "state_resending"}
     overridden = {name for room in rooms for name, value in vars(room).items() if callable(value)} - own
-    assert len(rooms) == 5
+    assert len(rooms) == 6
     assert overridden
     assert all(hasattr(HttpStream, name) for name in overridden)
     assert overridden <= set(installing.OVERRIDDEN)

@@ -1,0 +1,314 @@
+"""The stream that fails closed (see ``proxy/guard.py``), and the net below everything else.
+
+Whatever raises while a stream handles an event is caught in ``GuardedStream._handle_event``, which ends the exchange:
+
+1. Before the head of the answer: with an error as a whole answer, once the request has been read. A request that has no
+   exchange gets mitmproxy's own plain 502, and its connection is closed.
+2. After it: with the error event of the client's API, if the answer is one that we write and has not been written to
+   its end. Any other is broken off, so that no piece is missing from an answer that ends as complete.
+
+What raises outside of any stream (the reader of a body, the fast path, this guard itself) ends in mitmproxy's event
+loop, which logs it and goes on: the event is lost, and its client would wait for ever. ``Net`` reads that log, and ends
+the streams of the connection.
+
+Relies on these internals of mitmproxy 12.2:
+
+1. Layers yield commands; the generator of a stream is resumed once a hook that it has yielded is over.
+2. ``ConnectionHandler.server_event`` logs exceptions by the logger ``mitmproxy.proxy.server``, ``AddonManager`` those
+   of hooks by ``mitmproxy.addonmanager``, both with the traceback; a record can still be changed by a filter.
+3. ``HttpLayer.command_sources`` says which stream the completion of a command goes to.
+4. ``ResponseProtocolError`` to the client's side of HTTP/1 is a 502 if no head was sent, and closes the connection.
+5. ``NextLayer`` keeps its events until it knows the next layer, and would hand all of them on once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from types import TracebackType
+from typing import Any, ClassVar, override
+
+from mitmproxy.flow import Error
+from mitmproxy.http import Response
+from mitmproxy.proxy.commands import CloseConnection, Command, RequestWakeup, StartHook
+from mitmproxy.proxy.events import Event, Wakeup
+from mitmproxy.proxy.layer import CommandGenerator, NextLayer
+from mitmproxy.proxy.layers.http import DropStream, HttpLayer, SendHttp
+from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
+    RequestEndOfMessage,
+    RequestProtocolError,
+    ResponseEndOfMessage,
+    ResponseHeaders,
+    ResponseProtocolError,
+)
+from mitmproxy.proxy.layers.http._hooks import (
+    HttpConnectHook,
+    HttpErrorHook,
+    HttpRequestHeadersHook,
+    HttpRequestHook,
+    HttpResponseHeadersHook,
+    HttpResponseHook,
+)
+from mitmproxy.proxy.layers.http._http1 import Http1Server
+from mitmproxy.proxy.server import ConnectionHandler
+
+from toolsim.core.tasks import spawn
+from toolsim.proxy.exchange import Exchange
+from toolsim.proxy.guard import FAILED, Guard
+from toolsim.proxy.in_shape import reshape
+from toolsim.proxy.mitmproxy12.endable import EndableStream
+from toolsim.proxy.mitmproxy12.feeding import ToolsimAskHook, ToolsimStoreHook
+from toolsim.proxy.mitmproxy12.resending import ToolsimResendHook
+from toolsim.proxy.mitmproxy12.stream import Crashed
+from toolsim.wire.dialect import api_named
+
+CHECKED: tuple[type[StartHook], ...] = (
+    HttpConnectHook,
+    HttpRequestHeadersHook,
+    HttpRequestHook,
+    HttpResponseHeadersHook,
+    HttpResponseHook,
+    ToolsimAskHook,
+    ToolsimResendHook,
+    ToolsimStoreHook,
+)
+"""The hooks that have to run to their end."""
+
+_SERVER, _HOOKS = "mitmproxy.proxy.server", "mitmproxy.addonmanager"
+_CONTINUE = 100
+
+
+class GuardedStream(EndableStream):
+    """A stream that ends its exchange if anything raises, and forwards nothing that was not cleared."""
+
+    guard: ClassVar = Guard()
+    """As set when the class was installed."""
+    carried: Exchange | None = None
+    """The exchange of this stream, also when it is over."""
+    is_failed = False
+    has_request = False
+    """Whether the request has been read to its end."""
+    has_head = False
+    """Whether the client has the head of the answer."""
+    has_end = False
+    """Whether it has been told that this was the end."""
+    failure: Response | None = None
+    """The error that answers the request, until it is sent."""
+    rescue: RequestWakeup | None = None
+    """What the net wakes it with."""
+
+    @override
+    def _handle_event(self, event: Event) -> CommandGenerator[None]:
+        if isinstance(event, RequestEndOfMessage):
+            self.has_request = True
+        try:
+            if isinstance(event, Wakeup) and event.command is self.rescue:
+                yield from self.fail(is_rescued=True)
+            elif self.is_failed:
+                yield from self.after_failure(event)
+            elif isinstance(event, Crashed):
+                raise event.problem
+            else:
+                yield from self.watched(super()._handle_event(event))
+        except Exception as problem:
+            self.guard.note(problem)
+            yield from self.ending(event)
+
+    def watched(self, commands: CommandGenerator[None]) -> CommandGenerator[None]:
+        """Pass on the commands of an event, and check each hook. Raises NotCleared."""
+        reply: Any = None
+        while True:
+            try:
+                command: Command = commands.send(reply)
+            except StopIteration:
+                return
+            if isinstance(command, SendHttp):
+                head = command.event
+                if isinstance(head, ResponseHeaders) and head.response.status_code != _CONTINUE:
+                    self.has_head = True
+                elif isinstance(head, ResponseEndOfMessage):
+                    self.has_end = True
+                reply = yield command
+            elif isinstance(command, CHECKED):
+                self.guard.forget(self.flow)
+                reply = yield command
+                if (exchange := self.exchanges.of(self.flow)) is not None:
+                    self.carried = exchange
+                if not (isinstance(command, HttpResponseHook) and self.is_delivered):
+                    self.guard.check(self.flow, command.name)
+            else:
+                reply = yield command
+                if isinstance(command, DropStream):
+                    self.exchanges.drop(self.flow)
+
+    @override
+    def make_server_connection(self) -> CommandGenerator[bool]:
+        connected = yield from super().make_server_connection()
+        if connected:
+            self.guard.check_server(self.context.server)
+        return connected
+
+    # -- the end --
+
+    def ending(self, event: Event) -> CommandGenerator[None]:
+        """End the exchange, whatever that takes."""
+        try:
+            if isinstance(event, RequestProtocolError):
+                yield from self.break_off()
+            else:
+                yield from self.fail()
+        except Exception as problem:
+            self.guard.note(problem)
+            yield from self.break_off()
+
+    def fail(self, *, is_rescued: bool = False) -> CommandGenerator[None]:
+        """End the exchange with an error; ``is_rescued``: its connection cannot go on."""
+        if self.is_failed:
+            yield from self.break_off()
+            return
+        self.is_failed = True
+        if self.has_head:
+            yield from self.fail_streamed()
+        elif self.carried is None:
+            yield from self.break_off()
+        else:
+            if self.has_backend:
+                yield self.stop_backend()
+            self.failure = self.refusal(self.carried)
+            if self.has_request or is_rescued:
+                yield from self.send_failure()
+            elif self.flow.request.headers.get("expect", "").lower() == "100-continue":
+                # Its client sends the rest only then.
+                head = Response.make(_CONTINUE)
+                head.headers.clear()
+                yield SendHttp(ResponseHeaders(self.stream_id, head), self.context.client)
+        if is_rescued and type(self.layer.connections.get(self.context.client)) is Http1Server:
+            yield CloseConnection(self.context.client)
+
+    def after_failure(self, event: Event) -> CommandGenerator[None]:
+        """Read the rest of the request, and answer it."""
+        if self.failure is None:
+            return
+        if isinstance(event, RequestEndOfMessage):
+            yield from self.send_failure()
+        elif isinstance(event, RequestProtocolError):
+            yield from self.break_off()
+
+    def refusal(self, exchange: Exchange) -> Response:
+        """Return the error in the shape of the client's API; the exchange is over then."""
+        self.flow.response = exchange.refuse(FAILED)
+        if not self.exchanges.close(self.flow, FAILED.status):
+            reshape(self.flow.response, api_named(exchange.report.client))
+        return self.flow.response
+
+    def send_failure(self) -> CommandGenerator[None]:
+        """Answer with the error."""
+        response, self.failure = self.failure, None
+        assert response is not None
+        self.client_state = self.state_done
+        yield from self.answer(response)
+        self.exchanges.drop(self.flow)
+
+    def fail_streamed(self) -> CommandGenerator[None]:
+        """End an answer that the client has the head of."""
+        answer = self.carried.streamed if self.carried is not None else None
+        is_streaming = self.server_state == self.state_stream_response_body
+        if not self.is_delivered:
+            frames = answer.crash(FAILED) if answer is not None and is_streaming else None
+            if frames is None:
+                yield from self.break_off()
+                return
+            yield from map(self.sending, frames)
+            self.is_delivered = True
+        if is_streaming:
+            yield from self.end()
+        elif not self.has_end:
+            self.flow.live = False
+            yield DropStream(self.stream_id)
+            yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
+        self.exchanges.drop(self.flow)
+
+    def break_off(self) -> CommandGenerator[None]:
+        """End the client's answer without more, or its request with mitmproxy's own 502."""
+        self.is_failed = self.ended = True
+        self.failure = None
+        self.stop_feeding()
+        if self.has_backend:
+            yield self.stop_backend()
+        flow = getattr(self, "flow", None)
+        if flow is not None and flow.live:
+            flow.error = flow.error or Error(FAILED.message)
+            flow.live = False
+            yield HttpErrorHook(flow)
+            self.exchanges.drop(flow)
+        error = ResponseProtocolError(self.stream_id, FAILED.message, ErrorCode.GENERIC_SERVER_ERROR)
+        yield SendHttp(error, self.context.client)
+        self.client_state = self.server_state = self.state_errored
+        yield DropStream(self.stream_id)
+
+
+class Net(logging.Filter):
+    """Names the place in mitmproxy's records of our exceptions, and ends the streams whose event is lost."""
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__()
+        self._guard = guard
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def install(self) -> None:
+        """Read mitmproxy's log."""
+        for name in (_SERVER, _HOOKS):
+            logging.getLogger(name).addFilter(self)
+
+    def uninstall(self) -> None:
+        """Stop reading it."""
+        for name in (_SERVER, _HOOKS):
+            logging.getLogger(name).removeFilter(self)
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        problem = record.exc_info[1] if record.exc_info else None
+        if named := self._guard.note_logged(problem):
+            record.msg, record.args = named, ()
+            if record.name == _SERVER and problem is not None:
+                self._rescue(problem.__traceback__)
+        return True
+
+    def _rescue(self, raised: TracebackType | None) -> None:
+        """End the streams that an exception has come through, or else all of its connection."""
+        through = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(raised)]
+        handler = next((owner for owner in through if isinstance(owner, ConnectionHandler)), None)
+        if handler is None:
+            return
+        for layer in through:
+            if isinstance(layer, NextLayer):
+                _settle(layer)
+        layers = [layer for layer in handler.layer.context.layers if isinstance(layer, HttpLayer)]
+        streams = [owner for owner in through if isinstance(owner, GuardedStream)][-1:]
+        streams = streams or [stream for layer in layers for stream in layer.streams.values()]  # type: ignore[misc]
+        spawn(_end(handler, [stream for stream in streams if isinstance(stream, GuardedStream)]), self._tasks)
+
+
+def _settle(above: NextLayer) -> None:
+    """Let all further events go to the layer that was chosen, as ``NextLayer`` does after those that it has kept."""
+    if above.layer is not None:
+        above.events.clear()
+        above.handle_event = above._handle_event = above._handle = above.layer.handle_event  # type: ignore[method-assign]
+
+
+async def _end(handler: ConnectionHandler, streams: list[GuardedStream]) -> None:
+    """End these streams, or their connection if there is none that can be ended."""
+    for stream in streams:
+        if stream.child_layer is not None:
+            break
+        stream.unpause()
+        command = stream.rescue = RequestWakeup(0)
+        stream.layer.command_sources[command] = stream
+        await handler.server_event(Wakeup(command))
+    else:
+        if streams:
+            return
+    if handler.client in handler.transports:
+        handler.close_connection(handler.client)

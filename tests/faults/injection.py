@@ -1,0 +1,120 @@
+"""A mitmproxy script that makes one function of toolsim raise, once, on the command of a test.
+
+It listens on 127.0.0.1 at the port in ``FAULTS_PORT``; each line is a JSON command, and so is its answer:
+
+- ``{"do": "record"}``: note every function that is entered from now on.
+- ``{"do": "functions"}``: stop that; the answer lists their names.
+- ``{"do": "arm", "name": NAME, "error": "KeyError"}``: the function raises this when it is entered next.
+- ``{"do": "state"}``: whether it has, and what is in flight; disarms it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import toolsim
+from mitmproxy import ctx
+from toolsim.proxy import rounds, upgrades
+from toolsim.proxy.addon import ToolSim
+
+ERRORS: dict[str, type[Exception]] = {
+    error.__name__: error for error in (RuntimeError, KeyError, MemoryError, RecursionError)
+}
+_FOLDER = f"{Path(toolsim.__file__).parent}{os.sep}"
+_EVENTS = sys.monitoring.events
+_TOOL = 4
+
+
+class Faults:
+    """Records functions, and lets one of them fail."""
+
+    def __init__(self) -> None:
+        self.entered: dict[str, CodeType] = {}
+        self.armed: CodeType | None = None
+        self.error: type[Exception] = RuntimeError
+        self.is_recording = False
+
+    def start(self) -> None:
+        sys.monitoring.use_tool_id(_TOOL, "faults")
+        sys.monitoring.register_callback(_TOOL, _EVENTS.PY_START, self._start)
+
+    def record(self) -> None:
+        self.entered, self.is_recording = {}, True
+        sys.monitoring.restart_events()
+        sys.monitoring.set_events(_TOOL, _EVENTS.PY_START)
+
+    def functions(self) -> list[str]:
+        self.is_recording = False
+        sys.monitoring.set_events(_TOOL, 0)
+        return sorted(self.entered)
+
+    def arm(self, name: str, error: str) -> None:
+        self.error, self.armed = ERRORS[error], self.entered[name]
+        sys.monitoring.set_local_events(_TOOL, self.armed, _EVENTS.PY_START)
+        sys.monitoring.restart_events()
+
+    def disarm(self) -> bool:
+        """Return whether the function has raised."""
+        code, self.armed = self.armed, None
+        if code is not None:
+            sys.monitoring.set_local_events(_TOOL, code, 0)
+        return code is None
+
+    def _start(self, code: CodeType, _: int) -> object:
+        if self.is_recording:
+            if code.co_filename.startswith(_FOLDER) and code.co_name != "<module>":
+                where = code.co_filename.removeprefix(_FOLDER)
+                self.entered.setdefault(f"{where}:{code.co_qualname}:{code.co_firstlineno}", code)
+            return sys.monitoring.DISABLE
+        if code is self.armed:
+            self.armed = None
+            sys.monitoring.set_local_events(_TOOL, code, 0)
+            raise self.error("injected")
+        return None
+
+
+def in_flight() -> dict[str, int]:
+    """Return what is under way, by kind; each is 0 when nothing is."""
+    drain: Any = ctx.master.addons.get("drain")
+    return {
+        "exchanges": len(ToolSim.exchanges),
+        "answers": drain.open(),
+        "rounds": len(rounds._ASKED),
+        "sockets": len(upgrades._POSTS),
+    }
+
+
+def serve(faults: Faults, listener: socket.socket) -> None:
+    """Answer the commands of one connection after another."""
+    while True:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rw") as lines:
+            for line in lines:
+                command = json.loads(line)
+                answer: object = None
+                match command["do"]:
+                    case "record":
+                        faults.record()
+                    case "functions":
+                        answer = faults.functions()
+                    case "arm":
+                        faults.arm(command["name"], command["error"])
+                    case "state":
+                        answer = {"fired": faults.disarm(), "open": in_flight()}
+                lines.write(json.dumps(answer) + "\n")
+                lines.flush()
+
+
+def load(_: object) -> None:
+    """Start listening."""
+    faults = Faults()
+    faults.start()
+    listener = socket.create_server(("127.0.0.1", int(os.environ["FAULTS_PORT"])))
+    threading.Thread(target=serve, args=(faults, listener), daemon=True).start()

@@ -1,0 +1,45 @@
+"""A sample of the faults of ``make faults``: functions drawn at random, for each kind of turn."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+from faults.scenarios import SCENARIOS
+from faults.trial import ERRORS, World, world
+
+SEED = int(os.environ.get("FAULTS_SEED", "1"))
+SAMPLE = 6
+# The first functions of ours that mitmproxy calls: nothing of ours is above them.
+OUTERMOST = (
+    "guarded.py:GuardedStream._handle_event:",
+    "guarded.py:GuardedStream.watched:",
+    "direct.py:DirectWay._handle_event:",
+    "chunks.py:JoiningReader.__call__:",
+    "addon.py:ToolSim.requestheaders:",
+    "addon.py:ToolSim.request:",
+    "addon.py:ToolSim.responseheaders:",
+    "addon.py:ToolSim.response:",
+    "guard.py:Clearance.http_connect:",
+    "guard.py:Clearance.server_connected:",
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with world(tmp_path_factory.mktemp("stores")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_function_that_fails_once(name: str, place: World) -> None:
+    """The turn is right or fails by itself, nothing unchecked is forwarded, and the next turn is right."""
+    draw = random.Random(f"{SEED} {name}")
+    functions = place.functions(SCENARIOS[name])
+    outermost = [function for function in functions if any(place in function for place in OUTERMOST)]
+    chosen = [*outermost, *draw.sample(functions, SAMPLE)]
+    results = [place.run(SCENARIOS[name], function, draw.choice(ERRORS)) for function in chosen]
+    assert [result for result in results if result is not None and result.is_bad] == []
+    assert any(result is not None and result.outcome != "right" for result in results)

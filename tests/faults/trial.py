@@ -1,0 +1,211 @@
+"""Lets one function fail in one turn of a real mitmdump, and says what became of the turn and of the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from faults.scenarios import KEY, Scenario, answer_any
+from support.mitmdump import Mitmdump
+from support.ports import free_port
+from support.raw_backend import RawBackend
+
+Outcome = Literal["right", "error", "closed", "forwarded raw", "hung", "wrong content", "wrong afterwards", "in flight"]
+ALLOWED: tuple[Outcome, ...] = ("right", "error", "closed")
+HUNG_SECONDS = float(os.environ.get("HUNG_SECONDS", "10"))
+SETTLE_SECONDS = 3.0
+ERRORS = ("RuntimeError", "KeyError", "MemoryError", "RecursionError")
+
+_INJECTION = Path(__file__).parent / "injection.py"
+# What differs from one answer to the next: ids and times; and whether it could be stored, which it then says.
+_VARIES = re.compile(
+    rb'[0-9a-f]{12,}|"store": ?(?:true|false)|"(?:created|created_at|completed_at)": ?[\d.]+|"(?:date|via)": ?"[^"]*"'
+)
+_END = re.compile(rb'event: (?:error|response\.failed)|data: \{"(?:type": ?"error"|error")|"type": ?"error"')
+_RAW = re.compile(rb"<tool_call>|get_[^w]")
+_COMPLETED = re.compile(rb'response\.completed|"finish_reason": ?"(?:stop|tool_calls)"|message_stop')
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a client got. ``status``: 0 if no head came; ``is_whole``: whether the answer ended properly."""
+
+    status: int
+    body: bytes = b""
+    is_whole: bool = True
+    is_hung: bool = False
+    kind: str = ""
+
+    @property
+    def normal(self) -> tuple[int, bytes, bool]:
+        return self.status, _VARIES.sub(b"~", self.body), self.is_whole
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of one trial. ``why``: what a person wants to see of it."""
+
+    scenario: str
+    function: str
+    error: str
+    outcome: Outcome
+    why: str = ""
+
+    @property
+    def is_bad(self) -> bool:
+        return self.outcome not in ALLOWED
+
+
+class World:
+    """A proxy of each kind with its backend."""
+
+    def __init__(self, proxies: dict[str, tuple[Mitmdump, Any]], backend: RawBackend) -> None:
+        self._proxies = proxies
+        self._backend = backend
+        self._expected: dict[str, tuple[Reply, list[tuple[str, bytes]], str]] = {}
+
+    def functions(self, scenario: Scenario) -> list[str]:
+        """Return the functions that a turn enters, and remember what is right for it."""
+        self._learn(scenario)
+        self._command(scenario, do="record")
+        self._ask(scenario)
+        time.sleep(0.2)
+        found = self._command(scenario, do="functions")
+        assert isinstance(found, list)
+        return found
+
+    def run(self, scenario: Scenario, function: str, error: str) -> Result | None:
+        """Return what becomes of a turn in which a function fails; None if the turn did not enter it."""
+        right, sent, _ = self._expected[scenario.name]
+        self._command(scenario, do="arm", name=function, error=error)
+        reply = self._ask(scenario)
+        asked = self._asked()
+        state = self._command(scenario, do="state")
+        outcome, why = _judge(reply, right, asked, sent)
+        if not state["fired"] and outcome == "right":
+            return None
+        if outcome in ALLOWED:
+            again = self._ask(scenario)
+            if again.normal != right.normal or self._asked() != sent:
+                outcome, why = "wrong afterwards", _shown(again)
+            elif left := self._left(scenario):
+                outcome, why = "in flight", str(left)
+        return Result(scenario.name, function, error, outcome, why)
+
+    def _learn(self, scenario: Scenario) -> None:
+        """Make a stored answer that the scenario continues, and remember what the turn itself gets and sends."""
+        previous = ""
+        if scenario.is_continued:
+            first = json.loads(self._send(scenario, scenario.body | {"stream": False}).body)
+            previous = first["id"]
+        self._expected[scenario.name] = Reply(0), [], previous
+        for _ in range(2):  # The first one may import, and ask the backend what it is.
+            right = self._ask(scenario)
+        self._expected[scenario.name] = right, self._asked(), previous
+        assert (right.status == 200) is scenario.is_admitted, _shown(right)
+
+    def _ask(self, scenario: Scenario) -> Reply:
+        previous = self._expected[scenario.name][2]
+        more = {"previous_response_id": previous} if previous else {}
+        return self._send(scenario, scenario.body | more)
+
+    def _send(self, scenario: Scenario, body: dict[str, Any]) -> Reply:
+        self._backend.play(answer_any)
+        port = self._proxies[scenario.proxy][0].port
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HUNG_SECONDS)
+        status, kind = 0, ""
+        try:
+            connection.request(
+                "POST", scenario.path, json.dumps(body), {"content-type": "application/json", **scenario.headers}
+            )
+            response = connection.getresponse()
+            status, kind = response.status, response.getheader("content-type", "")
+            return Reply(status, response.read(), kind=kind)
+        except TimeoutError:
+            return Reply(status, is_whole=False, is_hung=True, kind=kind)
+        except http.client.IncompleteRead as cut:
+            return Reply(status, cut.partial, is_whole=False, kind=kind)
+        except (ConnectionError, http.client.HTTPException):
+            return Reply(status, is_whole=False, kind=kind)
+        finally:
+            connection.close()
+
+    def _asked(self) -> list[tuple[str, bytes]]:
+        """Return what the backend was asked, without what differs each time."""
+        return [(asked.path, _VARIES.sub(b"~", asked.body)) for asked in self._backend.asked if asked.method == "POST"]
+
+    def _left(self, scenario: Scenario) -> dict[str, int]:
+        """Return what stays in flight."""
+        end = time.monotonic() + SETTLE_SECONDS
+        while True:
+            state = self._command(scenario, do="state")["open"]
+            left = {kind: count for kind, count in state.items() if count}
+            if not left or time.monotonic() > end:
+                return left
+            time.sleep(0.02)
+
+    def _command(self, scenario: Scenario, **command: str) -> Any:
+        lines = self._proxies[scenario.proxy][1]
+        lines.write(json.dumps(command) + "\n")
+        lines.flush()
+        return json.loads(lines.readline())
+
+
+def _judge(
+    reply: Reply, right: Reply, asked: Sequence[tuple[str, bytes]], sent: Sequence[tuple[str, bytes]]
+) -> tuple[Outcome, str]:
+    """Return the outcome of a turn, and why."""
+    if any(request not in sent for request in asked):
+        return "forwarded raw", str(asked)[:300]
+    if reply.is_hung:
+        return "hung", _shown(reply)
+    if reply.normal == right.normal:
+        return "right", ""
+    if _RAW.search(reply.body):
+        return "forwarded raw", _shown(reply)
+    if not reply.is_whole:
+        # Before its head there is always a status to tell it by.
+        if reply.status == right.status == 200:
+            return "closed", ""
+        return "wrong content", "closed " + _shown(reply)
+    if reply.status >= 400:
+        return "error", ""
+    if "event-stream" in reply.kind and _END.search(reply.body) and not _COMPLETED.search(reply.body):
+        return "error", ""
+    return "wrong content", _shown(reply)
+
+
+def _shown(reply: Reply) -> str:
+    return f"{reply.status} {'whole' if reply.is_whole else 'cut'} {reply.body[-300:]!r}"
+
+
+@contextlib.contextmanager
+def world(folder: Path) -> Iterator[World]:
+    """Start the proxies; ``folder``: for their stores."""
+    with contextlib.ExitStack() as stack:
+        backend = stack.enter_context(RawBackend())
+        proxies = {}
+        for name, options in {"open": {}, "locked": {"toolsim_api_key": KEY}}.items():
+            port = free_port()
+            proxy = stack.enter_context(
+                Mitmdump(
+                    backend.url,
+                    arguments=("-s", str(_INJECTION)),
+                    environment={"FAULTS_PORT": str(port)},
+                    allow_crashes=True,
+                    toolsim_store=f"sqlite:{folder / name}.sqlite",
+                    **options,
+                )
+            )
+            control = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            proxies[name] = proxy, stack.enter_context(control.makefile("rw"))
+        yield World(proxies, backend)

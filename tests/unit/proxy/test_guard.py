@@ -1,0 +1,78 @@
+"""What is cleared, what is counted, and which place the log names."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import pytest
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+from mitmproxy.test.tflow import tclient_conn, tflow, tserver_conn
+from toolsim.core.report import code_of
+from toolsim.proxy.guard import Clearance, Guard, NotCleared, described, reporting
+
+
+def raised() -> Exception:
+    """Return an exception that has come through a function of toolsim."""
+    try:
+        code_of(None)  # type: ignore[arg-type]
+    except Exception as problem:
+        return problem
+    raise AssertionError
+
+
+def test_what_no_hook_has_cleared() -> None:
+    """A flow is cleared by the last hook, once, and only that which it is asked for."""
+    guard, flow, other = Guard(), tflow(), tflow()
+    clearance = Clearance(guard)
+    guard.check(flow, "request")  # Nobody gives clearance yet.
+    guard.start()
+    for hook in ("requestheaders", "request", "responseheaders", "response", "http_connect", "toolsim_store"):
+        guard.forget(flow)
+        with pytest.raises(NotCleared, match=hook):
+            guard.check(flow, hook)
+        getattr(clearance, hook)(flow)
+        guard.check(flow, hook)
+    with pytest.raises(NotCleared):
+        guard.check(other, "request")
+    guard.stop()
+    guard.check(other, "request")
+
+
+def test_a_connection_needs_both_hooks() -> None:
+    """One that either hook has missed is not used, unless it was there before."""
+    guard = Guard()
+    clearance = Clearance(guard)
+    old, new = tserver_conn(), tserver_conn()
+    guard.start()
+    old.timestamp_start, new.timestamp_start = 1.0, sys.float_info.max
+    guard.check_server(old)
+    data = ServerConnectionHookData(new, tclient_conn())
+    clearance.server_connected(data)
+    with pytest.raises(NotCleared):
+        guard.check_server(new)
+    clearance.server_connect(data)
+    clearance.server_connected(data)
+    guard.check_server(new)
+
+
+def test_the_log_names_the_place(caplog: pytest.LogCaptureFixture) -> None:
+    """One line and one count for each exception; one that mitmproxy has logged, or is not ours, has neither."""
+    guard, problem = Guard(), raised()
+    guard.note(problem)
+    guard.note(NotCleared("the hook request was not completed"))
+    assert [record.getMessage() for record in caplog.records] == [described(problem)]
+    assert described(problem).startswith("toolsim failed in core.report.code_of and ended the exchange;")
+    assert guard.note_logged(problem) == described(problem)
+    assert (guard.note_logged(ValueError()), guard.note_logged(None)) == ("", "")
+    (family,) = guard.families()
+    assert [line for line in family.lines() if not line.startswith("#")] == ["toolsim_internal_errors_total 2"]
+
+
+def test_reports_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """What a report raises is logged; what is no error passes."""
+    with caplog.at_level(logging.ERROR), reporting():
+        raise KeyError("x")
+    assert "failed to report" in caplog.text
+    with pytest.raises(KeyboardInterrupt), reporting():
+        raise KeyboardInterrupt
