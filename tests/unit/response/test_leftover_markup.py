@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
-from support.answers import tool
+from support.answers import plan, read, rewrite, tool
+from support.emitted import BODIES, WHOLE, Emitted
 from support.growth import LINEAR, growth
+from toolsim.core.plan import ApiName
 from toolsim.response.leftover_markup import without_leftovers
 
 READ = tool("read", path="string", limit="integer")
@@ -31,6 +36,36 @@ READ = tool("read", path="string", limit="integer")
 def test_what_goes(arguments: str, becomes: str | None) -> None:
     """Markers at the ends of strings, and in keys that are declared without them; all else stays as it is."""
     assert without_leftovers(arguments, READ) == becomes
+
+
+PATH = tool("read", path="string")
+EMITTED = [
+    Emitted("read<|channel|>commentary", '{"path": "a"}'),
+    Emitted("functionsread3", '{"path": "a"}'),
+    Emitted("readread", '{"path": "a"}'),
+    Emitted("readreadread", '{"path": "a"}{"path": "a"}'),
+    Emitted("call_0a1b", '{"name": "read", "path": "a"}'),
+    Emitted("read", '{"path</arg_key>": "a"}'),
+    Emitted("read", '{"path": "a"}{"path": "a"}'),
+]
+
+
+@pytest.mark.parametrize("client", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("backend", ["chat", "responses"])
+@pytest.mark.parametrize("policy", [{}, {"stream_arguments": "incremental"}], ids=["buffered", "incremental"])
+def test_every_api(client: ApiName, backend: ApiName, policy: dict[str, Any]) -> None:
+    """Official clients get the call that was meant, streamed or not, whatever the server did to it."""
+    for call in EMITTED:
+        for stream, bodies, kind in ((True, BODIES, "text/event-stream"), (False, WHOLE, "application/json")):
+            the_plan = plan(client, backend, stream, [PATH], policy=policy)
+            rewriter, frames = rewrite(the_plan, kind, bodies[backend]([call], "tool_calls"))
+            seen = read(client, stream, frames, rewriter.status)
+            # A key is streamed as it arrives, and what has been streamed cannot be repaired.
+            if policy and stream and "arg_key" in call.arguments:
+                assert seen.items[0][:2] == ["call", "read"]
+                continue
+            (item,) = seen.items
+            assert (item[1], json.loads(item[2])) == ("read", {"path": "a"}), call
 
 
 def test_long_arguments_take_linear_time() -> None:
