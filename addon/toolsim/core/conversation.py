@@ -107,9 +107,13 @@ class HostedItem:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Tools that the client declares in the middle of a conversation, beside those at its beginning."""
+    """Tools that the client declares in the middle of a conversation, in addition to those at its beginning.
 
-    tools: tuple[Tool, ...]
+    ``removed``: the names of those that it withdraws there.
+    """
+
+    tools: tuple[Tool, ...] = ()
+    removed: tuple[str, ...] = ()
 
 
 Item = Message | Call | CallOutput | Thought | HostedItem | Declaration

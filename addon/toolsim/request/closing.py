@@ -5,7 +5,7 @@ catalogue at the beginning depends on nothing but the client's tools and the ope
 to say closes what the client's side said last:
 
 1. the entries of tools that the catalogue only names (``names_first``), once they have been called, and of tools that
-   the client declares in the middle of the conversation (``additional_tools``);
+   the client declares in the middle of the conversation (``additional_tools``), with the names of those it withdraws;
 2. what this request alone wants: a call, none, or only some of the tools.
 
 We remember nothing between requests, but a prompt has ended wherever an item of the model follows one of the client's
@@ -97,12 +97,21 @@ class _Lines:
         called = dict.fromkeys(item.name for item in items if isinstance(item, Call)) if self._named else ()
         shown = [self._named.pop(name) for name in called if name in self._named]
         policy = self._plan.policy
-        for tool in (tool for item in items if isinstance(item, Declaration) for tool in item.tools):
-            if not policy.excludes((tool.name, tool.wire_name)) and self._known.get(tool.name) != tool:
-                self._known[tool.name] = tool
-                self._named.pop(tool.name, None)
-                shown += tools_shown((tool,), policy.transforms)
-        return self._entries(shown)
+        removed: dict[str, None] = {}
+        for declaration in (item for item in items if isinstance(item, Declaration)):
+            for name in declaration.removed:
+                if self._known.pop(name, None) is not None:
+                    self._named.pop(name, None)
+                    removed[name] = None
+                    shown = [tool for tool in shown if tool.name != name]
+            for tool in declaration.tools:
+                if not policy.excludes((tool.name, tool.wire_name)) and self._known.get(tool.name) != tool:
+                    self._known[tool.name] = tool
+                    self._named.pop(tool.name, None)
+                    removed.pop(tool.name, None)
+                    shown += tools_shown((tool,), policy.transforms)
+        withdrawn = [f"From now on you may not call {', '.join(removed)}."] if removed else []
+        return [*self._entries(shown), *withdrawn]
 
     def of_operator(self, items: Sequence[Item]) -> list[str]:
         """Return what the operator wanted of an earlier prompt; ``items``: those since the one before it."""

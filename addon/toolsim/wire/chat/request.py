@@ -11,6 +11,7 @@ from toolsim.core.conversation import (
     Called,
     CallOutput,
     ClientRequest,
+    Declaration,
     Demand,
     HostedItem,
     Item,
@@ -186,6 +187,12 @@ class _MessagesReader:
         return items
 
     def _message(self, message: dict[str, Any], param: str, items: list[Item]) -> None:
+        if message.get("type") == "additional_tools":
+            # As in the Responses API: see ``messages/to_chat.py``.
+            tools, _ = read_tools({"tools": optional(message, "tools", list, param) or []})
+            removed = tuple(name for name in array(message.get("removed")) if isinstance(name, str))
+            items.append(Declaration(tools, removed))
+            return
         role = required(message, "role", str, param)
         parts = read_parts(message.get("content"), "chat", f"{param}.content")
         match role:

@@ -14,7 +14,9 @@ from toolsim.wire.content import split_instructions
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import array, loaded, mapping, mappings, string
 from toolsim.wire.messages.to_chat import SAME, chat_request
+from toolsim.wire.tools import read_tools
 
+_WITH_TOOLS = ("tool_use", "tool_result", "tool_addition")
 # What a client's request holds about the conversation and its tools; the rest is how the model is to work.
 _CONVERSATION = frozenset({"messages", "system", "tools", "tool_choice"})
 # Fields about the form and the length of one answer, which an aside has its own of.
@@ -30,7 +32,7 @@ MAX_TOKENS = 4096
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
     """Return whether a request declares tools, or carries a history of calls."""
-    history = any(block.get("type") in ("tool_use", "tool_result") for block in blocks(body))
+    history = any(block.get("type") in _WITH_TOOLS for block in blocks(body))
     return bool(body.get("tools")) or history or chat.uses_tools({"messages": body.get("messages")})
 
 
@@ -49,8 +51,9 @@ def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
     """Read a client's request. Raises BadRequest with the exact param."""
-    asked, lost = chat_request(body)
-    return replace(chat.read_request(asked), api="messages", sent=body, form=answer_form(body), lost=tuple(lost))
+    asked, lost, first = chat_request(body)
+    request = replace(chat.read_request(asked), api="messages", sent=body, form=answer_form(body), lost=tuple(lost))
+    return request if first is None else replace(request, first_tools=read_tools({"tools": first})[0])
 
 
 def answer_form(body: Mapping[str, Any]) -> AnswerForm:

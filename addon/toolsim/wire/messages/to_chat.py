@@ -19,8 +19,12 @@ The two APIs say the same things in other places. What differs, and what becomes
    ``input_schema``, or the type ``custom``, or none.
 7. An image or a document that is not text stays as it is (``wire/files.py``). A block of any other type is shown as its
    JSON without what only Anthropic can read: the model sees what the client sent, in the only form that is left.
-8. ``metadata`` names the user and is not passed on. Fields that steer Anthropic's models alone are dropped and noted.
-9. Tools, choices, calls, their outputs and images in OpenAI's shapes are read too, since clients mix them.
+8. ``tool_addition`` and ``tool_removal`` change the tools from their place on, in a message ``additional_tools``, as
+   the items of the Responses API do: what is declared before the conversation stays at its beginning. A reference is to
+   a tool with ``defer_loading``, or to one that was added before. If no tool is declared beforehand, the first ones that
+   are added are.
+9. ``metadata`` names the user and is not passed on. Fields that steer Anthropic's models alone are dropped and noted.
+10. Tools, choices, calls, their outputs and images in OpenAI's shapes are read too, since clients mix them.
 
 Each 400 names the place in the client's own request.
 """
@@ -34,28 +38,79 @@ from toolsim.core.errors import BadRequest
 from toolsim.wire.content import ROLES, document_text
 from toolsim.wire.files import legible
 from toolsim.wire.json_codec import dump
-from toolsim.wire.json_fields import expect, mapping, mappings, optional, required, string, wrong_type
+from toolsim.wire.json_fields import array, expect, mapping, mappings, optional, required, string, wrong_type
 
 SAME = ("model", "max_tokens", "temperature", "top_p", "stream")
 """Fields with the same name and meaning in both APIs."""
 
 _READ = frozenset({*SAME, "system", "messages", "tools", "tool_choice", "stop_sequences", "metadata", "output_config"})
 
+_CHANGES = ("tool_addition", "tool_removal")
 _BILLING = "x-anthropic-billing-header:"
 _MODES = {"auto": "auto", "any": "required", "none": "none"}
 
 
-def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return a Messages request as a chat request, and what is lost on the way. Raises BadRequest."""
+class ToolChanges:
+    """The tools of a conversation, as its blocks change them (rule 8), each in chat's shape."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        """Read those that a request declares. Raises BadRequest."""
+        loaded = set(references(array(body.get("messages"))))
+        self._declared: dict[str, Mapping[str, Any]] = {}
+        self.first: list[dict[str, Any]] = []
+        """Those before the conversation."""
+        self.is_changed = False
+        for index, sent in enumerate(optional(body, "tools", list) or ()):
+            tool = declared_tool(sent, f"tools[{index}]", loaded)
+            self.first.append(tool)
+            self._declared[_name_of(tool)] = sent
+        self.now = list(self.first)
+        """Those that can be called in the end."""
+
+    def apply(self, block: Mapping[str, Any], place: str, *, is_spoken: bool) -> dict[str, Any] | None:
+        """Return the message that changes the tools, None if they are declared before the conversation."""
+        sent = required(block, "tool", dict, place)
+        if sent.get("type") == "tool_definition":
+            definition = required(sent, "definition", dict, f"{place}.tool")
+        else:
+            definition = {**self._declared.get(string(sent.get("name")), {})}
+        definition = {key: value for key, value in definition.items() if key != "defer_loading"}
+        is_added = block.get("type") == "tool_addition"
+        if is_added and not definition:
+            return None
+        tool = declared_tool(definition, f"{place}.tool.definition", set()) if definition else None
+        name = _name_of(tool) if tool is not None else string(sent.get("name"))
+        self._declared[name] = definition
+        self.now = [other for other in self.now if _name_of(other) != name]
+        if is_added and tool is not None:
+            self.now.append(tool)
+        if not (is_spoken and self.first):
+            self.first = list(self.now)
+            return None
+        self.is_changed = True
+        tools = [tool] if is_added and tool is not None else []
+        return {"type": "additional_tools", "role": "developer", "tools": tools, "removed": [] if tools else [name]}
+
+
+def _name_of(tool: Mapping[str, Any]) -> str:
+    return string(mapping(tool.get("function")).get("name")) or string(tool.get("name"))
+
+
+def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], list[dict[str, Any]] | None]:
+    """Return a Messages request as a chat request, and what is lost on the way. Raises BadRequest.
+
+    Also returns the tools that were declared before the conversation, None if nothing has changed them.
+    """
     asked = {key: body[key] for key in SAME if body.get(key) is not None}
-    asked["messages"] = [*system_messages(body), *chat_messages(required(body, "messages", list))]
+    messages = required(body, "messages", list)
+    changes = ToolChanges(body)
+    asked["messages"] = [*system_messages(body), *chat_messages(messages, changes)]
     if body.get("stream") is True:  # A message carries usage, which chat sends only on request.
         asked["stream_options"] = {"include_usage": True}
     if stops := optional(body, "stop_sequences", list):
         asked["stop"] = stops
-    if tools := optional(body, "tools", list):
-        loaded = set(references(body["messages"]))
-        asked["tools"] = [declared_tool(tool, f"tools[{index}]", loaded) for index, tool in enumerate(tools)]
+    if changes.now:
+        asked["tools"] = changes.now
     if body.get("mcp_servers"):
         message = "'mcp_servers' is not served here: the operator's servers are (toolsim_mcp_config)."
         raise BadRequest(message, "mcp_servers", "unsupported_parameter")
@@ -68,16 +123,17 @@ def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     lost = sorted(key[:40] for key, value in body.items() if key not in _READ and value is not None)
     if mapping(body.get("output_config")).get("effort") is not None:
         lost.append("output_config.effort")
-    return asked, lost
+    return asked, lost, changes.first if changes.is_changed else None
 
 
-def chat_messages(messages: list[Any]) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a history as chat messages (rules 2 to 4). Raises BadRequest."""
+def chat_messages(messages: list[Any], changes: ToolChanges) -> Iterator[dict[str, Any]]:
+    """Yield the messages of a history as chat messages (rules 2 to 4 and 8). Raises BadRequest."""
+    is_spoken = False
     for index, sent in enumerate(messages):
         place = f"messages[{index}]"
         message = expect(sent, dict, place)
         role = required(message, "role", str, place)
-        if role == "tool" and "tool_call_id" in message:  # Rule 9.
+        if role == "tool" and "tool_call_id" in message:  # Rule 10.
             yield message
             continue
         if role not in ROLES:
@@ -85,12 +141,20 @@ def chat_messages(messages: list[Any]) -> Iterator[dict[str, Any]]:
             text = f"Invalid value for '{place}.role': expected one of {expected}, but got '{role[:64]}' instead."
             raise BadRequest(text, f"{place}.role", "invalid_value")
         content = message.get("content")
-        if message.get("tool_calls"):  # Rule 9.
+        if message.get("tool_calls"):  # Rule 10.
             yield message
         elif isinstance(content, str):
             yield {"role": role, "content": content}
         else:
-            yield from split(role, _blocks(content, f"{place}.content"), f"{place}.content")
+            path = f"{place}.content"
+            blocks = _blocks(content, path)
+            for number, block in enumerate(blocks):
+                if block.get("type") not in _CHANGES:
+                    continue
+                if (change := changes.apply(block, f"{path}[{number}]", is_spoken=is_spoken)) is not None:
+                    yield change
+            yield from split(role, blocks, path)
+        is_spoken = is_spoken or role in ("user", "assistant")
 
 
 def system_messages(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -124,7 +188,7 @@ def split(role: str, blocks: list[dict[str, Any]], place: str) -> Iterator[dict[
     for index, block in enumerate(blocks):
         where = f"{place}[{index}]"
         match block.get("type"):
-            case "redacted_thinking":
+            case "redacted_thinking" | "tool_addition" | "tool_removal":
                 pass
             case "tool_result":
                 yield from flushed()
@@ -187,7 +251,7 @@ def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
                 yield from _parts(part, f"{place}.source.content[{index}]")
         case "document" if (text := document_text(block)) is not None:
             yield {"type": "text", "text": text}
-        case "image" | "document" | "image_url" | "input_image" | "file" | "input_file":  # Rule 9.
+        case "image" | "document" | "image_url" | "input_image" | "file" | "input_file":  # Rule 10.
             yield dict(block)
         case "input_text" | "input_audio" | "refusal":
             yield dict(block)
@@ -234,7 +298,7 @@ def choice_fields(sent: object) -> dict[str, Any]:
     """Return the fields of a chat request for a ``tool_choice``. Raises BadRequest."""
     if not sent:
         return {}
-    if isinstance(sent, str):  # Rule 9.
+    if isinstance(sent, str):  # Rule 10.
         return {"tool_choice": sent}
     choice = expect(sent, dict, "tool_choice")
     asked: dict[str, Any] = {}

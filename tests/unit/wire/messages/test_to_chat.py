@@ -133,7 +133,7 @@ def test_tools_and_choices() -> None:
         ({"type": "auto", "disable_parallel_tool_use": True}, {"tool_choice": "auto", "parallel_tool_calls": False}),
         ({"type": "tool", "name": "get_weather"}, {"tool_choice": {"type": "function", "name": "get_weather"}}),
     ):
-        body, _ = chat_request(asked([{"role": "user", "content": "x"}], tools=[TOOL], tool_choice=choice))
+        body, *_ = chat_request(asked([{"role": "user", "content": "x"}], tools=[TOOL], tool_choice=choice))
         assert {key: body[key] for key in ("tool_choice", "parallel_tool_calls") if key in body} == fields
 
 
