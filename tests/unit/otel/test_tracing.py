@@ -243,7 +243,8 @@ def test_a_request_that_is_sent_again(stage: Stage) -> None:
     stage.answer(flow, {"error": {}}, 422)
     exchange = ToolSim.exchanges.of(flow)
     assert exchange is not None
-    assert exchange.find(Attempt) is None, "the core has nothing to do here"
+    attempt = exchange.find(Attempt)
+    assert attempt is None or attempt.second is None, "the core has nothing to do here"
     first = flow.request.headers["traceparent"]
     flow.response = None
     stage.call("toolsim_resend", flow)

@@ -21,8 +21,8 @@ The two APIs say the same things in other places. What differs, and what becomes
    JSON without what only Anthropic can read: the model sees what the client sent, in the only form that is left.
 8. ``tool_addition`` and ``tool_removal`` change the tools from their place on, in a message ``additional_tools``, as
    the items of the Responses API do: what is declared before the conversation stays at its beginning. A reference is to
-   a tool with ``defer_loading``, or to one that was added before. If no tool is declared beforehand, the first ones that
-   are added are.
+   a tool with ``defer_loading``, or to one that was added before. If no tool is declared beforehand, those that are
+   added first are.
 9. ``metadata`` names the user and is not passed on. Fields that steer Anthropic's models alone are dropped and noted.
 10. Tools, choices, calls, their outputs and images in OpenAI's shapes are read too, since clients mix them.
 
