@@ -71,6 +71,9 @@ def function_arguments(written: Written, tool: Tool, checker: SchemaChecker, *, 
     if written.broken:
         return None
     if written.elements is not None:
+        # A misspelt marker may have become the name of a parameter.
+        if not written.is_clean and tool.declared and any(name not in tool.declared for name, _ in written.elements):
+            return None
         return _from_elements(written.elements, tool, checker, repair=repair)
     if written.values is not None:
         return _from_values(written.values, tool)

@@ -1,29 +1,31 @@
-"""The forms other than ours in which models write a call: one row per form.
+"""The forms of a call: the bodies that models write, and the markers of model families that stand around them.
 
-A model that was tuned for tools falls back to its own form whatever the prompt says, and its own marks then appear in
-the text. A row says how its blocks open and close, how a body begins, what delimits a value in it, and which function
-reads it. Bodies of rows without tags stand behind our own tags, in place of JSON; a form with both has two rows.
+A model that was tuned for tools falls back to its own form whatever the prompt says, and its own markers then appear in
+the text. A body is one of a few grammars. A marker opens a block, in which any of these bodies may stand, unless its
+family has a body of its own:
 
-| form        | body, with its tags where it has any                                                       |
+| form        | body, with its markers where it has any                                                    |
 |-------------|--------------------------------------------------------------------------------------------|
-| JSON        | ``{"name": …, "arguments": …}``                                                            |
+| JSON        | ``{"name": …, "arguments": …}``, ``[{…}, …]``                                              |
 | use_tool    | ``<name>f</name><k>v</k>``                                                                 |
-| Qwen3-Coder | ``<function=f><parameter=k>v</parameter></function>``, also without our tag                |
+| Qwen3-Coder | ``<function=f><parameter=k>v</parameter></function>``, also without a marker               |
+| MiniCPM5    | ``<function name="f"><param name="k">v</param></function>``, also without a marker         |
 | Llama 3     | ``<function=f>{…}</function>``, ``<|python_tag|>{"name": …}; {"name": …}``                 |
-| GLM 4.5     | ``f<arg_key>k</arg_key><arg_value>v</arg_value>``, right behind the tag                    |
-| pythonic    | ``[f(k=v), g(k=v)]``, also in ``<|python_start|>`` (Llama 4), ``<|tool_call_start|>`` (LFM2) |
-| Granite     | ``<|tool_call|>[{"name": …}]``, from Phi-4 followed by ``<|/tool_call|>``; of 20B           |
-|             | ``<function_call> {"name": …} <function_call> {"name": …}``                                |
-| Gemma 4     | ``<|tool_call>call:f{k:<|"|>v<|"|>}<tool_call|>``                                          |
+| GLM 4.5     | ``f<arg_key>k</arg_key><arg_value>v</arg_value>``, or ``f`` alone                          |
+| named JSON  | ``f {…}``                                                                                  |
+| pythonic    | ``[f(k=v), g(k=v)]``, ``f(k=v)``                                                           |
+| Granite     | ``<function_call> {"name": …} <function_call> {"name": …}``                                |
+| Gemma 4     | ``call:f{k:<|"|>v<|"|>}``                                                                  |
 | Mistral     | ``[TOOL_CALLS]`` and ``[{"name": …}]``, ``f{…}``, ``f[ARGS]{…}`` or ``f[CALL_ID]x[ARGS]{…}`` |
 | DeepSeek V3 | ``<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f``, JSON in a fence, …       |
-| DSML        | ``<｜DSML｜function_calls><｜DSML｜invoke name="f"><｜DSML｜parameter name="k">v…``               |
-| MiniMax M2  | ``<minimax:tool_call><invoke name="f"><parameter name="k">v</parameter></invoke>…``        |
+| DSML        | ``<｜DSML｜invoke name="f"><｜DSML｜parameter name="k">v…``, also without a marker             |
+| MiniMax M2  | ``<invoke name="f"><parameter name="k">v</parameter></invoke>…``                           |
+| MiniMax M3  | ``]<]minimax[>[<invoke name="f">]<]minimax[>[<k>v]<]minimax[>[</k>…``                      |
 | Kimi K2     | ``<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{…}`` |
 | gpt-oss     | ``<|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>``           |
 
-Four grammars cover all of them: JSON (``named_json``), tagged pairs, Gemma's braces, and Python's calls
-(``call_syntax``). A new form is one row and its cases in ``tests/cases/call_forms.json``.
+A new family whose markers stand around a body of these grammars is one line of ``MARKERS``; its cases are in
+``tests/cases/call_forms.json``.
 """
 
 from __future__ import annotations
@@ -40,26 +42,28 @@ from toolsim.response.named_json import (
     read_bare_json,
     read_gpt_oss,
     read_mistral,
+    read_named_json,
 )
-from toolsim.response.tagged_pairs import NAME, read_elements_calls, read_glm
+from toolsim.response.partial import match_at
+from toolsim.response.tagged_pairs import M3_MARK, NAME, read_elements_calls, read_glm, read_m3
 from toolsim.response.written import Written, read_xml
 
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """One row.
+    """One body.
 
-    ``begins`` matches how a body begins, ``may_begin`` what may still become that. ``tags`` are its own, opening and
-    closing ("" = the last bracket of its JSON closes it). ``value``: what opens a value and what closes it; in between
-    every tag is data. ``whole``: the end of a body that can lack only its closing tag. ``is_json``: the body is JSON
-    from the end of ``begins`` on, and a tag in its strings is data. ``behind_tag``: the body must follow its tag
-    immediately; ``behind_ours``: it may stand behind our own tags. ``bare`` matches a body that is a name and nothing
-    else: as anybody may write that, such a block has to stand alone.
+    ``begins`` is the pattern of how it begins. ``tags`` are markers of its own, opening and closing ("" = the last
+    bracket of its JSON closes it). ``value``: what opens a value and what closes it; in between every marker is data.
+    ``whole``: the end of a body that can lack only its closing marker. ``is_json``: the body is JSON from the end of
+    ``begins`` on, and a marker in its strings is data. ``behind_tag``: the body must follow its marker immediately, or
+    begin a line. ``anywhere``: it may stand behind any marker, also one of another family; ``behind_ours``: behind our
+    own even if no other forms are read. ``alone`` matches bodies that anybody may write in a sentence about our own
+    markers, such as a name and nothing else: such a block has to stand alone there.
     """
 
     name: str
-    begins: re.Pattern[str]
-    may_begin: re.Pattern[str]
+    begins: str
     read: Callable[[str], list[Written]]
     tags: tuple[tuple[str, str], ...] = ()
     value: tuple[str, str] = ("", "")
@@ -67,20 +71,12 @@ class CallForm:
     is_json: bool = False
     behind_tag: bool = False
     behind_ours: bool = False
-    bare: re.Pattern[str] | None = None
+    anywhere: bool = False
+    alone: re.Pattern[str] | None = None
 
 
-def _prefixes(word: str) -> str:
-    """Return a pattern that matches any prefix of ``word``, the empty one too."""
-    pattern = ""
-    for char in reversed(word):
-        pattern = f"(?:{re.escape(char)}{pattern})?"
-    return pattern
-
-
-def _row(name: str, word: str, read: Callable[[str], list[Written]], **fields: object) -> CallForm:
-    """Return a row whose body begins with ``word``."""
-    return CallForm(name, re.compile(re.escape(word)), re.compile(_prefixes(word) + r"\Z"), read, **fields)  # type: ignore[arg-type]
+def _row(name: str, begins: str, read: Callable[[str], list[Written]], **fields: object) -> CallForm:
+    return CallForm(name, begins, read, **fields)  # type: ignore[arg-type]
 
 
 def _read_use_tool(body: str) -> list[Written]:
@@ -93,22 +89,34 @@ def _read_open_function(body: str) -> list[Written]:
     return read_elements_calls(f"<function={body}</function>") if calls[-1].broken else calls
 
 
-def _invocations(name: str, mark: str, *blocks: str) -> CallForm:
-    """Return the row of a form in Anthropic's old elements, in any of ``blocks``; ``mark`` precedes each name."""
-    return _row(
-        name,
-        f'<{mark}invoke name="',
-        read_elements_calls,
-        tags=tuple((f"<{mark}{block}>", f"</{mark}{block}>") for block in blocks),
-        value=(f"<{mark}parameter ", f"</{mark}parameter>"),
-        whole=f"</{mark}invoke>",
-    )
+def _read_open_elements(start: str) -> Callable[[str], list[Written]]:
+    """Return the reader of what stands behind ``start``, the beginning of an opening element."""
+    return lambda body: read_elements_calls(f"{start}{body}")
+
+
+def _invocations(name: str, mark: str, *blocks: str) -> tuple[CallForm, ...]:
+    """Return the rows of a form in Anthropic's old elements, in any of ``blocks``; ``mark`` precedes each name.
+
+    With a mark, which nobody types, the calls may stand without their block.
+    """
+    value = (f"<{re.escape(mark)}parameter ", f"</{mark}parameter>")
+    end = f"</{mark}invoke>"
+    opening = f'<{mark}invoke name="'
+    blocks_of = tuple((f"<{mark}{block}>", f"</{mark}{block}>") for block in blocks)
+    inside = _row(name, re.escape(opening), read_elements_calls, tags=blocks_of, value=value, whole=end, anywhere=True)
+    if not mark:
+        return (inside,)
+    fields: dict[str, object] = {"tags": ((opening, end),), "value": value, "whole": end, "behind_tag": True}
+    return inside, _row(name, rf'{NAME}"\s{{0,8}}>', _read_open_elements(opening), **fields)
 
 
 _SEPARATOR = "<｜tool▁sep｜>"
-_DEEPSEEK_HEAD = rf"(?:<｜tool▁call▁begin｜>\s*)?(?:function{_SEPARATOR})?({NAME})(?:{_SEPARATOR}|(?=\s*\n))"
+_DEEPSEEK_HEAD = (
+    rf"(?:<｜tool▁call▁begin｜>\s*)*(?:function\s*{_SEPARATOR}\s*)?({NAME})"
+    rf"(?:(?:\s*{_SEPARATOR})+|(?=\s*\n))"
+)
 _KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
-_KIMI_HEAD = rf"(?:<\|tool_call_begin\|>\s*)?({NAME})\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}"
+_KIMI_HEAD = rf"(?:<\|tool_call_begin\|>\s*)*({NAME})\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}"
 # Where gpt-oss names the tool: behind the role, or behind the channel.
 _GPT_OSS_PLACES = (
     "<|start|>assistant",
@@ -122,113 +130,151 @@ _PYTHON_NAME = r"[A-Za-z_][\w.]{0,127}"
 _MEMBER = r"[A-Za-z_]\w{0,31}\s{0,8}"
 _KEY = r"[\w.$-]{1,64}"
 _MANY = r"\s{0,1024}"
+_ANY = re.compile(r".*", re.DOTALL)
 
-JSON = CallForm(
+JSON = _row(
     "JSON",
-    re.compile(rf"(?=\{{{_MANY}(?:[\"'}}]|{_MEMBER}:)|\[{_MANY}[{{\]])"),
-    re.compile(rf"(?:\{{{_MANY}(?:{_MEMBER})?|\[{_MANY})\Z"),
+    rf"(?=\{{{_MANY}(?:[\"'}}]|{_MEMBER}:)|\[{_MANY}[{{\]])",
     read_bare_json,
     is_json=True,
     behind_ours=True,
+    anywhere=True,
 )
 """Our own form, as one more row of the table."""
 
+_DSML_BARS = ("｜", "｜｜", "‖", "‖‖", "|", "||")
+"""How DeepSeek's bars are written, by models and by servers that replace them."""
+
 CALL_FORMS = (
     JSON,
-    _row("use_tool", "<name>", _read_use_tool, value=(r"<([^<>/\s][^<>/]{0,255})>", "</{}>"), behind_ours=True),
-    CallForm(
+    _row(
+        "use_tool",
+        "<name>",
+        _read_use_tool,
+        value=(r"<([^<>/\s][^<>/]{0,255})>", "</{}>"),
+        behind_ours=True,
+        anywhere=True,
+    ),
+    _row(
         "Qwen3-Coder",
-        re.compile(rf"<function={NAME}>"),
-        re.compile(rf"(?:<function={NAME}|{_prefixes('<function=')})\Z"),
+        rf"<function={NAME}>",
         read_elements_calls,
         value=("<parameter=", "</parameter>"),
         whole="</function>",
         behind_ours=True,
+        anywhere=True,
     ),
-    CallForm(
+    _row(
         "Qwen3-Coder",  # And Llama 3's <function=f>{…}</function>.
-        re.compile(rf"{NAME}>\s{{0,64}}(?:<parameter=|</function>|\{{)"),
-        re.compile(rf"{NAME}(?:>\s{{0,64}}(?:{_prefixes('<parameter=')}|{_prefixes('</function>')}))?\Z"),
+        rf"{NAME}>\s{{0,64}}(?:<parameter=|</function>|\{{)",
         _read_open_function,
         tags=(("<function=", "</function>"),),
         value=("<parameter=", "</parameter>"),
         whole="</function>",
         behind_tag=True,
     ),
-    CallForm(
-        "Llama 3", re.compile(r"(?=\{)"), re.compile(r"(?!)"), read_bare_json, (("<|python_tag|>", ""),), is_json=True
+    *(
+        _row(
+            "MiniCPM5",
+            rf"{NAME}{quote}\s{{0,8}}>",
+            _read_open_elements(f"<function name={quote}"),
+            tags=((f"<function name={quote}", "</function>"),),
+            value=(r"<(param(?:eter)?) name=", "</{}>"),
+            whole="</function>",
+            behind_tag=True,
+        )
+        for quote in "\"'"
     ),
-    CallForm(
+    _row(
+        "MiniCPM5",
+        rf"<function name=[\"']{NAME}[\"']\s{{0,8}}>",
+        read_elements_calls,
+        value=(r"<(param(?:eter)?) name=", "</{}>"),
+        whole="</function>",
+        anywhere=True,
+    ),
+    _row("Llama 3", r"(?=\{)", read_bare_json, tags=(("<|python_tag|>", ""),), is_json=True),
+    _row(
         "Granite",
-        re.compile(rf"(?=\[{_MANY}\{{|\{{{_MANY}\")"),
-        re.compile(rf"[\[{{]{_MANY}\Z"),
+        rf"(?=\[{_MANY}\{{|\{{{_MANY}\")",
         read_bare_json,
-        tags=(("<|tool_call|>", "<|/tool_call|>"), ("<function_call>", "")),
+        tags=(("<function_call>", ""),),
         is_json=True,
     ),
-    CallForm(
+    _row(
         "GLM 4.5",
-        re.compile(rf"{NAME}\s{{0,8}}(?:<arg_key>|<tool_call>{_KEY}</arg_key>|(?=</))"),
-        re.compile(
-            rf"{NAME}\s{{0,8}}(?:{_prefixes('<arg_key>')}|<?|{_prefixes('<tool_call>')}"
-            rf"|<tool_call>{_KEY}{_prefixes('</arg_key>')})\Z"
-        ),
+        rf"{NAME}\s{{0,8}}(?:<arg_key>|<tool_call>{_KEY}</arg_key>|(?=</))",
         read_glm,
         value=("<arg_value>", "</arg_value>"),
-        bare=re.compile(rf"{NAME}\s*"),
+        alone=re.compile(rf"\s*{NAME}\s*"),
         behind_tag=True,
         behind_ours=True,
+        anywhere=True,
     ),
-    CallForm(
-        "pythonic",
-        re.compile(rf"\[?\s{{0,8}}{_PYTHON_NAME}\("),
-        re.compile(rf"\[?\s{{0,8}}(?:{_PYTHON_NAME})?\Z"),
-        read_calls,
-        tags=(("<|python_start|>", "<|python_end|>"), ("<|tool_call_start|>", "<|tool_call_end|>")),
-    ),
-    CallForm(
+    _row(
         "Gemma 4",
-        re.compile(rf"{HEAD}[{{(]"),
-        re.compile(rf"(?:{_prefixes(':call:')}|:?(?:call:)?\s{{0,8}}(?:{NAME}\s{{0,8}})?)\Z"),
+        rf"{HEAD}[{{(]",
         read_gemma,
         tags=(("<|tool_call>", "<tool_call|>"),),
         value=(re.escape(QUOTE), QUOTE),
     ),
-    CallForm(
+    _row(
+        "named JSON",
+        rf"{NAME}\s{{0,8}}(?=\{{\s{{0,64}}[\"'}}])",
+        read_named_json,
+        is_json=True,
+        behind_tag=True,
+        anywhere=True,
+        alone=_ANY,
+    ),
+    _row(
+        "Gemma 4",
+        rf":?call:\s{{0,8}}{NAME}\s{{0,8}}[{{(]",
+        read_gemma,
+        value=(re.escape(QUOTE), QUOTE),
+        behind_tag=True,
+        anywhere=True,
+        alone=_ANY,
+    ),
+    _row("pythonic", rf"\[?\s{{0,8}}{_PYTHON_NAME}\(", read_calls, behind_tag=True, anywhere=True, alone=_ANY),
+    _row(
         "Mistral",
-        re.compile(
-            rf"{NAME}(?:\[CALL_ID\][\w-]{{1,64}})?(?:\[ARGS\])?\s{{0,8}}(?=\{{)|(?=\[\s{{0,64}}\{{|\{{\s{{0,64}}\")"
-        ),
-        re.compile(rf"(?:{NAME}(?:\[[A-Z_]{{0,8}}\]?[\w-]{{0,64}}){{0,2}}\s{{0,8}}|[\[{{]\s{{0,64}})\Z"),
+        rf"{NAME}(?:\s{{0,8}}\[CALL_ID\][\w-]{{1,64}})?(?:\s{{0,8}}\[ARGS\])?\s{{0,8}}(?=\{{)|(?=\[\s{{0,64}}\{{|\{{\s{{0,64}}\")",
         read_mistral,
         tags=(("[TOOL_CALLS]", ""),),
         is_json=True,
     ),
-    CallForm(
+    _row(
         "DeepSeek V3",
-        re.compile(rf"<｜tool▁call▁begin｜>|{NAME}{_SEPARATOR}"),
-        re.compile(rf"(?:{_prefixes('<｜tool▁call▁begin｜>')}|{NAME}{_prefixes(_SEPARATOR)})\Z"),
-        named_json_reader(_DEEPSEEK_HEAD, r"<｜tool▁call▁end｜>|\Z"),
+        rf"<｜tool▁call▁begin｜>|{NAME}\s{{0,8}}{_SEPARATOR}",
+        named_json_reader(_DEEPSEEK_HEAD, "<｜tool▁call▁end｜>"),
         whole="<｜tool▁call▁end｜>",
         tags=(("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"), ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")),
     ),
-    _invocations("DSML", "｜DSML｜", "function_calls", "tool_calls"),
-    _invocations("MiniMax M2", "", "minimax:tool_call", "function_calls"),
-    CallForm(
+    *(row for bars in _DSML_BARS for row in _invocations("DSML", f"{bars}DSML{bars}", "function_calls", "tool_calls")),
+    *_invocations("MiniMax M2", "", "minimax:tool_call", "function_calls"),
+    _row(
+        "MiniMax M3",
+        rf"{re.escape(M3_MARK)}<invoke name=\"",
+        read_m3,
+        tags=((f"{M3_MARK}<tool_call>", f"{M3_MARK}</tool_call>"),),
+        value=(rf"{re.escape(M3_MARK)}<([^<>/\s]{{1,256}})>", f"{M3_MARK}</{{}}>"),
+        whole=f"{M3_MARK}</invoke>",
+    ),
+    _row(
         "Kimi K2",
-        re.compile(rf"<\|tool_call_begin\|>|{NAME}\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}"),
-        re.compile(rf"(?:{_prefixes('<|tool_call_begin|>')}|{NAME}\s{{0,8}}{_prefixes(_KIMI_ARGUMENTS)})\Z"),
-        named_json_reader(_KIMI_HEAD, r"<\|tool_call_end\|>|\Z"),
+        rf"<\|tool_call_begin\|>|{NAME}\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}",
+        named_json_reader(_KIMI_HEAD, "<|tool_call_end|>"),
         whole="<|tool_call_end|>",
         tags=(
             ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+            ("<|tool_call_section_begin|>", "<|tool_call_section_end|>"),
             ("<|tool_call_begin|>", "<|tool_call_end|>"),
         ),
     ),
-    CallForm(
+    _row(
         "gpt-oss",
-        re.compile(rf"{GPT_OSS_HEAD}(?=\s{{0,64}}\{{)"),
-        re.compile(rf"(?:{NAME}[\s\w<|>]{{0,64}})?\Z"),
+        rf"{GPT_OSS_HEAD}(?=\s{{0,64}}\{{)",
         read_gpt_oss,
         tags=tuple((f"{place} to=", "<|call|>") for place in _GPT_OSS_PLACES),
         is_json=True,
@@ -236,32 +282,71 @@ CALL_FORMS = (
     ),
 )
 
-FOREIGN = {opening: closing for row in CALL_FORMS for opening, closing in row.tags}
-"""The forms' own tags: closing tag by opening tag."""
+MARKERS = {
+    "<|tool_call|>": "<|/tool_call|>",  # Granite, Phi-4
+    "<|tool_calls|>": "<|/tool_calls|>",  # Phi-4-mini
+    "<|python_start|>": "<|python_end|>",  # Llama 4
+    "<|tool_call_start|>": "<|tool_call_end|>",  # LFM2
+    "<seed:tool_call>": "</seed:tool_call>",  # Seed-OSS
+    "<longcat_tool_call>": "</longcat_tool_call>",  # LongCat
+    "<tool_calls>": "</tool_calls>",  # Hunyuan, Jamba, Apriel, MiniMax M1
+    "<TOOLCALL>": "</TOOLCALL>",  # Nemotron Nano
+    "<|tools_prefix|>": "<|tools_suffix|>",  # Apertus
+    "<|START_ACTION|>": "<|END_ACTION|>",  # Command R and A
+    "<|action_start|>": "<|action_end|>",  # InternLM, whose two markers both open a block
+    "<|plugin|>": "<|action_end|>",
+    "[TOOL_REQUEST]": "[END_TOOL_REQUEST]",  # LM Studio, for models without a template
+    "[TOOL_CALL]": "[/TOOL_CALL]",  # MiniMax M2, as some servers write it
+}
+"""Markers of families whose calls are any of the bodies: closing marker by opening marker."""
 
-_OURS = tuple(row for row in CALL_FORMS if row.behind_ours)
+FOREIGN = {**{opening: closing for row in CALL_FORMS for opening, closing in row.tags}, **MARKERS}
+"""All markers of model families: closing marker by opening marker."""
+
+_ANYWHERE = tuple(row for row in CALL_FORMS if row.anywhere)
+_NARROW = tuple(row for row in CALL_FORMS if row.behind_ours)
+_ANY_BODY = frozenset(
+    [*MARKERS, "<|tool_call>", *(opening for row in CALL_FORMS if row.anywhere for opening, _ in row.tags)]
+)
+_UNTYPED = frozenset([*(opening for opening in FOREIGN if "|" in opening), "<function_calls>"])
+"""Markers behind which a name may stand after a space: no prose goes on like that."""
+
 _BY_TAG = {
-    opening: tuple(row for row in CALL_FORMS if (opening, closing) in row.tags) for opening, closing in FOREIGN.items()
+    opening: (
+        *(row for row in CALL_FORMS if (opening, closing) in row.tags),
+        *(_ANYWHERE if opening in _ANY_BODY else ()),
+    )
+    for opening, closing in FOREIGN.items()
 }
 
 
-def row_at(text: str, at: int, opening: str, *, behind_tag: bool, final: bool) -> CallForm | bool | None:
-    """Return the row whose body begins at ``at`` behind that tag, False for none, None if more text is needed.
+def row_at(
+    text: str, at: int, opening: str, *, behind_tag: bool, final: bool, narrow: bool = False
+) -> CallForm | bool | None:
+    """Return the row whose body begins at ``at`` behind that marker, False for none, None if more text is needed.
 
-    ``behind_tag``: nothing stands between the tag and ``at``. ``final``: no more text will come.
+    ``behind_tag``: nothing stands between the marker and ``at``, or a line ends there. ``final``: no more text will
+    come. ``narrow``: no forms but ours are read.
     """
-    rows = [row for row in _BY_TAG.get(opening, _OURS) if behind_tag or not row.behind_tag]
+    rows = _BY_TAG.get(opening, _NARROW if narrow else _ANYWHERE)
+    needs_tag = opening not in _UNTYPED
+    is_undecided = False
     for row in rows:
-        if row.begins.match(text, at):
+        if row.behind_tag and needs_tag and not behind_tag:
+            continue
+        found = match_at(row.begins, text, at, final=final)
+        if found is not None and not found.partial:
             return row
-    return None if not final and any(row.may_begin.match(text, at) for row in rows) else False
+        is_undecided = is_undecided or found is not None
+    return None if is_undecided else False
 
 
 def read_form(opening: str, body: str) -> list[Written]:
     """Return the calls of a body that began as a form's does; never empty."""
     start = len(body) - len(body.lstrip())
     # A body may be empty up to its closing tag.
-    row = row_at(body + FOREIGN.get(opening, "</"), start, opening, behind_tag=not start, final=True)
+    is_behind = not start or "\n" in body[:start]
+    row = row_at(body + FOREIGN.get(opening, "</"), start, opening, behind_tag=is_behind, final=True)
     return row.read(body) if isinstance(row, CallForm) else _read_use_tool(body)
 
 

@@ -6,8 +6,8 @@ a string ends it, and what follows is a slip.
 It stops at, and names:
 
     more    the end of the current text (or half an escape before it)
-    tag     "<" outside strings: the sentinel knows which tags count
-    closed  behind the last bracket, if ``closes``: there is no tag to wait for; else at a tag that closes the block
+    tag     what may begin a tag, outside strings: the sentinel knows which tags count
+    closed  behind the last bracket, if there is no tag to wait for; else at a tag that closes the block
     opened  at a tag that opens another block
     slip    what no small slip explains: a word or a bracket right behind a string, any other character
 """
@@ -27,12 +27,16 @@ _SPACE = " \t\r\n"
 
 
 class JsonBody:
-    """One body, read from behind its first bracket, ``opened``."""
+    """One body, read from behind its first bracket, ``opened``; ``closing`` is the tag that closes its block.
 
-    __slots__ = ("_closes", "_depth", "_last", "_quote")
+    Without one its last bracket closes it.
+    """
 
-    def __init__(self, opened: str, *, closes: bool = False) -> None:
-        self._closes = closes
+    __slots__ = ("_closes", "_depth", "_last", "_quote", "_squared")
+
+    def __init__(self, opened: str, closing: str = "</") -> None:
+        self._closes = not closing
+        self._squared = closing.startswith("[")
         self._quote = ""  # What the open string ends with, "" outside strings.
         self._last = opened  # The last significant character outside strings.
         self._depth = 1
@@ -64,7 +68,7 @@ class JsonBody:
                 pos = end
                 continue
             char = text[pos]
-            if char == "<":
+            if char == "<" or (char == "[" and self._squared and not self._depth):
                 return pos, "tag"
             if not self._accept(char):
                 return pos, "slip"

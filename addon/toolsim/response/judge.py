@@ -42,7 +42,7 @@ from toolsim.response.answer_format import AnswerFormat
 from toolsim.response.arguments import Arguments, custom_input, function_arguments
 from toolsim.response.call_forms import FOREIGN, read_form
 from toolsim.response.checker import BUDGET_SECONDS, SCHEMA_CHECK_TIMED_OUT, UNSETTLED, SchemaChecker
-from toolsim.response.one_object import REPEATED_KEYS, name_inside, split_call
+from toolsim.response.one_object import REPEATED_KEYS, name_inside, split_call, unwrap
 from toolsim.response.pieces import Block, Oversize, utf8_length
 from toolsim.response.toolbox import Lookup, Toolbox
 from toolsim.response.value_types import correct_types
@@ -217,8 +217,13 @@ class Judge:
 
     def _read(self, block: Block) -> list[Written]:
         if block.form == "json":
-            return read_json(block.body, closed=bool(block.closing), repair=self._repair)
-        calls = read_form(block.opening, block.body)
+            calls = read_json(block.body, closed=bool(block.closing), repair=self._repair)
+            if not self._repair:
+                return calls
+            # What has no name may have it in another place.
+            parameters = self.toolbox.parameters
+            return [part for call in calls for part in (unwrap(call, parameters) if call.name is None else [call])]
+        calls = [replace(call, is_bare=block.is_bare) for call in read_form(block.opening, block.body)]
         if self._repair:
             return calls
         return [replace(call, broken=not call.is_clean) for call in calls]

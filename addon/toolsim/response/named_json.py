@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from toolsim.response.written import Json, Written, read_json
+from toolsim.response.written import DOUBLED_MARKER, Json, Written, read_json
 
 GPT_OSS_HEAD = (
     r"(?:functions\.)?([\w.:/-]{1,128}?)(?:\s{0,8}<\|channel\|>\w{1,16})?"
-    r"(?:\s{0,8}<\|constrain\|>\w{1,16}|\s{1,8}\w{1,16})?\s{0,8}<\|message\|>"
+    r"(?:\s{0,8}<\|constrain\|>\s{0,8}\w{1,16}|\s{1,8}\w{1,16})?\s{0,8}<\|message\|>"
 )
 """What stands between ``to=`` and the object."""
 
@@ -26,13 +26,15 @@ _NUMBERED = re.compile(r"\A(?:functions\.)?(.+?)(?::\d+)?\Z")
 _FENCE = re.compile(r"\A\s*`{3}\w*\s*\n(.*?)\n?\s*`{3}\s*\Z", re.DOTALL)
 
 
-def named_json_reader(head: str, end: str = r"\Z") -> Callable[[str], list[Written]]:
+def named_json_reader(head: str, end: str = "") -> Callable[[str], list[Written]]:
     """Return the reader of one form: ``head`` is a pattern up to the object, with the name as its one group.
+
+    ``end`` is the marker behind the object; it may stand twice, or be missing at the end of the body.
 
     The reader returns the calls of a body, never an empty list; what cannot be read is one broken call at its end.
     """
     begins = re.compile(rf"\s*(?:{head})")
-    ends = re.compile(end)
+    ends = re.compile(rf"(?:{re.escape(end)}\s*+)++|\Z" if end else r"\Z")
 
     def read(body: str) -> list[Written]:
         calls: list[Written] = []
@@ -42,7 +44,8 @@ def named_json_reader(head: str, end: str = r"\Z") -> Callable[[str], list[Writt
             fence = _FENCE.match(text)
             text = fence[1] if fence else text
             name = _NUMBERED.sub(r"\1", found[1])
-            calls.append(Written(body[at : last.end()], name, arguments=Json(text, text)))
+            codes = (DOUBLED_MARKER,) if end and last[0].count(end) > 1 else ()
+            calls.append(Written(body[at : last.end()], name, arguments=Json(text, text), codes=codes))
             at = last.end()
         if body[at:].strip() or not calls:
             calls.append(Written(body[at:], found[1] if found else None, broken=True))
@@ -56,7 +59,11 @@ def read_bare_json(body: str) -> list[Written]:
     return read_json(body, closed=True, repair=True)
 
 
-_read_named = named_json_reader(r"([\w.:/-]{1,128}?)(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?\s{0,8}(?=\{)")
+read_named_json = named_json_reader(
+    r"([\w.:/-]{1,128}?)(?:\s{0,8}\[CALL_ID\][\w-]{1,64})?(?:\s{0,8}\[ARGS\])?\s{0,8}(?=\{)"
+)
+
+"""Reads a name and an object."""
 
 read_gpt_oss = named_json_reader(GPT_OSS_HEAD)
 """Reads what stands behind ``to=``."""
@@ -71,4 +78,4 @@ def read_braces(text: str) -> list[Written]:
 
 def read_mistral(body: str) -> list[Written]:
     """Read what stands behind one ``[TOOL_CALLS]``."""
-    return read_bare_json(body) if body.lstrip()[:1] in ("[", "{") else _read_named(body)
+    return read_bare_json(body) if body.lstrip()[:1] in ("[", "{") else read_named_json(body)

@@ -18,9 +18,9 @@ IN_STRING = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOT
 class Block:
     """One complete call block.
 
-    ``body`` is everything between the tags, verbatim; ``closing`` is "" if rule 3 or 4 closed it. ``is_bare``: it holds
-    a name and nothing else, and counts only if it stands alone. ``is_unread``: it begins like no call, so it is a call
-    that failed if it stands alone on its lines, and text anywhere else.
+    ``body`` is everything between the tags, verbatim; ``closing`` is "" if rule 3 or 4 closed it. ``is_bare``: it
+    may stand in a sentence about our tags (a name alone, a call in another syntax), and counts only if it stands alone.
+    ``is_unread``: it begins like no call, so it is a call that failed if it stands alone on its lines, text otherwise.
     """
 
     form: Literal["json", "xml"]
@@ -53,7 +53,15 @@ class Fragment:
     text: str
 
 
-TaggedPiece = str | Block | Oversize | Fragment
+@dataclass(frozen=True, slots=True)
+class FenceMark:
+    """What goes with tagged blocks if they are calls, and is text otherwise: a line of a fence, or a surplus marker."""
+
+    raw: str
+    opening: bool
+
+
+TaggedPiece = str | Block | Oversize | Fragment | FenceMark
 """What the sentinel returns."""
 
 
@@ -69,15 +77,7 @@ class Calls:
     ends: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FenceMark:
-    """The opening or the closing line of a fence around tagged blocks: text, unless they are calls."""
-
-    raw: str
-    opening: bool
-
-
-Piece = TaggedPiece | Calls | FenceMark
+Piece = TaggedPiece | Calls
 
 
 @dataclass(frozen=True, slots=True)

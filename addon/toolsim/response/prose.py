@@ -2,8 +2,8 @@
 
 | state   | what is read                     | then                                 |
 |---------|----------------------------------|--------------------------------------|
-| start   | whitespace that opens the answer | thought at ``<think>``, else indent  |
-| thought | everything up to ``</think>``    | start                                |
+| start   | whitespace that opens the answer | thought at its marker, else indent   |
+| thought | everything up to its end         | start                                |
 | indent  | the indentation of a line        | a call may begin; if none does, line |
 | line    | the rest of the line             | indent                               |
 | code    | a fence that holds no call       | line, behind its closing mark        |
@@ -15,9 +15,8 @@ import re
 from typing import Literal
 
 from toolsim.response.pieces import end_of
+from toolsim.response.thoughts import THOUGHTS, thought_at
 
-_THINK = "<think>"
-_END_THINK = "</think>"
 _SPACE = re.compile(r"\s*+")
 _INDENT = re.compile(r"[ \t\r]*+")
 _LINE_END_OR_TICK = re.compile(r"[\n`]")
@@ -85,6 +84,7 @@ class Prose:
         self.state = self.state_start
         self.has_begun = False
         self._mark = ""  # The mark of the open fence that holds no call.
+        self._end_thought = ""  # What closes the open thought.
         self._code = CodeFence("```", "info")
 
     def __repr__(self) -> str:
@@ -124,20 +124,22 @@ class Prose:
     def state_start(self, at: Cursor) -> int:
         """Before the first visible character; a thought may stand there."""
         end = at.end_of(_SPACE)
-        # The sentinel never cuts these tags: it holds them back until they are whole.
-        if at.text.startswith(_THINK, end):
+        # The sentinel never cuts these markers: it holds them back until they are complete.
+        if opening := thought_at(at.text, end):
+            self._end_thought = THOUGHTS[opening]
             self.state = self.state_thought
-        elif end < len(at.text):
+            return end + len(opening)
+        if end < len(at.text):
             self.state = self.state_indent
         return end
 
     def state_thought(self, at: Cursor) -> int:
         """In a thought: nothing is a call."""
-        end = at.text.find(_END_THINK, at.pos)
+        end = at.text.find(self._end_thought, at.pos)
         if end == -1:
             return len(at.text)
         self.state = self.state_start
-        return end + len(_END_THINK)
+        return end + len(self._end_thought)
 
     def state_indent(self, at: Cursor) -> int:
         """At the start of a line, where a call may begin."""

@@ -9,9 +9,9 @@
    follows, the open one was only a character, and the block counts.
 3. A mark at the end of its line opens nothing: it belongs to a fence, in which calls may count (see ``untagged``).
 4. What may be quoted is not previewed: its fragments are dropped.
-5. A block with a name and nothing else (``Block.is_bare``) counts only if it stands alone: only blocks stand beside it
-   in its line, or nothing but blocks and whitespace follows it. It is held back until that is known. One that begins
-   like no call (``Block.is_unread``) also needs its line to itself.
+5. A block that anybody may write in a sentence (``Block.is_bare``) counts only if it stands alone: only blocks stand
+   beside it in its line, or nothing but blocks and whitespace follows it. It is held back until that is known. One that
+   begins like no call (``Block.is_unread``) also needs its line to itself.
 6. Nothing is lost, and where the text is split does not matter.
 
 Untagged calls need no such rule, since nothing may stand beside them on their lines.
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from toolsim.core.plan import Plan
-from toolsim.response.pieces import Around, Block, Fragment, Oversize, TaggedPiece
+from toolsim.response.pieces import Around, Block, FenceMark, Fragment, Oversize, TaggedPiece
 from toolsim.response.sentinel import Sentinel
 
 _HEADER_BYTES = 4096
@@ -65,18 +65,31 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
     def finish(self, *, cut: bool = False) -> list[TaggedPiece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
         out = self._take(self._inner.finish(cut=cut))
-        out += self._take(self._end_bare())
+        out += self._in_line(self._end_bare())
         return out + self._read_tail("", is_all=True)
 
     def _take(self, pieces: Iterable[TaggedPiece]) -> list[TaggedPiece]:
+        return self._in_line(self._alone(pieces))
+
+    def _in_line(self, pieces: Iterable[TaggedPiece]) -> list[TaggedPiece]:
+        """Return the pieces by their places in lines (rules 1 and 2)."""
         out: list[TaggedPiece] = []
-        for piece in self._alone(pieces):
+        for piece in pieces:
             if isinstance(piece, str):
                 if self._held:
                     out += self._read_tail(piece)
                 else:
                     self._line.read(piece)
                     out.append(piece)
+            elif isinstance(piece, FenceMark) and (self._held or self._line.mark or self._line.is_quotation):
+                if self._held:
+                    out += self._read_tail(piece.raw)
+                else:
+                    self._line.read(piece.raw)
+                    out.append(piece.raw)
+            elif isinstance(piece, FenceMark):
+                self._line.read_block()
+                out.append(piece)
             elif not isinstance(piece, Fragment):
                 # Only text can lengthen the mark with which the tail ends.
                 out += self._read_tail("", is_all=True, goes_on=True)
@@ -110,15 +123,14 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
 
     def _text_of(self, block: Block) -> str:
         """Return a block that does not stand alone as text, and count a lost call."""
-        if block.is_unread:
-            self._count_lost()
+        self._count_lost()
         return block.raw
 
     def _end_bare(self, text: str = "") -> list[TaggedPiece]:
         """Return the bare block that stands alone, if there is one, and the text behind it."""
         if self._bare is None:
             return []
-        block, space = replace(self._bare, is_bare=False, is_unread=False), text or self._space
+        block, space = replace(self._bare, is_unread=False), text or self._space
         self._bare, self._space = None, ""
         return [block, space] if space else [block]
 
@@ -234,6 +246,7 @@ def tagged_calls(
         plan.policy.sentinel,
         use_tool=plan.policy.use_tool,
         foreign=plan.reads_untagged,
+        drops_surplus=plan.policy.repair == "safe",
         limit=block_limit(plan),
         fragments=fragments,
         keeps_unread=keeps_unread,

@@ -27,7 +27,7 @@ from toolsim.core.events import (
     TextDelta,
 )
 from toolsim.core.plan import Plan
-from toolsim.response.pieces import Block, Oversize, TaggedPiece, joined
+from toolsim.response.pieces import Block, FenceMark, Oversize, TaggedPiece, joined
 from toolsim.response.quotation import Quotation, tagged_calls
 from toolsim.response.sentinel import Sentinel
 
@@ -78,7 +78,9 @@ class ReasonedCalls:
                 self._held.append(piece.raw)
             case str() if self._held and piece.isspace():
                 self._held.append(piece)
-            case str() | Oversize():
+            case FenceMark() if self._held or piece.opening:
+                self._held.append(piece.raw)
+            case str() | Oversize() | FenceMark():
                 yield from self._held
                 self._held = []
                 yield piece if isinstance(piece, str) else piece.raw

@@ -23,8 +23,9 @@ The rules, by number; the tests name them.
     is followed by an opening one: the block is then read again without values, and so is everything after it.
  6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, braces too many.
  7. A block that is never closed is not a block: its opening tag is text, and parsing resumes right behind that tag.
- 8. A ``<think>`` may open before the first visible character, since some models write their reasoning into their text;
-    nothing up to its ``</think>`` is a block. Anywhere else the tag is ordinary text.
+ 8. A thought may open before the first visible character, since some models write their reasoning into their text
+    (``thoughts``); nothing up to its end is a block, unless the answer ends with blocks in it. Anywhere else its marker
+    is ordinary text.
  9. A block (tags not counted) of more than ``limit`` bytes of UTF-8 is emitted as ``Oversize`` up to that byte; what
     follows is prose again.
 10. Nothing is lost: the pieces, with each block as its raw text, add up to the input.
@@ -35,6 +36,8 @@ The rules, by number; the tests name them.
 13. If a tool is strict, what stands between our own tags is a block even if it begins like no call: up to its closing
     tag before any other tag, within the distance of rule 12. It is held back so long. Whether it stands alone, and so
     is a call that failed, is not decided here (``quotation``).
+14. Surplus markers go with a block (``FenceMark``), with ``drops_surplus``: opening tags directly before its own, and
+    behind it, with only whitespace between, closing tags and the tokens with which models end a turn.
 
 Linear: only rules 5, 7 and 13 read text again. When a body is read twice, a tag that the first reading saw inside a
 string may be outside one for the second (quotes pair up differently), and ends that second block; so no character is
@@ -45,26 +48,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal
 
 from toolsim.response.call_forms import JSON, CallForm, reads_cleanly, row_at
 from toolsim.response.json_body import JsonBody
-from toolsim.response.pieces import Block, Fragment, Oversize, TaggedPiece, characters_within, utf8_length
+from toolsim.response.partial import match_at
+from toolsim.response.pieces import Block, FenceMark, Fragment, Oversize, TaggedPiece, characters_within, utf8_length
 from toolsim.response.tags import OpenValue, behind_fence, ends, foreign_end, held_from, open_tag, tags
+from toolsim.response.thoughts import THOUGHTS, ThoughtCalls, thought_at
 
 _SPACE = re.compile(r"[ \t\r\n]*+").match
 _BLANK = re.compile(r"\s*+").match
-_THINK = "<think>"
-_END_THINK = "</think>"
-_END_THINK_BEGINNINGS = frozenset(_END_THINK[:end] for end in range(1, len(_END_THINK)))
 _BETWEEN = re.compile(
     r"\s{0,16}(?:[;,]\s{0,16}|(?P<tail>\[/TOOL_CALLS\]|</function_call>)|(?P<half>[\[<](?:/[A-Za-z_]{0,13})?\Z))?"
 ).match
 _END_FUNCTION = "</function>"
 # No model writes more whitespace than this between an opening tag and its body: by rule 2 the tag is then prose.
 _MAX_SPACE = 1024
+_MAX_TAIL = 64
+"""Longer than any surplus marker."""
+
 _MAX_LOST = 4096
 """How far behind its opening tag a lost call may be closed (rule 12)."""
+
+
+@lru_cache(maxsize=64)
+def _beginnings(tag: str) -> frozenset[str]:
+    return frozenset(tag[:end] for end in range(1, len(tag)))
 
 
 class Sentinel:
@@ -82,11 +93,16 @@ class Sentinel:
         foreign: bool = False,
         limit: int = 200_000,
         fragments: bool = False,
+        drops_surplus: bool = False,
+        begins: bool = False,
         keeps_unread: bool = False,
         count_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._keeps_unread = keeps_unread
         self._tags = tags(tag, use_tool, foreign)
+        self._reads_families = foreign
+        self._drops_surplus = drops_surplus
+        self._is_behind = False  # Whether nothing but whitespace and surplus markers has come since a block (rule 14).
         self._limit = limit
         self._fragments = fragments
         self._out: list[TaggedPiece] = []
@@ -98,7 +114,14 @@ class Sentinel:
         self._is_idle = False  # Whether nothing is open or held back: text without a tag is prose.
         self._ignores_values = False  # Whether values are ignored from now on (rule 5).
         self._lost = LostCalls(count_lost)
-        self.state = self.state_start
+        self._end_thought = ""  # What closes the thought.
+        self._inner: Sentinel | None = None  # Reads the text of the open thought.
+        self._calls = ThoughtCalls()  # What the thought ends with.
+        # A thought within a thought is no thought.
+        self._new_inner: Callable[[], Sentinel] = lambda: Sentinel(
+            tag, use_tool=use_tool, foreign=foreign, limit=limit, drops_surplus=drops_surplus, begins=True
+        )
+        self.state = self.state_prose if begins else self.state_start
         # The open block.
         self._opening = ""  # Its tags; "" if none is open.
         self._closing = ""
@@ -116,7 +139,7 @@ class Sentinel:
     @property
     def in_block(self) -> bool:
         """Whether a block is open, so that text is being held back for it."""
-        return bool(self._opening)
+        return bool(self._opening or self._calls or (self._inner is not None and self._inner.in_block))
 
     @property
     def open_size(self) -> int:
@@ -125,7 +148,9 @@ class Sentinel:
 
     def feed(self, text: str) -> list[TaggedPiece]:
         """Return what ``text`` completes."""
-        if self._is_idle and (("<" not in text and "[" not in text) or not self._tags.hint.search(text)):
+        if self._is_idle and (
+            ("<" not in text and "[" not in text and "]" not in text) or not self._tags.hint.search(text)
+        ):
             return [text] if text else []
         self._text = self._held + text
         self._held = ""
@@ -145,14 +170,15 @@ class Sentinel:
         while self._opening:
             self._end_of_text()
             out += self._read()
-        return out
+        return out + self._end_of_thought()
 
     def _read(self) -> list[TaggedPiece]:
         while self._pos < len(self._text):
             self.state()
         self._text = ""
         self._pos = 0
-        self._is_idle = not (self._opening or self._held or self._lost.is_searching) and self.state == self.state_prose
+        is_waiting = self._opening or self._held or self._lost.is_searching or self._is_behind
+        self._is_idle = not is_waiting and self.state == self.state_prose
         self._out, out = [], self._out
         return out
 
@@ -161,29 +187,57 @@ class Sentinel:
     def state_start(self) -> None:
         """Before the first visible character, where a thought may open (rule 8)."""
         at = _BLANK(self._text, self._pos).end()  # type: ignore[union-attr]
-        if self._text.startswith(_THINK, at):
+        opening = thought_at(self._text, at, final=self._final)
+        if opening:
+            self._emit(at + len(opening))
+            self._end_thought = THOUGHTS[opening]
+            self._inner = self._new_inner()
             self.state = self.state_thought
             return
         self._emit(at)
         if at < len(self._text):
-            if self._final or not _THINK.startswith(self._text[at:]):
-                self.state = self.state_prose
-            else:
+            if opening is None:
                 self._hold(at)
+            else:
+                self.state = self.state_prose
 
     def state_thought(self) -> None:
-        """In a thought: nothing is a block (rule 8)."""
-        at = self._text.find(_END_THINK, self._pos)
-        if at != -1:
-            self._emit(at + len(_END_THINK))
-            self.state = self.state_prose
+        """In a thought: nothing is a block, unless the answer ends with it (rule 8)."""
+        assert self._inner is not None
+        at = self._text.find(self._end_thought, self._pos)
+        end = at
+        if at == -1:
+            end = len(self._text) if self._final else held_from(self._text, self._pos, _beginnings(self._end_thought))
+        self._out += self._calls.take(self._inner.feed(self._text[self._pos : end]))
+        self._pos = end
+        if at == -1:
+            self._hold(end)
             return
-        end = len(self._text) if self._final else held_from(self._text, self._pos, _END_THINK_BEGINNINGS)
-        self._emit(end)
-        self._hold(end)
+        self._out += self._calls.take(self._inner.finish(cut=True))
+        self._inner = None
+        self._out += self._calls.add(self._end_thought, is_text=False)
+        self._pos = end + len(self._end_thought)
+        self.state = self.state_behind_thought if self._calls else self.state_prose
+
+    def state_behind_thought(self) -> None:
+        """Behind a thought that ended with blocks (rule 8)."""
+        end = _BLANK(self._text, self._pos).end()  # type: ignore[union-attr]
+        self._out += self._calls.add(self._text[self._pos : end])
+        self._pos = end
+        if end < len(self._text):
+            self._out += self._calls.as_text()
+            self.state = self.state_prose
+
+    def _end_of_thought(self) -> list[TaggedPiece]:
+        """Resolve what the thought ended with, at the end of the text (rule 8)."""
+        inner, self._inner = self._inner, None
+        out = self._calls.take(inner.finish(cut=self._was_cut)) if inner is not None else []
+        return out + (self._calls.as_text() if self._was_cut else self._calls.as_calls())
 
     def state_prose(self) -> None:
         """Outside blocks: look for an opening tag (rule 1)."""
+        if self._is_behind and not self._read_tail():
+            return
         match = self._tags.opening.search(self._text, self._pos)
         if match is None:
             end = len(self._text) if self._final else held_from(self._text, self._pos, self._tags.beginnings)
@@ -201,6 +255,20 @@ class Sentinel:
         self.state = self.state_opened
         if self._pos == len(self._text):
             self._stash(self._pos)
+
+    def _read_tail(self) -> bool:
+        """Take a surplus marker behind a block (rule 14); return whether anything else stands there."""
+        self._emit(_BLANK(self._text, self._pos).end())  # type: ignore[union-attr]
+        rest = self._text[self._pos : self._pos + _MAX_TAIL]
+        found = next((tail for tail in self._tags.tails if rest.startswith(tail)), "")
+        if not self._final and any(len(tail) > len(rest) and tail.startswith(rest) for tail in self._tags.tails):
+            self._hold(self._pos)
+        elif found:
+            self._out.append(FenceMark(found, opening=False))
+            self._pos += len(found)
+        else:
+            self._is_behind = self._pos == len(self._text)
+        return not self._is_behind
 
     def _emit(self, end: int) -> None:
         if end > self._pos:
@@ -228,11 +296,19 @@ class Sentinel:
         elif at == len(text):
             self._stash(at)
         else:
-            row = row_at(text, at, self._opening, behind_tag=self._size + at == self._start, final=self._final)
+            space = self._raw(at)[len(self._opening) :]
+            behind_tag = not space or ("\n" in space and space.isspace())
+            row = row_at(
+                text, at, self._opening, behind_tag=behind_tag, final=self._final, narrow=not self._reads_families
+            )
             if row is None:
                 self._stash(at)
             elif isinstance(row, CallForm):
                 self._open_body(row, at)
+            elif (other := self._tags.opening.match(text, at)) and self._goes_with(other[0]):
+                self._pass_surplus(at)
+            elif not self._final and text[at : at + _MAX_TAIL] in self._tags.beginnings:
+                self._stash(at)
             elif self._keeps_unread and self._closing == self._tags.ours_end:
                 self._pos = at
                 self.state = self.state_unread
@@ -244,12 +320,12 @@ class Sentinel:
         self._value = OpenValue(None if self._ignores_values else row)
         self._pos = at
         self.state = self.state_literal
-        head = row.begins.match(self._text, at)
-        if row.bare and head:
+        head = match_at(row.begins, self._text, at, final=True)
+        if row.name == "GLM 4.5" and head:
             self._pos = head.end()  # What it begins with may hold an opening tag in the place of another marker.
         if row.is_json:
             self._pos = (head.end() if head else at) + 1
-            self._json = JsonBody(self._text[self._pos - 1], closes=not self._closing)
+            self._json = JsonBody(self._text[self._pos - 1], self._closing)
             self.state = self.state_json
         if self._pos == len(self._text):
             self._stash(self._pos)
@@ -335,7 +411,8 @@ class Sentinel:
     def _held_in_literal(self, value: OpenValue) -> int:
         """Return where a mark or a tag begins that may be incomplete; a tag may have ``>`` in its middle."""
         text = self._text
-        return min(value.held_from(text, self._pos), held_from(text, self._pos, self._tags.beginnings))
+        beginnings = self._tags.beginnings | _beginnings(self._closing)
+        return min(value.held_from(text, self._pos), held_from(text, self._pos, beginnings))
 
     def _stash(self, at: int) -> None:
         """Store the block's text up to ``at``, hold back the rest, and wait for more."""
@@ -371,10 +448,11 @@ class Sentinel:
             return
         form: Literal["json", "xml"] = "json" if self._row in (None, JSON) else "xml"
         body = self._raw(at)[len(self._opening) :]
-        bare = self._row.bare if self._row else None
-        is_bare = bare is not None and bare.fullmatch(body) is not None
+        alone = self._row.alone if self._row and not self._is_foreign else None
+        is_bare = alone is not None and alone.fullmatch(body) is not None
         is_unread = self.state == self.state_unread
         self._out.append(Block(form, self._opening, body, self._text[at:end], is_bare, is_unread))
+        self._is_behind = self._drops_surplus
         self._leave()
         self._pos = end
 
@@ -390,6 +468,16 @@ class Sentinel:
         if not self._is_foreign:
             self._lost.open(self._closing)
         self._reread(self._raw(self._pos), len(self._opening), self._pos)
+
+    def _goes_with(self, other: str) -> bool:
+        """Return whether the open tag may stand before another one; without repairs, in a family of two markers."""
+        return self._drops_surplus or (other != self._opening and self._tags.closing[other] == self._closing)
+
+    def _pass_surplus(self, at: int) -> None:
+        """Leave an opening tag directly before another one: it goes with that one's block (rule 14)."""
+        self._out.append(FenceMark(self._raw(at), opening=True))
+        self._leave()
+        self._pos = at
 
     def _turn_literal(self, at: int) -> None:
         """Read the block again from its beginning, now only for tags (rule 5)."""

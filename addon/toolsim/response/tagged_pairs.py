@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 from toolsim.response.written import DOUBLED_MARKER, MISSING_CLOSE, MISSING_MARKER, Json, Written, escape, name_of
@@ -56,6 +57,9 @@ class _Values:
     def __init__(self, opener: str, mark: str, nested: str, close: str, last: str, bounds: str) -> None:
         self._mark = re.compile(rf"(?P<close>{close})|(?P<opener>{nested})|{mark}")
         self._more = re.compile(rf"(?:\s*+{close})++")
+        # The second half of a closer, where it is a plain word.
+        halves = [close[at:] for at in range(2, len(close) - 2)] if re.fullmatch(r"[</\w>｜‖:]+", close) else []
+        self._half_closer = re.compile(rf"(?:{'|'.join(halves) or '(?!)'})\s*\Z")
         self._goes_on = re.compile(rf"\s*+(?:{opener}|{last})")
         self._bound = re.compile(rf"{close}|(?P<bound>\s*+(?:{opener}|{bounds}))|{mark}")
 
@@ -93,6 +97,8 @@ class _Values:
         wrong = _WRONG_CLOSER.search(value)
         if wrong is not None and f"<{wrong[1]}" not in value[: wrong.start()]:
             value = value[: wrong.start()].rstrip()
+        elif (half := self._half_closer.search(value)) is not None:
+            value = value[: half.start()].rstrip()
         return value, found.start(), MISSING_CLOSE
 
 
@@ -214,6 +220,7 @@ _GLM_KEY = re.compile(
     """,
     re.VERBOSE,
 )
+_GLM_HALF_OPENER = re.compile(r"</?arg_\w{0,12}>|(?:arg_|rg_|g_|_)?v?a?l?ue>")
 _GLM_NAME = re.compile(r"\s*+([\w.:/-]{1,128}+)\s*+(?=<arg_key>|<tool_call>|\Z)")
 _GLM_OPENER = rf"{_ARG_KEY}[^<>]{{1,256}}</arg_key>\s{{0,64}}{_ARG_VALUE}"
 _GLM_VALUES = _Values(
@@ -236,7 +243,12 @@ def read_glm(body: str) -> list[Written]:
         pair = _GLM_KEY.match(body, at)
         value = None
         if pair is not None and (pair["close"] or pair["value"]) and codes.get(MISSING_CLOSE, 0) <= _MAX_UNCLOSED:
-            value = _GLM_VALUES.read(body, pair.end())
+            at = pair.end()
+            if not pair["value"]:
+                # What is left of the value's opener goes, unless it cannot be told from the value.
+                half = _GLM_HALF_OPENER.match(body, at)
+                at = half.end() if half else at
+            value = None if body.startswith("<arg", at) else _GLM_VALUES.read(body, at)
         if pair is None or value is None:
             return [Written(body, name[1], broken=True)]
         opener, close, opens = pair["open"] or "", pair["close"], pair["value"] or ""
@@ -250,4 +262,27 @@ def read_glm(body: str) -> list[Written]:
         at = value[1]
     if name is None:
         return [Written(body, name_of(body), broken=True)]
-    return [Written(body, name[1], elements=tuple(pairs), codes=tuple(codes), is_bare=not pairs)]
+    return [Written(body, name[1], elements=tuple(pairs), codes=tuple(codes))]
+
+
+M3_MARK = "]<]minimax[>["
+"""What MiniMax M3 writes before each of its elements."""
+
+_M3 = re.escape(M3_MARK)
+_read_m3_pairs = pairs_reader(
+    rf"{_M3}<invoke\s++name=\"({NAME}?)\"\s*+>",
+    rf"{_M3}<([^<>/\s=\"]{{1,256}})>",
+    rf"{_M3}(?!</?invoke)|\]<\]|\[>\[",
+    rf"{_M3}</(?!invoke)[^<>\s]{{1,256}}>",
+    rf"{_M3}</invoke>",
+)
+
+
+def read_m3(body: str) -> list[Written]:
+    """Read MiniMax M3's calls: the elements inside a value are typed like any others."""
+    return [
+        replace(call, elements=tuple((key, value.replace(M3_MARK, "")) for key, value in call.elements))
+        if call.elements
+        else call
+        for call in _read_m3_pairs(body)
+    ]

@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from toolsim.response.call_forms import FOREIGN, CallForm
+from toolsim.response.partial import match_at
+from toolsim.response.tagged_pairs import M3_MARK
 
 _FENCE = re.compile(r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}").match
 _HALF_FENCE = re.compile(r"`{1,8}(?:\w{0,16}[ \t\r]{0,8}(?:\n\s{0,64})?)?\Z").match
 _CDATA = "<![CDATA["
 _END_CDATA = "]]>"
+_FIRST = "<[]◁"
+"""The characters with which a marker begins."""
+
 _MAX_OPENING = 128
 """The longest that an opening tag may be, including the configured one."""
 
@@ -21,8 +26,35 @@ _MAX_TAG = 300
 
 _FOREIGN_NAMES = ("think", "function", "function_call", "tool", "tools", "tool_calls", "tool_use", "invoke")
 _FOREIGN_ENDS = tuple(f"</{name}>" for name in _FOREIGN_NAMES)
+_TAILS = (
+    *(end for end in _FOREIGN_ENDS if end != "</think>"),
+    *(
+        "</function_calls>",
+        "</function_invocation>",
+        "</parameter>",
+        "</param>",
+        "</arg_value>",
+        "</tool_call>",
+        "[/TOOL_CALLS]",
+    ),
+    *(
+        "<|im_end|>",
+        "<|observation|>",
+        "<|user|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|end|>",
+        "<|return|>",
+        "<|endoftext|>",
+    ),
+    *("<|end_of_text|>", "<|tool_response>", "<turn|>", "<end_of_turn>", "<eos>", "</s>", "<｜end▁of▁sentence｜>"),
+)
+"""Closing tags that are in no other list, and the tokens with which models end a turn."""
+
 _MAX_FOREIGN_SPACE = 16
 """Characters of whitespace between a closing tag of another form and the right one."""
+
+_M3_TAG = rf"{re.escape(M3_MARK)}</?[^<>]{{0,256}}>"
 
 MORE = -1
 
@@ -33,7 +65,8 @@ class Tags:
 
     ``hint`` finds the first two characters of any, or one at the end of the text: most ``<`` in prose are no hint.
 
-    ``ours`` are the opening tags that belong to no form, ``ours_end`` closes the first of them.
+    ``ours`` are the opening tags that belong to no form, ``ours_end`` closes the first of them. ``tails`` are markers
+    that models leave behind a block: surplus closing tags, and the ends of their turns.
     """
 
     closing: dict[str, str]
@@ -42,6 +75,7 @@ class Tags:
     beginnings: frozenset[str]
     ours: frozenset[str]
     ours_end: str
+    tails: tuple[str, ...]
 
 
 @lru_cache(maxsize=16)
@@ -57,6 +91,7 @@ def tags(sentinel: str, use_tool: bool, foreign: bool) -> Tags:
         frozenset(tag[:end] for tag in closing for end in range(1, len(tag))),
         frozenset(ours),
         f"</{sentinel}>",
+        tuple(sorted({*filter(None, closing.values()), *(_TAILS if foreign else ())}, key=len, reverse=True)),
     )
 
 
@@ -125,7 +160,7 @@ class OpenValue:
 
     def held_from(self, text: str, start: int) -> int:
         """Return where a mark begins that may be incomplete at the end of ``text``, or the length of ``text``."""
-        at = open_tag(text, start)
+        at = min(open_tag(text, start), _open_m3(text, start))
         return max(start, min(at, len(text) - len(_END_CDATA) + 1)) if self._outer else at
 
     @property
@@ -136,19 +171,32 @@ class OpenValue:
 def held_from(text: str, start: int, beginnings: frozenset[str]) -> int:
     """Return where the longest suffix of ``text`` in ``beginnings`` begins, or the length of ``text``."""
     start = max(start, len(text) - _MAX_OPENING)
-    square = text.find("[", start)
-    while square != -1 and text[square:] not in beginnings:
-        square = text.find("[", square + 1)
-    at = text.find("<", start)
-    while at != -1 and text[at:] not in beginnings:
-        at = text.find("<", at + 1)
-    return min((begins for begins in (at, square) if begins != -1), default=len(text))
+    found = len(text)
+    for first in _FIRST:
+        at = text.find(first, start, found)
+        while at != -1 and text[at:] not in beginnings:
+            at = text.find(first, at + 1, found)
+        found = at if at != -1 else found
+    return found
 
 
 def open_tag(text: str, start: int) -> int:
     """Return where the tag begins that is incomplete at the end of ``text``, or the length of ``text``."""
     at = text.rfind("<", max(start, len(text) - _MAX_TAG))
     return len(text) if at == -1 or ">" in text[at:] else at
+
+
+def _open_m3(text: str, start: int) -> int:
+    """The same for the tags of MiniMax M3, which begin otherwise."""
+    if "]" not in text[-_MAX_TAG:]:
+        return len(text)
+    start = max(start, len(text) - _MAX_TAG)
+    return next((at for at in range(start, len(text)) if text[at] == "]" and _is_half_m3(text, at)), len(text))
+
+
+def _is_half_m3(text: str, at: int) -> bool:
+    found = match_at(_M3_TAG, text, at)
+    return found is not None and found.partial
 
 
 def behind_fence(text: str, at: int, *, final: bool) -> int | None:

@@ -53,6 +53,9 @@ MAX_CALLS = 64
 _MAX_MEMBERS = 256
 """Top-level members of a call: its name, its arguments, and a few that nobody asked for."""
 
+_BLOCKS = ("use_tool", "tool_call")
+"""Elements that are blocks of their own, and no parameters."""
+
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _BETWEEN = re.compile(r"[\s,;]*+")
 _NAMED = re.compile(rf"\s*+\[?\s*+{HEAD_WITH_SLIPS}")
@@ -80,7 +83,7 @@ class Written:
     write instead of ``arguments``. ``elements``: the parameters of the XML form, raw, in order. ``codes`` name the
     repairs that left all values unchanged, ``mends`` those that changed text. ``values``: those of a call in a
     programmer's syntax, each with its keyword or None. ``unknown``: what stands under keys that no call has.
-    ``is_bare``: it is a name and nothing else, in a form that has no other way to write a call without arguments.
+    ``is_bare``: its block may be talk about calls (``Block.is_bare``), so it has to fit the schema.
     """
 
     source: str
@@ -345,19 +348,24 @@ def read_xml(body: str) -> Written:
     Models do not escape, so a value ends at the first closing tag of its own name and at nothing else.
     """
     mends: tuple[str, ...] = ()
-    elements = read_elements(body)
+    codes: list[str] = []
+    elements = read_elements(body, codes)
     if elements is None and (last := _LAST_ELEMENT.search(body)) is not None:
         # The last value's end is missing, or belongs to another one: the value ends with the block.
         elements = read_elements(f"{body[: last.end(2)]}</{last[1]}>")
         mends = (MISSING_CLOSE,)
-    if not elements or elements[0][0] != "name":
+    # Another block within this one shows that its end is missing.
+    if not elements or elements[0][0] != "name" or any(name in _BLOCKS for name, _ in elements):
         return Written(body, name_of(body), broken=True)
     name = unescape(elements[0][1]).strip()
-    return Written(body, name or None, elements=tuple(elements[1:]), mends=mends)
+    return Written(body, name or None, elements=tuple(elements[1:]), codes=tuple(codes), mends=mends)
 
 
-def read_elements(text: str) -> list[tuple[str, str]] | None:
-    """Read a run of elements as pairs of name and raw content; None if it holds anything else but whitespace."""
+def read_elements(text: str, codes: list[str] | None = None) -> list[tuple[str, str]] | None:
+    """Read a run of elements as pairs of name and raw content; None if it holds anything else but whitespace.
+
+    With ``codes`` tags that stand twice are read once, and the code of that repair is added.
+    """
     found: list[tuple[str, str]] = []
     at = _skip(text, 0)
     while at < len(text):
@@ -370,12 +378,18 @@ def read_elements(text: str) -> list[tuple[str, str]] | None:
         content = ""
         if not tag[2]:
             closing = f"</{name}>"
+            if codes is not None and text.startswith(tag[0], again := _skip(text, at)):
+                at = again + len(tag[0])
+                codes[:] = [DOUBLED_MARKER]
             # In a CDATA section even its own closing tag is content.
             data = text.find("]]>", at) if text.startswith(_CDATA, _skip(text, at)) else -1
             end = text.find(closing, max(at, data))
             if end == -1:
                 return None
             content, at = text[at:end], end + len(closing)
+            while codes is not None and text.startswith(closing, again := _skip(text, at)):
+                at = again + len(closing)
+                codes[:] = [DOUBLED_MARKER]
         found.append((name, content))
         at = _skip(text, at)
     return found

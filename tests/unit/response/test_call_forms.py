@@ -201,7 +201,7 @@ def test_long_blocks_take_linear_time() -> None:
 @pytest.mark.parametrize(
     ("text", "most"),
     [
-        ("a < b <b> <form> <m> <functions> <tool_calls>", 10),
+        ("a < b <b> <form> <m> <functions> <tool_calls>", 12),
         ("see [1], [T] and [TOOL] in [text](x)", 5),
         ("<function=name> and <function=f> x", 16),
         ("<tool_call> x <minimax:tool_call> y", 20),

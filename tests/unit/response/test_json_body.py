@@ -38,8 +38,8 @@ from toolsim.response.json_body import JsonBody
 )
 def test_what_is_met(text: str, closes: bool, met: str, at: int) -> None:
     """The reading stops where the module's docstring says, at once and character by character."""
-    assert JsonBody("{", closes=closes).read(text, 0, len(text)) == (at, met)
-    body = JsonBody("{", closes=closes)
+    assert JsonBody("{", "" if closes else "</t>").read(text, 0, len(text)) == (at, met)
+    body = JsonBody("{", "" if closes else "</t>")
     pos, last = 0, "more"
     for stop in range(1, len(text) + 1):
         pos, last = body.read(text[:stop], pos, stop)
@@ -77,7 +77,7 @@ def test_tags(body: str, text: str, final: bool, met: tuple[str, int]) -> None:
 def test_any_object(value: dict[str, Any], size: int) -> None:
     """Any object closes at its last bracket, however it is cut."""
     text = json.dumps(value)
-    body = JsonBody("{", closes=True)
+    body = JsonBody("{", "")
     pos, met = 1, "more"
     for stop in [*range(2, len(text), size), len(text)]:
         pos, met = body.read(text[:stop], pos, stop)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.each import each
-from toolsim.response.pieces import Block, Fragment, Oversize, Piece
+from toolsim.response.pieces import Block, FenceMark, Fragment, Oversize, Piece
 from toolsim.response.sentinel import Sentinel
 
 T = "<tool_call>"
@@ -107,9 +107,15 @@ CASES: dict[str, tuple[str, list[Piece]]] = {
     "6 two objects": (f"{T}{CALL}\n{CALL}{E}", [J(f"{CALL}\n{CALL}")]),
     "7 a later block counts": (f'{T}{{"a":"{T}{CALL}{E}', [f'{T}{{"a":"', J(CALL)]),
     "8 think": (f"<think>{T}{CALL}{E}</think>{T}{CALL}{E}", [f"<think>{T}{CALL}{E}</think>", J(CALL)]),
-    "8 think after space": (f"\n <think>{T}{CALL}{E}</think>", [f"\n <think>{T}{CALL}{E}</think>"]),
+    "8 think after space": (f"\n <think>{T}{CALL}{E}</think> x", [f"\n <think>{T}{CALL}{E}</think> x"]),
+    "8 think that ends with a call": (f"<think>a {T}{CALL}{E} </think>\n", [
+        "<think>a ", J(CALL), FenceMark(" ", opening=False), FenceMark("</think>", opening=False),
+        FenceMark("\n", opening=False)
+    ]),
+    "8 think and a call, then more": (f"<think>{T}{CALL}{E} b</think>", [f"<think>{T}{CALL}{E} b</think>"]),
+    "8 other thoughts": (f"[THINK]{T}{CALL}{E}[/THINK]x{T}{CALL}{E}", [f"[THINK]{T}{CALL}{E}[/THINK]x", J(CALL)]),
     "8 think not at the start": (f"a<think>{T}{CALL}{E}", ["a<think>", J(CALL)]),
-    "8 think without end": (f"<think>{T}{CALL}{E}", [f"<think>{T}{CALL}{E}"]),
+    "8 think without end": (f"<think>{T}{CALL}{E}", ["<think>", J(CALL)]),
     "8 think after any space": (f"\u00a0\x0b\u2028<think>{T}</think>{T}{CALL}{E}", [
         f"\u00a0\x0b\u2028<think>{T}</think>", J(CALL)
     ]),
