@@ -18,6 +18,7 @@ family has a body of its own:
 | Gemma 4     | ``call:f{k:<|"|>v<|"|>}``                                                                  |
 | Mistral     | ``[TOOL_CALLS]`` and ``[{"name": …}]``, ``f{…}``, ``f[ARGS]{…}`` or ``f[CALL_ID]x[ARGS]{…}`` |
 | DeepSeek V3 | ``<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f``, JSON in a fence, …       |
+| DeepSeek V4 | ``<tool_call id="…" name="f">{…}</tool_call>``                                            |
 | DSML        | ``<｜DSML｜invoke name="f"><｜DSML｜parameter name="k">v…``, also without a marker             |
 | MiniMax M2  | ``<invoke name="f"><parameter name="k">v</parameter></invoke>…``                           |
 | MiniMax M3  | ``]<]minimax[>[<invoke name="f">]<]minimax[>[<k>v]<]minimax[>[</k>…``                      |
@@ -127,6 +128,7 @@ _GPT_OSS_PLACES = (
 )
 _PYTHON_NAME = r"[A-Za-z_][\w.]{0,127}"
 
+_ATTRIBUTES = r'(?:id="[^"<>]{0,128}"\s{0,4})?'
 _MEMBER = r"[A-Za-z_]\w{0,31}\s{0,8}"
 _KEY = r"[\w.$-]{1,64}"
 _MANY = r"\s{0,1024}"
@@ -250,6 +252,14 @@ CALL_FORMS = (
         named_json_reader(_DEEPSEEK_HEAD, "<｜tool▁call▁end｜>"),
         whole="<｜tool▁call▁end｜>",
         tags=(("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"), ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")),
+    ),
+    _row(
+        "DeepSeek V4",
+        rf'{_ATTRIBUTES}name="{NAME}"\s{{0,4}}{_ATTRIBUTES}>\s{{0,64}}(?=\{{)',
+        named_json_reader(rf'{_ATTRIBUTES}name="({NAME})"\s{{0,4}}{_ATTRIBUTES}>\s*(?=\{{)'),
+        tags=(("<tool_call ", "</tool_call>"),),
+        is_json=True,
+        behind_tag=True,
     ),
     *(row for bars in _DSML_BARS for row in _invocations("DSML", f"{bars}DSML{bars}", "function_calls", "tool_calls")),
     *_invocations("MiniMax M2", "", "minimax:tool_call", "function_calls"),

@@ -46,7 +46,10 @@ UNTAGGED_BARE = "UNTAGGED_BARE"
 UNTAGGED_CALL_SYNTAX = "UNTAGGED_CALL_SYNTAX"
 UNTAGGED_RECORD = "UNTAGGED_RECORD"
 
-Kind = Literal["json", "syntax", "record", "list", "strings", "braces", "gemma"]
+FUNCTOOLS = "functools"
+"""What Phi-4-mini writes before a list of calls."""
+
+Kind = Literal["json", "syntax", "record", "list", "strings", "braces", "gemma", "functools"]
 
 _KEYS = (*CALL_KEYS, *WRAPPER_KEYS, *LIST_KEYS)
 """The keys of a call in any spelling."""
@@ -91,6 +94,10 @@ class Form:
     """
 
     def __init__(self, kind: Kind, toolbox: Toolbox, mark: str = "", *, repair: bool = True) -> None:
+        # Whether the word before the bracket is still ahead: it is skipped, since the caller has read it.
+        self._before_bracket = {"braces": "{", "gemma": "{", "functools": "["}.get(kind, "")
+        if kind == "functools":
+            kind = "json"
         self.kind = kind
         self._repair = repair
         self._toolbox = toolbox
@@ -100,8 +107,6 @@ class Form:
         self._mark = mark if kind == "json" else ""
         self._text: list[str] = []
         self._stack: list[tuple[str, str]] = []  # Each open bracket: what closes it, and what it may hold.
-        # Whether the name before the braces is still ahead: it is skipped, since the caller has read it.
-        self._before_braces = kind in ("braces", "gemma")
         self._is_misclosed = False  # Whether a bracket was closed by one of the wrong kind (rule 7).
         self._last = ""  # The last significant character outside strings; "w" for a word.
         self._quote = ""  # What ends the open string.
@@ -136,7 +141,7 @@ class Form:
     @property
     def json(self) -> str:
         """The text of a complete form that is JSON, "" for any other."""
-        return "".join(self._text) if self.kind == "json" and not self.is_loop else ""
+        return "".join(self._text).removeprefix(FUNCTOOLS) if self.kind == "json" and not self.is_loop else ""
 
     def calls(self) -> tuple[Sequence[Written | None], str]:
         """Return the calls of the complete form, None for each that is not one; and the code that names its kind."""
@@ -150,9 +155,10 @@ class Form:
 
     def _json_calls(self, text: str) -> Sequence[Written | None]:
         if self.is_loop:
-            calls = read_json(f"{text[: self._loop.first_end]}]", closed=True, repair=True)
+            text = f"{text[: self._loop.first_end]}]".removeprefix(FUNCTOOLS)
+            calls = read_json(text, closed=True, repair=True)
             return [*calls[:-1], replace(calls[-1], codes=(*calls[-1].codes, REPEATED_CALL))]
-        calls = read_json(text, closed=True, repair=self._repair)
+        calls = read_json(text.removeprefix(FUNCTOOLS), closed=True, repair=self._repair)
         return [part for call in calls for part in unwrap(call, self._toolbox.parameters)] if self._repair else calls
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
@@ -175,9 +181,9 @@ class Form:
         return self.is_loop
 
     def _lex(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
-        if self._before_braces:
-            self._before_braces = False
-            if (pos := text.index("{", pos)) >= stop:
+        if bracket := self._before_bracket:
+            self._before_bracket = ""
+            if (pos := text.index(bracket, pos)) >= stop:
                 return stop, False
         return self._count_brackets(text, pos, stop) if self.kind == "gemma" else self._lex_tokens(text, pos, stop)
 

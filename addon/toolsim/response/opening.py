@@ -10,6 +10,7 @@ name{   name[ARGS]{    braces      what is left of Mistral's calls, and of Kimi'
 name NEWLINE {         braces      as GLM-4 writes
 call:name{             gemma       dropped the marks; the same for Gemma's and gpt-oss's
 commentary to=functions.name json{  braces
+functools[             functools   JSON, as Phi-4-mini writes it
 ```                    a fence     its language decides whether it may hold a call
 ~~~                    a fence of code, which holds none
 
@@ -27,7 +28,7 @@ from bisect import bisect_left
 from typing import Literal
 
 from toolsim.response.call_syntax import ESCAPED
-from toolsim.response.form import Kind
+from toolsim.response.form import FUNCTOOLS, Kind
 from toolsim.response.pieces import end_of
 from toolsim.response.repair import common_spelling
 
@@ -104,6 +105,12 @@ def opening_at(text: str, pos: int, names: list[str], *, final: bool) -> Kind | 
             if len(mark[0]) < _MIN_MARK:
                 return None
             return "fence" if text[pos] == "`" else "code"
+        case "f" if FUNCTOOLS.startswith(text[pos : pos + len(FUNCTOOLS)]):
+            at = end_of(_SPACE, text, pos + len(FUNCTOOLS))
+            if at >= len(text):
+                return _named(text, pos, names, final=True) if final else "more"
+            if text[at] == "[":
+                return "functools"
     return _named(text, pos, names, final=final)
 
 

@@ -3,7 +3,7 @@
 Many models never write a tag that they were not trained on, whatever the prompt says: the call is right, but it stands
 bare or in a code fence. In addition to tagged blocks, these count:
 
-    unit  := fence | bare
+    unit  := fence | bare | marker{1,2} form+ marker* NEWLINE      markers of no known family: see unknown_markers
     fence := "```" ["json" | "tool_call" | "tool_code" | "xml" | "python" | "py"] NEWLINE form+ "```" NEWLINE
            | "```" list "```" NEWLINE
     bare  := form+ NEWLINE                     nothing else on its lines; "," or ";" may stand between forms
@@ -47,10 +47,12 @@ from toolsim.response.pieces import Around, Calls, FenceMark, Fragment, Piece, T
 from toolsim.response.prose import Cursor, Place, Prose
 from toolsim.response.quotation import Quotation
 from toolsim.response.sentinel import Sentinel
+from toolsim.response.unknown_markers import marker_end
 from toolsim.response.verdict import Accepted
 
 _INDENT = re.compile(r"[ \t\r]*+")
 _SPACE = re.compile(r"\s*+")
+_MAX_MARKERS = 2
 _AT_LINE_START = re.compile(r"\n[ \t\r]*+\Z")
 
 
@@ -155,6 +157,8 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         self._prose = Prose()
         self._form = Form("json", judge.toolbox)  # The current form.
         self._mark = ""  # The opening mark of the open fence that may hold calls, "" outside one.
+        self._markers = 0  # How many markers of no known family precede the forms of the open unit.
+        self._is_closed = True  # Whether one follows them, if any precede them.
         self._statement: Statement | None = None  # The code around the calls in that fence, if it is a code fence.
         self._has_python = False  # Whether the run of units holds a statement of Python (rule 2).
         self._out: list[Piece] = []
@@ -188,7 +192,9 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         self._end_of_prose()
         if self.state == self.state_form and self._form.lacks_end:
             self._finish_form()
-        if self.state in (self.state_behind_form, self.state_behind_fence):
+        # Only the last marker is missing: the form itself is complete.
+        self._is_closed = self._is_closed or (self._repair and not cut)
+        if self.state in (self.state_behind_form, self.state_behind_fence) and self._is_closed:
             self._end_unit()
         self._reject()
         self._end_run(last=True)
@@ -272,6 +278,12 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         if self._held.size > self._limit or not (self._at.is_spent or self._begin()):
             self._reject()
 
+    def state_marked(self) -> None:
+        """Behind a marker of no known family: a form has to follow, or a second marker."""
+        self._extend_unit(self._at.end_of(_SPACE))
+        if self._held.size > self._limit or not (self._at.is_spent or self._begin()):
+            self._reject()
+
     def state_form(self) -> None:
         """In a form."""
         at = self._at
@@ -325,8 +337,39 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
                 self.state = self.state_behind_fence
             elif not end:
                 self._reject()
+        elif (marker := self._closing_marker()) is not None:
+            if marker:
+                self._extend_unit(marker)
+                self._is_closed = True
         elif not self._begin():
             self._end_or_reject(is_whole=self._is_whole)
+
+    def _closing_marker(self) -> int | None:
+        """Return the end of the marker that closes the unit here, None if none does; wait, and return 0, if unsure."""
+        at = self._at
+        if self._mark or at.char not in "<[" or not (self._markers or self._repair):
+            return None
+        end = marker_end(at.text, at.pos, closing=True, final=at.is_final)
+        if end is None:
+            at.wait()
+        return 0 if end is None else end or None
+
+    def _begin_marker(self) -> bool:
+        """Begin a unit with the marker that stands here, or wait while that is uncertain; False: none stands here."""
+        at = self._at
+        if self._mark or at.char not in "<[" or self._markers == _MAX_MARKERS or self.state == self.state_behind_form:
+            return False
+        end = marker_end(at.text, at.pos, final=at.is_final)
+        if end == 0:
+            return False
+        if end is None:
+            at.wait()
+        else:
+            self._extend_unit(end)
+            self._markers += 1
+            self._is_closed = False
+            self.state = self.state_marked
+        return True
 
     def state_behind_fence(self) -> None:
         """Behind the closing mark of a fence: nothing else may stand on its line."""
@@ -363,6 +406,8 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
 
     def _begin(self) -> bool:
         """Begin the form or the fence that stands here, or wait while that is uncertain; False: neither stands here."""
+        if self._begin_marker():
+            return True
         text, pos, final = self._at.text, self._at.pos, self._at.is_final
         start = pos if self._statement is None else self._statement.before(text, pos, final=final)
         opening = "more" if start is None else opening_at(text, start, self._names, final=final)
@@ -394,6 +439,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         if self._statement is not None and self._statement.is_open:
             return
         self._held.close(ends=self._form.is_loop)
+        self._markers, self._is_closed = 0, True
         self._mark = ""
         self._statement = None
         self.state = self.state_between
@@ -407,6 +453,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
     def _reject(self) -> None:
         """Emit the open unit as text (rule 1)."""
         text = self._held.take_open()
+        self._markers, self._is_closed = 0, True
         self._statement = None
         if not text:
             return
@@ -474,4 +521,4 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
     @property
     def _is_whole(self) -> bool:
         """Whether what follows a form cannot spoil its unit: outside a fence, once its line has ended."""
-        return not self._mark and self._held.has_line_ended
+        return not self._mark and self._held.has_line_ended and self._is_closed

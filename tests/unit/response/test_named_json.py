@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from toolsim.response.named_json import named_json_reader, read_mistral
 
-read = named_json_reader(r"(?:<c>)?([\w.:]+)<s>", r"</c>|\Z")
+read = named_json_reader(r"(?:<c>)?([\w.:]+)<s>", "</c>")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,35 @@
+"""Markers of no known family, which models write around calls that would count without them.
+
+    <tools>{"name": …}</tools>      <|function|>…<|/function|>      [ACTION]…[/ACTION]
+
+A marker must not make a call worse than none, so a call between two of the same make counts where a bare one would.
+Their names must say that a call is meant: what stands in ``<example>`` or ``<tool_response>`` is none.
+"""
+
+from __future__ import annotations
+
+import re
+
+from toolsim.response.partial import match_at
+
+_NAME = r"[A-Za-z_][\w:.▁-]{0,40}+"
+_OPENING = rf"<[|｜]?{_NAME}[|｜]?>|\[[A-Z][A-Z_]{{2,30}}\]"
+_CLOSING = rf"</{_NAME}>|<[|｜]/?{_NAME}[|｜]>|<{_NAME}[|｜]>|\[/?[A-Z][A-Z_]{{2,30}}\]"
+_LONGEST = 48
+_MEANS_A_CALL = re.compile(r"tool|call|func|action|invoke|plugin|command|exec|request", re.IGNORECASE)
+_MEANS_NONE = re.compile(
+    r"respon|result|output|observ|example|sample|schema|defin|descr|list|avail|histor|format|think|error",
+    re.IGNORECASE,
+)
+
+
+def marker_end(text: str, at: int, *, closing: bool = False, final: bool) -> int | None:
+    """Return where the marker at ``at`` ends, 0 if there is none, None if more text is needed."""
+    rest = text[at : at + _LONGEST]
+    found = match_at(_CLOSING if closing else _OPENING, rest, 0, final=final or len(rest) == _LONGEST)
+    if found is None:
+        return 0
+    if found.partial:
+        return None
+    means_a_call = _MEANS_A_CALL.search(found[0]) is not None and _MEANS_NONE.search(found[0]) is None
+    return at + found.end() if means_a_call else 0
