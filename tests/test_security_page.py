@@ -46,6 +46,10 @@ exhaust the proxy's memory
     unit/response/test_checker.py::test_a_schema_beyond_the_limit_checks_nothing
     unit/proxy/test_exchange.py::test_request_that_was_dropped_as_it_arrived
     unit/request/test_transcript.py::test_too_large_outputs_are_replaced
+end a process by nesting
+    unit/wire/test_json_codec.py::test_the_bound_on_depth
+    unit/proxy/test_work.py::test_a_nested_body_ends_no_worker
+    unit/proxy/test_work.py::test_a_result_that_cannot_be_returned
 make the proxy fetch anything
     unit/schema/test_compile.py::test_nothing_is_fetched
 occupy the proxy with WebSocket

@@ -27,7 +27,7 @@ from toolsim.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
 from toolsim.response.retry import Retry
 from toolsim.response.rewrite import ResponseRewriter
 from toolsim.wire.dialect import APIS
-from toolsim.wire.json_codec import dump, parse_object, read_body
+from toolsim.wire.json_codec import TOO_DEEP, dump, parse_object, read_body, too_deep
 from toolsim.wire.json_fields import optional
 from toolsim.wire.responses.actions import (
     Action,
@@ -201,9 +201,13 @@ def run(job: Job, *, patient: bool = False) -> Done:
     except MemoryError:
         return Done(job.report, too_much(job, "memory"))
     except Exception:
-        what = "the backend's answer" if isinstance(job, AnswerJob) else "a request"
-        error = ApiError(f"toolsim failed to rewrite {what}.", code="internal_error")
-        return Done(job.report, error, traceback.format_exc())
+        return failed(job, traceback.format_exc())
+
+
+def failed(job: Job, crash: str) -> Done:
+    """Return the result of a job that a bug in toolsim has ended; ``crash``: its traceback, or what is known of it."""
+    what = "the backend's answer" if isinstance(job, AnswerJob) else "a request"
+    return Done(job.report, ApiError(f"toolsim failed to rewrite {what}.", code="internal_error"), crash)
 
 
 def too_much(job: Job, what: str) -> ApiError:
@@ -222,7 +226,7 @@ def _with_body[J: (RequestJob, ResolveJob, PageJob, PluginJob)](job: J, work: Ca
     except BadRequest as bad:
         return Done(job.report, bad.error)
     except RecursionError:
-        return Done(job.report, BadRequest("The request body is nested too deeply.").error)
+        return Done(job.report, BadRequest(f"The request body cannot be read. {TOO_DEEP}.").error)
     except TooLarge:
         return Done(job.report, request_too_large(job.limit))
     except ValueError as problem:
@@ -250,6 +254,8 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         asks_again = rewritten is not None and rewritten.plan.tools and rewritten.plan.policy.asks_again
         if asks_again or any(mark in body for mark in job.marks_of_rounds):
             job.report.warnings.append(ROUNDS_OFF)
+    if rewritten is None and too_deep(body) and (job.action is not None or _MENTIONS_TOOLS.search(body)):
+        raise BadRequest(f"The request body cannot be read. {TOO_DEEP}.")
     if rewritten is None and job.action is not None:
         raise BadRequest("The request body is not a JSON object.")
     if rewritten is None:

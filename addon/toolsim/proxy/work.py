@@ -9,7 +9,8 @@ process can also be limited, unlike anything in this one:
 2. *memory*: it may grow by at most ``GROWTH`` times the body (one emoji makes a text four times as large, and there are
    a few copies of it). Empty lists would take twenty times, small objects more.
 
-Exceeding either limit fails the job, and the next one gets a new process. So does the job after one that has left its
+Exceeding either limit fails the job, and the next one gets a new process. A process that ends for any other reason is
+a bug, which the client gets as a 500; nothing that a job returns ends it. So does the job after one that has left its
 process with more than ``KEEP_BYTES``, as many small objects do, and long strings do not. A worker starts when it is
 first needed, does one job at a time, and exits when its input ends. Both ends exchange pickles over its pipes; neither
 reads from anyone else.
@@ -25,12 +26,15 @@ import pickle
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from toolsim.core.one_thread import OneThread
-from toolsim.proxy.jobs import Done, Job, is_heavy, run, size_of, too_much
+from toolsim.core.report import Report
+from toolsim.proxy.jobs import Done, Job, failed, is_heavy, run, size_of, too_much
 
 try:
     import resource
@@ -46,6 +50,9 @@ HUGE_BYTES = 1024 * 1024
 KEEP_BYTES = 128 * 1024 * 1024
 # The memory that even the smallest job may take.
 _SPARE_BYTES = 64 * 1024 * 1024
+_DEATH_SECONDS = 5
+# How the system ends a process that takes too much time; one that takes too much memory says so itself.
+_TOO_LONG = getattr(signal, "SIGPROF", 0)
 _PIPE_BYTES = 1024 * 1024
 _PACKAGES = Path(__file__).parents[2]
 
@@ -76,16 +83,29 @@ class Worker:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            pickle.dump(job, process.stdin, protocol=5)
+            # At once, so that a job that cannot be written leaves the process without half of it.
+            process.stdin.write(pickle.dumps(job, protocol=5))
             process.stdin.flush()
             done = pickle.load(process.stdout)
             assert isinstance(done, Done)
         except (OSError, EOFError, pickle.UnpicklingError):
+            return self._died(job, process)
+        except Exception:
             self._end()
-            return Done(job.report, too_much(job, "time or memory"))
+            return failed(job, traceback.format_exc())
         if size_of(job) > HUGE_BYTES and _resident(process.pid) > KEEP_BYTES:
             self._end()
         return done
+
+    def _died(self, job: Job, process: subprocess.Popen[bytes]) -> Done:
+        """Return the result of a job whose process has died: because of its limit, or for no known reason."""
+        code = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(_DEATH_SECONDS)
+        self._end()
+        if _TOO_LONG and code == -_TOO_LONG:
+            return Done(job.report, too_much(job, "time"))
+        return failed(job, f"The process for large bodies has ended (exit code {code}).")
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
@@ -154,10 +174,14 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
         done = run(job, patient=True)
         gc.enable()
         _bound_memory(None)
+        try:
+            result = pickle.dumps(done, protocol=5)
+        except Exception:
+            result = pickle.dumps(failed(replace(job, report=Report()), traceback.format_exc()), protocol=5)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        pickle.dump(done, outgoing, protocol=5)
+        outgoing.write(result)
         outgoing.flush()
-        del job, done
+        del job, done, result
 
 
 def _resident(pid: int) -> int:

@@ -18,7 +18,7 @@ import json
 import re
 
 from toolsim.core.conversation import Call
-from toolsim.wire.json_codec import LINE_ENDS, finite, value_line
+from toolsim.wire.json_codec import LINE_ENDS, finite, too_deep, value_line
 
 # The parts of JSON between whitespace: strings, and anything outside of them.
 _BETWEEN_SPACE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" \t\r\n]++)++')
@@ -128,6 +128,8 @@ def _word(text: str) -> str:
 
 def _is_json(text: str, start: int) -> bool:
     """Return whether ``text`` is JSON that begins at ``start``."""
+    if too_deep(text):
+        return False
     try:
         _, end = _decode(text, start)
     except (ValueError, RecursionError):

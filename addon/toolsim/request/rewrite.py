@@ -58,7 +58,7 @@ from toolsim.request.transforms import native_body, outputs_shown, tools_shown
 from toolsim.wire.api import Api
 from toolsim.wire.content import CIPHERTEXT, with_parts_for
 from toolsim.wire.dialect import APIS, backend_of, translated_path
-from toolsim.wire.json_codec import dump, read_body
+from toolsim.wire.json_codec import TOO_DEEP, dump, read_body
 from toolsim.wire.json_fields import string
 from toolsim.wire.tools import offered_natively
 
@@ -147,7 +147,7 @@ def rewrite_request(
             # None was offered, but a model that calls one has written no summary.
             planned = replace(planned, tools=request.tools, masked=frozenset(), tool_choice=ToolChoice())
     except RecursionError:
-        raise BadRequest("The request body is nested too deeply.") from None
+        raise BadRequest(f"The request body cannot be read. {TOO_DEEP}.") from None
     if backend is not client:
         path = translated_path(path, client, backend)
     return Rewritten(planned, written, path, request.items, asked)

@@ -40,6 +40,7 @@ from toolsim.core.report import Report, entry
 from toolsim.response.preview import Preview, as_block
 from toolsim.response.verdict import Call
 from toolsim.response.written import use_tool_text
+from toolsim.wire.json_codec import load
 
 MAX_WAITING = 64
 """Calls that wait for an open one: they are emitted in one step, at 0.05 ms each."""
@@ -280,7 +281,7 @@ class SeenCalls:
 def _meaning(name: str, arguments: str) -> _Meaning:
     """Return what two calls have in common that mean the same: the tool and the values, however they are spelled."""
     try:
-        value = json.loads(arguments, parse_float=_number)
+        value = load(arguments, parse_float=_number)
     except (ValueError, RecursionError):
         return name, arguments.strip()
     return name, json.dumps(value, sort_keys=True)

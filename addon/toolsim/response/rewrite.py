@@ -38,7 +38,7 @@ from toolsim.response.retry import SECOND_OPINION, Retry, asked_again
 from toolsim.response.retrying import RetryingAnswer
 from toolsim.wire.api import Api, Writer
 from toolsim.wire.dialect import APIS
-from toolsim.wire.json_codec import as_read, dump, parse_object
+from toolsim.wire.json_codec import TOO_DEEP, as_read, dump, parse_object, too_deep
 from toolsim.wire.repeats import RepeatReader
 from toolsim.wire.sse import MAX_EVENT_BYTES, comment
 
@@ -224,7 +224,8 @@ class ResponseRewriter:
         elif (body := parse_object(data, parse_float=as_read)) is not None:
             yield from self._client_events(self._reader.whole(body))
         else:
-            error = ApiError("The backend's answer is not a JSON object.", code="backend_bad_answer", status=502)
+            problem = TOO_DEEP if too_deep(data) else "It is not a JSON object"
+            error = ApiError(f"The backend's answer cannot be read. {problem}.", code="backend_bad_answer", status=502)
             yield from self._client_events([Failed(error)])
 
     # -- as far as the bytes

@@ -34,6 +34,7 @@ from toolsim.response.call_keys import (
 )
 from toolsim.response.pieces import end_of
 from toolsim.response.repair import CLOSERS, MISSING_BRACE, UNESCAPED_ARGUMENTS, mend, unescaped_arguments
+from toolsim.wire.json_codec import too_deep
 
 ARGUMENTS_KEY = "ARGUMENTS_KEY"
 FUNCTION_WRAPPER = "FUNCTION_WRAPPER"
@@ -140,6 +141,11 @@ _decode_long = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_long
 
 def decode(text: str, start: int) -> tuple[Any, int] | None:
     """Read the JSON value that begins exactly at ``start``; return it and its end, None if there is none."""
+    got = _decode(text, start)
+    return None if got is None or too_deep(text[start : got[1]]) else got
+
+
+def _decode(text: str, start: int) -> tuple[Any, int] | None:
     try:
         try:
             return _decode_plain(text, start)

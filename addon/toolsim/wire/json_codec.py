@@ -4,6 +4,9 @@ JSON may contain half of a surrogate pair, escaped (``"\\ud83d"``); UTF-8 cannot
 split between two deltas: those are joined (``Joiner``). A lone half is not text and becomes U+FFFD at the boundary:
 where bytes come in, and where they go out, since the JSON inside a model's text can contain one too.
 
+What somebody else wrote is read to a depth of ``MAX_DEPTH`` (``load`` and ``too_deep``): Python reads ten times as
+much, but can neither write it again nor hand it to another process.
+
 Arguments may arrive as an object in place of text, and leave as one. Python would then write some numbers in other
 digits than the model did (``1e5``, or more than 17 digits): ``as_read`` and ``dump_as_read`` retain them.
 """
@@ -13,9 +16,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from itertools import accumulate
 from json.encoder import encode_basestring
 from math import isfinite
 from typing import Any
+
+MAX_DEPTH = 512
+"""How many arrays and objects within one another are read."""
+
+TOO_DEEP = f"JSON is nested too deeply: expected at most {MAX_DEPTH} levels"
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS = [{ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}.get(byte, 0) for byte in range(256)]
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
@@ -26,6 +39,33 @@ spells_surrogates = re.compile(rb"\\u[dD][89a-fA-F]").search
 """Matches if JSON contains an escaped half of a surrogate pair."""
 
 
+def too_deep(text: str | bytes) -> bool:
+    """Return whether JSON has more than ``MAX_DEPTH`` arrays and objects within one another."""
+    if len(text) <= MAX_DEPTH:
+        return False
+    if isinstance(text, str):
+        if text.count("[") + text.count("{") <= MAX_DEPTH:
+            return False
+        text = text.encode("utf-8", "surrogatepass")
+    elif text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+        return False
+    brackets = _STRING.sub(b"", text).translate(None, _NO_BRACKETS)
+    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MAX_DEPTH
+
+
+def load(
+    text: str | bytes,
+    *,
+    parse_float: Callable[[str], Any] | None = None,
+    parse_int: Callable[[str], Any] | None = None,
+    parse_constant: Callable[[str], Any] | None = None,
+) -> Any:
+    """Return the value of JSON that somebody else wrote; raises ValueError as ``json.loads``, or if it is too deep."""
+    if too_deep(text):
+        raise ValueError(TOO_DEEP)
+    return json.loads(text, parse_float=parse_float, parse_int=parse_int, parse_constant=parse_constant)
+
+
 def parse_object(
     data: bytes,
     *,
@@ -33,12 +73,12 @@ def parse_object(
     parse_int: Callable[[str], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> dict[str, Any] | None:
-    """Return ``data`` as a JSON object, None if it is not one, or not representable in Python. Never raises.
+    """Return ``data`` as a JSON object, None if it is not one, too deep, or not representable in Python. Never raises.
 
     The other arguments are as in ``json.loads``; if they raise ValueError, the result is None.
     """
     try:
-        value = json.loads(data, parse_float=parse_float, parse_int=parse_int, parse_constant=parse_constant)
+        value = load(data, parse_float=parse_float, parse_int=parse_int, parse_constant=parse_constant)
         if spells_surrogates(data):
             text = dump_as_read(value) if parse_float is as_read else dump(value)
             value = json.loads(text, parse_float=parse_float, parse_int=parse_int)

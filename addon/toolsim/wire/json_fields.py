@@ -6,13 +6,12 @@ actual type, in OpenAI's own words. *Leniently*, for all else: such a value coun
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
 from toolsim.core.errors import BadRequest
-from toolsim.wire.json_codec import dump_as_read
+from toolsim.wire.json_codec import dump_as_read, load
 
 _KINDS: Mapping[type, str] = {
     type(None): "null",
@@ -91,7 +90,7 @@ def json_text(value: object) -> str:
 def loaded(text: str) -> Mapping[str, Any] | None:
     """Return the object in a JSON text, None if it is not one."""
     try:
-        value = json.loads(text)
+        value = load(text)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -36,6 +36,7 @@ from typing import Any
 from toolsim.core.events import BackendEvent, ReasoningDelta, StructuredDelta, TextDelta
 from toolsim.wire.api import Reader
 from toolsim.wire.dialect import APIS
+from toolsim.wire.json_codec import load
 from toolsim.wire.sse import MAX_EVENT_BYTES, ServerSentEvent, SSEDecoder
 
 _BLANK_LINE = b"\n\n"
@@ -325,7 +326,7 @@ def _hole(key: str, source: bytes, document: dict[str, Any], start: int, end: in
 
 def _loaded(source: bytes) -> dict[str, Any] | None:
     try:
-        document = json.loads(source.decode())
+        document = load(source.decode())
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolsim.core.errors import ApiError
-from toolsim.wire.json_codec import as_read
+from toolsim.wire.json_codec import TOO_DEEP, as_read, too_deep
 
 UNBUFFERED = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
 """Headers of a stream. Proxies in front would buffer it: nginx until its buffer is full, others to compress it."""
@@ -48,14 +48,17 @@ class ServerSentEvent:
         if self.has_too_many:
             message = f"The backend sent an event of more than {MAX_EVENT_VALUES} values."
             return ApiError(message, code="backend_bad_event", status=502)
+        problem = "is not JSON"
         try:
-            value = _decode(self.data)
+            if not too_deep(self.data):
+                value = _decode(self.data)
+                return value if isinstance(value, dict) else None
+            problem = f"cannot be read. {TOO_DEEP}"
         except (ValueError, RecursionError):
-            if not self.whole:
-                return None
-            message = "The backend sent an event that is not JSON."
-            return ApiError(message, code="backend_bad_event", status=502)
-        return value if isinstance(value, dict) else None
+            pass
+        if not self.whole:
+            return None
+        return ApiError(f"The backend sent an event that {problem}.", code="backend_bad_event", status=502)
 
 
 class SSEDecoder:

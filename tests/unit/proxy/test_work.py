@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import io
+import json
 import pickle
 import signal
 import subprocess
@@ -18,8 +19,9 @@ from typing import Any
 import pytest
 from toolsim.core.plan import Policy
 from toolsim.proxy import work
-from toolsim.proxy.jobs import Done, Job, RequestJob, run
+from toolsim.proxy.jobs import Done, Job, PluginJob, RequestJob, run
 from toolsim.proxy.work import HUGE_BYTES, Work, Worker, serve
+from toolsim.wire.json_codec import MAX_DEPTH, TOO_DEEP
 
 BODY = b'{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}]%s}'
 SMALL = BODY % b""
@@ -69,8 +71,58 @@ def test_a_killed_worker_fails_one_job(one: Worker) -> None:
 
     error = asyncio.run(killed_meanwhile()).error
     assert error is not None
-    assert (error.status, error.code) == (413, "request_too_large")
+    assert (error.status, error.code) == (500, "internal_error")
     assert asyncio.run(one.run(job())).error is None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGPROF"), reason="Windows has no such limit")
+def test_a_worker_that_takes_too_long(one: Worker) -> None:
+    """Only a process that exceeds its limit is the fault of the body."""
+    asyncio.run(one.run(job()))
+    process = one._process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+
+    async def over_meanwhile() -> Done:
+        waiting = asyncio.create_task(one.run(job()))
+        await asyncio.sleep(0.2)
+        process.send_signal(signal.SIGPROF)
+        process.send_signal(signal.SIGCONT)
+        return await waiting
+
+    error = asyncio.run(over_meanwhile()).error
+    assert error is not None
+    assert (error.status, error.code) == (413, "request_too_large")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("levels", [400, 5_000, 100_000])
+def test_a_nested_body_ends_no_worker(one: Worker, levels: int) -> None:
+    """It is rewritten, or refused with a message that says why; the next job has the same process."""
+    asyncio.run(one.run(job()))
+    process = one._process
+    nested = b',"x":' + b"[" * levels + b"]" * levels
+    done = asyncio.run(one.run(job(BODY % nested)))
+    assert (done.rewritten is not None) == (levels < MAX_DEPTH)
+    if done.error is not None:
+        assert done.error.status == 400
+        assert TOO_DEEP in done.error.message
+    assert asyncio.run(one.run(job())).rewritten is not None
+    assert one._process is process
+
+
+@pytest.mark.slow
+def test_a_result_that_cannot_be_returned(one: Worker) -> None:
+    """It is a bug, and a 500; the process goes on."""
+    asyncio.run(one.run(job()))
+    process = one._process
+    done = asyncio.run(one.run(PluginJob(b"[" * 5_000 + b"]" * 5_000, 100_000, json.loads)))
+    assert done.error is not None
+    assert (done.error.status, done.error.code) == (500, "internal_error")
+    assert "RecursionError" in done.crash
+    assert asyncio.run(one.run(job())).rewritten is not None
+    assert one._process is process
 
 
 @pytest.mark.slow

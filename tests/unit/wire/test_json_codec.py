@@ -7,15 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
+from support.growth import LINEAR, growth
 from toolsim.wire.json_codec import (
+    MAX_DEPTH,
     Joiner,
     as_read,
     dump,
     dump_as_read,
     dump_string,
     encode,
+    load,
     parse_object,
     read_body,
+    too_deep,
     whole_text,
 )
 
@@ -149,3 +153,30 @@ def test_a_value_too_deep_for_digits() -> None:
     """It is written all the same."""
     deep = json.loads("[" * 3_000 + "]" * 3_000)
     assert dump_as_read(deep) == dump(deep)
+
+
+@pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a":', "}"), ('[{"b":', "}]")])
+@pytest.mark.parametrize("around", ["%s", '["[[[", %s]', '["\\"[", %s, "\\\\"]'])
+def test_the_bound_on_depth(opened: str, closed: str, around: str) -> None:
+    """Only arrays and objects count that are within one another; brackets in strings do not."""
+    for levels in (MAX_DEPTH - 8, MAX_DEPTH + 8):
+        count = levels // len(closed)
+        text = around % f"{opened * count}0{closed * count}"
+        body = f'{{"x":{text}}}'.encode()
+        assert too_deep(text) is too_deep(text.encode()) is (levels > MAX_DEPTH)
+        if levels > MAX_DEPTH:
+            assert json.loads(text)
+            with pytest.raises(ValueError, match="too deeply"):
+                load(text)
+            assert parse_object(body) is None
+        else:
+            assert load(text) == json.loads(text)
+            assert parse_object(body) is not None
+    assert not too_deep("[]" * 10_000)
+    assert not too_deep('"' + "[" * 10_000)
+
+
+@pytest.mark.parametrize("unit", ['"\\"', "[", '"a[",', "\\", '["'])
+def test_depth_is_measured_in_linear_time(unit: str) -> None:
+    """Whatever the text is, JSON or not."""
+    assert growth(lambda size: too_deep("[" * 600 + unit * size), 50_000) < LINEAR

@@ -24,6 +24,7 @@ from toolsim.core.events import (
     TextDelta,
     Usage,
 )
+from toolsim.wire.json_codec import TOO_DEEP
 from toolsim.wire.messages.reader import MessagesReader
 from toolsim.wire.sse import ServerSentEvent, SSEDecoder
 
@@ -197,7 +198,7 @@ def test_a_backend_that_dies() -> None:
         ('{"type":"error","message":"flat"}', "flat"),
         ('{"error":{"message":"of a gateway"}}', "of a gateway"),
         ("{oops", "The backend sent an event that is not JSON."),
-        ("[" * 40_000, "The backend sent an event that is not JSON."),
+        ("[" * 40_000, f"The backend sent an event that cannot be read. {TOO_DEEP}."),
     ],
 )
 def test_failures(frame: str, message: str) -> None:
