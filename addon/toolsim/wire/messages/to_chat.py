@@ -14,9 +14,9 @@ The two APIs say the same things in other places. What differs, and what becomes
 5. A tool with ``defer_loading`` is announced by its name alone until a ``tool_reference`` in an output has loaded it.
    The client resends a loaded one in ``tools``, without that field; here it has its full entry as soon as the history
    refers to it.
-6. A tool of Anthropic's own (``web_search_20250305``, ``bash_20250124``, ``mcp_toolset``) stays a hosted tool: its
-   server runs it or, where the client does, has the only description of its parameters. A client's own has an
-   ``input_schema``, or the type ``custom``, or none.
+6. A tool that Anthropic's server runs (``web_search_20250305``, ``mcp_toolset``) stays a hosted tool. One that the
+   client runs, though it is declared by type alone (``bash_20250124``), is a function (``client_tools.py``). A client's
+   own has an ``input_schema``, or the type ``custom``, or none.
 7. An image or a document that is not text stays as it is (``wire/files.py``). A block of any other type is shown as its
    JSON without what only Anthropic can read: the model sees what the client sent, in the only form that is left.
 8. ``tool_addition`` and ``tool_removal`` change the tools from their place on, in a message ``additional_tools``, as
@@ -39,6 +39,8 @@ from toolsim.wire.content import ROLES, document_text
 from toolsim.wire.files import legible
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import array, expect, mapping, mappings, optional, required, string, wrong_type
+from toolsim.wire.messages.client_tools import client_tool
+from toolsim.wire.tools import model_name
 
 SAME = ("model", "max_tokens", "temperature", "top_p", "stream")
 """Fields with the same name and meaning in both APIs."""
@@ -211,7 +213,7 @@ def split(role: str, blocks: list[dict[str, Any]], place: str) -> Iterator[dict[
 def _call(block: Mapping[str, Any], place: str) -> dict[str, Any]:
     arguments = block.get("input")
     function = {
-        "name": required(block, "name", str, place),
+        "name": model_name(required(block, "name", str, place), optional(block, "toolset_name", str, place)),
         "arguments": arguments if isinstance(arguments, str) else dump({} if arguments is None else arguments),
     }
     return {"id": required(block, "id", str, place), "type": "function", "function": function}
@@ -277,7 +279,7 @@ def declared_tool(declared: object, place: str, loaded: set[str]) -> dict[str, A
     fields = expect(declared, dict, place)
     kind = optional(fields, "type", str, place)
     if kind is not None and kind != "custom" and "input_schema" not in fields:
-        return fields
+        return client_tool(fields) or fields
     name = required(fields, "name", str, place)
     function: dict[str, Any] = {"name": name}
     declaration = {"type": "function", "function": function}

@@ -103,7 +103,8 @@ class MessagesWriter(Writer):
                 self._refused = True
                 self._say("text", event.text)
             case CallStarted():
-                self._begin("tool_use", id=call_id(event.kind, event.number), name=event.name, input={})
+                toolset = {"toolset_name": event.namespace} if event.namespace is not None else {}
+                self._begin("tool_use", id=call_id(event.kind, event.number), name=event.name, input={}, **toolset)
             case CallDelta():
                 self._delta(event.text)
             case CallEnded():
