@@ -140,4 +140,4 @@ def _plan(tools: Iterable[Mapping[str, Any]]) -> Plan:
     api = api_of_request({**asked, "messages": []})
     if api is CHAT:
         api = RESPONSES  # It reads the same tools, and more kinds.
-    return plan(api.read(api.continued(asked, "", "?")), api, _POLICY, Report())
+    return plan(api.read(api.append_reply(asked, "", "?")), api, _POLICY, Report())

@@ -114,7 +114,7 @@ class LocalBackend:
 
 def chat_body(request: ClientRequest) -> dict[str, Any]:
     """Return a request as llama.cpp takes it: streamed, with the counts of tokens. Raises BadRequest."""
-    items, notes = CHAT.adopt(request)
+    items, notes = CHAT.to_items(request)
     named = [with_parts_for(item, None, notes) for item in items]
     messages = [item for item in named if isinstance(item, Message)]
     if not messages:

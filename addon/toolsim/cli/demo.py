@@ -135,7 +135,7 @@ class Player:
         failed = 0 if await self._is_up(url) else len(self._turns)
         if not failed:
             for turn in self._turns:
-                status = await _status(url + turn.api.ending, turn.body())
+                status = await _status(url + turn.api.path_suffix, turn.body())
                 failed += status != turn.status
         self.failed = failed
         remark = f"; {failed} not as it should have been" if failed else ""

@@ -124,7 +124,7 @@ def examine(url: str, key: str) -> Finding:
 def calls_by_itself(found: Finding, model: str, key: str) -> str:
     """Return whether a model calls a tool that it is offered, in words that start with yes or no. Raises Sick."""
     api = found.apis[0]
-    answer = _ask(found.url + api.ending, key, _question(api, model), _TURN_SECONDS, api)
+    answer = _ask(found.url + api.path_suffix, key, _question(api, model), _TURN_SECONDS, api)
     if answer.status in (401, 403):
         raise Sick(_about_key(found.url, answer, key))
     if answer.status != 200 or answer.body is None:
@@ -151,9 +151,8 @@ def serve_line(found: Finding, *, native: bool) -> str:
 
 def _ask(url: str, key: str, body: object = None, seconds: float = 10.0, api: Api = CHAT) -> Answer:
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    if api.shape is not None:
-        change = api.shape.for_own(headers)
-        headers = {name: headers[name] for name in headers if name not in change.without} | dict(change.given)
+    change = api.own_backend_headers(headers)
+    headers = {name: headers[name] for name in headers if name not in change.without} | dict(change.given)
     try:
         return ask(url, headers=headers, json_body=body, seconds=seconds)
     except Unreachable as problem:
@@ -164,7 +163,7 @@ def _apis(url: str, key: str) -> tuple[Api, ...]:
     """Return the APIs at a base URL, chat first. Raises Sick if there is none, or if a key is required."""
     found = []
     for api in (CHAT, RESPONSES, MESSAGES):
-        answer = _ask(url + api.ending, key, {}, api=api)
+        answer = _ask(url + api.path_suffix, key, {}, api=api)
         if answer.status in (401, 403):
             raise Sick(_about_key(url, answer, key))
         if answer.status not in NO_PATH and not answer.is_page:

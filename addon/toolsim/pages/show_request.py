@@ -38,7 +38,7 @@ _INPUT_BAR = "┆ "
 # Not settings: shown elsewhere on the page.
 _SHOWN = frozenset(
     {"model", "stream", "tools", "functions", "tool_choice", "function_call", "parallel_tool_calls"}
-).union(*(api.told for api in APIS.values()))
+).union(*(api.conversation_fields for api in APIS.values()))
 _MAX_SETTINGS = 24
 _MAX_DESCRIPTION = 300
 

@@ -181,8 +181,8 @@ class Arrivals:
         # The path of a list of models is the same in all APIs.
         client = api or api_of_headers(incoming.headers) or CHAT
         # A round is for the runner, which knows OpenAI's shape.
-        if client.shape is not None and asked is None:
-            features.append(InShape(client, client.shape))
+        if client.has_own_errors and asked is None:
+            features.append(InShape(client))
         if decision.action is not None:
             features.append(OtherAction(decision.action))
         exchange = self._open(flow, owner, report, *features)

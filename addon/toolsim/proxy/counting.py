@@ -30,8 +30,8 @@ class OtherAction(Feature):
     def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
         job = replace(job, path=turn_path(job.path), action=self.action, stored_as=None)
         policy = job.policy
-        counts_itself = policy.backend != "auto" and APIS[policy.backend].counting is not None
-        by = next((api for api in APIS.values() if api.counting and policy.engine in api.counting.engines), None)
+        counts_itself = policy.backend != "auto" and APIS[policy.backend].token_count is not None
+        by = next((api for api in APIS.values() if api.token_count and policy.engine in api.token_count.engines), None)
         if self.action != "input_tokens":
             return job
         # The endpoint that counts may be missing alone.
@@ -48,7 +48,7 @@ class OtherAction(Feature):
         if done.rewritten is None or plan is None:
             return
         self._prepared = done.prepared
-        can_count = APIS[plan.backend].counting is not None and plan.backend not in exchange.backend.uncounted
+        can_count = APIS[plan.backend].token_count is not None and plan.backend not in exchange.backend.uncounted
         if self.action == "input_tokens" and not can_count and flow.response is None:
             flow.response = self._estimate()
 

@@ -96,9 +96,8 @@ def for_backend(headers: Headers, client: Api, backend: Api) -> list[str]:
     """Change the headers of a client to those that its backend knows; return what was asked for in the others."""
     dropped: list[str] = []
     for api in {client.name: client, backend.name: backend}.values():
-        if api.shape is None:
-            continue
-        found = (api.shape.for_own if api is backend else api.shape.for_others)(by_name(headers))
+        sent = by_name(headers)
+        found = api.own_backend_headers(sent) if api is backend else api.other_backend_headers(sent)
         change(headers, without=[name.encode() for name in found.without], given=found.given)
         dropped += found.dropped
     return dropped

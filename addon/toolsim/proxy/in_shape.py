@@ -1,4 +1,4 @@
-"""What an API spells in its own way (``Api.shape``) for clients: errors and lists of models.
+"""Errors and lists of models in the format of a client's API, if that is not OpenAI's (``Api.has_own_errors``).
 
 Errors are written, by toolsim and by nearly every backend, in OpenAI's shape, and so are lists of models. A client
 decides by the shape that it knows: Claude Code takes any other error for a feature that it has to do without.
@@ -11,22 +11,21 @@ from typing import override
 from mitmproxy.http import HTTPFlow, Response
 
 from toolsim.proxy.exchange import Exchange, Feature
-from toolsim.wire.api import Api, OwnShape
+from toolsim.wire.api import Api
 
 
 def reshape(response: Response, client: Api | None) -> None:
     """Write an error in the shape of a client's API."""
-    if client is not None and client.shape is not None and response.status_code >= 400:
-        response.content = client.shape.error_answer(response.status_code, response.get_content(strict=False) or b"")
+    if client is not None and client.has_own_errors and response.status_code >= 400:
+        response.content = client.error_answer(response.status_code, response.get_content(strict=False) or b"")
         response.headers["content-type"] = "application/json"
 
 
 class InShape(Feature):
     """Gives a client errors and lists of models in the shape of its API."""
 
-    def __init__(self, client: Api, shape: OwnShape) -> None:
+    def __init__(self, client: Api) -> None:
         self._client = client
-        self._shape = shape
 
     @override
     def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
@@ -44,4 +43,4 @@ class InShape(Feature):
             return
         reshape(response, self._client)
         if response.status_code < 400 and not exchange.is_turn:
-            response.content = self._shape.model_list(response.get_content(strict=False) or b"")
+            response.content = self._client.model_list(response.get_content(strict=False) or b"")

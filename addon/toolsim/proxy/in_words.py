@@ -101,7 +101,7 @@ class Asking:
             document = read_body(body)
             if document is None:
                 return None
-            document = api.spelt_out(document)
+            document = api.expand_opaque_items(document)
             _, document, body = stored_by_us(api.read(document), document, body, memory)
         except (TooLarge, BadRequest, ValueError):
             return None

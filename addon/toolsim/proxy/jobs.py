@@ -33,7 +33,7 @@ from toolsim.wire.responses.actions import (
     Action,
     action_path,
     count_answer,
-    countable,
+    count_body,
     remaining,
     summary_request,
 )
@@ -267,7 +267,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         shown = parse_object(rewritten.body) or {}
         backend = APIS[rewritten.plan.backend]
         path = action_path(rewritten.path, job.action, backend)
-        rewritten = replace(rewritten, path=path, body=dump(countable(shown, backend)).encode())
+        rewritten = replace(rewritten, path=path, body=dump(count_body(shown, backend)).encode())
         prepared = count_answer(estimated_tokens(shown), estimated=True)
     own, names = _own(rewritten.asked) if job.wants_own and rewritten.plan.form.id else (b"", ())
     # The items would be as much work for a process that takes them over as the body.

@@ -80,7 +80,7 @@ class Rounds:
             body = own_body(flow.request, memory)
             hosting = hosting if hosting is not None and hosting.is_asked(body) else None
             document = read_body(body) if hosting is not None or policy.asks_again else None
-            document = api.spelt_out(document) if document is not None else None
+            document = api.expand_opaque_items(document) if document is not None else None
             if document is None or not (hosting is not None or api.uses_tools(document)):
                 return False
             policy = policy.for_model(string(document.get("model")))

@@ -51,7 +51,7 @@ With a key set they are for everybody: nothing in them is secret, and no other r
 listener with a key (``access``, rule 3).
 """
 MODELS = "/models"
-_ENDPOINTS = ", ".join([*(f"/v1{api.ending}" for api in APIS.values()), f"/v1{MODELS}", OVERVIEW])
+_ENDPOINTS = ", ".join([*(f"/v1{api.path_suffix}" for api in APIS.values()), f"/v1{MODELS}", OVERVIEW])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,7 @@ def endpoint(path: str) -> str:
     """Return the ending that makes a path (with its query) an API endpoint, such as "/responses"; "" if none."""
     api = api_of_path(path)
     if api is not None:
-        return api.ending
+        return api.path_suffix
     plain = path.partition("?")[0].rstrip("/")
     if plain.endswith(MODELS):
         return MODELS

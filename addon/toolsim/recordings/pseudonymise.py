@@ -52,7 +52,7 @@ STRUCTURE = frozenset(
         "verbosity",
         "$ref",
     }
-).union(*(api.terms for api in APIS.values()))
+).union(*(api.identifier_keys for api in APIS.values()))
 _KEPT = re.compile(
     r"</?[A-Za-z_][\w.:-]*/?>"  # tags
     r"|\\+[\"'](?:[A-Za-z_][\w.-]*)\\+[\"']\s*:|[\"'][A-Za-z_][\w.-]*[\"']\s*:"  # JSON keys, at any depth

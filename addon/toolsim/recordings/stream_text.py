@@ -20,7 +20,7 @@ Edit = Callable[[str], str]
 _BOM = "\ufeff"
 
 # Strings that a stream sends piece by piece.
-_PIECES = frozenset[str]().union(*(api.pieces for api in APIS.values()))
+_PIECES = frozenset[str]().union(*(api.delta_text_keys for api in APIS.values()))
 _PLACE = ("type", "item_id", "output_index", "content_index", "summary_index", "index")
 
 

@@ -34,7 +34,7 @@ _WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
 
 # The tokens that a chat template adds to a message.
 _PER_MESSAGE = 4
-_CONVERSATION = tuple(dict.fromkeys(key for api in APIS.values() for key in api.told))
+_CONVERSATION = tuple(dict.fromkeys(key for api in APIS.values() for key in api.conversation_fields))
 _DEMANDS = ("tools", "response_format", "text")
 
 

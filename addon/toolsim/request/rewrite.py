@@ -8,7 +8,7 @@ Three stages, each with one input and one output, so that a loop over several mo
 
 ``compose`` itself has six steps:
 
-1. ``adopt``: the items as the backend's API takes them. Anything it has no form for is noted or, if leaving it out
+1. ``to_items``: the items as the backend's API takes them. Anything it has no form for is noted or, if leaving it out
    would change the question, a 400.
 2. What is left of the tools that the backend itself runs (``backend_tools``) stays, with its items in the history.
 3. ``flatten``: calls and outputs become records in messages, adjacent messages of one role are merged.
@@ -115,7 +115,7 @@ def rewrite_request(
     if stored_as is not None and not is_to_be_stored(asked, stored_as):
         stored_as = None
     # Items that only toolsim can read become text, and another API's shape this one's: that is another request then.
-    document = client.spelt_out(asked)
+    document = client.expand_opaque_items(asked)
     is_changed = document is not asked
     must_rewrite = is_round or is_action or is_changed or stored_as is not None
     if backend is client and not must_rewrite and not (client.uses_tools(document) or excludes_any(document, policy)):
@@ -284,7 +284,7 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     Raises BadRequest if the backend has no form for something that the client asked for.
     """
     api = APIS[plan.backend]
-    items, notes = api.adopt(request)
+    items, notes = api.to_items(request)
     if "files" not in plan.attempts:
         # The backend refuses those for which its API has a form.
         items = [with_parts_for(item, None, notes) for item in items]

@@ -148,7 +148,7 @@ class Course:
             self._has_fixed = True
             if policy.fix_empty_final_disable_tools:
                 policy = replace(policy, tool_use_mode="withheld")
-            body = self._api.continued(before.body, "", policy.fix_empty_final_text)
+            body = self._api.append_reply(before.body, "", policy.fix_empty_final_text)
         elif retry.fault.reason == SECOND_OPINION:
             self._has_words = True
             policy = replace(policy, tool_use_mode="disabled")
@@ -156,7 +156,7 @@ class Course:
             self._finds += 1
             tools = tools_on_offer(self._api.read(before.body), policy)
             reply = looked_up(tools, retry.fault.arguments, policy)
-            body = self._api.continued(before.body, words_of(retry), reply)
+            body = self._api.append_reply(before.body, words_of(retry), reply)
         else:
             is_answer = retry.fault.reason == ANSWER_MISMATCH
             self._answers += is_answer
@@ -166,7 +166,7 @@ class Course:
                 policy = replace(policy, tool_use_mode="withheld")
             may_call = policy.tool_use_mode != "withheld"
             reply = reply_to(retry, called=called, may_call=may_call)
-            body = self._api.continued(before.body, words_of(retry), reply)
+            body = self._api.append_reply(before.body, words_of(retry), reply)
         return self._round(body, policy, retry.fault.begun)
 
     def aside(self, rule: str, question: str, *, seconds: float) -> Round | None:
@@ -180,7 +180,7 @@ class Course:
             # The backend drops messages of other roles.
             rule, question = "", f"{rule}\n\n{question}"
         self._number += 1
-        return Round(self._number, self._api.aside(self._body, rule, question), self._policy, is_aside=True)
+        return Round(self._number, self._api.side_request(self._body, rule, question), self._policy, is_aside=True)
 
     def without_tools(self, before: Round, status: int, *, seconds: float) -> Round | None:
         """Return the round that asks again without tools, None if that cannot help against an error of ``status``."""

@@ -161,9 +161,9 @@ class HostedCalls:
         names = [tool.name for tool in read_tools(body)[0]]
         self._catalogue = Catalogue(names, self._policy.tool_allowlist, self._policy.tool_denylist)
         emitted = await self._listed(mcp_items.listed(body))
-        if (calls_of := self._api.calls_of) is not None:
+        if not self._api.shows_hosted:
             self._conversation = whole_key(body, self._whose)
-            body = with_hidden(body, self._whose, hosting.hidden.find, self._api.called, calls_of)
+            body = with_hidden(body, self._whose, hosting.hidden.find, self._api)
         decided: dict[str, Called] = {}
         for decision in decisions:
             events, pair = await self._decided(decision)
@@ -326,7 +326,7 @@ class HostedCalls:
         words, self._words = "".join(self._words)[:_MAX_WORDS], []
         if pairs:
             self._ran += pairs
-            self.body = self._api.called(body, words, pairs)
+            self.body = self._api.append_tool_results(body, words, pairs)
             if "tool_choice" in body:
                 self.body = {**self.body, "tool_choice": mcp_items.after_calls(body["tool_choice"])}
 

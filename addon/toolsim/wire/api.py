@@ -1,18 +1,18 @@
-"""What an API is: one object that speaks it, and what others ask of that object.
+"""``Api``, the interface that each of the three APIs implements.
 
-Everything that depends on the API is found in it, so that no other module compares names::
+Everything that depends on the API is a member of it, so that no other module compares names::
 
     path, body ─▶ uses_tools? ─▶ read ─▶ ClientRequest          what the client sent
-    ClientRequest ─▶ adopt ─▶ items ─▶ … ─▶ compose ─▶ body     what a backend of this API gets
+    ClientRequest ─▶ to_items ─▶ items ─▶ … ─▶ compose ─▶ body  what a backend of this API gets
     bytes ─▶ reader ─▶ BackendEvents      ClientEvents ─▶ writer ─▶ bytes
 
-A request is read by the client's API; ``adopt`` and ``compose`` belong to the backend's.
+A request is read by the client's API; ``to_items`` and ``compose`` belong to the backend's.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -90,11 +90,11 @@ class Writer(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
-    """How the tokens of a request are counted."""
+class TokenCountEndpoint:
+    """An endpoint that counts the tokens of a request."""
 
-    ending: str
-    """How the path of a count ends, after that of a turn."""
+    path_suffix: str
+    """What follows the path of a turn in that of a count."""
     fields: frozenset[str]
     """The fields of a turn that are counted; strict servers refuse any other."""
     engines: tuple[Engine, ...] = ()
@@ -109,88 +109,147 @@ class HeaderChange(NamedTuple):
     dropped: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OwnShape:
-    """What an API spells in its own way besides requests and answers. Headers have lower-case names."""
+class Api(ABC):
+    """One API: what distinguishes it, and how its requests and answers are read and written.
 
-    error_answer: Callable[[int, bytes], bytes]
-    """The body of an error, by its status and its body in OpenAI's shape."""
-    model_list: Callable[[bytes], bytes]
-    """The body of a list of models, by that in OpenAI's shape."""
-    for_others: Callable[[Mapping[str, str]], HeaderChange]
-    """What changes in a client's headers for a backend of another API."""
-    for_own: Callable[[Mapping[str, str]], HeaderChange]
-    """What changes in any client's headers for a backend of this API."""
-    query: str
-    """A part of a client's query that means nothing to a backend of another API."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Api:
-    """One API: what distinguishes it, and how its requests and answers are read and written."""
+    A member with a value or a body here is the default, which follows OpenAI's APIs. Names of headers are lower-case.
+    """
 
     name: ApiName
-    ending: str
-    """How a backend's path for its requests ends."""
-    known_by: str
-    """What the paths of its requests end with, to be told from those of other servers."""
+    path_suffix: str
+    """The end of a backend's path for its requests."""
+    path_marker: str
+    """The end of a path that only its requests have, to distinguish them from those of other servers."""
     backend: ApiName
-    """The API of a backend of which the operator has not said what it speaks."""
-    is_request: Callable[[Mapping[str, Any]], bool]
-    """Whether a body is a request of this API, given that it is none of those before it in ``APIS``."""
-    is_answer: Callable[[Mapping[str, Any]], bool]
-    """The same of a whole answer."""
-    is_event: Callable[[str, Mapping[str, Any]], bool]
-    """The same of an event of a stream: its type or name, "" for none, and its data."""
-    told: tuple[str, ...]
+    """The API of a backend for which the operator has not configured one."""
+    conversation_fields: tuple[str, ...]
     """The fields of a request that hold its conversation."""
-    pieces: frozenset[str]
-    """The keys of the texts that its streams send piece by piece."""
-    terms: frozenset[str]
-    """The keys of strings that it alone has and that are its own terms, ids or names: no words."""
+    delta_text_keys: frozenset[str]
+    """The keys of the texts that its streams send in deltas."""
+    identifier_keys: frozenset[str]
+    """The keys, found in no other API, of strings that are its own terms, ids or names, not content."""
     headers: tuple[str, ...] = ("openai-beta", "openai-processing-ms", "openai-version")
-    """Its own headers that hold no secret, by their lower-case names."""
+    """Its own headers that hold no secret."""
     key_headers: tuple[str, ...] = ("authorization", "api-key")
-    """Where its clients send their key: as a token, or bare."""
-    shape: OwnShape | None = None
-    """How its errors, its list of models and its headers look; None: as in OpenAI's."""
-    counting: Counting | None = None
-    """None: it has no endpoint for that."""
+    """The headers in which its clients send their key: as a token, or bare."""
+    own_query: str = ""
+    """A part of a client's query that means nothing to a backend of another API."""
+    token_count: TokenCountEndpoint | None = None
     manifest_role: Literal["developer", "system"]
     """The role for instructions from outside the conversation."""
     text_follows_calls: bool
     """Whether an answer has a place for text after its calls: an output list does, a chat message does not."""
-    output_mode: Callable[[Policy], OutputMode]
-    """The operator's form of its calls."""
     takes_structural_tags: bool = False
     """Whether the answer format can be a structural tag (of vLLM and SGLang)."""
     is_storable: bool = False
     """Whether later requests can refer to its answers."""
-    spelt_out: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: body
-    """A client's body in the API's own shape, with the items that only toolsim can read as text; the very same body if
-    nothing has to change."""
-    calls_of: Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]] | None = None
-    """The names and arguments of the calls in a message of a history, to find those that its client never saw
-    (``hidden.py``); None: answers have items for them."""
-    uses_tools: Callable[[Mapping[str, Any]], bool]
-    read: Callable[[Mapping[str, Any]], ClientRequest]
-    adopt: Callable[[ClientRequest], tuple[list[Item], list[str]]]
-    compose: Callable[[ClientRequest, Sequence[Message | HostedItem], Demand, bool], dict[str, Any]]
-    """A backend's body, with messages in place of the client's own, the structured output to request, and whether to
-    pass hosted tools on."""
-    answer_form: Callable[[Mapping[str, Any]], AnswerForm]
-    continued: Callable[[Mapping[str, Any], str, str], dict[str, Any]]
-    """A client's body with one more turn: the model's words ("" = none) and the reply to them."""
-    called: Callable[[Mapping[str, Any], str, Sequence[Called]], dict[str, Any]]
-    """A client's body with one more turn: words, calls and their outputs."""
-    aside: Callable[[Mapping[str, Any], str, str], dict[str, Any]]
-    """A body that asks the same model something short, under a rule, outside the conversation."""
-    reader: Callable[[], Reader]
-    writer: Callable[[AnswerForm], Writer]
-    call_id: Callable[[ToolKind, int], str]
-    """The id that the writer gives a call, by its kind and number."""
+    shows_hosted: bool = False
+    """Whether an answer has items for the work of hosted tools."""
+    has_own_errors: bool = False
+    """Whether its errors and lists of models are written differently from OpenAI's."""
 
-    @property
-    def shows_hosted(self) -> bool:
-        """Whether an answer has items for the work of hosted tools."""
-        return self.calls_of is None
+    # -- recognition --
+
+    @abstractmethod
+    def is_request(self, body: Mapping[str, Any]) -> bool:
+        """Return whether a body is a request of this API, given that it is none of those before it in ``APIS``."""
+
+    @abstractmethod
+    def is_answer(self, body: Mapping[str, Any]) -> bool:
+        """Return whether a body is a whole answer of this API, under the same condition."""
+
+    @abstractmethod
+    def is_event(self, kind: str, data: Mapping[str, Any]) -> bool:
+        """Return whether an event of a stream is of this API, under the same condition.
+
+        ``kind``: its type or name, "" for none.
+        """
+
+    @abstractmethod
+    def uses_tools(self, body: Mapping[str, Any]) -> bool:
+        """Return whether a request declares tools, or carries a history of calls."""
+
+    # -- requests --
+
+    def expand_opaque_items(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return a client's body in the API's own format, with the items that only toolsim can read as text.
+
+        It is the same object if nothing has to change.
+        """
+        return body
+
+    @abstractmethod
+    def read(self, body: Mapping[str, Any]) -> ClientRequest:
+        """Read a client's request. Raises BadRequest with the exact param."""
+
+    @abstractmethod
+    def answer_form(self, body: Mapping[str, Any]) -> AnswerForm:
+        """Return how the client wants its answer; everything else in the body may be invalid."""
+
+    @abstractmethod
+    def to_items(self, request: ClientRequest) -> tuple[list[Item], list[str]]:
+        """Return the items of a request as a backend of this API takes them, and notes on what it cannot take."""
+
+    @abstractmethod
+    def compose(
+        self, request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
+    ) -> dict[str, Any]:
+        """Return a backend's body, with ``messages`` instead of the client's own.
+
+        ``answer_format``: the structured output to request. ``keep_hosted``: whether to pass hosted tools on.
+        """
+
+    @abstractmethod
+    def append_reply(self, body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
+        """Return a client's body with one more turn: the model's ``words`` ("" for none) and the reply to them."""
+
+    @abstractmethod
+    def append_tool_results(self, body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
+        """Return a client's body with one more turn: the model's ``words``, its calls and their outputs."""
+
+    @abstractmethod
+    def side_request(self, body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
+        """Return a body that asks the same model something short, under a rule, outside the conversation."""
+
+    def calls_of(self, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yield the names and arguments of the calls in a message of a history.
+
+        They serve to find calls that the client never saw (``hidden.py``), in an API that does not show them.
+        """
+        return iter(())
+
+    # -- answers --
+
+    @abstractmethod
+    def output_mode(self, policy: Policy) -> OutputMode:
+        """Return the form of its calls that the operator has configured."""
+
+    @abstractmethod
+    def reader(self) -> Reader:
+        """Return a new reader for one answer."""
+
+    @abstractmethod
+    def writer(self, form: AnswerForm) -> Writer:
+        """Return a new writer for one answer."""
+
+    @abstractmethod
+    def call_id(self, kind: ToolKind, number: int) -> str:
+        """Return the id that the writer gives a call."""
+
+    # -- headers, errors and lists of models --
+
+    def own_backend_headers(self, headers: Mapping[str, str]) -> HeaderChange:
+        """Return what changes in any client's headers for a backend of this API."""
+        return HeaderChange({})
+
+    def other_backend_headers(self, headers: Mapping[str, str]) -> HeaderChange:
+        """Return what changes in a client's headers for a backend of another API."""
+        return HeaderChange({})
+
+    def error_answer(self, status: int, body: bytes) -> bytes:
+        """Return the body of an error, given its body in OpenAI's format."""
+        return body
+
+    def model_list(self, body: bytes) -> bytes:
+        """Return the body of a list of models, given that in OpenAI's format."""
+        return body

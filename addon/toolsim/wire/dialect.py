@@ -25,7 +25,7 @@ APIS: Mapping[ApiName, Api] = {api.name: api for api in (RESPONSES, MESSAGES, CH
 def api_of_path(path: str) -> Api | None:
     """Return the API whose requests are sent to ``path`` (query included), None if there is none."""
     plain = path.partition("?")[0].rstrip("/")
-    return _first(lambda api: plain.endswith(api.known_by))
+    return _first(lambda api: plain.endswith(api.path_marker))
 
 
 def api_named(name: str) -> Api | None:
@@ -59,7 +59,7 @@ def backends_of(client: Api) -> tuple[ApiName, ...]:
     return tuple(dict.fromkeys((client.backend, CHAT.name, RESPONSES.name, MESSAGES.name)))
 
 
-NO_API = f"has none of {', '.join(api.ending for api in (CHAT, RESPONSES, MESSAGES))}"
+NO_API = f"has none of {', '.join(api.path_suffix for api in (CHAT, RESPONSES, MESSAGES))}"
 """What is said of a server without any API."""
 
 
@@ -77,9 +77,8 @@ def backend_of(client: Api, chosen: ApiName | Literal["auto"]) -> Api:
 def translated_path(path: str, client: Api, backend: Api) -> str:
     """Return the path (query included) at a backend of another API."""
     plain, _, query = path.partition("?")
-    own = client.shape.query if client.shape is not None else ""
-    query = "&".join(part for part in query.split("&") if part != own)
-    return f"{plain.rstrip('/').removesuffix(client.ending)}{backend.ending}{'?' if query else ''}{query}"
+    query = "&".join(part for part in query.split("&") if part != client.own_query)
+    return f"{plain.rstrip('/').removesuffix(client.path_suffix)}{backend.path_suffix}{'?' if query else ''}{query}"
 
 
 def _first(fits: Callable[[Api], bool]) -> Api | None:

@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from toolsim.core.conversation import Called
+from toolsim.wire.api import Api
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import array, mapping, mappings, string
 
@@ -48,20 +49,15 @@ def with_hidden(
     body: Mapping[str, Any],
     owner: str,
     find: Callable[[bytes], Sequence[Called]],
-    called: Callable[[Mapping[str, Any], str, Sequence[Called]], dict[str, Any]],
-    calls_of: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]],
+    api: Api,
 ) -> dict[str, Any]:
-    """Return a request with the calls that ``find`` returns for each answer of the model.
-
-    In the client's API, ``called`` adds a turn of calls and outputs to a request, and ``calls_of`` reads those in a
-    message.
-    """
+    """Return a request of an ``api`` with the calls that ``find`` returns for each answer of the model."""
     messages = array(body.get("messages"))
     restored: dict[str, Any] = {**body, "messages": []}
     for key, message in zip(conversations(messages, owner), messages, strict=False):
         is_from_model = isinstance(message, dict) and message.get("role") == "assistant"
-        if is_from_model and (calls := find(answer_key(key, _words(message), calls_of(message)))):
-            restored = called(restored, "", calls)
+        if is_from_model and (calls := find(answer_key(key, _words(message), api.calls_of(message)))):
+            restored = api.append_tool_results(restored, "", calls)
         restored["messages"].append(message)
     return restored
 

@@ -55,7 +55,7 @@ _HOLES: dict[str, tuple[re.Pattern[bytes], object]] = {
     "p": (re.compile(rb'"p": ?"([^"]*)"'), "x"),
 }
 _PADDING = ("obfuscation", "p")
-_KEYS = frozenset[str]().union(*(api.pieces for api in APIS.values()))
+_KEYS = frozenset[str]().union(*(api.delta_text_keys for api in APIS.values()))
 _MARK = "another text"
 _MAX_TEMPLATES = 4
 _FIRST_LEARNED = 4

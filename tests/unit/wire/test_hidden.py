@@ -7,10 +7,10 @@ from typing import Any
 
 from toolsim.core.conversation import Call, Called, CallOutput, Text
 from toolsim.wire import hidden
-from toolsim.wire.chat.request import called, calls_of
+from toolsim.wire.chat.api import CHAT
 from toolsim.wire.hidden import answer_key, conversations, whole_key
 
-with_hidden = partial(hidden.with_hidden, called=called, calls_of=calls_of)
+with_hidden = partial(hidden.with_hidden, api=CHAT)
 USER, ANSWER = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well."}
 PAIR: Called = (Call("mcp_1", "files__read", "{}"), CallOutput("mcp_1", (Text("text"),)))
 

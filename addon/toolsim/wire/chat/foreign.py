@@ -67,7 +67,7 @@ def _messages(messages: Sequence[Any]) -> Iterator[Any]:
 def _from_responses(body: dict[str, Any]) -> dict[str, Any]:
     """Return a request of the Responses API as one of chat completions (rule 1)."""
     request = responses.read_request(body)
-    items, _ = chat.adopt(request)
+    items, _ = chat.to_items(request)
     asked = chat.compose(request, (), "as sent", keep_hosted=False)
     asked.pop("stream_options", None)
     asked["messages"] = [*_written(items)]

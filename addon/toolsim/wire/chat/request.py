@@ -123,13 +123,13 @@ def check_one_choice(request: ClientRequest) -> None:
         raise BadRequest(message, "n", "unsupported_parameter")
 
 
-def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
+def append_reply(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
     """Return the request with one more turn: the model's ``words``, and the ``reply`` to them."""
     turn = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
     return {**body, "messages": [*array(body.get("messages")), *turn[not words :]]}
 
 
-def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
+def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
     """Return the request with one more turn: the model's ``words`` and its calls, and the outputs of the tools."""
     tool_calls = [
         {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
@@ -150,7 +150,7 @@ def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield string(function.get("name")), string(function.get("arguments"))
 
 
-def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
+def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
     """Return a request that asks the same model something, to be answered in a few tokens and deterministically.
 
     ``rule``: how to answer, "" if ``question`` says it.
@@ -248,15 +248,15 @@ def _name(message: Mapping[str, Any]) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
+def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
     """Return the items of a request as a chat backend takes them, and notes on what it cannot take.
 
-    Raises BadRequest as ``adopt_for``.
+    Raises BadRequest as ``to_items_for``.
     """
-    return adopt_for(request, "chat")
+    return to_items_for(request, "chat")
 
 
-def adopt_for(request: ClientRequest, to: ApiName) -> tuple[list[Item], list[str]]:
+def to_items_for(request: ClientRequest, to: ApiName) -> tuple[list[Item], list[str]]:
     """Return the items of a request for a backend whose API has messages alone, and notes on what it cannot take.
 
     A Responses client's ``instructions`` become the first system message, and developer messages system ones, which

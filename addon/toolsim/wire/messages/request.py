@@ -61,7 +61,7 @@ def answer_form(body: Mapping[str, Any]) -> AnswerForm:
     return AnswerForm(stream=body.get("stream") is True, model=string(body.get("model")), include_usage=True)
 
 
-def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
+def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
     """Return the request with one more turn: the model's ``words`` and its calls, and the outputs of the tools."""
     said = [{"type": "text", "text": words}] if words else []
     uses = [
@@ -76,7 +76,7 @@ def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict
     return {**body, "messages": [*array(body.get("messages")), *turn]}
 
 
-def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
+def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
     """Return a request that asks the same model something, to be answered in a few tokens and deterministically.
 
     ``rule``: how to answer, "" if ``question`` says it.
@@ -88,9 +88,9 @@ def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
     return {**kept, **system, "messages": asked, "temperature": 0, "max_tokens": FEW_TOKENS}
 
 
-def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
+def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
     """Return the items of a request as a Messages backend takes them, and notes on what it cannot take."""
-    items, notes = chat.adopt_for(request, "messages")
+    items, notes = chat.to_items_for(request, "messages")
     if request.api == "messages":
         return items, notes
     check_one_choice(request)

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from toolsim.core.errors import ApiError
-from toolsim.wire.api import HeaderChange, OwnShape
+from toolsim.wire.api import HeaderChange
 from toolsim.wire.errors import read_error
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import mappings, seconds, string
@@ -53,7 +53,7 @@ _CODES: Mapping[str, str] = {
 _TOO_LONG = re.compile(r"context[ _](?:length|size|window)|exceeds? the (?:available|maximum) context", re.IGNORECASE)
 
 
-def for_others(headers: Mapping[str, str]) -> HeaderChange:
+def other_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
     """Return what changes in a client's headers for a backend of another API (rules 1 and 3)."""
     key = headers.get(_KEY)
     given = {"authorization": f"Bearer {key}"} if key and "authorization" not in headers else {}
@@ -62,7 +62,7 @@ def for_others(headers: Mapping[str, str]) -> HeaderChange:
     return HeaderChange(given, _OWN, dropped)
 
 
-def for_own(headers: Mapping[str, str]) -> HeaderChange:
+def own_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
     """Return what changes in any client's headers for a backend of this API (rules 1 and 2)."""
     given = {} if _VERSION in headers else {_VERSION: _CURRENT}
     scheme, _, token = headers.get("authorization", "").strip().partition(" ")
@@ -112,6 +112,3 @@ def _model(model: Any) -> dict[str, Any]:
     created = datetime.fromtimestamp(min(seconds(model.get("created")) or 0, 2**32), UTC)
     name = model["id"]
     return {"type": "model", "id": name, "display_name": name, "created_at": f"{created:%Y-%m-%dT%H:%M:%SZ}"}
-
-
-SHAPE = OwnShape(error_answer, model_list, for_others, for_own, query="beta=true")

@@ -42,7 +42,7 @@ def action_of(path: str) -> Action | None:
     Cached: the path of each request is looked up twice, and hardly any has one.
     """
     plain = path.partition("?")[0].rstrip("/")
-    if any(plain.endswith(api.known_by + api.counting.ending) for api in APIS.values() if api.counting):
+    if any(plain.endswith(api.path_marker + api.token_count.path_suffix) for api in APIS.values() if api.token_count):
         return "input_tokens"
     return "compact" if plain.endswith("/responses/compact") else None
 
@@ -56,13 +56,13 @@ def turn_path(path: str) -> str:
 def action_path(path: str, action: Action, api: Api | None) -> str:
     """Return the path of an action, given that of a turn; ``api``: of the server there, None if it is not known."""
     plain, mark, query = path.partition("?")
-    ending = api.counting.ending if action == "input_tokens" and api and api.counting else f"/{action}"
+    ending = api.token_count.path_suffix if action == "input_tokens" and api and api.token_count else f"/{action}"
     return f"{plain.rstrip('/')}{ending}{mark}{query}"
 
 
-def countable(body: Mapping[str, Any], api: Api) -> dict[str, Any]:
+def count_body(body: Mapping[str, Any], api: Api) -> dict[str, Any]:
     """Return a turn's body as the endpoint that counts takes it."""
-    return {key: value for key, value in body.items() if api.counting and key in api.counting.fields}
+    return {key: value for key, value in body.items() if api.token_count and key in api.token_count.fields}
 
 
 def count_answer(tokens: object, **more: bool) -> bytes:

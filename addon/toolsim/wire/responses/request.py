@@ -101,19 +101,19 @@ def _stored_history(body: Mapping[str, Any]) -> str | None:
     return None if body.get("conversation") is None else ""
 
 
-def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
+def append_reply(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
     """Return the request with one more turn: the model's ``words``, and the ``reply`` to them."""
     turn = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
     return {**body, "input": [*input_items(body), *turn[not words :]]}
 
 
-def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
+def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
     """Return the request with one more turn: the model's ``words`` and its calls, and the outputs of the tools."""
     message = [{"role": "assistant", "content": words}] if words else []
     return {**body, "input": [*input_items(body), *message, *(item for pair in calls for item in call_items(*pair))]}
 
 
-def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
+def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
     """Return a request that asks the same model something, to be answered in a few tokens and deterministically.
 
     ``rule``: how to answer, "" if ``question`` says it.
@@ -151,7 +151,7 @@ def wants_background(request: ClientRequest) -> bool:
     return request.body.get("background") is True
 
 
-def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
+def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
     """Return the items of a request as a Responses backend takes them, and notes on what it cannot take.
 
     Raises BadRequest if leaving something out would change what the client asked for.

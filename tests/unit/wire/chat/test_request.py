@@ -3,7 +3,7 @@ from support.each import each
 from toolsim.core.conversation import Call, CallOutput, Image, Message, Raw, Text, Thought
 from toolsim.core.errors import BadRequest
 from toolsim.core.plan import ToolChoice
-from toolsim.wire.chat.request import adopt, aside, call_ids, compose, read_request, uses_tools
+from toolsim.wire.chat.request import call_ids, compose, read_request, side_request, to_items, uses_tools
 from toolsim.wire.responses.request import read_request as read_responses
 
 F = {"type": "function", "function": {"name": "f"}}
@@ -233,7 +233,7 @@ def test_responses_format_can_be_left_out():
 def test_adopt_own_dialect():
     """Nothing is lost on the way to a backend of the same dialect, developer messages included."""
     request = read({"role": "developer", "content": [{"type": "strange"}]}, x_vendor=1)
-    assert adopt(request) == (list(request.items), [])
+    assert to_items(request) == (list(request.items), [])
 
 
 def test_adopt_responses():
@@ -255,7 +255,7 @@ def test_adopt_responses():
     )
     file = Raw("chat", {"type": "file", "file": {"file_id": "f"}})
     parts = (Text("a"), file, Text("[document u, not shown]"))
-    items, notes = adopt(request)
+    items, notes = to_items(request)
     assert items == [
         say("system", "Be good."),
         say("system", "d"),
@@ -279,7 +279,7 @@ def test_adopt_responses():
 def test_stored_things_are_refused(sent, code):
     """What only a Responses backend can look up is refused, never silently ignored."""
     with pytest.raises(BadRequest) as caught:
-        adopt(responses(**sent))
+        to_items(responses(**sent))
     [param] = sent
     assert (caught.value.error.param, caught.value.error.code) == (param, code)
 
@@ -287,15 +287,15 @@ def test_stored_things_are_refused(sent, code):
 def test_a_prewarmed_cache_is_refused():
     """The backend would generate an answer; all other options of a cache are left out, and noted."""
     with pytest.raises(BadRequest) as caught:
-        adopt(responses(prompt_cache_options={"prewarm": True}))
+        to_items(responses(prompt_cache_options={"prewarm": True}))
     assert caught.value.error.param == "prompt_cache_options.prewarm"
-    assert adopt(responses(prompt_cache_options={"ttl": "30m"}))[1] == ["prompt_cache_options"]
+    assert to_items(responses(prompt_cache_options={"ttl": "30m"}))[1] == ["prompt_cache_options"]
 
 
 def test_malformed_instructions():
     """Instructions become a message, so they have to be text."""
     with pytest.raises(BadRequest) as caught:
-        adopt(responses(instructions=["x"]))
+        to_items(responses(instructions=["x"]))
     assert caught.value.error.param == "instructions"
 
 
@@ -335,8 +335,8 @@ def test_a_request_beside_the_conversation() -> None:
         "max_tokens": 16,
         "chat_template_kwargs": {"enable_thinking": False},
     }
-    assert aside(body, "Be brief.", "Is it?") == asked
-    newer = aside({"model": "m", "max_completion_tokens": 900}, "Be brief.", "Is it?")
+    assert side_request(body, "Be brief.", "Is it?") == asked
+    newer = side_request({"model": "m", "max_completion_tokens": 900}, "Be brief.", "Is it?")
     assert (newer["max_completion_tokens"], "max_tokens" in newer) == (16, False)
     assert not uses_tools(asked)
     assert read_request(asked).form.stream is False

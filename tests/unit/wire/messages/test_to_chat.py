@@ -10,7 +10,7 @@ from support.each import each
 from toolsim.core.conversation import Call, CallOutput, Image, Message, Text, Thought
 from toolsim.core.errors import BadRequest
 from toolsim.wire.dialect import CHAT
-from toolsim.wire.messages.request import adopt, compose, read_request
+from toolsim.wire.messages.request import compose, read_request, to_items
 from toolsim.wire.messages.to_chat import chat_request
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
@@ -247,7 +247,7 @@ def test_what_another_client_loses() -> None:
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": parts}]
     body = {"model": "m", "messages": messages, "seed": 3, "user": "u", "stop": "END", "max_completion_tokens": 7}
     request = CHAT.read(body)
-    items, notes = adopt(request)
+    items, notes = to_items(request)
     assert sorted(notes) == ["content part", "seed", "user"]
     plain = [item for item in items if isinstance(item, Message)]
     assert compose(request, plain, "as sent", False) == {

@@ -15,7 +15,7 @@ from toolsim.wire.responses.actions import (
     action_path,
     compaction,
     count_answer,
-    countable,
+    count_body,
     has_counted,
     remaining,
     summary_request,
@@ -57,7 +57,7 @@ def test_other_paths(path: str) -> None:
 def test_a_backend_is_asked_with_the_fields_that_it_knows() -> None:
     """Fields that only a turn has would be an error."""
     body = {"model": "m", "input": [], "stream": False, "store": False}
-    assert countable(body, RESPONSES) == {"model": "m", "input": []}
+    assert count_body(body, RESPONSES) == {"model": "m", "input": []}
 
 
 def test_an_estimate_is_marked() -> None:

@@ -4,7 +4,7 @@ from toolsim.core.conversation import CallOutput, HostedItem, Message, Raw, Text
 from toolsim.core.errors import BadRequest
 from toolsim.core.plan import ToolChoice
 from toolsim.wire.chat.request import read_request as read_chat
-from toolsim.wire.responses.request import adopt, aside, compose, echo, read_request, uses_tools
+from toolsim.wire.responses.request import compose, echo, read_request, side_request, to_items, uses_tools
 
 F = {"type": "function", "name": "f"}
 TEXT = {"type": "input_text", "text": "x"}
@@ -165,7 +165,7 @@ def test_chat_system_text_becomes_instructions():
 def test_adopt_own_dialect():
     """Nothing is lost on the way to a backend of the same dialect."""
     request = read({"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}, x_vendor=1)
-    assert adopt(request) == (list(request.items), [])
+    assert to_items(request) == (list(request.items), [])
 
 
 def test_adopt_chat():
@@ -190,7 +190,7 @@ def test_adopt_chat():
     )
     file = Raw("responses", {"type": "input_file", "file_id": "f"})
     parts = (Text("a"), file, Text("[strange, not shown]"))
-    items, notes = adopt(request)
+    items, notes = to_items(request)
     assert items == [Message("user", parts), CallOutput("c", parts)]
     assert notes == ["seed", "content part", "content part"]
 
@@ -198,18 +198,18 @@ def test_adopt_chat():
 def test_one_choice_only():
     """This API cannot return several choices, and one is not what the client asked for."""
     with pytest.raises(BadRequest) as caught:
-        adopt(chat(n=2))
+        to_items(chat(n=2))
     assert caught.value.error.param == "n"
-    adopt(chat(n=1))
+    to_items(chat(n=1))
 
 
 def test_background_needs_a_stream():
     """A job that is asked for later is answered past us, with its calls as text: only its stream can be rewritten."""
     with pytest.raises(BadRequest) as caught:
-        adopt(read_request({"input": "hi", "tools": [F], "background": True}))
+        to_items(read_request({"input": "hi", "tools": [F], "background": True}))
     assert (caught.value.error.param, caught.value.error.code) == ("background", "unsupported_parameter")
     for fine in ({"background": True, "stream": True}, {"background": False}, {"background": None}):
-        adopt(read_request({"input": "hi", "tools": [F], **fine}))
+        to_items(read_request({"input": "hi", "tools": [F], **fine}))
 
 
 # The Open Responses specification requires all of these in a Response, besides what the answer itself provides.
@@ -310,7 +310,7 @@ def test_a_request_beside_the_conversation() -> None:
         "store": False,
         "reasoning": {"effort": "low"},
     }
-    assert aside(body, "Be brief.", "Is it?") == asked
+    assert side_request(body, "Be brief.", "Is it?") == asked
     assert not uses_tools(asked)
     assert read_request(asked).stored_history is None
 
