@@ -5,7 +5,7 @@ builds no values: the form is parsed once, when it is complete.
 
 1. Outside strings there are only brackets, ``,``, ``:``, words and whitespace; in call syntax also ``=``. Strings are
    quoted by ``"`` or ``'``. A string, a bracket or a word begins only where a value or a key may stand. Anything else
-   is not a form.
+   is not a form. In call syntax strings may stand side by side, and round brackets around values.
 2. An object that may be a call has only the keys of a call, a ``name`` on offer, and a ``type`` of calls. These are the
    outermost object, the objects in an outermost array, and those under ``function`` and ``tool_calls``. Its arguments
    may also stand beside the ``name``, under the tool's own parameters; or under the tool's name in place of all that
@@ -99,6 +99,7 @@ class Form:
         if kind == "functools":
             kind = "json"
         self.kind = kind
+        self._is_python = kind in ("syntax", "list")
         self._repair = repair
         self._toolbox = toolbox
         # Outside strings only calls in a programmer's syntax have escapes: in names and keys.
@@ -309,6 +310,10 @@ class Form:
     def _open(self, char: str) -> bool:
         holds = self._stack[-1][1] if self._stack else _OUTERMOST
         is_call = (holds == _OUTERMOST and self.kind == "syntax") or (holds == _LIST and self._last == "w")
+        if char == "(" and not is_call and holds == _DATA and self._is_python and self._may_open():
+            self._stack.append((")", _DATA))  # A tuple.
+            self._last = char
+            return len(self._stack) <= _MAX_DEPTH
         if (char == "(") != is_call or len(self._stack) == _MAX_DEPTH:
             return False
         if (holds == _CALLS and char != "{") or (
@@ -341,6 +346,8 @@ class Form:
         holds = self._stack[-1][1]
         if self.kind == "record" and len(self._stack) == 1 and not self._quote:
             return True  # The words of a record stand side by side.
+        if self._quote and self._last == '"' and holds == _DATA and self._is_python:
+            return True  # Strings side by side are one.
         if holds == _CALLS or self._last not in _OPENERS or (holds == _LIST and self._quote):
             return False
         if holds == _CALL and self._last in "{,":

@@ -9,7 +9,8 @@
 | 5   | arguments that are too large                  | violation                  | text                       |
 | 6   | a guess at a tool that was only named         | its look-up                | its look-up                |
 | 7   | schema mismatch, or undecided in time         | violation                  | row 8                      |
-| 8   | a mismatch of a repaired call, or of an item  | –                          | text                       |
+| 8   | a mismatch of a repaired call, of an item, or | –                          | text                       |
+|     | of a block that may be talk (``is_bare``)     |                            |                            |
 | 9   | any other mismatch                            | –                          | call, warning              |
 | 10  | everything else                               | call                       | call                       |
 | 11  | any of these, and a tool's output holds it    | text, warning              | text, warning              |

@@ -56,11 +56,16 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
     @property
     def in_block(self) -> bool:
         """Whether text is being held back because it may be a call."""
-        return self._bare is not None or super().in_block
+        return self._bare is not None or bool(self._held) or self._inner.in_block
 
     def feed(self, text: str) -> list[TaggedPiece]:
         """Return what ``text`` completes."""
-        return self._take(self._inner.feed(text))
+        pieces = self._inner.feed(text)
+        if not pieces:
+            return pieces
+        if self._bare is None and len(pieces) == 1 and isinstance(pieces[0], str):
+            return self._in_line(pieces)  # As nearly all text.
+        return self._take(pieces)
 
     def finish(self, *, cut: bool = False) -> list[TaggedPiece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""

@@ -132,6 +132,7 @@ class Sentinel:
         self._json: JsonBody  # Its body, if it is JSON.
         self._row: CallForm | None = None  # The form of its body; None before the body, and once JSON turned literal.
         self._value = OpenValue()  # The open value in that body.
+        self._ends: frozenset[str] = frozenset()  # What may become a tag that counts in it.
 
     def __repr__(self) -> str:
         return f"Sentinel({self.state.__name__})"
@@ -139,7 +140,9 @@ class Sentinel:
     @property
     def in_block(self) -> bool:
         """Whether a block is open, so that text is being held back for it."""
-        return bool(self._opening or self._calls or (self._inner is not None and self._inner.in_block))
+        if self._opening or not self._end_thought:
+            return bool(self._opening)
+        return bool(self._calls) or (self._inner is not None and self._inner.in_block)
 
     @property
     def open_size(self) -> int:
@@ -320,6 +323,7 @@ class Sentinel:
         self._value = OpenValue(None if self._ignores_values else row)
         self._pos = at
         self.state = self.state_literal
+        self._ends = self._tags.beginnings | _beginnings(self._closing)
         head = match_at(row.begins, self._text, at, final=True)
         if row.name == "GLM 4.5" and head:
             self._pos = head.end()  # What it begins with may hold an opening tag in the place of another marker.
@@ -411,8 +415,9 @@ class Sentinel:
     def _held_in_literal(self, value: OpenValue) -> int:
         """Return where a mark or a tag begins that may be incomplete; a tag may have ``>`` in its middle."""
         text = self._text
-        beginnings = self._tags.beginnings | _beginnings(self._closing)
-        return min(value.held_from(text, self._pos), held_from(text, self._pos, beginnings))
+        if "<" not in text and "[" not in text and "]" not in text:
+            return len(text)
+        return min(value.held_from(text, self._pos), held_from(text, self._pos, self._ends))
 
     def _stash(self, at: int) -> None:
         """Store the block's text up to ``at``, hold back the rest, and wait for more."""
@@ -421,8 +426,8 @@ class Sentinel:
         if size > self._limit:
             self._overflow(at)
             return
-        is_read = self.state not in (self.state_literal, self.state_unread)
-        if self._fragments and is_read and not self._is_foreign:
+        is_fragment = self._fragments and not self._is_foreign
+        if is_fragment and self.state not in (self.state_literal, self.state_unread):
             body = piece if self._pieces else piece[len(self._opening) :]
             if body:
                 self._out.append(Fragment(body))

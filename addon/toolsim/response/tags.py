@@ -15,7 +15,7 @@ _FENCE = re.compile(r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}").match
 _HALF_FENCE = re.compile(r"`{1,8}(?:\w{0,16}[ \t\r]{0,8}(?:\n\s{0,64})?)?\Z").match
 _CDATA = "<![CDATA["
 _END_CDATA = "]]>"
-_FIRST = "<[]◁"
+_FIRST = re.compile(r"[<\[\]◁]")
 """The characters with which a marker begins."""
 
 _MAX_OPENING = 128
@@ -160,7 +160,9 @@ class OpenValue:
 
     def held_from(self, text: str, start: int) -> int:
         """Return where a mark begins that may be incomplete at the end of ``text``, or the length of ``text``."""
-        at = min(open_tag(text, start), _open_m3(text, start))
+        at = open_tag(text, start)
+        if self._row is not None and M3_MARK in self._row.value[1]:
+            at = min(at, _open_m3(text, start))
         return max(start, min(at, len(text) - len(_END_CDATA) + 1)) if self._outer else at
 
     @property
@@ -171,13 +173,10 @@ class OpenValue:
 def held_from(text: str, start: int, beginnings: frozenset[str]) -> int:
     """Return where the longest suffix of ``text`` in ``beginnings`` begins, or the length of ``text``."""
     start = max(start, len(text) - _MAX_OPENING)
-    found = len(text)
-    for first in _FIRST:
-        at = text.find(first, start, found)
-        while at != -1 and text[at:] not in beginnings:
-            at = text.find(first, at + 1, found)
-        found = at if at != -1 else found
-    return found
+    for found in _FIRST.finditer(text, start):
+        if text[found.start() :] in beginnings:
+            return found.start()
+    return len(text)
 
 
 def open_tag(text: str, start: int) -> int:
