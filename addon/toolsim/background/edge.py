@@ -32,7 +32,7 @@ from toolsim.core.report import Report
 from toolsim.proxy.background import Parts
 from toolsim.proxy.exchange import MODE_HEADER, Exchange
 from toolsim.proxy.jobs import PageJob, PluginJob, RequestJob
-from toolsim.proxy.memory import UNAVAILABLE, Remembered
+from toolsim.proxy.memory import UNAVAILABLE
 from toolsim.proxy.metadata import COMMENT
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.reporting.metrics import Family
@@ -73,9 +73,9 @@ class BackgroundAnswers:
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
         """Start an answer, and send its client the queued Response; or answer the flow with an error."""
-        remembered, store = exchange.find(Remembered), settings.store
-        assert remembered is not None
-        partition, most = remembered.partition, store.background if store is not None else BACKGROUND
+        context, store = exchange.stored_context, settings.store
+        assert context is not None
+        partition, most = context.partition, store.background if store is not None else BACKGROUND
         if (refusal := self._places.refusal(partition, most)) is not None:
             flow.response = exchange.refuse(refusal)
             return
@@ -104,14 +104,14 @@ class BackgroundAnswers:
         self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings
     ) -> tuple[Run, bytes] | ApiError:
         """Store an answer as queued; return it and what its client gets, or the error."""
-        remembered, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
+        context, limit = exchange.stored_context, exchange.limits.max_request_bytes
         request = flow.request
-        assert remembered is not None
-        data, encoding = remembered.received, remembered.encoding
-        if remembered.body is not None:
-            data, encoding = remembered.body, ""
-        owner = remembered.partition
-        reading = partial(read_request, api.name, remembered.stored_as)
+        assert context is not None
+        data, encoding = context.received, context.encoding
+        if context.body is not None:
+            data, encoding = context.body, ""
+        owner = context.partition
+        reading = partial(read_request, api.name, context.stored_as)
         done = await self._do(PluginJob(data, limit, reading, encoding=encoding, owner=owner))
         if done.error is not None:
             return done.error
@@ -122,14 +122,12 @@ class BackgroundAnswers:
         job = RequestJob(api.name, request.path, made.body, limit, once, mode, owner=owner, is_round=True)
         if (error := (await self._do(job)).error) is not None:
             return error
-        own, names = (remembered.own, remembered.names) if remembered.own is not None else (made.own, made.names)
-        writer, references = ResponsesWriter(made.form), remembered.references
+        own, names = (context.own, context.names) if context.own is not None else (made.own, made.names)
+        writer, references = ResponsesWriter(made.form), context.references
         response, frames = writer.queue()
         shown = dump(response).encode()
         value = value_of(shown, own, stream=made.form.stream)
-        lease = await self._ledger.open(
-            remembered.partition, remembered.stored_as.id, value, references.previous, names
-        )
+        lease = await self._ledger.open(context.partition, context.stored_as.id, value, references.previous, names)
         log = EventLog() if made.form.stream else None
         hosting = exchange.hosting(self._servers.hosting(settings.origins, flow, exchange.owner))
         answer = job_of(made, flow, api, policy, settings.bounds, hosting, self._rounds)
@@ -139,16 +137,16 @@ class BackgroundAnswers:
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange, call: Call) -> bool:
         """Answer a request about a background answer; return whether there is one."""
-        remembered = exchange.find(Remembered)
-        assert remembered is not None
+        context = exchange.stored_context
+        assert context is not None
         if call.resource.kind not in ("response", "cancel"):
             return False
         reply: bytes | ApiError | bool
         try:
             if call.method == "GET" and wants_stream(call.query):
-                reply = await self._streamed(flow, exchange, remembered.partition, call)
+                reply = await self._streamed(flow, exchange, context.partition, call)
             else:
-                reply = await self._current(remembered.partition, call)
+                reply = await self._current(context.partition, call)
         except BadRequest as bad:
             reply = bad.error
         except StoreError:

@@ -25,12 +25,13 @@ from toolsim.proxy.exchange import Exchange, Exchanges, Feature
 from toolsim.proxy.head import authorize, error_response, for_backend
 from toolsim.proxy.in_shape import InShape, reshape
 from toolsim.proxy.known import KnownBackends
-from toolsim.proxy.memory import Remembered, partition_of
+from toolsim.proxy.memory import partition_of
 from toolsim.proxy.metadata import PAGE, is_recorded, is_resent, is_stored
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.reporting.outcome import Outcome, Reports
 from toolsim.proxy.resend import Resent, forget
 from toolsim.proxy.rounds import round_of
+from toolsim.proxy.stored_context import StoredContext
 from toolsim.proxy.upgrades import Sockets, upgrade_of
 from toolsim.wire.api import Api
 from toolsim.wire.dialect import APIS, CHAT, api_of_headers, api_of_path
@@ -200,7 +201,7 @@ class Arrivals:
 
     def _remember(self, flow: HTTPFlow, exchange: Exchange) -> None:
         if self.settings.store is not None and flow.live:
-            exchange.attach(Remembered(exchange.owner, resource=resource_of(flow.request.path)))
+            exchange.stored_context = StoredContext(exchange.owner, resource=resource_of(flow.request.path))
 
     def _open(self, flow: HTTPFlow, owner: str, report: Report, *features: Feature) -> Exchange:
         if is_resent(flow) or flow.metadata:

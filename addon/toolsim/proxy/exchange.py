@@ -17,7 +17,7 @@ Five outcomes, each of which ends the client's answer properly:
 
 The ``clocks`` say when the stream has to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
 
-What not every request needs is a ``Feature``: the store, rounds, counting, replays, reports … attach to
+What not every request needs is a ``Feature``: rounds, counting, replays, reports … attach to
 an exchange, which calls each of them and knows none by name. Who needs a certain one finds it by its class. Both are in
 this room, since each is defined by what it asks of the other.
 """
@@ -43,6 +43,7 @@ from toolsim.proxy.metadata import SENT
 from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.recorder import BodyRecorder
+from toolsim.proxy.stored_context import StoredContext
 from toolsim.proxy.streamed import StreamedAnswer
 from toolsim.request.rewrite import Rewritten
 from toolsim.response.rewrite import EVENT_STREAM, JSON, Listener
@@ -137,6 +138,8 @@ class Exchange:
         """Whether the answer is still ours to make or to replace."""
         self.is_request_too_large = False
         """Whether the request's body was dropped as it arrived."""
+        self.stored_context: StoredContext | None = None
+        """What the request refers to in the store, and what is stored of it; None without a store."""
         self.after_error: Callable[[], Feature] | None = None
         """Makes the feature that may answer an error of the backend otherwise; few requests need it."""
         self._problem = ""
@@ -212,7 +215,7 @@ class Exchange:
         )
         for feature in self._features:
             job = feature.asking(flow, job)
-        return job
+        return self.stored_context.on_job(job) if self.stored_context is not None else job
 
     def take_request(self, flow: HTTPFlow, done: Done) -> None:
         """Turn the request into the rewritten one for its backend, or answer it with an error."""
@@ -229,6 +232,8 @@ class Exchange:
             self.report.dropped += head.for_backend(flow.request.headers, client, backend)
         for feature in self._features:
             feature.rewritten(self, flow, done)
+        if self.stored_context is not None:
+            self.stored_context.on_rewritten(done)
 
     def _send(self, flow: HTTPFlow, rewritten: Rewritten, digest: str) -> None:
         """Give the flow the request that goes to the backend."""

@@ -26,7 +26,6 @@ from toolsim.core.tasks import spawn
 from toolsim.proxy.decoding import TooLarge
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.jobs import Done
-from toolsim.proxy.memory import Remembered
 from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.resend import Resent
 from toolsim.proxy.rounds import MAX_WAITING, Rounds, own_body, stored_by_us
@@ -93,7 +92,7 @@ class Asking:
         is_edited = resent is not None and resent.words is not None
         if plan is None or is_edited or self.bounds.rounds < 2 or not flow.live:
             return None
-        api, memory, request = APIS[plan.client], exchange.find(Remembered), backup.incoming_request(flow)
+        api, memory, request = APIS[plan.client], exchange.stored_context, backup.incoming_request(flow)
         if request is None:
             return None
         try:

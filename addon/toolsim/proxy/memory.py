@@ -15,29 +15,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import override
-
-from mitmproxy.http import HTTPFlow
 
 from toolsim.core.errors import ApiError
-from toolsim.core.plan import StoredAs
 from toolsim.core.report import Report
 from toolsim.core.tasks import spawn
 from toolsim.proxy.access import KEY_HEADERS
-from toolsim.proxy.exchange import Exchange, Feature
-from toolsim.proxy.jobs import Done, RequestJob, ResolveJob
+from toolsim.proxy.jobs import Done
 from toolsim.proxy.reporting.metrics import Family
+from toolsim.proxy.stored_context import StoredContext
 from toolsim.stores.opening import Address, open_store
 from toolsim.stores.record import MAX_TRIES, Conflict, Record, Size, Store, StoreError, TooLarge
 from toolsim.wire.json_codec import parse_object
-from toolsim.wire.responses.resources import Resource
 from toolsim.wire.responses.stored import Recalled, References, appended, not_found
 
 logger = logging.getLogger(__name__)
@@ -58,49 +51,6 @@ INTERNAL = LEASE, EVENTS, WANTED = ("lease_", "events_", "wanted_")
 """How the names of records about answers in the background begin: they are nobody's to read."""
 _LARGE_BYTES = 1024 * 1024
 _KEY_HEADERS = tuple(name.encode() for name in KEY_HEADERS)
-
-
-@dataclass(slots=True)
-class Remembered(Feature):
-    """The memory's state of one request while it is answered."""
-
-    partition: str
-    """Of the client's key: what others have stored does not exist for it."""
-    received: bytes = b""
-    """The request's body."""
-    encoding: str = ""
-    """That of ``received``."""
-    stored_as: StoredAs = field(default_factory=lambda: StoredAs(f"resp_{secrets.token_hex(24)}"))
-    references: References = References()
-    """What the request refers to."""
-    body: bytes | None = None
-    """The request with what it refers to, None if it refers to nothing."""
-    own: bytes | None = None
-    """The request's own items, as they are stored; None until they have been read."""
-    names: tuple[str, ...] = ()
-    """The ids that they got."""
-    resource: Resource | None = None
-    """What is requested, if not a turn."""
-    in_background: bool = False
-    """Whether the answer is made without its client."""
-
-    def resolve_job(self, limit: int, recalled: Recalled | None = None) -> ResolveJob:
-        """Return the job of finding what the request refers to; ``limit``: see ``Job``."""
-        return ResolveJob(self.received, limit, recalled, encoding=self.encoding, owner=self.partition)
-
-    @override
-    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
-        if self.body is not None:
-            job = replace(job, data=self.body, encoding="")
-        if job.action is not None:
-            return job
-        # The job also returns the request's own items, if nothing has read them yet.
-        return replace(job, stored_as=self.stored_as, wants_own=self.own is None)
-
-    @override
-    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
-        if self.own is None and done.own:
-            self.own, self.names = done.own, done.names or ()
 
 
 class Memory:
@@ -178,12 +128,12 @@ class Memory:
         values = {name: record.value for name, record in holders.items()}
         return Recalled(references, tuple(record.value for record in records), values)
 
-    async def store(self, remembered: Remembered, answer: bytes, names: Sequence[str]) -> ApiError | bool:
+    async def store(self, context: StoredContext, answer: bytes, names: Sequence[str]) -> ApiError | bool:
         """Store a whole answer; return whether it is stored, or the error that the client gets instead.
 
         ``answer``: the Response object; ``names``: the ids of its items.
         """
-        own, references = remembered.own or b"[]", remembered.references
+        own, references = context.own or b"[]", context.references
         if self._store is None:
             # The store was switched off while the model answered.
             return LOST if references.conversation else False
@@ -191,13 +141,13 @@ class Memory:
         is_large = len(answer) + len(own) > _LARGE_BYTES
         # A thread joins large ones without holding up the event loop.
         value = await asyncio.to_thread(b"".join, parts) if is_large else b"".join(parts)
-        record = Record(remembered.stored_as.id, value, references.previous, (*remembered.names, *names))
+        record = Record(context.stored_as.id, value, references.previous, (*context.names, *names))
         try:
             with self._counting("write"):
                 if references.conversation:
-                    await self._add(remembered.partition, references.conversation, record, own, answer)
+                    await self._add(context.partition, references.conversation, record, own, answer)
                 else:
-                    await self._put(remembered.partition, [record])
+                    await self._put(context.partition, [record])
         except StoreError:
             return LOST if references.conversation else False
         return True

@@ -16,7 +16,8 @@ from toolsim.proxy.background import Background
 from toolsim.proxy.counting import OtherAction
 from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.jobs import Done, Job, PageJob, request_too_large
-from toolsim.proxy.memory import UNAVAILABLE, Memory, Remembered
+from toolsim.proxy.memory import UNAVAILABLE, Memory
+from toolsim.proxy.stored_context import StoredContext
 from toolsim.wire.json_codec import dump
 from toolsim.wire.responses.resources import Call, wrong_method
 from toolsim.wire.responses.stored import Recalled, may_refer_to_stored, output_names, pieces, with_outcome
@@ -39,15 +40,15 @@ class Remembering:
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """Answer a request for something that is stored."""
-        remembered, request, limit = exchange.find(Remembered), flow.request, exchange.limits.max_request_bytes
-        assert remembered is not None
-        assert remembered.resource is not None
-        call = Call(remembered.resource, request.method, request.path.partition("?")[2])
+        context, request, limit = exchange.stored_context, flow.request, exchange.limits.max_request_bytes
+        assert context is not None
+        assert context.resource is not None
+        call = Call(context.resource, request.method, request.path.partition("?")[2])
         error = request_too_large(limit) if exchange.is_request_too_large else wrong_method(call)
         if error is None and await self.background.answers.serve(flow, exchange, call):
             return
         if error is None:
-            encoding, owner = request.headers.get("content-encoding", ""), remembered.partition
+            encoding, owner = request.headers.get("content-encoding", ""), context.partition
             job = PageJob(call, None, request.raw_content or b"", limit, encoding=encoding, owner=owner)
             done = await self.memory.serve(owner, call.resource.id, lambda value: self.do(replace(job, value=value)))
             error = done.error
@@ -58,13 +59,13 @@ class Remembering:
 
     def take(self, flow: HTTPFlow, exchange: Exchange) -> bool:
         """Accept the body of a request; return whether it may refer to something: then await ``recall``."""
-        remembered, request = exchange.find(Remembered), flow.request
-        if remembered is None or exchange.is_request_too_large:
+        context, request = exchange.stored_context, flow.request
+        if context is None or exchange.is_request_too_large:
             return False
         encoding = request.headers.get("content-encoding", "").strip().lower()
         encoding = "" if encoding == "identity" else encoding
-        remembered.received, remembered.encoding = request.raw_content or b"", encoding
-        return bool(encoding) or len(remembered.received) > _AT_ONCE or may_refer_to_stored(remembered.received)
+        context.received, context.encoding = request.raw_content or b"", encoding
+        return bool(encoding) or len(context.received) > _AT_ONCE or may_refer_to_stored(context.received)
 
     async def recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """Read what a request refers to; answer it with an error if that fails, for whatever reason."""
@@ -76,19 +77,19 @@ class Remembering:
             flow.response = exchange.refuse(UNAVAILABLE)
 
     async def _recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        remembered, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
-        assert remembered is not None
-        if not remembered.encoding and not await _may_refer(remembered.received):
+        context, limit = exchange.stored_context, exchange.limits.max_request_bytes
+        assert context is not None
+        if not context.encoding and not await _may_refer(context.received):
             return
-        job = remembered.resolve_job(limit)
+        job = context.resolve_job(limit)
         done = await self.do(job)
-        remembered.references = done.references
-        remembered.in_background = done.in_background and exchange.find(OtherAction) is None
-        if done.error is None and not remembered.references:
+        context.references = done.references
+        context.in_background = done.in_background and exchange.find(OtherAction) is None
+        if done.error is None and not context.references:
             return
         error, recalled = done.error, NOTHING
         if error is None:
-            match await self.memory.recall(remembered.partition, remembered.references, limit):
+            match await self.memory.recall(context.partition, context.references, limit):
                 case ApiError() as refused:
                     error = refused
                 case Recalled() as recalled:
@@ -100,20 +101,18 @@ class Remembering:
         if error is not None:
             flow.response = exchange.refuse(error)
             return
-        remembered.body, remembered.own, remembered.names = done.body, done.own, done.names or ()
-        remembered.stored_as = StoredAs(remembered.stored_as.id, done.echo)
+        context.body, context.own, context.names = done.body, done.own, done.names or ()
+        context.stored_as = StoredAs(context.stored_as.id, done.echo)
 
     async def store_streamed(self, exchange: Exchange) -> None:
         """Store a streamed answer that is over except for its end, which then reports whether it was stored."""
-        answer, remembered = exchange.streamed, exchange.find(Remembered)
+        answer, context = exchange.streamed, exchange.stored_context
         names = output_names(answer.final) if answer is not None else None
-        if answer is None or remembered is None or names is None:
+        if answer is None or context is None or names is None:
             return
         outcome: ApiError | bool = False
         try:
-            outcome = await self.store(
-                remembered, exchange.limits.max_request_bytes, dump(answer.final).encode(), names
-            )
+            outcome = await self.store(context, exchange.limits.max_request_bytes, dump(answer.final).encode(), names)
         finally:
             answer.end = with_outcome(answer.end, outcome)
         if isinstance(outcome, ApiError):
@@ -121,31 +120,31 @@ class Remembering:
 
     async def store_whole(self, exchange: Exchange, done: Done) -> Done:
         """Store a whole answer; return it as it is then sent."""
-        remembered = exchange.find(Remembered)
-        if remembered is None or done.names is None or done.error is not None or done.status != 200:
+        context = exchange.stored_context
+        if context is None or done.names is None or done.error is not None or done.status != 200:
             return done
-        outcome = await self.store(remembered, exchange.limits.max_request_bytes, done.body, done.names)
+        outcome = await self.store(context, exchange.limits.max_request_bytes, done.body, done.names)
         if isinstance(outcome, ApiError):
             return replace(done, error=outcome)
         return replace(done, body=with_outcome(done.body, outcome, stream=False))
 
     def store_function(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
         """Return a function that stores an answer of the loop's runner, given the Response object."""
-        remembered, limit = exchange.find(Remembered), exchange.limits.max_request_bytes
-        assert remembered is not None
+        context, limit = exchange.stored_context, exchange.limits.max_request_bytes
+        assert context is not None
 
         async def store(final: Mapping[str, Any]) -> ApiError | bool:
             names = output_names(final)
-            return True if names is None else await self.store(remembered, limit, dump(final).encode(), names)
+            return True if names is None else await self.store(context, limit, dump(final).encode(), names)
 
         return store
 
-    async def store(self, remembered: Remembered, limit: int, answer: bytes, names: tuple[str, ...]) -> ApiError | bool:
+    async def store(self, context: StoredContext, limit: int, answer: bytes, names: tuple[str, ...]) -> ApiError | bool:
         """Store an answer with the items of its request."""
-        if remembered.own is None:
-            done = await self.do(remembered.resolve_job(limit, NOTHING))
-            remembered.own, remembered.names = done.own or b"[]", done.names or ()
-        return await self.memory.store(remembered, answer, names)
+        if context.own is None:
+            done = await self.do(context.resolve_job(limit, NOTHING))
+            context.own, context.names = done.own or b"[]", done.names or ()
+        return await self.memory.store(context, answer, names)
 
 
 async def _may_refer(body: bytes) -> bool:

@@ -26,7 +26,6 @@ from toolsim.proxy.counting import OtherAction
 from toolsim.proxy.exchange import Exchange, Exchanges
 from toolsim.proxy.jobs import Done
 from toolsim.proxy.mcp_servers import Servers
-from toolsim.proxy.memory import Remembered
 from toolsim.proxy.metadata import builtin_policy, is_recorded, is_stored, recorded_policy
 from toolsim.proxy.options import table
 from toolsim.proxy.options.profiles import doubts
@@ -58,8 +57,8 @@ class Rewriting:
 
     def request(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
         """Rewrite a request whose body is there; what is returned has to be awaited."""
-        remembered = exchange.find(Remembered)
-        if remembered is not None and remembered.resource is not None:
+        context = exchange.stored_context
+        if context is not None and context.resource is not None:
             return self.remembering.serve(flow, exchange)
         other = exchange.find(OtherAction)
         api = route.api_of(flow.request.method, flow.request.path, other.action if other is not None else None)
@@ -68,16 +67,16 @@ class Rewriting:
         if (resent := exchange.find(Resent)) is not None:
             resent.give_body(flow)
         exchange.clocks.backend_active()
-        if remembered is not None and self.remembering.take(flow, exchange):
+        if context is not None and self.remembering.take(flow, exchange):
             return self._recalled(flow, exchange, api)
         return self._rewrite(flow, exchange, api)
 
     async def _recalled(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> None:
         await self.remembering.recall(flow, exchange)
-        remembered = exchange.find(Remembered)
+        context = exchange.stored_context
         if flow.response is not None:
             return
-        if remembered is not None and remembered.in_background:
+        if context is not None and context.in_background:
             policy = self._policy(flow, exchange)
             await self.remembering.background.answers.begin(flow, exchange, api, policy, self.settings)
         elif (work := self._rewrite(flow, exchange, api)) is not None:
@@ -125,7 +124,7 @@ class Rewriting:
             return False
         if not (self.settings.mcp.is_used or policy.may_ask_again(flow.request.raw_content or b"")):
             return False
-        store = self.remembering.store_function(exchange) if exchange.find(Remembered) is not None else None
+        store = self.remembering.store_function(exchange) if exchange.stored_context is not None else None
         hosting = exchange.hosting(self.servers.hosting(self.settings.origins, flow, exchange.owner))
         return self.rounds.take(flow, exchange, api, policy, self.settings.bounds, hosting, store)
 

@@ -25,10 +25,10 @@ from toolsim.core.tasks import spawn
 from toolsim.proxy.decoding import TooLarge, decoded
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.jobs import RequestJob
-from toolsim.proxy.memory import Remembered
 from toolsim.proxy.metadata import NOTE
 from toolsim.proxy.mitmproxy12.replayed import FlowHandler, own_flow
 from toolsim.proxy.reporting import summary
+from toolsim.proxy.stored_context import StoredContext
 from toolsim.request.rewrite import as_stored, is_to_be_stored
 from toolsim.response.retry import SECOND_OPINION, Retry
 from toolsim.response.rewrite import Listener
@@ -75,7 +75,7 @@ class Rounds:
 
         ``hosting``: the MCP servers that it may use; ``store`` stores its answer.
         """
-        memory = exchange.find(Remembered)
+        memory = exchange.stored_context
         try:
             body = own_body(flow.request, memory)
             hosting = hosting if hosting is not None and hosting.is_asked(body) else None
@@ -186,7 +186,7 @@ class Rounds:
                 await handler.leave()
 
 
-def own_body(request: Request, memory: Remembered | None) -> bytes:
+def own_body(request: Request, memory: StoredContext | None) -> bytes:
     """Return the body of a client's request, with what it refers to.
 
     Raises TooLarge if that is too much for several rounds, or ValueError.
@@ -197,7 +197,7 @@ def own_body(request: Request, memory: Remembered | None) -> bytes:
 
 
 def stored_by_us(
-    request: ClientRequest, document: dict[str, Any], body: bytes, memory: Remembered | None
+    request: ClientRequest, document: dict[str, Any], body: bytes, memory: StoredContext | None
 ) -> tuple[ClientRequest, dict[str, Any], bytes]:
     """Return a request as its rounds ask it, with its form and its bytes: we store the answer, no round does."""
     if memory is None or not is_to_be_stored(document, memory.stored_as):

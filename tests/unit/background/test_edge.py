@@ -20,9 +20,10 @@ from toolsim.proxy.background import Parts
 from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.jobs import Done, Job, run
 from toolsim.proxy.mcp_servers import Servers
-from toolsim.proxy.memory import Memory, Remembered
+from toolsim.proxy.memory import Memory
 from toolsim.proxy.options.settings import Limits, Settings
 from toolsim.proxy.rounds import Rounds
+from toolsim.proxy.stored_context import StoredContext
 from toolsim.stores.opening import Address
 from toolsim.stores.record import Bounds, StoreError
 from toolsim.wire.dialect import RESPONSES
@@ -50,22 +51,22 @@ class House:
 
     async def begin(self, body: dict[str, Any] = BODY) -> HTTPFlow:
         flow, exchange = self.flow(
-            Remembered("p", json.dumps(body).encode(), stored_as=StoredAs(f"resp_{len(self.started)}"))
+            StoredContext("p", json.dumps(body).encode(), stored_as=StoredAs(f"resp_{len(self.started)}"))
         )
         await self.answers.begin(flow, exchange, RESPONSES, Policy(backend="chat"), self.settings)
         return flow
 
     async def ask(self, kind: Any, method: str, id: str, query: str = "") -> tuple[bool, HTTPFlow]:
-        flow, exchange = self.flow(Remembered("p"))
+        flow, exchange = self.flow(StoredContext("p"))
         served = await self.answers.serve(flow, exchange, Call(Resource(kind, id), method, query))
         return served, flow
 
     @staticmethod
-    def flow(turn: Remembered) -> tuple[HTTPFlow, Exchange]:
+    def flow(turn: StoredContext) -> tuple[HTTPFlow, Exchange]:
         flow = tflow.tflow()
         flow.request.method, flow.request.path = "POST", "/v1/responses"
         exchange = Exchange(Report(client="responses"), client_id="c", cors={}, limits=Limits(max_request_bytes=5000))
-        exchange.attach(turn)
+        exchange.stored_context = turn
         return flow, exchange
 
 
@@ -153,7 +154,7 @@ async def test_one_more_than_allowed(house: House, monkeypatch: pytest.MonkeyPat
 async def test_what_is_none_of_these(house: House) -> None:
     """Others are served elsewhere: answers that had a client, other resources, and missing ones."""
     await house.memory.store(
-        Remembered("p", stored_as=StoredAs("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', []
+        StoredContext("p", stored_as=StoredAs("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', []
     )
     await house.begin()
     for kind, method, id in (

@@ -19,10 +19,10 @@ from toolsim.core.report import Report
 from toolsim.proxy.addon import ToolSim
 from toolsim.proxy.attempt import Attempt
 from toolsim.proxy.clocks import Clocks
-from toolsim.proxy.memory import Remembered
 from toolsim.proxy.mitmproxy12.feeding import ToolsimPauseHook, ToolsimStoreHook
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.recorder import BodyRecorder
+from toolsim.proxy.stored_context import StoredContext
 from toolsim.proxy.streamed import StreamedAnswer
 
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
@@ -207,7 +207,7 @@ async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
     """A replaced store, and the last one at shutdown: none of their files stays open."""
     for name in "one", "two":
         addon.context.configure(addon, toolsim_store=f"sqlite:{tmp_path / name}")
-        assert await addon._memory.store(Remembered("p", own=b"[]"), b"{}", []) is True
+        assert await addon._memory.store(StoredContext("p", own=b"[]"), b"{}", []) is True
         assert (tmp_path / f"{name}-wal").exists()
     await addon.done()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
@@ -244,7 +244,7 @@ async def test_a_refused_request_is_sent_again_with_what_it_refers_to(addon: Any
     addon.requestheaders(flow)
     exchange = ToolSim.exchanges.of(flow)
     assert exchange is not None
-    remembered = exchange.find(Remembered)
+    remembered = exchange.stored_context
     assert remembered is not None
     remembered.body = json.dumps({"model": "m", "input": "First this, then?", "tools": tools}).encode()
     addon.request(flow)

@@ -12,7 +12,8 @@ from toolsim.core.errors import ApiError
 from toolsim.core.plan import StoredAs
 from toolsim.core.report import Report
 from toolsim.proxy.jobs import Done
-from toolsim.proxy.memory import LOST, UNAVAILABLE, Memory, Remembered, partition_of
+from toolsim.proxy.memory import LOST, UNAVAILABLE, Memory, partition_of
+from toolsim.proxy.stored_context import StoredContext
 from toolsim.stores.opening import Address
 from toolsim.stores.record import Bounds, Conflict, Record, Size, StoreError
 from toolsim.wire.responses.stored import Recalled, References, items_of
@@ -27,8 +28,8 @@ def memory(bounds: Bounds | None = None) -> Memory:
     return made
 
 
-def turn(id: str, references: References | None = None) -> Remembered:
-    return Remembered(
+def turn(id: str, references: References | None = None) -> StoredContext:
+    return StoredContext(
         "p", stored_as=StoredAs(id), references=references or References(), own=b'[{"id":"i1"}]', names=("i1",)
     )
 

@@ -19,10 +19,11 @@ from toolsim.proxy.counting import OtherAction
 from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.jobs import Done, Job, run
 from toolsim.proxy.mcp_servers import Servers
-from toolsim.proxy.memory import UNAVAILABLE, Memory, Remembered
+from toolsim.proxy.memory import UNAVAILABLE, Memory
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.remembering import Remembering
 from toolsim.proxy.rounds import Rounds
+from toolsim.proxy.stored_context import StoredContext
 from toolsim.stores.opening import Address
 from toolsim.wire.responses.resources import resource_of
 from toolsim.wire.responses.stored import Recalled
@@ -58,12 +59,12 @@ def begun(remembering: Remembering, body: Any, encoding: str = "") -> tuple[HTTP
     if encoding:
         flow.request.headers["content-encoding"] = encoding
     exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits(max_request_bytes=2000))
-    exchange.attach(Remembered("p"))
+    exchange.stored_context = StoredContext("p")
     return flow, exchange, remembering.take(flow, exchange)
 
 
-def turn_of(exchange: Exchange) -> Remembered:
-    found = exchange.find(Remembered)
+def turn_of(exchange: Exchange) -> StoredContext:
+    found = exchange.stored_context
     assert found is not None
     return found
 
@@ -189,7 +190,7 @@ async def test_a_compressed_body_about_what_is_kept(remembering: Remembering, da
     flow.request.raw_content = data
     flow.request.headers["content-encoding"] = "gzip"
     exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits(max_request_bytes=2000))
-    exchange.attach(Remembered("p", resource=resource_of(flow.request.path)))
+    exchange.stored_context = StoredContext("p", resource=resource_of(flow.request.path))
     await remembering.serve(flow, exchange)
     assert flow.response is not None
     assert flow.response.status_code == status
