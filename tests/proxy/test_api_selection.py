@@ -266,3 +266,40 @@ def test_rounds_and_parallel_requests(backend: TextBackend) -> None:
             assert b"get_weather" in response.read()
             line.close()
         assert proxy.log().count(": APIs chat") == 1
+
+
+ERRORS: dict[str, bytes] = {
+    "messages": b'{"type":"error","error":{"type":"overloaded_error","message":"Too much."}}',
+    "fastapi": b'{"detail":[{"loc":["body"],"msg":"Too much."}]}',
+    "text": b"Too much.",
+}
+
+
+@pytest.mark.parametrize("client", APIS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_errors_have_the_shape_of_the_clients_api(client: str, stream: bool) -> None:
+    """Over a backend of another API, whatever its own errors look like."""
+    other = "messages" if client == "chat" else "chat"
+    with RawBackend() as raw, Mitmdump(raw.url, toolsim_backend=other) as proxy, Line(proxy.url) as line:
+        for content in ERRORS.values():
+
+            async def refuse(answer: Answer, content: bytes = content) -> None:
+                await answer.whole(content, 503, Retry_After="3")
+
+            raw.play(refuse)
+            reply = line.post(PATHS[client], request(client, stream=stream))
+            assert (reply.status, reply.headers["Retry-After"]) == (503, "3")
+            body = reply.json()
+            assert ("type" in body) is (client == "messages")
+            assert body["error"]["message"].endswith("Too much.")
+            assert client == "messages" or body["error"].keys() == {"message", "type", "param", "code"}
+
+
+def test_a_body_that_is_not_json_for_a_backend_of_another_api(backend: TextBackend) -> None:
+    """It is the client's error, not a missing path."""
+    backend.apis, backend.rejected = ["chat"], []
+    with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        reply = line.request("POST", PATHS["messages"], b"{oops", content_type="application/json")
+        assert (reply.status, reply.json()["type"]) == (400, "error")
+        assert reply.json()["error"]["type"] == "invalid_request_error"
+    assert backend.rejected == []

@@ -71,6 +71,8 @@ class Attempt(Feature):
         self._warnings: list[str] = []
         """What has been refused so far, for the report."""
         self._rejected: list[ApiName] = []
+        self.first_plan: Plan | None = None
+        """How the request of that error was sent."""
         self._first: Response | None = None
 
     @override
@@ -115,7 +117,8 @@ class Attempt(Feature):
         if not refused:
             self._warnings.append(entry("NO_API", self._api(exchange)))
             self._rejected.append(self._api(exchange))
-            self._first = self._first or flow.response
+            if self._first is None:
+                self._first, self.first_plan = flow.response, plan
             if not job.fallbacks:
                 self.final = self._first
                 backend.has_none()

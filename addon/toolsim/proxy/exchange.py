@@ -265,12 +265,21 @@ class Exchange:
             self.attach_after_error()
         if any(feature.begins(self, flow) for feature in self._features):
             return
-        if self.plan is None or is_error:
+        if is_error and self._is_translated:
+            # It has to be whole to be rewritten.
+            response.stream = False
+        elif self.plan is None or is_error:
             self.pass_on(response, recorded=self.plan is not None or response.status_code >= 400)
         elif self.plan.stream and head.is_event_stream(response):
             self._stream(flow, response, self.plan)
         else:
             response.stream = False
+
+    @property
+    def _is_translated(self) -> bool:
+        """Whether the backend's errors may be in the shape of another API than the client's, which is OpenAI's."""
+        plan = self.plan
+        return plan is not None and plan.client != plan.backend and not APIS[plan.client].has_own_errors
 
     def pass_on(self, response: Response, *, recorded: bool) -> None:
         """Let an answer through as it is; ``recorded``: people can inspect it later."""
@@ -310,6 +319,8 @@ class Exchange:
         if not 200 <= response.status_code < 300:
             self.is_ours = False
             self.recorder.whole(response)
+            if self._is_translated:
+                head.write_error(response)
             return None
         if self.plan is None:
             return None

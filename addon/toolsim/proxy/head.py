@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from mitmproxy.http import Headers, Response
 
 from toolsim.core.errors import ApiError
 from toolsim.proxy.access import KEY_HEADERS
 from toolsim.wire.api import Api
-from toolsim.wire.errors import NO_WORDS, read_error
-from toolsim.wire.json_fields import loaded
+from toolsim.wire.errors import NO_WORDS, error_body, read_error
+from toolsim.wire.json_fields import loaded, mapping
 from toolsim.wire.sse import UNBUFFERED
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,19 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
         response.headers["proxy-authenticate"] = 'Basic realm="toolsim"'
     response.headers.update(headers or {})
     return response
+
+
+def write_error(response: Response) -> None:
+    """Write a backend's error in OpenAI's shape; one that has it, with a message, stays as it is."""
+    body = response.get_content(strict=False) or b""
+    document = loaded(body.decode("utf-8", "replace"))
+    found = mapping((document or {}).get("error"))
+    is_own = document is not None and document.get("type") != "error" and isinstance(found.get("message"), str)
+    if is_own or not body:
+        return
+    error = read_error(document if document is not None else body.decode("utf-8", "replace").strip()[:2_000])
+    response.content = error_body(replace(error, status=response.status_code))
+    response.headers["content-type"] = "application/json"
 
 
 def authorize(headers: Headers, authorization: str | None) -> None:

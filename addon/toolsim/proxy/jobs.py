@@ -26,7 +26,7 @@ from toolsim.request.rewrite import Rewritten, rewrite_request
 from toolsim.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
 from toolsim.response.retry import Retry
 from toolsim.response.rewrite import ResponseRewriter
-from toolsim.wire.dialect import APIS
+from toolsim.wire.dialect import APIS, backend_of
 from toolsim.wire.json_codec import TOO_DEEP, dump, parse_object, read_body, too_deep
 from toolsim.wire.json_fields import optional
 from toolsim.wire.responses.actions import (
@@ -256,7 +256,10 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
             job.report.warnings.append(ROUNDS_OFF)
     if rewritten is None and too_deep(body) and (job.action is not None or _MENTIONS_TOOLS.search(body)):
         raise BadRequest(f"The request body cannot be read. {TOO_DEEP}.")
-    if rewritten is None and job.action is not None:
+    client = APIS[job.dialect]
+    # The backend of another API would be asked for a path that it does not have.
+    is_translated = backend_of(client, job.policy.backend) is not client
+    if rewritten is None and (job.action is not None or is_translated):
         raise BadRequest("The request body is not a JSON object.")
     if rewritten is None:
         if body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body) and read_body(body) is None:

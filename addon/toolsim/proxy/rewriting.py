@@ -144,7 +144,7 @@ class Rewriting:
         """
         attempt = exchange.find(Attempt)
         if attempt is not None and attempt.final is not None:
-            flow.response = attempt.final
+            flow.response, exchange.plan = attempt.final, attempt.first_plan
         if attempt is None or attempt.second is None:
             return None
         return self.work.take(attempt.second, lambda done: attempt.take_resent(exchange, flow, done))

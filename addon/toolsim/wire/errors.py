@@ -12,6 +12,7 @@ from toolsim.core.errors import ApiError
 
 NO_WORDS = ApiError("The backend reported an error.", status=502)
 """What ``read_error`` makes of an error without content."""
+_MAX_DETAILS = 5
 NO_PATH = (404, 405, 501)
 """The statuses with which servers reject a path that they do not have."""
 
@@ -22,7 +23,7 @@ def read_error(error: object) -> ApiError:
         error = error["error"]
     if isinstance(error, dict):
         return ApiError(
-            _text(error.get("message")) or _text(error.get("detail")) or NO_WORDS.message,
+            _text(error.get("message")) or _detail(error.get("detail")) or NO_WORDS.message,
             type=_text(error.get("type"), not_="error") or "server_error",
             code=_text(error.get("code")) or None,
             param=_text(error.get("param")) or None,
@@ -53,7 +54,7 @@ def _names(model: str, words: str) -> bool:
 
 def no_answer(body: Mapping[str, Any], expected: str) -> ApiError:
     """Return the error of a 2xx answer without ``expected``: some backends report errors with such a status."""
-    if _text(body.get("message")) or _text(body.get("detail")):
+    if _text(body.get("message")) or _detail(body.get("detail")):
         return read_error(body)
     message = f"The backend's answer has no '{expected}': it may speak another API (see toolsim_backend)."
     return ApiError(message, code="backend_bad_answer", status=502)
@@ -67,6 +68,15 @@ def error_body(error: ApiError) -> bytes:
 def error_fields(error: ApiError) -> dict[str, Any]:
     """Return the fields of a Responses ``error`` event: flat as in the API, and nested as some clients read them."""
     return {"code": error.code, "message": error.message, "param": error.param, "error": error.body()}
+
+
+def _detail(detail: object) -> str:
+    """Return the text of FastAPI's ``detail``, which may be a list of what is wrong with which field."""
+    if not isinstance(detail, list):
+        return _text(detail)
+    found = [(item.get("loc"), _text(item.get("msg"))) for item in detail if isinstance(item, dict)]
+    lines = [f"{'.'.join(map(_text, loc))}: {text}" if isinstance(loc, list) else text for loc, text in found if text]
+    return "; ".join(lines[:_MAX_DETAILS])
 
 
 def _text(value: Any, not_: str = "") -> str:

@@ -19,6 +19,11 @@ WHOLE = {"message": "out", "type": "tokens", "code": "rate_limit_exceeded", "par
         ({"error": WHOLE}, ApiError("out", "tokens", "rate_limit_exceeded", "input", 502)),
         ({"type": "error", "message": "out", "code": 429}, ApiError("out", "server_error", "429", None, 502)),
         ({"detail": "out"}, ApiError("out", status=502)),
+        (
+            {"detail": [{"loc": ["body", "messages", 0], "msg": "Field required"}, {"msg": "No."}, 3, {}]},
+            ApiError("body.messages.0: Field required; No.", status=502),
+        ),
+        ({"detail": []}, ApiError("The backend reported an error.", status=502)),
         ("out", ApiError("out", status=502)),
         ({"error": "Model m not found"}, ApiError("Model m not found", status=502)),
         ({}, ApiError("The backend reported an error.", status=502)),

@@ -18,8 +18,8 @@ Each rule covers a server in use.
     types. An item that was not announced is passed on whole, and an event of an unknown type about anything else
     without its numbers, which are the backend's.
  7. Some gateways report ``function_call_output`` items, for calls to unknown MCP servers: dropped.
- 8. A failed response may come as ``response.failed``, as ``error`` (flat or nested), as an event without a type that
-    holds an ``error``, and as a 200 with ``error`` set.
+ 8. A failed response may come as ``response.failed``, with the ``error`` in the response or next to it, as ``error``
+    (flat or nested), as an event without a type that holds an ``error``, and as a 200 with ``error`` set.
  9. A last line cut off by the end of the stream is neither an event nor an error.
 10. A surrogate pair may be split between two deltas.
 11. An event without data is only a keep-alive.
@@ -190,7 +190,9 @@ class ResponsesReader(Reader):
                 return self._item(item, where[0])
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
                 response = mapping(event.get("response"))
-                return self._terminal({"status": str(kind).removeprefix("response."), **response})
+                # Some servers put the error next to the response (rule 8).
+                error = response.get("error") or event.get("error")
+                return self._terminal({"status": str(kind).removeprefix("response."), **response, "error": error})
             case "error":
                 return self._fail(read_error(event.get("error") or event))
             case None | "" if event.get("error"):

@@ -14,6 +14,15 @@ from toolsim.wire.json_fields import count, mapping
 # The only code of a failed response after which no client retries: they should retry after a broken stream, but not
 # after a model broke the schema of a tool.
 _FINAL_CODE = "invalid_prompt"
+# Those of the API's type, and those that Codex knows besides.
+_CODES = frozenset(
+    {"server_error", "rate_limit_exceeded", "invalid_prompt", "data_residency_mismatch", "bio_policy", "cyber_policy"}
+    | {"misalignment_policy_violation", "vector_store_timeout", "invalid_image", "invalid_image_format"}
+    | {"invalid_base64_image", "invalid_image_url", "image_too_large", "image_too_small", "image_parse_error"}
+    | {"image_content_policy_violation", "invalid_image_mode", "image_file_too_large", "unsupported_image_media_type"}
+    | {"empty_image_file", "failed_to_download_image", "image_file_not_found"}
+    | {"context_length_exceeded", "insufficient_quota", "usage_not_included", "server_is_overloaded", "slow_down"}
+)
 
 
 PART_OF: Mapping[str, Literal["summary", "reasoning_text"]] = {"summary": "summary", "text": "reasoning_text"}
@@ -24,9 +33,17 @@ DELTA_OF = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reas
 
 def failure(error: ApiError) -> dict[str, Any]:
     """Return the error of a final object. Some clients accept only a closed set of codes, without our own ones."""
-    code = _FINAL_CODE if error.code == "invalid_tool_call" else error.code
-    is_ours = not code or code.startswith(("backend_", "response_"))
-    return {"code": "server_error" if is_ours else code, "message": error.message}
+    return {"code": _code(error.code or "", error.type), "message": error.message}
+
+
+def _code(code: str, kind: str) -> str:
+    if code in _CODES:
+        return code
+    if code == "429" or "rate_limit" in f"{code} {kind}":
+        return "rate_limit_exceeded"
+    # A request that is wrong stays so however often it is sent again.
+    is_final = code == "invalid_tool_call" or (code.startswith("4") and len(code) == 3 and code.isdecimal())
+    return _FINAL_CODE if is_final else "server_error"
 
 
 def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:

@@ -501,3 +501,16 @@ def test_the_stream_of_vllm() -> None:
     call = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
     emitted = stream(*parts_of((call,), numbers="running", said=said))
     assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == call
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_an_error_in_a_failed_response_or_next_to_it(is_inside: bool) -> None:
+    """Its message is kept, streamed and not."""
+    error = {"error": {"message": "Out of memory.", "code": 500}}
+    response = {"status": "failed", "output": [], "error": None, **(error if is_inside else {})}
+    (failed,) = stream({"type": "response.failed", "response": response, **({} if is_inside else error)})
+    assert isinstance(failed, Failed)
+    assert failed.error.message == "Out of memory."
+    _, whole = ResponsesReader().whole({**response, **error})
+    assert isinstance(whole, Failed)
+    assert whole.error.message == "Out of memory."

@@ -17,7 +17,13 @@ from toolsim.wire.responses.shapes import failed, failure, part_of, response_jso
         ("invalid_tool_call", "invalid_prompt"),
         ("backend_truncated", "server_error"),
         (None, "server_error"),
-        ("x", "x"),
+        ("x", "server_error"),
+        ("429", "rate_limit_exceeded"),
+        ("rate_limit_error", "rate_limit_exceeded"),
+        ("503", "server_error"),
+        ("422", "invalid_prompt"),
+        ("context_length_exceeded", "context_length_exceeded"),
+        ("invalid_image", "invalid_image"),
     ],
 )
 def test_a_failure_has_a_code_that_clients_know(code: str | None, final: str) -> None:
