@@ -388,7 +388,9 @@ class Answer:
             self.is_over = kind in _ENDS
             self.has_failed = kind == "response.failed"
             if self.turn.previous:
-                data = _CONTINUES_NOTHING.sub(f'"previous_response_id":{dump(self.turn.previous)}', data, count=1)
+                continued = f'"previous_response_id":{dump(self.turn.previous)}'
+                # Not as a template, whose backslashes would mean something.
+                data = _CONTINUES_NOTHING.sub(lambda _: continued, data, count=1)
         before, self._error = [self._error] if self._error and not self.has_failed else [], ""
         message = _in_lane(data, self._lane)
         if kind == "error":

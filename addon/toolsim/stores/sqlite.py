@@ -49,6 +49,8 @@ _PART_BYTES = 512 * 1024
 _PART_PAUSE_SECONDS = 0.001
 """Between two parts: for whoever waits for the lock, which goes to a waiting thread only if it is free for a while."""
 _SWEPT_AT_ONCE = 200
+_MAX_WRITES = 3
+"""How often a large value is written whose parts another process deletes meanwhile, since the clock has jumped."""
 _WRITING_SECONDS = 60.0
 """How long all parts of a value may take."""
 _CHECKPOINT_BYTES = 4 * 1024 * 1024
@@ -113,7 +115,7 @@ PRAGMA user_version = {_VERSION};
 COMMIT;
 """
 _COPY = "PRAGMA wal_checkpoint(PASSIVE)"
-_RECORD = "records.id, records.value, records.parent, version, used, bytes"
+_RECORD = "records.id, records.value, records.parent, version, used, size, number, bytes"
 _PARTS = "LEFT JOIN parts ON parts.value = records.value"
 _ANCESTORS = f"""
 WITH RECURSIVE chain (key, id, parent, depth) AS (
@@ -191,6 +193,20 @@ class SqliteStore:
         now = self._clock()
         # Before large values are written in vain.
         _expect(base, partition, expected)
+        for _ in range(_MAX_WRITES):
+            with suppress(_Swept):
+                return self._write(base, partition, records, expected, now)
+        raise StoreError("a large value took too long to write")
+
+    def _write(
+        self,
+        base: sqlite3.Connection,
+        partition: str,
+        records: Sequence[Record],
+        expected: Mapping[str, int],
+        now: float,
+    ) -> Size:
+        """Write records and their values. Raises ``_Swept``."""
         values = [self._value(base, record.value) for record in records]
         with self._transaction(base):
             evicted = self._expire(base, now)
@@ -216,6 +232,9 @@ class SqliteStore:
                 if not number:
                     due = (self._clock() + _WRITING_SECONDS,)
                     parts = base.execute("INSERT INTO unheld (due) VALUES (?)", due).lastrowid or 0
+                elif not base.execute("SELECT 1 FROM unheld WHERE value = ?", (parts,)).fetchone():
+                    base.execute("ROLLBACK")
+                    raise _Swept
                 part = memoryview(value)[start : start + _PART_BYTES]
                 base.execute("INSERT INTO parts VALUES (?, ?, ?)", (parts, number, part))
             time.sleep(_PART_PAUSE_SECONDS)
@@ -283,7 +302,7 @@ class SqliteStore:
         found: list[Record] = []
         left = max_bytes
         for _, record in _read(rows, self._clock()):
-            if record.age > self._bounds.seconds:
+            if record is None or record.age > self._bounds.seconds:
                 break
             left -= len(record.value)
             if left < 0:
@@ -302,7 +321,7 @@ class SqliteStore:
                 "ORDER BY name, number",
                 (partition, *some, now - self._bounds.seconds),
             )
-            found.update(_read(rows, now))
+            found.update((name, record) for name, record in _read(rows, now) if record is not None)
         return found
 
     def _delete(self, base: sqlite3.Connection, partition: str, id: str) -> bool:
@@ -310,6 +329,10 @@ class SqliteStore:
             self._expire(base, self._clock())
             count = base.execute("DELETE FROM records WHERE partition = ? AND id = ?", (partition, id)).rowcount
         return count > 0
+
+
+class _Swept(Exception):
+    """The parts of a value have been deleted while it was written."""
 
 
 class _Connection:
@@ -438,20 +461,36 @@ def _make(path: Path) -> None:
             path.chmod(0o600)
 
 
-def _read(rows: Iterable[tuple[Any, ...]], now: float) -> Iterator[tuple[Any, Record]]:
-    """Yield the first column and the record of rows that have ``_RECORD`` behind it: a row for each part."""
+def _read(rows: Iterable[tuple[Any, ...]], now: float) -> Iterator[tuple[Any, Record | None]]:
+    """Yield the first column and the record of rows that have ``_RECORD`` behind it: a row for each part.
+
+    The record is None if a part of its value is missing.
+    """
     for first, parts in groupby(rows, itemgetter(0)):
-        (_, id, value, parent, version, used, part), *others = parts
-        if part is not None:
-            value = b"".join([part, *(row[-1] for row in others)])
-        yield first, Record(id, value, parent, (), version, now - used)
+        (_, id, value, parent, version, used, size, *_), *_others = found = list(parts)
+        if isinstance(value, int):
+            value = _joined([row[-2:] for row in found], size - len(id) - len(parent))
+        yield first, None if value is None else Record(id, value, parent, (), version, now - used)
+
+
+def _joined(parts: Sequence[tuple[int | None, bytes | None]], size: int) -> bytes | None:
+    """Return a value of at most so many bytes, given the numbers and bytes of its parts; None if one is missing."""
+    pieces = [part for _, part in parts if part is not None]
+    is_gapless = [number for number, _ in parts] == list(range(len(pieces)))
+    if not is_gapless or any(len(piece) != len(pieces[0]) for piece in pieces[:-1]):
+        return None
+    value = b"".join(pieces)
+    # The names of a record count as well, and may have been taken by others. JSON that has lost its end shows it.
+    has_end = value.endswith((b"}", b"]")) or not value.startswith((b"{", b"["))
+    return value if has_end and len(value) <= size else None
 
 
 def _insert(base: sqlite3.Connection, partition: str, record: Record, value: bytes | int, now: float) -> int | None:
     """Write a record, mostly one that was never there; return its key."""
     statement = "INSERT INTO records (partition, id, parent, version, size, used, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
     if isinstance(value, int) and not base.execute("DELETE FROM unheld WHERE value = ?", (value,)).rowcount:
-        raise StoreError("a large value took too long to write")
+        base.execute("ROLLBACK")
+        raise _Swept
     rest = (record.size, now, value)
     try:
         return base.execute(statement, (partition, record.id, record.parent, 1, *rest)).lastrowid

@@ -82,7 +82,7 @@ def parse_object(
         if spells_surrogates(data):
             text = dump_as_read(value) if parse_float is as_read else dump(value)
             value = json.loads(text, parse_float=parse_float, parse_int=parse_int)
-    except (ValueError, RecursionError):
+    except ValueError:  # No RecursionError: what is not too deep cannot raise one.
         return None
     return value if isinstance(value, dict) else None
 

@@ -91,7 +91,7 @@ def loaded(text: str) -> Mapping[str, Any] | None:
     """Return the object in a JSON text, None if it is not one."""
     try:
         value = load(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 

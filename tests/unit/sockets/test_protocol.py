@@ -222,6 +222,13 @@ def test_a_continuation_contains_what_it_continues() -> None:
     assert messages[0]["response"]["instructions"] == 'a "previous_response_id":null'
 
 
+@pytest.mark.parametrize("id", ["r\\1", "\\g<x>", 'r"', "\\"])
+def test_a_response_may_have_any_id(id: str) -> None:
+    """It is no template."""
+    _, messages = answered(stream_of(), Turn(b"", previous=id))
+    assert {message["response"]["previous_response_id"] for message in messages if "response" in message} == {id}
+
+
 def test_what_is_not_remembered() -> None:
     """Unknown ids are the proxy's to find, unless nothing can have stored them; other bad input is reported later."""
     recent = remember(1000)

@@ -212,6 +212,47 @@ async def test_parts_that_were_left_behind(tmp_path: Path, monkeypatch: pytest.M
     await store.close()
 
 
+@pytest.mark.parametrize("damage", ["number = 0", "number = 4", "number = 10", "1"])
+async def test_a_value_that_is_not_all_there(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not found, by id or by name, nor is a chain that leads through it; one that is whole is read."""
+    in_parts(monkeypatch, size=100, part=10)
+    store, whole = SqliteStore(tmp_path / "store", Bounds()), b'{"x": "%s"}' % (b"y" * 92)
+    await store.put("p", [Record("large", whole, names=("ä", "b")), Record("next", b"{}", "large")])
+    (large, next_), named = await store.chain("p", "next", MANY), await store.find("p", ["b"])
+    assert (large.value, named["b"].value, next_.value) == (whole, whole, b"{}")
+    with closing(sqlite3.connect(tmp_path / "store")) as base:
+        base.execute(f"DELETE FROM parts WHERE {damage}")
+        base.commit()
+    assert await store.chain("p", "large", MANY) == []
+    assert await store.find("p", ["ä"]) == {}
+    assert [record.id for record in await store.chain("p", "next", MANY)] == ["next"]
+    await store.close()
+
+
+async def test_a_clock_that_jumps_while_a_value_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parts are deleted by another process, and written again: nothing is lost."""
+    in_parts(monkeypatch, size=100, part=10)
+    clock = Clock()
+    store, other = (SqliteStore(tmp_path / "store", Bounds(), clock) for _ in "12")
+    write, jumps = SqliteStore._value, [61.0]
+
+    def value(base: sqlite3.Connection, data: bytes) -> bytes | int:
+        written = write(store, base, data)
+        if jumps:
+            clock.now += jumps.pop()
+            with closing(sqlite3.connect(tmp_path / "store")) as base:
+                SqliteStore._sweep(other, base)
+                base.commit()
+        return written
+
+    monkeypatch.setattr(store, "_value", value)
+    await store.put("p", [Record("large", bytes(101))])
+    (found,) = await store.chain("p", "large", MANY)
+    assert (found.value, jumps, parts(tmp_path / "store")) == (bytes(101), [], (11, 0))
+    await store.close()
+    await other.close()
+
+
 async def test_a_value_that_took_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If its first parts were deleted while it was written, it is an error, and nothing is stored."""
     in_parts(monkeypatch, size=100, part=10)

@@ -92,6 +92,11 @@ async def _learn(args: argparse.Namespace) -> int:
     decided = [decision for decision in decisions(engine) if not args.only or decision.what in args.only]
     asked = bank.questions()
     out = args.out or own_folder(os.environ) / profile_file.file_name(model)
+    try:
+        profile_file.check_place(out)
+    except OSError as problem:
+        # Before the model is asked for minutes, not after.
+        raise UsageError(f"--out: {out} cannot be written: {problem}") from problem
     about = {
         "url": found.url,
         "model": model,

@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,23 @@ from toolsim.proxy.options.option import PREFIX
 from toolsim.version import __version__
 
 SUFFIX = ".toml"
+_MOST_CHARACTERS = 100
 
 
 def file_name(model: str) -> str:
-    """Return the name of a model's profile."""
-    return re.sub(r"[^a-z0-9._-]+", "-", model.lower()).strip("-.") + SUFFIX
+    """Return the name of a model's profile, which no other model has: where it is not its name, a hash follows."""
+    plain = re.sub(r"[^a-z0-9._-]+", "-", model.lower()).strip("-.")[:_MOST_CHARACTERS]
+    if plain != model:
+        plain = "-".join(filter(None, (plain, sha256(model.encode("utf-8", "surrogatepass")).hexdigest()[:8])))
+    return plain + SUFFIX
+
+
+def check_place(path: Path) -> None:
+    """Make the folder of a profile, and see whether it can be written there. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = _part(path)
+    part.touch()
+    part.unlink()
 
 
 def text(
@@ -88,10 +101,14 @@ def write(path: Path, profile: str) -> bool:
     if not tomllib.loads(profile)["tuned"]["complete"] and _is_whole(path):
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
+    part = _part(path)
     part.write_text(profile, encoding="utf-8")
     part.replace(path)
     return True
+
+
+def _part(path: Path) -> Path:
+    return path.with_suffix(f".{os.getpid()}.part")
 
 
 def _is_whole(path: Path) -> bool:

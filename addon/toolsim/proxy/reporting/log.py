@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +25,8 @@ from mitmproxy.addons.termlog import TermLogHandler
 from toolsim.core.report import Report
 from toolsim.proxy.mitmproxy12 import terminal
 from toolsim.proxy.reporting import summary
+from toolsim.proxy.route import PAGES
+from toolsim.wire.dialect import APIS
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +38,10 @@ _CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
 # It warns of a certificate once for each page that we ask a backend for; the greeting has one line about it.
 _TORNADO = logging.getLogger("tornado.general")
 # Which requests get mitmdump's own two lines: not those that get our line, nor those of pollers.
-_NOT_OURS = "!~u '/(responses(/resp_[0-9a-f]+)?|chat/completions|models|toolsim(/[a-z]*)?)/?([?].*)?$'"
+_COUNTS = [f"{api.path_suffix}{api.token_count.path_suffix}" for api in APIS.values() if api.token_count]
+_TURNS = "|".join(map(re.escape, [*(api.path_suffix for api in APIS.values()), *_COUNTS]))
+_PAGES = "|".join(re.escape(path.rstrip("/")) for path in PAGES)
+_NOT_OURS = f"!~u '({_TURNS}|{_PAGES}|/responses/(resp_[0-9a-f]+|compact)|/models)/?([?].*)?$'"
 _NONE = "!~all"
 
 

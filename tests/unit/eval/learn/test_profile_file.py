@@ -40,6 +40,20 @@ def test_the_proxy_reads_it(tmp_path: Path, model: str) -> None:
     assert nearest_profile((found,), "org/Model1") is None
 
 
+def test_no_two_models_share_a_file(tmp_path: Path) -> None:
+    """Whatever they are called, and however long; a name that needs no change is the file's."""
+    models = ["模型", "*", "a/b", "a-b", "A-B", "a b", "", "-", "x" * 300, "x" * 301, "\ud800", "qwen2.5-0.5b"]
+    names = [profile_file.file_name(model) for model in models]
+    assert len(set(map(str.lower, names))) == len(models)
+    assert profile_file.file_name("qwen2.5-0.5b") == "qwen2.5-0.5b.toml"
+    for name in names:
+        profile_file.check_place(tmp_path / "new" / name)
+    assert list((tmp_path / "new").iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        profile_file.check_place(tmp_path / "file" / "x.toml")
+
+
 def test_what_justifies_it() -> None:
     """Figures of each comparison, what it took, and whether that was all."""
     text = profile_file.text("m", "vllm", course(), SPENT, datetime(2026, 11, 25, tzinfo=UTC))
