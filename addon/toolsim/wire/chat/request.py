@@ -25,7 +25,7 @@ from toolsim.core.events import ToolKind
 from toolsim.core.plan import AnswerForm, ApiName, ToolChoice
 from toolsim.wire.content import ROLES, chat_content, read_parts, translate_item, with_parts_for
 from toolsim.wire.ids import highest_number
-from toolsim.wire.json_fields import array, expect, mapping, mappings, optional, required, string
+from toolsim.wire.json_fields import array, expect, json_text, mapping, mappings, optional, required, string
 from toolsim.wire.tool_choice import hosted_fields, read_choice
 from toolsim.wire.tools import CONSUMED, declares_tools, read_tools
 
@@ -233,14 +233,20 @@ class _MessagesReader:
         fields = required(call, kind, dict, param)
         path = f"{param}.{kind}"
         name = required(fields, "name", str, path)
-        text = optional(fields, "input" if kind == "custom" else "arguments", str, path) or ""
+        text = _arguments(fields, path) if kind == "function" else optional(fields, "input", str, path) or ""
         return Call(call_id, name, text, None, kind)
 
     def _legacy_call(self, call: dict[str, Any], param: str) -> Call:
         name = required(call, "name", str, param)
         self._legacy_calls += 1
         self._last_legacy[name] = f"function_{self._legacy_calls}"
-        return Call(self._last_legacy[name], name, optional(call, "arguments", str, param) or "")
+        return Call(self._last_legacy[name], name, _arguments(call, param))
+
+
+def _arguments(fields: Mapping[str, Any], param: str) -> str:
+    """Return the arguments of a call as JSON; some clients forget to encode the object."""
+    sent = fields.get("arguments")
+    return json_text(sent) if isinstance(sent, dict) else optional(fields, "arguments", str, param) or ""
 
 
 def _name(message: Mapping[str, Any]) -> str | None:

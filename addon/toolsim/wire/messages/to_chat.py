@@ -113,6 +113,9 @@ def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], li
         asked["stop"] = stops
     if changes.now:
         asked["tools"] = changes.now
+    if mapping(body.get("thread")).get("type") == "continue":
+        message = "'thread' of the type 'continue' is not supported: send the whole conversation in 'messages'."
+        raise BadRequest(message, "thread", "unsupported_parameter")
     if body.get("mcp_servers"):
         message = "'mcp_servers' is not served here: the operator's servers are (toolsim_mcp_config)."
         raise BadRequest(message, "mcp_servers", "unsupported_parameter")
@@ -259,6 +262,9 @@ def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
             yield dict(block)
         case "tool_reference":
             yield {"type": "text", "text": f"The tool {string(block.get('tool_name'))} can be called now."}
+        case "compaction":
+            message = "A 'compaction' block is not supported: only Anthropic's server can read it."
+            raise BadRequest(message, place, "unsupported_value")
         case str():
             yield {"type": "text", "text": legible(block)}
         case _:

@@ -112,7 +112,7 @@ def test_legacy_calls_get_ids():
             "messages[0].tool_calls[0].function.name",
         ),
         (
-            {"messages": [{"role": "assistant", "tool_calls": [{**CALL, "function": {"name": "f", "arguments": {}}}]}]},
+            {"messages": [{"role": "assistant", "tool_calls": [{**CALL, "function": {"name": "f", "arguments": 3}}]}]},
             "messages[0].tool_calls[0].function.arguments",
         ),
         (
@@ -340,3 +340,14 @@ def test_a_request_beside_the_conversation() -> None:
     assert (newer["max_completion_tokens"], "max_tokens" in newer) == (16, False)
     assert not uses_tools(asked)
     assert read_request(asked).form.stream is False
+
+
+def test_arguments_that_were_not_encoded():
+    """An object in the history is the JSON that it stands for, in both shapes of a call."""
+    function = {"name": "f", "arguments": {"a": 1.0, "b": "ä"}}
+    turns = [
+        {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]},
+        {"role": "assistant", "function_call": function},
+    ]
+    first, second = read_request({"model": "m", "messages": turns}).items
+    assert first.arguments == second.arguments == '{"a":1.0,"b":"ä"}'

@@ -232,6 +232,8 @@ def test_marks_of_the_cache_move_nothing() -> None:
         ({"tool_choice": {"type": "maybe"}}, "Invalid value for 'tool_choice.type'"),
         ({"tool_choice": {"type": "any"}}, "no tool is declared"),
         ({"mcp_servers": [{"type": "url"}]}, "'mcp_servers' is not served here"),
+        ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, "'thread' of the type 'continue'"),
+        ({"messages": [{"role": "assistant", "content": [{"type": "compaction"}]}]}, "A 'compaction' block"),
     ],
 )
 def test_bad_requests_name_their_place(fields: dict[str, Any], message: str) -> None:
