@@ -222,8 +222,8 @@ class Judge:
             if not self._repair:
                 return calls
             # What has no name may have it in another place.
-            parameters = self.toolbox.parameters
-            return [part for call in calls for part in (unwrap(call, parameters) if call.name is None else [call])]
+            read = self.toolbox.parameters
+            return [part for call in calls for part in (unwrap(call, read, marked=True) if not call.name else [call])]
         calls = [replace(call, is_bare=block.is_bare) for call in read_form(block.opening, block.body)]
         if self._repair:
             return calls

@@ -49,8 +49,8 @@ _MAX_LENGTH = 4096
 """Calls that collapse into one are short; longer arguments are not parsed again for this."""
 
 
-def unwrap(call: Written, parameters: Parameters) -> list[Written]:
-    """Return the calls that one object stands for."""
+def unwrap(call: Written, parameters: Parameters, *, marked: bool = False) -> list[Written]:
+    """Return the calls that one object stands for; ``marked``: it can be nothing but calls, even without arguments."""
     inner = call.unknown
     if call.broken or not inner or call.arguments is not None or call.aliased:
         return [call]
@@ -59,7 +59,8 @@ def unwrap(call: Written, parameters: Parameters) -> list[Written]:
             return [call]
         return [replace(call, arguments=json_object(inner), codes=(*call.codes, FLAT_ARGUMENTS), unknown={})]
     for key, value in inner.items():
-        if not isinstance(value.value, dict) or not _declares(parameters(key), value.value):
+        is_empty = marked and value.value == {} and parameters(key) is not None
+        if not isinstance(value.value, dict) or not (is_empty or _declares(parameters(key), value.value)):
             return [call]
     codes = (*call.codes, NAME_AS_KEY)
     return [replace(call, name=key, arguments=value, codes=codes, unknown={}) for key, value in inner.items()]

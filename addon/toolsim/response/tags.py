@@ -10,6 +10,7 @@ from functools import lru_cache
 from toolsim.response.call_forms import FOREIGN, CallForm
 from toolsim.response.partial import match_at
 from toolsim.response.tagged_pairs import M3_MARK
+from toolsim.response.unknown_markers import TURN_ENDS
 
 _FENCE = re.compile(r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}").match
 _HALF_FENCE = re.compile(r"`{1,8}(?:\w{0,16}[ \t\r]{0,8}(?:\n\s{0,64})?)?\Z").match
@@ -25,7 +26,7 @@ _MAX_TAG = 300
 """Longer than any tag that opens a value."""
 
 _FOREIGN_NAMES = ("think", "function", "function_call", "tool", "tools", "tool_calls", "tool_use", "invoke")
-_FOREIGN_ENDS = tuple(f"</{name}>" for name in _FOREIGN_NAMES)
+_FOREIGN_ENDS = (*(f"</{name}>" for name in _FOREIGN_NAMES), *TURN_ENDS)
 _TAILS = (
     *(end for end in _FOREIGN_ENDS if end != "</think>"),
     *(
@@ -37,17 +38,7 @@ _TAILS = (
         "</tool_call>",
         "[/TOOL_CALLS]",
     ),
-    *(
-        "<|im_end|>",
-        "<|observation|>",
-        "<|user|>",
-        "<|eot_id|>",
-        "<|eom_id|>",
-        "<|end|>",
-        "<|return|>",
-        "<|endoftext|>",
-    ),
-    *("<|end_of_text|>", "<|tool_response>", "<turn|>", "<end_of_turn>", "<eos>", "</s>", "<｜end▁of▁sentence｜>"),
+    *TURN_ENDS,
 )
 """Closing tags that are in no other list, and the tokens with which models end a turn."""
 
@@ -221,7 +212,8 @@ def foreign_end(text: str, at: int, closing: str, *, final: bool) -> int:
     ):
         return MORE
     foreign = next((end for end in _FOREIGN_ENDS if text.startswith(end, at)), "")
-    if not foreign or foreign == closing:
+    # gpt-oss ends every message with a token of its own, those that are no calls too.
+    if not foreign or foreign == closing or (closing == "<|call|>" and foreign in TURN_ENDS):
         return 0
     after = at + len(foreign)
     behind = text[after : after + _MAX_FOREIGN_SPACE + len(closing)]

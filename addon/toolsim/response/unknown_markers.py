@@ -14,8 +14,25 @@ from toolsim.response.partial import match_at
 
 _NAME = r"[A-Za-z_][\w:.▁-]{0,40}+"
 _OPENING = rf"<[|｜]?{_NAME}[|｜]?>|\[[A-Z][A-Z_]{{2,30}}\]"
-_CLOSING = rf"</{_NAME}>|<[|｜]/?{_NAME}[|｜]>|<{_NAME}[|｜]>|\[/?[A-Z][A-Z_]{{2,30}}\]"
+_CLOSING = rf"</{_NAME}>|<(?:end_of_turn|eos)>|<[|｜]/?{_NAME}[|｜]>|<{_NAME}[|｜]>|\[/?[A-Z][A-Z_]{{2,30}}\]"
 _LONGEST = 48
+
+TURN_ENDS = (
+    *(
+        "<|im_end|>",
+        "<|observation|>",
+        "<|user|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|end|>",
+        "<|return|>",
+        "<|endoftext|>",
+    ),
+    *("<|end_of_text|>", "<|tool_response>", "<|END_OF_TURN_TOKEN|>", "<turn|>", "<end_of_turn>", "<eos>", "</s>"),
+    "<｜end▁of▁sentence｜>",
+)
+"""The tokens with which models end a turn: behind a call they go with it."""
+
 _MEANS_A_CALL = re.compile(r"tool|call|func|action|invoke|plugin|command|exec|request", re.IGNORECASE)
 _MEANS_NONE = re.compile(
     r"respon|result|output|observ|example|sample|schema|defin|descr|list|avail|histor|format|think|error",
@@ -31,5 +48,7 @@ def marker_end(text: str, at: int, *, closing: bool = False, final: bool) -> int
         return 0
     if found.partial:
         return None
+    if closing and found[0] in TURN_ENDS:
+        return at + int(found.end())
     means_a_call = _MEANS_A_CALL.search(found[0]) is not None and _MEANS_NONE.search(found[0]) is None
-    return at + found.end() if means_a_call else 0
+    return at + int(found.end()) if means_a_call else 0

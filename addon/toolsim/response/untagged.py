@@ -374,8 +374,12 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
     def state_behind_fence(self) -> None:
         """Behind the closing mark of a fence: nothing else may stand on its line."""
         self._held.add_tail(self._at.skip(_INDENT))
-        if not self._at.is_spent:
+        if self._at.is_spent:
+            return
+        if (marker := self._closing_marker()) is None:
             self._end_or_reject(is_whole=self._at.char == "\n")
+        elif marker:
+            self._extend_unit(marker)
 
     def state_between(self) -> None:
         """Behind a unit: another one may follow, or the end of the answer (rule 5)."""
