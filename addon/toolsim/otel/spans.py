@@ -26,7 +26,6 @@ from toolsim.otel import conventions
 from toolsim.otel.export import Export
 from toolsim.proxy.builtin import Admitted
 from toolsim.proxy.exchange import Exchange, Feature
-from toolsim.proxy.rounds import RoundFlow
 from toolsim.proxy.upgrades import upgrade_of
 from toolsim.rounds.hosted_calls import Hosting
 from toolsim.wire.mcp_items import McpCall
@@ -44,7 +43,7 @@ class Spans(Feature):
         self._chat: Span | None = None
         self._status: int | None = None
         """That of the backend's answer."""
-        if exchange.find(RoundFlow) is None:
+        if exchange.round is None:
             self._server = export.tracer.start_span(
                 conventions.turn_name(flow),
                 self._context,

@@ -13,7 +13,6 @@ from toolsim.otel.export import Export
 from toolsim.otel.spans import Spans
 from toolsim.proxy.addon import ToolSim
 from toolsim.proxy.counting import OtherAction
-from toolsim.proxy.rounds import HandedOver, RoundFlow
 
 
 class Tracing:
@@ -31,7 +30,7 @@ class Tracing:
         other = exchange.find(OtherAction)
         if other is not None and other.action == "input_tokens":
             return
-        if exchange.is_turn or exchange.find(RoundFlow) is not None:
+        if exchange.is_turn or exchange.round is not None:
             spans = Spans(self._export, self._open.discard, flow, exchange)
             self._open.add(spans)
             exchange.attach(spans)
@@ -40,7 +39,7 @@ class Tracing:
         """Begin a turn of the model, unless nobody asks it now."""
         exchange = ToolSim.exchanges.of(flow)
         spans = exchange.find(Spans) if exchange is not None else None
-        if exchange is not None and spans is not None and flow.response is None and exchange.find(HandedOver) is None:
+        if exchange is not None and spans is not None and flow.response is None and not exchange.is_delegated:
             spans.ask(flow, exchange)
 
     def toolsim_resend(self, flow: HTTPFlow) -> None:

@@ -71,10 +71,11 @@ class Arrivals:
             flow.request.stream = False
             # Its target is the one that the client's own request was routed to.
             request = flow.request
-            features: list[Feature] = [asked]
+            features: list[Feature] = []
             if route.leads_to(request.host, request.port, self._builtin_port):
                 features.append(self._admitted(flow))
-            self._open(flow, "", asked.report, *features)
+            exchange = self._open(flow, "", asked.report, *features)
+            exchange.round = asked
             return None
         upgrade = upgrade_of(flow) if is_replay and flow.live else None
         if upgrade is not None:
@@ -177,8 +178,6 @@ class Arrivals:
         asked = round_of(flow) if not flow.live else None
         report = asked.report if asked is not None else Report()
         report.client = api.name if api is not None else ""
-        if asked is not None:
-            features.append(asked)
         # The path of a list of models is the same in all APIs.
         client = api or api_of_headers(incoming.headers) or CHAT
         # A round is for the runner, which knows OpenAI's shape.
@@ -187,6 +186,7 @@ class Arrivals:
         if decision.action is not None:
             features.append(OtherAction(decision.action))
         exchange = self._open(flow, owner, report, *features)
+        exchange.round = asked
         if api is None:
             first, *_ = exchange.backend.apis_for(client, self.settings.policy.backend)
             for_backend(flow.request.headers, client, APIS[first])

@@ -17,7 +17,7 @@ Five outcomes, each of which ends the client's answer properly:
 
 The ``clocks`` say when the stream has to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
 
-What not every request needs is a ``Feature``: rounds, counting, replays, reports … attach to
+What not every request needs is a ``Feature``: counting, replays, reports … attach to
 an exchange, which calls each of them and knows none by name. Who needs a certain one finds it by its class. Both are in
 this room, since each is defined by what it asks of the other.
 """
@@ -32,6 +32,7 @@ from mitmproxy.connection import Client
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.net.http import status_codes
 
+from toolsim.core.conversation import Topic
 from toolsim.core.errors import ApiError
 from toolsim.core.plan import ApiName, Plan, Policy
 from toolsim.core.report import Report
@@ -43,6 +44,7 @@ from toolsim.proxy.metadata import SENT
 from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.recorder import BodyRecorder
+from toolsim.proxy.round_flow import RoundFlow
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.proxy.streamed import StreamedAnswer
 from toolsim.request.rewrite import Rewritten
@@ -63,9 +65,6 @@ class Feature:
     The methods are called in this order, those of the feature that was attached first come first; except
     at the end, where it comes last.
     """
-
-    listener: Listener | None = None
-    """Called with the events of the answer, as they come, or all at once if it is whole."""
 
     def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
         """Return how the request is to be rewritten."""
@@ -138,6 +137,12 @@ class Exchange:
         """Whether the answer is still ours to make or to replace."""
         self.is_request_too_large = False
         """Whether the request's body was dropped as it arrived."""
+        self.round: RoundFlow | None = None
+        """The round that this is; None for a client's own request."""
+        self.is_delegated = False
+        """Whether the runner answers it, in rounds that are exchanges of their own."""
+        self.topic: Topic | None = None
+        """The label of a delegated request, which no job rewrites."""
         self.stored_context: StoredContext | None = None
         """What the request refers to in the store, and what is stored of it; None without a store."""
         self.after_error: Callable[[], Feature] | None = None
@@ -172,7 +177,7 @@ class Exchange:
 
     @property
     def _listener(self) -> Listener | None:
-        return next((feature.listener for feature in self._features if feature.listener is not None), None)
+        return self.round.listener if self.round is not None else None
 
     @property
     def is_turn(self) -> bool:
@@ -215,6 +220,8 @@ class Exchange:
         )
         for feature in self._features:
             job = feature.asking(flow, job)
+        if self.round is not None:
+            job = self.round.on_job(job)
         return self.stored_context.on_job(job) if self.stored_context is not None else job
 
     def take_request(self, flow: HTTPFlow, done: Done) -> None:
@@ -240,7 +247,7 @@ class Exchange:
         plan = rewritten.plan
         for feature in self._features:
             plan = feature.planned(plan)
-        self.plan = plan
+        self.plan = self.round.on_plan(plan) if self.round is not None else plan
         request, body = flow.request, rewritten.body
         request.path, request.raw_content = rewritten.path, body
         flow.metadata[SENT] = digest

@@ -32,7 +32,7 @@ from toolsim.proxy.options.profiles import doubts
 from toolsim.proxy.options.settings import Settings, policy_fields
 from toolsim.proxy.remembering import Remembering
 from toolsim.proxy.resend import Resent
-from toolsim.proxy.rounds import RoundFlow, Rounds
+from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.work import Work
 from toolsim.wire.api import Api
 
@@ -83,7 +83,7 @@ class Rewriting:
             await work
 
     def _rewrite(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> Awaitable[None] | None:
-        asked = exchange.find(RoundFlow)
+        asked = exchange.round
         policy = asked.policy if asked is not None and asked.policy is not None else self._policy(flow, exchange)
         may_take_rounds = asked is None and exchange.find(OtherAction) is None
         if may_take_rounds and self._hand_over(flow, exchange, api, policy):

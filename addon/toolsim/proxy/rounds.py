@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, override
 
@@ -19,7 +19,7 @@ from mitmproxy.http import HTTPFlow, Request
 from toolsim.core.conversation import ClientRequest, Topic, topic_of
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import ClientEvent, Ended, Failed
-from toolsim.core.plan import Plan, Policy
+from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.core.tasks import spawn
 from toolsim.proxy.decoding import TooLarge, decoded
@@ -28,10 +28,10 @@ from toolsim.proxy.jobs import RequestJob
 from toolsim.proxy.metadata import NOTE
 from toolsim.proxy.mitmproxy12.replayed import FlowHandler, own_flow
 from toolsim.proxy.reporting import summary
+from toolsim.proxy.round_flow import RoundFlow
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.request.rewrite import as_stored, is_to_be_stored
-from toolsim.response.retry import SECOND_OPINION, Retry
-from toolsim.response.rewrite import Listener
+from toolsim.response.retry import Retry
 from toolsim.rounds.course import Bounds, Round, may_be_hosted, may_take_rounds
 from toolsim.rounds.hosted_calls import HostedCalls, Hosting
 from toolsim.rounds.runner import TOKEN, Ask, Job, Refused, RoundEvent, RoundReport, StoreAnswer, Stream
@@ -120,7 +120,8 @@ class Rounds:
         """Let the runner answer a flow: the bytes pass unchanged."""
         exchange.report = report
         exchange.is_ours = False
-        exchange.attach(HandedOver(flow, topic, self._serve(), job))
+        exchange.is_delegated, exchange.topic = True, topic
+        exchange.attach(HandedOver(flow, self._serve(), job))
 
     def end(self, error: ApiError) -> None:
         """End all answers that are made in rounds, with this error."""
@@ -221,9 +222,7 @@ class OneRound(Feature):
 class HandedOver(Feature):
     """A client's flow on its way to the runner, which answers it in rounds, exchanges of their own, and back."""
 
-    def __init__(self, flow: HTTPFlow, topic: Topic | None, server: RunnerServer, job: Job | Stream) -> None:
-        self.topic = topic
-        """What the request is about."""
+    def __init__(self, flow: HTTPFlow, server: RunnerServer, job: Job | Stream) -> None:
         request = flow.request
         self._server = server
         self._target = request.scheme, request.host, request.port, request.headers.copy()
@@ -248,36 +247,6 @@ class HandedOver(Feature):
             request = flow.request
             request.scheme, request.host, request.port, request.headers = self._target
             exchange.recorder.store_in(flow)
-
-
-@dataclass(slots=True)
-class RoundFlow(Feature):
-    """A flow that is one round of an answer: what its exchange needs to know of a ``loop.course.Round``."""
-
-    asks: frozenset[str]
-    begun: str
-    hosted: frozenset[str] = frozenset()
-    report: Report = field(default_factory=Report)
-    policy: Policy | None = None
-    """That of the round, None for a flow from a file."""
-    listener: Listener | None = None
-    """Who gets its events, None for a flow from a file."""
-    is_aside: bool = False
-    """Whether it asks something about a call, and is not part of the conversation."""
-
-    @override
-    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
-        return replace(job, is_round=True)
-
-    @override
-    def planned(self, plan: Plan) -> Plan:
-        may_invent = plan.may_invent and SECOND_OPINION in self.asks
-        return replace(plan, asks=self.asks, begun=self.begun, hosted=self.hosted, may_invent=may_invent)
-
-    def note(self) -> dict[str, Any]:
-        """Return what a recording needs so that the round can be replayed."""
-        where = {"number": self.report.round, "of": self.report.part_of, "is_aside": self.is_aside}
-        return {**where, "asks": sorted(self.asks), "begun": self.begun, "hosted": sorted(self.hosted)}
 
 
 _ASKED: dict[str, RoundFlow] = {}

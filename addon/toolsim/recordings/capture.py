@@ -39,7 +39,6 @@ from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.options.option import PREFIX
 from toolsim.proxy.options.settings import parse
 from toolsim.proxy.recorder import BoundedBuffer
-from toolsim.proxy.rounds import HandedOver, RoundFlow
 from toolsim.wire.dialect import CHAT, api_of_path
 
 if TYPE_CHECKING:
@@ -88,10 +87,10 @@ class Capture:
         """Note the options under which a request was rewritten."""
         exchange = ToolSim.exchanges.of(flow)
         # What the loop's runner answers is recorded round by round.
-        if exchange is not None and exchange.is_turn and flow.live and exchange.find(HandedOver) is None:
+        if exchange is not None and exchange.is_turn and flow.live and not exchange.is_delegated:
             policy = exchange.plan.policy if exchange.plan is not None else self._policy
             flow.metadata[NOTE] = {"options": policy_as_dict(policy), "refused": flow.response is not None}
-            if (asked := exchange.find(RoundFlow)) is not None:
+            if (asked := exchange.round) is not None:
                 flow.metadata[NOTE]["round"] = asked.note()
 
     def responseheaders(self, flow: HTTPFlow) -> None:

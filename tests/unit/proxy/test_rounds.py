@@ -17,7 +17,8 @@ from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.jobs import ROUNDS_OFF, RequestJob, run
 from toolsim.proxy.metadata import NOTE
 from toolsim.proxy.options.settings import Limits
-from toolsim.proxy.rounds import _ASKED, MAX_BODY_BYTES, OneRound, Origin, RoundFlow, Rounds, round_of
+from toolsim.proxy.round_flow import RoundFlow
+from toolsim.proxy.rounds import _ASKED, MAX_BODY_BYTES, OneRound, Origin, Rounds, round_of
 from toolsim.rounds.course import Bounds, Round
 from toolsim.rounds.hosted_calls import Hosting
 from toolsim.wire.dialect import CHAT

@@ -17,7 +17,6 @@ from toolsim.proxy.metadata import COMMENT, REPORT
 from toolsim.proxy.reporting import summary
 from toolsim.proxy.reporting.log import Log
 from toolsim.proxy.reporting.metrics import Metrics
-from toolsim.proxy.rounds import HandedOver, RoundFlow
 
 _MAX_KNOWN = 10_000
 """Requests by which conversations are known, at some 100 bytes each."""
@@ -109,7 +108,7 @@ class Outcome(Feature):
             return
         with reporting():
             self._topic = done.topic
-            asked = exchange.find(RoundFlow)
+            asked = exchange.round
             if asked is None or not asked.is_aside:
                 self._place = done.topic.where(self._reports.conversations.number(done.topic))
 
@@ -129,7 +128,7 @@ class Outcome(Feature):
 
     def _report(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         report, seconds = exchange.report, exchange.clocks.seconds()
-        has_part = exchange.plan is not None or exchange.find(HandedOver) is not None
+        has_part = exchange.plan is not None or exchange.is_delegated
         is_ours = has_part or report.error is not None
         if status is None:
             report.error = report.error or "aborted"
@@ -139,7 +138,7 @@ class Outcome(Feature):
             # The comment explains why there are no calls. No report, since no recording depends on one.
             _comment(flow, summary.comment(report))
             return
-        if exchange.find(RoundFlow) is None:
+        if exchange.round is None:
             # Rounds are counted once, with the answer that they are part of.
             self._reports.metrics.count(report, status, seconds, exchange.clocks.first_byte)
         if flow is not None:
@@ -150,8 +149,7 @@ class Outcome(Feature):
             exchange.recorder.store_in(flow)
 
     def _words(self, exchange: Exchange) -> str:
-        handed_over = exchange.find(HandedOver)
-        topic = self._topic if handed_over is None else handed_over.topic
+        topic = exchange.topic if exchange.is_delegated else self._topic
         return topic.words if topic is not None else ""
 
 
