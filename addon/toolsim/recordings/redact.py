@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
-from urllib.parse import quote, unquote_plus
+from urllib.parse import quote, unquote, unquote_plus
 
 from toolsim.recordings.secret_rules import (
     DROPPED_HEADERS,
@@ -64,7 +64,8 @@ _ESCAPED_SPACE = re.compile(r"\\[nrt]")
 # Keywords under which a schema gives values of what it describes.
 _SCHEMA_VALUES = frozenset({"default", "const", "enum", "examples", "value"})
 _OF_SERVERS = ("headers", "server_url")
-_ORIGIN = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#@]*")
+_ORIGIN = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?:(?P<user>[^/?#]*)@)?(?P<host>[^/?#@]*)")
+_DATA_URL = re.compile(r"\bdata:(?P<type>[\w/+.-]{0,64}(?:;[\w=.+-]{1,64}){0,4}),(?P<data>[\w+/%=.~-]{8,})")
 _STREAM_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _STREAM_BLANK = b"\xef\xbb\xbf\r\n "
 # Line breaks are not masked: JSON inside JSON escapes them, which is longer, and both sides must stay alike.
@@ -206,6 +207,9 @@ class Redactor:
             for found in pattern.finditer(text):
                 yield found.span("secret")
         yield from _elements(text)
+        for found in _DATA_URL.finditer(text):
+            if any(self._spans(_data_of(found))):
+                yield found.span("data")
         position = 0
         while (named := _NAMED.search(text, position)) is not None:
             # The value of a harmless name may itself begin with a name.
@@ -255,13 +259,26 @@ class Redactor:
 
 
 def _for_server(value: Any) -> Any:
-    """Hide what only the MCP server may see: headers of any name, and the path of a URL, which may be a key itself."""
+    """Hide what only the MCP server may see: headers of any name, and of a URL the user and the path, maybe a key."""
     if isinstance(value, dict):
         return {name: "x" * len(item) if isinstance(item, str) else HIDDEN for name, item in value.items()} or value
     found = _ORIGIN.match(value) if isinstance(value, str) else None
-    if found is None or not value[found.end() :].strip("/"):
+    if found is None:
         return value
-    return found[0] + "/" + "x" * (len(value) - found.end() - 1)
+    user = "" if found["user"] is None else "x" * len(found["user"]) + "@"
+    rest = value[found.end() :]
+    clean = found["scheme"] + user + found["host"] + ("/" + "x" * (len(rest) - 1) if rest.strip("/") else rest)
+    return value if clean == value else clean
+
+
+def _data_of(url: re.Match[str]) -> str:
+    """Return the text in a data URL, "" if it holds anything else."""
+    try:
+        if url["type"].endswith(";base64"):
+            return base64.b64decode(url["data"] + "===", altchars=b"-_" if "-" in url["data"] else None).decode()
+        return unquote(url["data"], errors="strict")
+    except ValueError:
+        return ""
 
 
 def _elements(text: str) -> Iterator[tuple[int, int]]:

@@ -16,6 +16,9 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
+from collections.abc import Mapping
+from itertools import chain
 
 from toolsim.core.conversation import Call
 from toolsim.wire.json_codec import LINE_ENDS, finite, too_deep, value_line
@@ -35,9 +38,40 @@ _STRING = re.compile(r'"((?:[^"\\]|\\(?:u[0-9a-fA-F]{4}|.)){0,60}+)[^"\\]*+(?:\\
 # What a reader does not see: spaces of any width, and characters without a shape.
 _INVISIBLE = (
     r"\s\x00-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f"
-    r"\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    r"\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    # Marks that go with the character before them.
+    r"\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 )
-_SEEN = re.compile(rf"[{_INVISIBLE}]*+".join(map(re.escape, "[function_call")))
+# What looks like a character of a record: brackets, letters of other alphabets, and what Unicode itself calls a form of
+# it (NFKC), such as mathematical and full-width letters.
+_ALIKE = {
+    "[": "［⁅⟦〚【〔﹝﹇⦋⦍⦏❲⟬⎡⎣",
+    "_": "＿﹍﹎﹏‿⁀",
+    "f": "ƒꞙẝ",
+    "u": "υսᴜ",
+    "n": "ոռп",
+    "c": "сϲᴄ",
+    "t": "тτ",
+    "i": "іιıɩ",
+    "o": "оοօᴏ",
+    "a": "аɑα",
+    "l": "ӏΙІ|Ɩ",
+}
+_FORMS = (range(0x2100, 0x2150), range(0x24B6, 0x24EA), range(0xFF01, 0xFF5F), range(0x1D400, 0x1D800))
+
+
+def _alike() -> Mapping[str, str]:
+    """Return a pattern for each character of a record: the character, and what looks like it."""
+    forms: dict[str, str] = dict(_ALIKE)
+    for number in chain.from_iterable(_FORMS):
+        plain = unicodedata.normalize("NFKC", chr(number)).lower()
+        if plain in forms:
+            forms[plain] += chr(number)
+    return {plain: f"[{re.escape(plain + alike)}]" for plain, alike in forms.items()}
+
+
+_PATTERNS = _alike()
+_SEEN = re.compile(rf"[{_INVISIBLE}]*+".join(_PATTERNS[char] for char in "[function_call"))
 _LINE_END = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
 # At the beginning of a line, with a space of any kind after it. The space is only looked at: it may be followed by the
 # next line that looks like a record, and a record that ends with its line is none.

@@ -239,6 +239,10 @@ class Turn:
     """The whole conversation up to its answer, None if we do not know it."""
 
 
+MAX_NAMES = 1000
+"""Responses that one connection remembers, whatever room there is."""
+
+
 class Recent:
     """What one connection remembers. ``places``: what all of them remember, in shares; ``owner``: of its share."""
 
@@ -246,7 +250,8 @@ class Recent:
         self._places = places
         self._owner = owner
         self._prefix = secrets.token_bytes(16)
-        self._names: set[str] = set()  # Of the responses, of which others may have pushed out some.
+        # Of the responses, the oldest first; others may have pushed out some.
+        self._names: dict[str, None] = {}
 
     def turn(self, draft: Draft, *, has_store: bool) -> Turn:
         """Return the request for a message. Raises BadRequest.
@@ -285,13 +290,16 @@ class Recent:
             items = mappings(mapping(parse_object(b'{"items":[' + context.items + b"]}")).get("items"))
             context = Context.of(since_summary(items))
         name = string(response.get("id"))
-        self._names.add(name)
+        self._names.pop(name, None)
+        self._names[name] = None
+        while len(self._names) > MAX_NAMES:
+            self.forget(next(iter(self._names)))
         self._places.put(self._key(name), context, self._owner, len(context.items))
 
     def forget(self, name: str) -> None:
         """Forget a response."""
         if name in self._names:
-            self._names.discard(name)
+            del self._names[name]
             self._places.pop(self._key(name))
 
     def clear(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
@@ -480,3 +481,33 @@ def test_no_form_of_the_manifest_repeats_a_secret_default(manifest: str, default
     hidden = redactor.body(sent(client), "application/json")
     assert hidden == sent(redactor.body(client, "application/json"))
     assert hidden.count(default.encode()) < sent(client).count(default.encode()) or manifest == "typescript"
+
+
+@pytest.mark.parametrize(
+    ("url", "hidden"),
+    [
+        ("http://name:word@host", "http://xxxxxxxxx@host"),
+        ("http://name:w@rd@host/", "http://xxxxxxxxx@host/"),
+        ("https://name:word@host:1/a/b?c", "https://xxxxxxxxx@host:1/xxxxx"),
+        ("https://host", "https://host"),
+        ("https://host/a", "https://host/x"),
+    ],
+)
+def test_the_address_of_an_mcp_server(url: str, hidden: str) -> None:
+    """User, password and path are hidden, wherever they stand in the address."""
+    body = json.dumps({"tools": [{"type": "mcp", "server_url": url}]}).encode()
+    assert json.loads(Redactor().body(body, "application/json"))["tools"][0]["server_url"] == hidden
+
+
+def test_secrets_in_data_urls() -> None:
+    """A data URL whose text holds a secret loses its data; a picture, and a text without one, stay."""
+    secret, plain = (base64.b64encode(text).decode() for text in (b"my key is sk-abcdefgh1234", b"my key is at home"))
+    picture = base64.b64encode(bytes(range(256))).decode()
+    urls = [f"data:text/plain;base64,{secret}", "data:,my%20key%20is%20sk-abcdefgh1234"]
+    kept = [f"data:text/plain;base64,{plain}", f"data:image/png;base64,{picture}", "data:,my%20key%20is%20at%20home"]
+    body = json.dumps({"input": [*urls, *kept]}).encode()
+    found = json.loads(Redactor().body(body, "application/json"))["input"]
+    assert found[2:] == kept
+    for url, shown in zip(urls, found, strict=False):
+        assert len(url) == len(shown)
+        assert set(shown.partition(",")[2]) == {"x"}

@@ -254,3 +254,24 @@ def test_what_is_no_record(line):
     """A line that only resembles a record is none."""
     assert read_call_record(line) is None
     assert read_output_record(line) is None
+
+
+@pytest.mark.parametrize("bracket", "［⟦﹝【[")
+@pytest.mark.parametrize(
+    "word",
+    [
+        "function_call",
+        "\U0001d41f\U0001d42e\U0001d427\U0001d41c\U0001d42d\U0001d422\U0001d428\U0001d427_call",
+        "fun\u0301ction\u20dd_call",
+        "func\ufffction_call",
+        "ｆｕｎｃｔｉｏｎ＿ｃａｌｌ",
+        "funсtiоn_саll",
+    ],
+)
+@pytest.mark.parametrize("before", ["", "hello\n", "\ufffc"])
+def test_look_alikes_are_no_records(bracket: str, word: str, before: str) -> None:
+    """A line that only looks like a record is marked like one."""
+    start = before.removesuffix("\ufffc")
+    line = f"{bracket}{word}_output call_id=c output=1]"
+    assert as_text(before + line) == before + "\\" + line
+    assert as_text(f"{start}a {line}") == f"{start}a {line}"

@@ -17,6 +17,7 @@ from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import Ended, Failed, Opened, TextDelta
 from toolsim.core.plan import AnswerForm
 from toolsim.core.shares import Shares
+from toolsim.sockets import protocol
 from toolsim.sockets.protocol import (
     TRUNCATED,
     Answer,
@@ -326,3 +327,14 @@ def test_a_warm_up() -> None:
     assert (messages[-1]["response"]["output"], messages[-1]["response"]["store"]) == ([], False)
     assert messages[-1]["response"]["usage"]["total_tokens"] == 0
     assert not answer.has_failed
+
+
+def test_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection remembers so many responses, however small they are; the oldest go first."""
+    monkeypatch.setattr(protocol, "MAX_NAMES", 3)
+    recent, names = remember(1000), []
+    for number in range(5):
+        recent, name, _answer = remembering([HELLO], recent, input="x" * (number + 1))
+        names.append(name)
+    assert list(recent._names) == names[2:]
+    assert [recent._find(name) is not None for name in names] == [False, False, True, True, True]
