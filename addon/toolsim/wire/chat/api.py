@@ -44,7 +44,7 @@ class ChatApi(Api):
 
     @override
     def expand_opaque_items(self, body: dict[str, Any]) -> dict[str, Any]:
-        return as_chat(body)
+        return body if requests.is_own_shape(body) else as_chat(body)
 
     @override
     def uses_tools(self, body: Mapping[str, Any]) -> bool:

@@ -21,9 +21,6 @@ from toolsim.wire.json_fields import array, mapping, mappings
 from toolsim.wire.messages import to_chat
 from toolsim.wire.responses import request as responses
 
-_BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "tool_reference"})
-_CHOICES = ("auto", "any", "tool", "none")
-
 
 def as_chat(body: dict[str, Any]) -> dict[str, Any]:
     """Return a request in chat's own shape, the very same object if it has it already. Raises BadRequest."""
@@ -31,7 +28,7 @@ def as_chat(body: dict[str, Any]) -> dict[str, Any]:
         return _from_responses(body)
     messages, tools, choice = array(body.get("messages")), array(body.get("tools")), body.get("tool_choice")
     changed: dict[str, Any] = {}
-    if "system" in body or any(map(_has_blocks, messages)):
+    if "system" in body or any(map(chat.has_blocks, mappings(messages))):
         changed["messages"] = [*to_chat.system_messages(body), *_messages(messages)]
     if any("input_schema" in mapping(tool) for tool in tools):
         loaded = set(to_chat.references(messages))
@@ -39,18 +36,14 @@ def as_chat(body: dict[str, Any]) -> dict[str, Any]:
             to_chat.declared_tool(tool, f"tools[{index}]", loaded) if "input_schema" in mapping(tool) else tool
             for index, tool in enumerate(tools)
         ]
-    if mapping(choice).get("type") in _CHOICES:
+    if mapping(choice).get("type") in chat.CHOICES:
         changed |= {"tool_choice": None} | to_chat.choice_fields(choice)
     return {**{key: value for key, value in body.items() if key != "system"}, **changed} if changed else body
 
 
-def _has_blocks(message: object) -> bool:
-    return any(block.get("type") in _BLOCKS for block in mappings(mapping(message).get("content")))
-
-
 def _messages(messages: Sequence[Any]) -> Iterator[Any]:
     for index, message in enumerate(messages):
-        if not _has_blocks(message):
+        if not chat.has_blocks(mapping(message)):
             yield message
             continue
         blocks = message["content"]

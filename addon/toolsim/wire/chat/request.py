@@ -52,6 +52,9 @@ SHARED = (
 )
 """The fields with the same name and meaning in both dialects."""
 
+_BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "tool_reference"})
+CHOICES = ("auto", "any", "tool", "none")
+"""The types of a ``tool_choice`` of the Messages API."""
 FEW_TOKENS = 16
 """The smallest token limit that the Responses API accepts."""
 
@@ -70,6 +73,21 @@ def uses_tools(body: Mapping[str, Any]) -> bool:
         for message in mappings(body.get("messages"))
     )
     return history or declares_tools(body)
+
+
+def is_own_shape(body: Mapping[str, Any]) -> bool:
+    """Return whether a request has nothing that only another API has (see ``foreign.py``)."""
+    if body.get("messages") is None and body.get("input") is not None:
+        return False
+    is_plain = "system" not in body and mapping(body.get("tool_choice")).get("type") not in CHOICES
+    has_schemas = any("input_schema" in tool for tool in mappings(body.get("tools")))
+    return is_plain and not has_schemas and not any(map(has_blocks, mappings(body.get("messages"))))
+
+
+def has_blocks(message: Mapping[str, Any]) -> bool:
+    """Return whether a message has blocks of calls, outputs or reasoning, as only the Messages API has."""
+    content = message.get("content")
+    return not isinstance(content, str) and any(block.get("type") in _BLOCKS for block in mappings(content))
 
 
 def call_ids(messages: list[Any]) -> list[str]:
