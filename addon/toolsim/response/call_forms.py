@@ -60,7 +60,8 @@ class CallForm:
     ``begins`` on, and a marker in its strings is data. ``behind_tag``: the body must follow its marker immediately, or
     begin a line. ``anywhere``: it may stand behind any marker, also one of another family; ``behind_ours``: behind our
     own even if no other forms are read. ``alone`` matches bodies that anybody may write in a sentence about our own
-    markers, such as a name and nothing else: such a block has to stand alone there.
+    markers, such as a name and nothing else: such a block has to stand alone there. ``skips_beginning``: no marker in
+    what ``begins`` matches counts, since an opening one may stand there in the place of another.
     """
 
     name: str
@@ -74,6 +75,7 @@ class CallForm:
     behind_ours: bool = False
     anywhere: bool = False
     alone: re.Pattern[str] | None = None
+    skips_beginning: bool = False
 
 
 def _row(name: str, begins: str, read: Callable[[str], list[Written]], **fields: object) -> CallForm:
@@ -209,6 +211,7 @@ CALL_FORMS = (
         read_glm,
         value=("<arg_value>", "</arg_value>"),
         alone=re.compile(rf"\s*{NAME}\s*"),
+        skips_beginning=True,
         behind_tag=True,
         behind_ours=True,
         anywhere=True,

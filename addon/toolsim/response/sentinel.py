@@ -325,8 +325,8 @@ class Sentinel:
         self.state = self.state_literal
         self._ends = self._tags.beginnings | _beginnings(self._closing)
         head = match_at(row.begins, self._text, at, final=True)
-        if row.name == "GLM 4.5" and head:
-            self._pos = head.end()  # What it begins with may hold an opening tag in the place of another marker.
+        if row.skips_beginning and head:
+            self._pos = head.end()
         if row.is_json:
             self._pos = (head.end() if head else at) + 1
             self._json = JsonBody(self._text[self._pos - 1], self._closing)
