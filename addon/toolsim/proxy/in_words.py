@@ -144,6 +144,11 @@ class InWords(Feature):
         """Whether all that comes has been taken."""
         return self._following.done() and not self._arrived
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it was ended with its exchange."""
+        return self._following.cancelled()
+
     async def wait(self) -> None:
         """Wait until something has come, or for a while."""
         with suppress(TimeoutError):

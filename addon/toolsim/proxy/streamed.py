@@ -44,6 +44,10 @@ class Further(Protocol):
     def is_over(self) -> bool:
         """Whether all that comes has been taken."""
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it was ended because nobody needs it any more: its client has left."""
+
     async def wait(self) -> None:
         """Wait until something of it has come, or for a while."""
 
@@ -147,7 +151,9 @@ class StreamedAnswer:
         """Return what has come of a further round, or the end as it is if there is none."""
         if self.further is None:
             return self._chunk_of(self._rewriter.conclude())
-        if not (events := self.further.take()) and self.further.is_over:
+        events = self.further.take()
+        # Its client may leave just before the stream learns of that.
+        if not events and self.further.is_over and not self.further.is_cancelled:
             raise RuntimeError("the further round has no end")
         return self._chunk_of(self._rewriter.proceed(events))
 
