@@ -65,7 +65,7 @@ KEEPALIVE_SECONDS = 10.0
 class ToolSim:
     """Function calling for text-only backends.
 
-    ``keepalive``: seconds after which a client gets a keep-alive while a call is held back.
+    ``keepalive``: seconds without a byte after which the client of a stream gets a keep-alive.
     ``alone``: nothing else shares the event loop, so hooks work synchronously.
     ``by_hand``: full names of options that count as set by hand though they may be at their default.
     """

@@ -3,7 +3,7 @@
 1. ``seconds`` only measures, from the beginning.
 2. *The backend's silence* counts from when it last sent anything: ``idle_timeout`` and ``connect_timeout``.
 3. *The client's silence* counts from when it last received anything: ``keepalive``, since a client receives nothing
-   while a call is held back.
+   while the model reads its prompt, or while a call is held back.
 
 And they stop when the proxy does (``end``): then everybody is overdue.
 

@@ -28,7 +28,6 @@ from toolsim.core.events import (
     HostedEnded,
     HostedProgress,
     HostedStarted,
-    KeepAlive,
     NextMessage,
     Opened,
     PassThrough,
@@ -166,10 +165,6 @@ class Answer:
         self._report.error = code
         self._report.truncated |= error.code == "backend_truncated"
         return [*tail, Failed(error)]
-
-    def keep_alive(self) -> list[ClientEvent]:
-        """Emit a keep-alive, if the client gets nothing because text is being held back."""
-        return [KeepAlive()] if self.is_buffering else []
 
     def declares(self, name: str) -> bool:
         """Return whether a name in the model's text means a tool of the client's, on offer or not."""

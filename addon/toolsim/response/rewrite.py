@@ -158,11 +158,11 @@ class ResponseRewriter:
         return self.proceed([*text, replace(end, usage=self.waits.usage)])
 
     def keepalive(self) -> list[bytes]:
-        """Return a keep-alive, if the client gets nothing because a block is being held back."""
-        if not self._plan.stream or self.is_done:
-            return []
-        is_silent = self.waits is not None or self.is_withholding
-        return self._written([KeepAlive()] if is_silent else self._answer.keep_alive())
+        """Return a keep-alive for a stream that is not over, whatever keeps its client waiting.
+
+        A model that reads a long prompt is as silent as a call that is held back.
+        """
+        return self._written([KeepAlive()]) if self._plan.stream and not self.is_done else []
 
     def fail(self, error: ApiError) -> list[bytes]:
         """End the answer as failed, for a reason that lies outside the backend's bytes."""

@@ -37,11 +37,12 @@ def streamed(max_answer_bytes: int = 1_000, tools: tuple[Tool, ...] = ()) -> tup
 
 
 def test_silence(clock: Clock) -> None:
-    """A stream asks to be woken for the nearer of its two clocks, and fails if the backend is silent for too long."""
+    """A silent backend's client gets a keep-alive every ten seconds, and an error in the end; ticks are in time."""
     made, clocks = streamed()
     assert clocks.next_tick() == MAX_TICK_SECONDS
     for _ in range(5):
         clock.now += 10
+        assert made.tick() == [b": keepalive\n\n"]
         assert made.tick() == []
     assert clocks.next_tick() == MAX_TICK_SECONDS
     clock.now += 5

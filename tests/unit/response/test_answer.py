@@ -10,7 +10,6 @@ from toolsim.core.events import (
     Ended,
     Failed,
     Finished,
-    KeepAlive,
     Opened,
     StructuredCall,
     TextDelta,
@@ -86,25 +85,25 @@ def test_a_strict_failure_cuts_the_backend() -> None:
     assert len(report.strict_failures) == 1
 
 
-def test_keepalive_while_buffering() -> None:
-    """A keep-alive is due exactly while a block is open."""
+def test_buffering() -> None:
+    """Text is held back exactly while a block is open."""
     answer = Answer(responses(), Report())
-    assert answer.keep_alive() == []
+    assert not answer.is_buffering
     answer.feed(TextDelta(CALL[:-1]))
-    assert answer.keep_alive() == [KeepAlive()]
+    assert answer.is_buffering
     answer.feed(TextDelta(CALL[-1]))
-    assert answer.keep_alive() == []
+    assert not answer.is_buffering
 
 
-def test_keepalive_while_nothing_is_emitted() -> None:
+def test_buffering_while_nothing_is_emitted() -> None:
     """Whitespace that is held back, and a dropped tail, are silence to the client too."""
     answer = Answer(responses(policy={"suppress_tail_after_tools": True}), Report())
     answer.feed(TextDelta("\n\n"))
-    assert answer.keep_alive() == [KeepAlive()]
+    assert answer.is_buffering
     answer.feed(TextDelta("x"))
-    assert answer.keep_alive() == []
+    assert not answer.is_buffering
     answer.feed(TextDelta(CALL + " tail"))
-    assert answer.keep_alive() == [KeepAlive()]
+    assert answer.is_buffering
 
 
 def test_blocks_are_reported_by_choice() -> None:

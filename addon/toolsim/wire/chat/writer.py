@@ -95,9 +95,7 @@ class ChatWriter(Writer):
             case Opened():
                 self._start(event)
             case KeepAlive():
-                # Rule 4.
-                self._choice(0, "null")
-                self._delta(0, "{}")
+                self._keep_alive()
             case Ended():
                 self._end(event)
             case Failed():
@@ -109,6 +107,15 @@ class ChatWriter(Writer):
                 pass  # A chat message has no place for the items of built-in tools.
         frames, self._frames = self._frames, []
         return frames
+
+    def _keep_alive(self) -> None:
+        if self._head:
+            # Rule 4.
+            self._choice(0, "null")
+            self._delta(0, "{}")
+        elif self._stream:
+            # A chunk needs the model and the time, which the backend has not named yet.
+            self._frames.append(b": keepalive\n\n")
 
     def _start(self, event: Opened) -> None:
         if self._head:

@@ -172,8 +172,19 @@ def test_failed() -> None:
 
 def test_keepalive_reasoning_and_what_has_no_place() -> None:
     """A keepalive is an empty delta; reasoning has its customary name; items of built-in tools have no place."""
-    chunks, _, _ = write([KeepAlive(), ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "mcp_call"})])
+    chunks, _, _ = write(
+        [Opened(), KeepAlive(), ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "mcp_call"})]
+    )
     assert deltas(chunks)[1:] == [{}, {"reasoning_content": "hm"}, {"refusal": "no"}]
+
+
+def test_a_keepalive_before_the_answer_is_a_comment() -> None:
+    """Chunks name the backend's model, which is known only when its answer begins."""
+    writer = ChatWriter(FORM)
+    assert writer.write(KeepAlive()) == [b": keepalive\n\n"]
+    frames = [*writer.write(Opened(model="theirs")), *writer.write(TextDelta("a")), *writer.write(Ended())]
+    assert b'"model":"theirs"' in frames[0]
+    assert ChatWriter(AnswerForm(stream=False, model="m")).write(KeepAlive()) == []
 
 
 PARTS = st.lists(st.text(min_size=1, max_size=5) | st.none(), max_size=6)
@@ -203,7 +214,7 @@ def test_any_answer(parts: list[str | None], usage: bool) -> None:
     [
         ([TextDelta("a"), *call(1), Ended()], ""),
         ([*call(1), Ended({0: "tool_calls"})], None),
-        ([KeepAlive(), *call(1), Ended({0: "tool_calls"})], None),
+        ([Opened(), KeepAlive(), *call(1), Ended({0: "tool_calls"})], None),
         ([Ended()], ""),
     ],
 )
