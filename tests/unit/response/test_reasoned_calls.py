@@ -148,7 +148,7 @@ def test_it_is_reported() -> None:
     report = Report()
     answer = Answer(plan("chat", "chat", True, [WEATHER]), report)
     assert answer.feed(ReasoningDelta("<tool_call>")) == []
-    assert answer.keep_alive()
+    assert answer.is_buffering
     answer.feed(ReasoningDelta(CALL.removeprefix("<tool_call>")))
     answer.feed(Closed())
     assert report.warnings == [IN_REASONING]
