@@ -244,6 +244,13 @@ class KeepAlive:
     """There is nothing to emit yet, but the stream is alive."""
 
 
+FIRST_KEEPALIVE_FACTOR = 1.4
+"""How much longer a client waits for its first event than for later ones, since it decides the status of the answer.
+
+10 s become 14; with a tick at most 2 s late, no client waits longer than 16 s.
+"""
+
+
 ClientEvent = (
     Opened
     | TextDelta

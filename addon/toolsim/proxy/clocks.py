@@ -2,8 +2,8 @@
 
 1. ``seconds`` only measures, from the beginning.
 2. *The backend's silence* counts from when it last sent anything: ``idle_timeout`` and ``connect_timeout``.
-3. *The client's silence* counts from when it last received anything: ``keepalive``, since a client receives nothing
-   while the model reads its prompt, or while a call is held back.
+3. *The client's silence* counts from when it last received anything: ``keepalive``. Until it has received anything the
+   limit is somewhat longer, because the status of its answer is undecided until then.
 
 And they stop when the proxy does (``end``): then everybody is overdue.
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 
 from toolsim.core.errors import ApiError
+from toolsim.core.events import FIRST_KEEPALIVE_FACTOR
 from toolsim.proxy.options.settings import Limits
 
 MAX_TICK_SECONDS = 2.0
@@ -30,6 +31,7 @@ class Clocks:
         self._is_connected = False
         self._started_at = self._last_input_at = self._last_output_at = time.monotonic()
         self._answered_at: float | None = None
+        self._is_served = False
         self.ended_by: ApiError | None = None
         """Why the time is over, whatever the clocks say; None while it is not."""
 
@@ -44,7 +46,7 @@ class Clocks:
 
     def client_served(self) -> None:
         """Count the client's silence from now on."""
-        self._last_output_at = time.monotonic()
+        self._last_output_at, self._is_served = time.monotonic(), True
 
     def answered(self) -> None:
         """The same, for a part of the answer itself."""
@@ -67,11 +69,18 @@ class Clocks:
     def next_tick(self) -> float:
         """Return the seconds until the backend may be overdue, or the client needs a keep-alive."""
         now = time.monotonic()
-        due = self._last_output_at + self._limits.keepalive
+        due = self._last_output_at + self._silence_limit
+        if due <= now:
+            # An answer that is not streamed has no keep-alives.
+            due = now + MAX_TICK_SECONDS
         if self._limits.idle_timeout:
             due = min(due, self._last_input_at + self._limits.idle_timeout)
         # Never at once: the clocks of timers may differ a little.
         return min(max(due - now, 0.01), MAX_TICK_SECONDS)
+
+    @property
+    def _silence_limit(self) -> float:
+        return self._limits.keepalive if self._is_served else self._limits.keepalive * FIRST_KEEPALIVE_FACTOR
 
     @property
     def is_overdue(self) -> bool:
@@ -100,4 +109,4 @@ class Clocks:
     @property
     def is_quiet(self) -> bool:
         """Whether the client has received nothing for so long that it needs a keep-alive."""
-        return time.monotonic() - self._last_output_at >= self._limits.keepalive
+        return time.monotonic() - self._last_output_at >= self._silence_limit

@@ -38,6 +38,8 @@ from toolsim.core.plan import ApiName, Plan, Policy
 from toolsim.core.report import Report
 from toolsim.proxy import head
 from toolsim.proxy.clocks import Clocks
+from toolsim.proxy.cors import add_cors
+from toolsim.proxy.decoding import decoded
 from toolsim.proxy.jobs import AnswerJob, Done, RequestJob, request_too_large
 from toolsim.proxy.known import Backend, Root
 from toolsim.proxy.metadata import SENT
@@ -133,6 +135,8 @@ class Exchange:
         """
         self.streamed: StreamedAnswer | None = None
         """The answer, if it is streamed."""
+        self.early: Response | None = None
+        """The head that the client of a stream got before the backend had sent one."""
         self.is_ours = True
         """Whether the answer is still ours to make or to replace."""
         self.is_request_too_large = False
@@ -248,6 +252,8 @@ class Exchange:
         for feature in self._features:
             plan = feature.planned(plan)
         self.plan = self.round.on_plan(plan) if self.round is not None else plan
+        if self.streamed is not None:
+            self.streamed.replan(self.plan)
         request, body = flow.request, rewritten.body
         request.path, request.raw_content = rewritten.path, body
         flow.metadata[SENT] = digest
@@ -272,13 +278,18 @@ class Exchange:
             self.attach_after_error()
         if any(feature.begins(self, flow) for feature in self._features):
             return
-        if is_error and self._is_translated:
+        if self.early is not None and self.plan is not None:
+            self._follow(flow, response)
+        elif is_error and self._is_translated:
             # It has to be whole to be rewritten.
             response.stream = False
         elif self.plan is None or is_error:
             self.pass_on(response, recorded=self.plan is not None or response.status_code >= 400)
         elif self.plan.stream and head.is_event_stream(response):
-            self._stream(flow, response, self.plan)
+            self.recorder.begin(response)
+            # A copy is changed: mitmproxy judges the connection by the backend's headers.
+            flow.response = backup.copied(response)
+            self._stream(flow, self.plan)
         else:
             response.stream = False
 
@@ -287,6 +298,56 @@ class Exchange:
         """Whether the backend's errors may be in the shape of another API than the client's, which is OpenAI's."""
         plan = self.plan
         return plan is not None and plan.client != plan.backend and not APIS[plan.client].has_own_errors
+
+    def open_early(self, flow: HTTPFlow) -> Response | None:
+        """Begin the answer of a stream whose client has had nothing for too long; return its head, None if not due.
+
+        A round of an answer has no client of its own: its error would still become one.
+        """
+        plan = self.plan
+        if plan is None or not plan.stream or self.report.part_of or self.streamed is not None:
+            return None
+        if not self.clocks.is_quiet:
+            return None
+        response = Response.make(200, headers={"content-type": JSON})
+        response.data.content = None
+        flow.response = response
+        self._stream(flow, plan)
+        self.early = flow.response
+        add_cors(self.early.headers, self.cors)
+        return self.early
+
+    def _follow(self, flow: HTTPFlow, response: Response) -> None:
+        """Continue an answer that has begun: with the backend's stream, or with the whole answer once it is there."""
+        if 200 <= response.status_code < 300 and head.is_event_stream(response):
+            assert self.early is not None
+            self.recorder.begin(response)
+            flow.response = backup.copied(self.early)
+            flow.response.stream = self.early.stream
+        else:
+            response.stream = False
+
+    def follow_whole(self, flow: HTTPFlow) -> bytes | None:
+        """Return the whole answer of a backend for a stream that has begun; None if it is an error.
+
+        Raises nothing: what cannot be decoded is an error.
+        """
+        response = flow.response
+        assert response is not None
+        if not 200 <= response.status_code < 300 or self.streamed is None or self.early is None:
+            return None
+        kind, encoding = response.headers.get("content-type", JSON), response.headers.get("content-encoding", "")
+        try:
+            body = decoded(response.raw_content or b"", encoding, self.limits.max_answer_bytes)
+        except ValueError:
+            error = ApiError("The backend's answer cannot be decoded.", code="backend_bad_answer", status=502)
+            flow.response = self.refuse(error)
+            return None
+        self.streamed.follow(kind)
+        self.recorder.begin(response)
+        flow.response = backup.copied(self.early)
+        flow.response.stream = self.early.stream
+        return body
 
     def pass_on(self, response: Response, *, recorded: bool) -> None:
         """Let an answer through as it is; ``recorded``: people can inspect it later."""
@@ -298,7 +359,10 @@ class Exchange:
             self.recorder.begin(backup.copied(response))
             response.stream = self.recorder.passing
 
-    def _stream(self, flow: HTTPFlow, response: Response, plan: Plan) -> None:
+    def _stream(self, flow: HTTPFlow, plan: Plan) -> None:
+        """Begin the streamed answer; the flow has its head."""
+        response = flow.response
+        assert response is not None
         self.streamed = StreamedAnswer(
             plan,
             self.report,
@@ -307,9 +371,6 @@ class Exchange:
             recorder=self.recorder,
             listener=self._listener,
         )
-        self.recorder.begin(response)
-        # Change a copy: mitmproxy judges the connection by the backend's headers.
-        response = flow.response = backup.copied(response)
         head.set_head(response, EVENT_STREAM)
         if flow.request.http_version == "HTTP/1.1":
             response.headers["transfer-encoding"] = "chunked"
@@ -360,7 +421,6 @@ class Exchange:
     def overdue(self) -> Response | None:
         """Return the error response for an answer that is overdue; None while there is time."""
         if not self.clocks.is_overdue:
-            self.clocks.client_served()
             return None
         return self.refuse(self.clocks.overdue())
 

@@ -100,6 +100,12 @@ def is_event_stream(response: Response) -> bool:
     return is_plain and headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
 
 
+def response_error(response: Response) -> ApiError:
+    """Return the error that an HTTP error answer describes, with its status."""
+    error = read_error(loaded((response.raw_content or b"").decode("utf-8", "replace")))
+    return replace(error, status=response.status_code)
+
+
 def error_message(body: bytes) -> str:
     """Return the message of a backend's error, "" if it has none."""
     message = read_error(loaded(body.decode("utf-8", "replace"))).message

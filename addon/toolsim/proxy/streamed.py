@@ -177,6 +177,18 @@ class StreamedAnswer:
         self._clocks.client_served()
         return self._recorder.pass_on(self._rewriter.keepalive())
 
+    def fail(self, error: ApiError) -> list[bytes]:
+        """End the answer as failed, for a reason that the backend's stream does not hold."""
+        return self._recorder.pass_on(self._rewriter.fail(error))
+
+    def follow(self, content_type: str) -> None:
+        """Read a backend's answer of this type from now on; the client's has begun without it."""
+        self._rewriter.follow(content_type)
+
+    def replan(self, plan: Plan) -> None:
+        """Read the answer to another request for the same answer from now on; the client's has begun."""
+        self._rewriter = self._rewriter.replanned(plan)
+
     def crash(self, error: ApiError) -> list[bytes] | None:
         """End an answer that we failed to rewrite with an error.
 

@@ -85,6 +85,7 @@ class ResponseRewriter:
     ) -> None:
         self._plan = plan
         self._report = report
+        self._max_event_bytes = max_event_bytes
         self._reader = APIS[plan.backend].reader()
         # A call that can be asked for again is held back until it is complete.
         self._reader.streams_ahead = plan.announces_early and plan.asks <= _IN_WORDS
@@ -178,6 +179,24 @@ class ResponseRewriter:
         if self._listener is not None:
             self._listener([Failed(error)], None)
         return self._writer.write(Failed(error))
+
+    # -- answers that begin before the backend's
+
+    def follow(self, content_type: str) -> None:
+        """Read an answer of this type; nothing of it has been fed yet."""
+        if not content_type.lower().startswith("text/event-stream"):
+            self._stream = None
+
+    def replanned(self, plan: Plan) -> ResponseRewriter:
+        """Return a rewriter for the answer to another request, which continues what this one has written."""
+        return ResponseRewriter(
+            plan,
+            self._report,
+            content_type=EVENT_STREAM,
+            writer=self._writer,
+            max_event_bytes=self._max_event_bytes,
+            listener=self._listener,
+        )
 
     # -- as far as the events
 

@@ -98,11 +98,16 @@ def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
 
 
 async def with_keepalives[Event](
-    events: AsyncGenerator[Event], seconds: float, ending: asyncio.Future[ApiError] | None = None
+    events: AsyncGenerator[Event],
+    seconds: float,
+    ending: asyncio.Future[ApiError] | None = None,
+    *,
+    first: float | None = None,
 ) -> AsyncGenerator[Event | KeepAlive | Failed]:
     """Yield ``events``, and a keep-alive whenever none has come for so many ``seconds``.
 
-    ``ending``: once it is done, they end with its error. Whoever takes many events at once pauses between them.
+    ``first``: the seconds before the first of either, if they differ. ``ending``: once it is done, they end with its
+    error. A consumer of many events at once pauses between them.
     """
     ahead: deque[Event] = deque()
     changed, taken = asyncio.Event(), asyncio.Event()
@@ -125,12 +130,14 @@ async def with_keepalives[Event](
     if ending is not None:
         ending.add_done_callback(wake)
     pace = Pace()
+    patience = seconds if first is None else first
     try:
         while True:
             if ending is not None and ending.done():
                 yield Failed(ending.result())
                 return
             if ahead:
+                patience = seconds
                 yield ahead.popleft()
                 await pace.rest()
                 continue
@@ -145,9 +152,10 @@ async def with_keepalives[Event](
             changed.clear()
             pace.end()
             try:
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(patience):
                     await changed.wait()
             except TimeoutError:
+                patience = seconds
                 yield KeepAlive()
             pace.begin()
     finally:

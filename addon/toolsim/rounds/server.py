@@ -9,15 +9,17 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 
 from tornado.iostream import StreamClosedError
 
 from toolsim.core.errors import ApiError
-from toolsim.core.events import ClientEvent, Ended, Failed, KeepAlive
+from toolsim.core.events import FIRST_KEEPALIVE_FACTOR, ClientEvent, Ended, Failed, KeepAlive
 from toolsim.rounds.answering import AnsweringHandler, Listener
 from toolsim.rounds.runner import TOKEN, Job, Refused, Stream, answer, with_keepalives
-from toolsim.wire.errors import error_body
+from toolsim.wire.errors import error_body, read_error
 from toolsim.wire.json_codec import dump
+from toolsim.wire.json_fields import loaded
 from toolsim.wire.responses.stored import with_outcome
 from toolsim.wire.sse import UNBUFFERED, comment
 
@@ -25,7 +27,7 @@ from toolsim.wire.sse import UNBUFFERED, comment
 class RunnerServer:
     """Serves jobs from ``start``, which needs a running event loop, to ``stop``. ``port``: on 127.0.0.1.
 
-    ``keepalive``: seconds of silence after which the client of a stream that has started gets a keep-alive.
+    ``keepalive``: seconds of silence after which the client of a stream gets a keep-alive.
     """
 
     def __init__(self, keepalive: float) -> None:
@@ -79,7 +81,9 @@ class _Answers(AnsweringHandler):
             return
         try:
             if isinstance(job, Job):
-                async with aclosing(with_keepalives(answer(job), self.server.keepalive, self.server.ending)) as events:
+                seconds = self.server.keepalive
+                first = seconds * FIRST_KEEPALIVE_FACTOR
+                async with aclosing(with_keepalives(answer(job), seconds, self.server.ending, first=first)) as events:
                     await self._write(job, events)
                 return
             async with aclosing(job()) as frames:
@@ -106,10 +110,12 @@ class _Answers(AnsweringHandler):
         outcome: ApiError | bool = True
         async for event in events:
             if isinstance(event, Refused):
-                self._finish(event.status, event.headers, event.body)
-                return
-            if isinstance(event, KeepAlive) and not has_begun:
-                # Until the first round is answered, the status is undecided.
+                if not has_begun:
+                    self._finish(event.status, event.headers, event.body)
+                    return
+                error = read_error(loaded(event.body.decode("utf-8", "replace")))
+                event = Failed(replace(error, status=event.status))
+            if isinstance(event, KeepAlive) and not stream:
                 continue
             if isinstance(event, Failed) and self.server.ending.done() and not has_begun:
                 # Without a head there is still a status to tell it by.

@@ -27,11 +27,11 @@ from mitmproxy.proxy.layers.http._events import (
 )
 
 from toolsim.proxy.mitmproxy12.bodies import BoundedBodies
-from toolsim.proxy.mitmproxy12.feeding import Feeding
+from toolsim.proxy.mitmproxy12.early import EarlyStart
 from toolsim.proxy.mitmproxy12.resending import Resending
 
 
-class EndableStream(Feeding, Resending, BoundedBodies):
+class EndableStream(EarlyStart, Resending, BoundedBodies):
     """A stream that watches its backend, and never leaves its client without an end."""
 
     is_unwatched = False
@@ -92,6 +92,7 @@ class EndableStream(Feeding, Resending, BoundedBodies):
                 yield self.stop_backend()
                 yield from self.answer(overdue)
                 return
+            yield from self.keep_waiting(exchange)
         else:
             yield from super().wake()
             return

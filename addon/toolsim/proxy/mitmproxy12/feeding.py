@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import override
 
-from mitmproxy.http import HTTPFlow
+from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.commands import Command, RequestWakeup, SendData, StartHook
 from mitmproxy.proxy.events import Event
 from mitmproxy.proxy.layer import CommandGenerator
@@ -96,17 +96,24 @@ class Feeding(OwnStream):
     @override
     def start_response_stream(self) -> CommandGenerator[None]:
         yield from super().start_response_stream()
+        self.begin_feeding()
+
+    def begin_feeding(self) -> None:
+        """Feed the exchange's answer from now on, if it streams one."""
         exchange, response = self.exchange, self.flow.response
         answer = exchange.streamed if exchange is not None else None
         if answer is None or response is None or response.stream != answer.feed:
             return
         self.fed = answer
         self.stores_bytes = self.context.options.store_streamed_bodies
-        is_chunked = "chunked" in by_name(response.headers).get("transfer-encoding", "").lower()
-        layer = self.layer
-        self.frames_chunks = is_chunked and type(layer.connections.get(self.context.client)) is Http1Server
+        self.frame_chunks(response)
         if self.frames_chunks:
-            self.direct = direct_way(self, answer, layer, self.sending)
+            self.direct = direct_way(self, answer, self.layer, self.sending)
+
+    def frame_chunks(self, response: Response) -> None:
+        """Frame the chunks of an answer with this head if the client speaks HTTP/1 (rule 2)."""
+        is_chunked = "chunked" in by_name(response.headers).get("transfer-encoding", "").lower()
+        self.frames_chunks = is_chunked and type(self.layer.connections.get(self.context.client)) is Http1Server
 
     @override
     def state_stream_response_body(self, event: Event) -> CommandGenerator[None]:

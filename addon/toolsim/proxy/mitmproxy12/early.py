@@ -1,0 +1,69 @@
+"""Begins the client's stream before the backend has sent the head of its answer.
+
+A model may read a long prompt for minutes, and clients give up after about 20 s without a byte. So a client of a stream
+that has had nothing for a while gets a 200 and the first frames of its answer, and keep-alives from then on
+(``Exchange.open_early``). Anything that the backend sends later goes into that stream: its own stream, an answer that
+is not streamed, or an error, which becomes the API's error event.
+
+Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2, in addition to those of ``feeding``:
+
+1. ``start_response_stream`` sends the head in ``flow.response`` and goes on to ``state_stream_response_body``.
+2. ``send_response`` is the end of every answer. With ``already_streamed`` it sends neither a head nor a body.
+"""
+
+from __future__ import annotations
+
+from typing import override
+
+from mitmproxy.proxy.layer import CommandGenerator
+from mitmproxy.proxy.layers.http import SendHttp
+from mitmproxy.proxy.layers.http._events import ResponseEndOfMessage, ResponseHeaders
+
+from toolsim.proxy.exchange import Exchange
+from toolsim.proxy.head import response_error
+from toolsim.proxy.mitmproxy12.feeding import Feeding
+from toolsim.proxy.streamed import StreamedAnswer
+
+
+class EarlyStart(Feeding):
+    """Opens the client's stream early, and puts the backend's answer into it."""
+
+    opened: StreamedAnswer | None = None
+    """The answer that began before the backend's, None if it did not."""
+
+    def keep_waiting(self, exchange: Exchange) -> CommandGenerator[None]:
+        """Send what the client needs while the backend has not sent a head, or not the whole answer."""
+        if self.opened is not None:
+            yield from map(self.sending, self.opened.tick())
+        elif (response := exchange.open_early(self.flow)) is not None:
+            self.opened = exchange.streamed
+            self.frame_chunks(response)
+            yield SendHttp(ResponseHeaders(self.stream_id, response, end_stream=False), self.context.client)
+            assert self.opened is not None
+            yield from map(self.sending, self.opened.tick())
+
+    @override
+    def start_response_stream(self) -> CommandGenerator[None]:
+        if self.opened is None:
+            yield from super().start_response_stream()
+            return
+        self.server_state = self.state_stream_response_body
+        self.begin_feeding()
+
+    @override
+    def send_response(self, already_streamed: bool = False) -> CommandGenerator[None]:
+        answer, response = self.opened, self.flow.response
+        if answer is None or already_streamed:
+            yield from super().send_response(already_streamed)
+            return
+        assert response is not None
+        exchange = self.exchange
+        body = exchange.follow_whole(self.flow) if exchange is not None else None
+        if body is None:
+            yield from map(self.sending, answer.fail(response_error(response)))
+            yield from super().send_response(already_streamed=True)
+            return
+        self.fed, self.server_state = answer, self.state_stream_response_body
+        yield from self.feed(answer, answer.slices(body))
+        if not self.ended:
+            yield from self.state_stream_response_body(ResponseEndOfMessage(self.stream_id))

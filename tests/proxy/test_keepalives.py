@@ -1,0 +1,215 @@
+"""Keep-alives: no client of a stream waits in silence, before or after the head of its backend's answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proxy.conftest import CALL
+from support.line import Line, arrivals
+from support.mitmdump import Mitmdump
+from support.raw_backend import Answer, RawBackend
+from support.wire import DONE, chat_frame
+
+SSE = "text/event-stream"
+PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
+# One that the clients of each API count as activity.
+SIGNS = {"chat": b": keepalive\n", "responses": b'"type":"keepalive"', "messages": b"event: ping"}
+STARTS = {"chat": b'"role":"assistant"', "responses": b"response.created\n", "messages": b"message_start\n"}
+SCRIPT = "from toolsim.proxy.addon import ToolSim\n\naddons = [ToolSim(keepalive=0.3)]\n"
+Play = Callable[[Answer], Awaitable[None]]
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Path:
+    """The addon with a limit of 0.3 s instead of 10."""
+    script = tmp_path / "impatient.py"
+    script.write_text(SCRIPT)
+    return script
+
+
+@pytest.fixture
+def line(backend: RawBackend, impatient: Path) -> Iterator[Line]:
+    with Mitmdump(backend.url, script=impatient, toolsim_backend="chat") as proxy, Line(proxy.url) as line:
+        yield line
+
+
+def body(api: str) -> dict[str, Any]:
+    """Return a streamed request with a tool, in the form of each API."""
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    messages = [{"role": "user", "content": "Weather?"}]
+    match api:
+        case "chat":
+            function = {"name": "get_weather", "parameters": schema}
+            return {"messages": messages, "tools": [{"type": "function", "function": function}]}
+        case "responses":
+            return {"input": messages, "tools": [{"type": "function", "name": "get_weather", "parameters": schema}]}
+    return {"messages": messages, "max_tokens": 100, "tools": [{"name": "get_weather", "input_schema": schema}]}
+
+
+def asked(line: Line, api: str) -> tuple[int, bytes]:
+    """Return the status of a streamed answer, and its bytes."""
+    reply = line.post(PATHS[api], {"model": "m", "stream": True, **body(api)})
+    return reply.status, reply.body
+
+
+async def late_head(answer: Answer) -> None:
+    """The model reads its prompt: not even a head arrives for a while."""
+    await asyncio.sleep(1.5)
+    await answer.head(Content_Type=SSE)
+    await called(answer)
+
+
+async def late_body(answer: Answer) -> None:
+    """The same, by a server that sends its head at once, and comments that are no events."""
+    await answer.head(Content_Type=SSE)
+    for _ in range(3):
+        await answer.send(b": reading the prompt\n\n")
+        await asyncio.sleep(0.5)
+    await called(answer)
+
+
+async def late_whole(answer: Answer) -> None:
+    """A server that cannot stream."""
+    await asyncio.sleep(1.5)
+    message = {"role": "assistant", "content": CALL}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    whole = {"id": "c", "object": "chat.completion", "choices": [choice]}
+    await answer.whole(json.dumps(whole).encode(), Content_Type="application/json")
+
+
+async def called(answer: Answer) -> None:
+    for data in (chat_frame(CALL), chat_frame(finish="stop"), DONE):
+        await answer.send(data)
+    await answer.end()
+
+
+@pytest.mark.parametrize("api", PATHS)
+@pytest.mark.parametrize("play", [late_head, late_body, late_whole])
+def test_no_client_waits_in_silence(api: str, play: Play, backend: RawBackend, line: Line) -> None:
+    """It gets keep-alives in the form of its API, and then the call; the answer is one answer."""
+    backend.play(play)
+    status, data = asked(line, api)
+    assert status == 200
+    assert data.count(SIGNS[api]) >= 2
+    assert b"get_weather" in data
+    assert data.index(SIGNS[api]) < data.rindex(b"get_weather")
+    assert data.count(STARTS[api]) == 1
+
+
+@pytest.mark.parametrize("api", PATHS)
+def test_a_late_error_is_the_event_of_its_api(api: str, backend: RawBackend, line: Line) -> None:
+    """After an early 200 there is no status left to tell it by; its words and its code reach the client."""
+
+    async def fails(answer: Answer) -> None:
+        await asyncio.sleep(1.0)
+        data = b'{"error": {"message": "the model is on fire", "type": "server_error", "code": "hot"}}'
+        await answer.whole(data, 503, Content_Type="application/json")
+
+    backend.play(fails)
+    status, data = asked(line, api)
+    assert status == 200
+    assert b"the model is on fire" in data
+    kinds = {"chat": b'{"error":', "responses": b"event: response.failed", "messages": b"event: error"}
+    assert kinds[api] in data
+    backend.play(called_at_once)
+    assert b"get_weather" in asked(line, api)[1]
+
+
+async def called_at_once(answer: Answer) -> None:
+    await answer.head(Content_Type=SSE)
+    await called(answer)
+
+
+@pytest.mark.parametrize("api", PATHS)
+def test_a_backend_that_dies_late(api: str, backend: RawBackend, line: Line) -> None:
+    """The same for a connection that breaks before a head."""
+
+    async def dies(answer: Answer) -> None:
+        await asyncio.sleep(1.0)
+        answer.hang_up()
+
+    backend.play(dies)
+    status, data = asked(line, api)
+    assert status == 200
+    assert b"The backend gave no answer" in data
+
+
+def test_an_early_error_keeps_its_status(backend: RawBackend, line: Line) -> None:
+    """An error that arrives before the client has waited long is an HTTP error, as ever."""
+
+    async def refuses(answer: Answer) -> None:
+        await answer.whole(b'{"error": {"message": "no"}}', 429, Content_Type="application/json")
+
+    backend.play(refuses)
+    assert asked(line, "chat")[0] == 429
+
+
+def test_a_refused_path_after_an_early_head(impatient: Path) -> None:
+    """The request is sent in the next API, and its answer continues the stream that has begun."""
+
+    async def slow_404(answer: Answer) -> None:
+        await asyncio.sleep(1.0)
+        await answer.whole(b"{}", 404, Content_Type="application/json")
+
+    with (
+        RawBackend() as backend,
+        Mitmdump(backend.url, script=impatient) as proxy,
+        Line(proxy.url) as line,
+    ):
+        backend.play(slow_404, "/v1/responses")
+        backend.play(called_at_once, "/v1/chat")
+        status, data = asked(line, "responses")
+        assert status == 200
+        assert data.count(STARTS["responses"]) == 1
+        assert b"get_weather" in data
+        assert b"event: response.completed" in data
+
+
+def test_a_whole_answer_has_no_early_head(backend: RawBackend, line: Line) -> None:
+    """Without streaming there is nothing to send."""
+    backend.play(late_whole)
+    reply = line.post(PATHS["chat"], {"model": "m", **body("chat")})
+    assert reply.json()["choices"][0]["message"]["tool_calls"]
+
+
+def test_a_late_first_round(backend: RawBackend, impatient: Path) -> None:
+    """Answers that may take several rounds begin early too, and the error of their first round is an event."""
+    with (
+        Mitmdump(backend.url, script=impatient, toolsim_backend="chat", toolsim_retry=1) as proxy,
+        Line(proxy.url) as line,
+    ):
+        backend.play(late_head)
+        status, data = asked(line, "responses")
+        assert (status, data.count(SIGNS["responses"]) >= 2) == (200, True)
+        assert data.count(STARTS["responses"]) == 1
+        assert b"get_weather" in data
+
+        async def fails(answer: Answer) -> None:
+            await asyncio.sleep(1.0)
+            await answer.whole(b'{"error": {"message": "too hot"}}', 500, Content_Type="application/json")
+
+        backend.play(fails)
+        status, data = asked(line, "responses")
+        assert (status, b"too hot" in data) == (200, True)
+
+
+def test_without_tools_bytes_pass(backend: RawBackend, impatient: Path) -> None:
+    """A stream that has nothing to do with tools is the backend's, byte for byte, comments included."""
+
+    async def comments(answer: Answer) -> None:
+        await answer.head(Content_Type=SSE)
+        await answer.send(b": reading the prompt\n\n")
+        await asyncio.sleep(0.8)
+        await answer.send(chat_frame("Hi") + DONE)
+        await answer.end()
+
+    with Mitmdump(backend.url, script=impatient) as proxy, Line(proxy.url) as line:
+        backend.play(comments)
+        request = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
+        response = line.begin("POST", PATHS["chat"], request)
+        assert b"".join(data for _, data in arrivals(response)) == b": reading the prompt\n\n" + chat_frame("Hi") + DONE
