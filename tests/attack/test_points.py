@@ -113,7 +113,7 @@ POINTS: dict[str, Point] = {
     "12 a strict call that is no JSON": Point(
         lambda: ask(tools=[STRICT]),
         says(content="<tool_call>not json</tool_call>"),
-        expected="x-toolsim-parse-failures: 1.*<tool_call>not json</tool_call>",
+        expected="^422 .*x-toolsim-strict-failures: 1",
     ),
     "12 a refused structured call is no text": Point(
         ask,

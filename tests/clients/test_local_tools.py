@@ -125,6 +125,6 @@ async def test_apply_patch(stage: Stage, mode: str, tmp_path: Path) -> None:
 @over_responses
 async def test_a_call_that_does_not_fit_stays_text(stage: Stage) -> None:
     """No item can hold it, so the program gets the text instead of half a command."""
-    wrong = call("shell", {"commands": "ls"})
+    wrong = call("shell", {"commands": {"first": "ls"}})
     stage.backend.play((says(wrong),))
     assert await run(stage, "run_streamed", [ShellTool(lambda request: "never")]) == wrong

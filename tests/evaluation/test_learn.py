@@ -18,6 +18,7 @@ from support.line import Line
 from support.mitmdump import Mitmdump
 from support.scripted_model import NAME, ScriptedModel
 from toolsim.eval.learn.bank import questions
+from toolsim.eval.learn.profile_file import file_name
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +30,7 @@ class Learner:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.profile = folder / "config" / "toolsim" / "profiles" / "scripted-model-1b.toml"
+        self.profile = folder / "config" / "toolsim" / "profiles" / file_name(NAME)
         self.environment = {
             "XDG_CONFIG_HOME": str(folder / "config"),
             "XDG_STATE_HOME": str(folder / "state"),
@@ -105,7 +106,10 @@ def test_the_whole_loop(learner: Learner) -> None:
                 answers.append(line.post("/v1/chat/completions", body))
     messages = [json.loads(answer.body)["choices"][0]["message"] for answer in answers]
     assert [bool(message.get("tool_calls")) for message in messages] == [False, True]
-    assert [answer.headers.get("x-toolsim-profile") for answer in answers] == ["scripted-model-1b", None]
+    assert [answer.headers.get("x-toolsim-profile") for answer in answers] == [
+        file_name(NAME).removesuffix(".toml"),
+        None,
+    ]
 
 
 def test_a_backend_that_goes_down(learner: Learner) -> None:

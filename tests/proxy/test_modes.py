@@ -47,7 +47,7 @@ def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitm
         assert line.request("GET", "/v1/models").json()["data"]
 
 
-@pytest.mark.parametrize("path", ["/", "/v1/embeddings", "/favicon.ico"])
+@pytest.mark.parametrize("path", ["/other", "/v1/embeddings", "/favicon.ico"])
 def test_other_paths_of_the_listener(path: str, scripted: Mitmdump) -> None:
     """A request to the proxy itself that is not for an API gets a short 404 in the API's shape."""
     with Line(scripted.url) as line:

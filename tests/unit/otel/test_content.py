@@ -121,12 +121,12 @@ def test_a_call() -> None:
     assert found["gen_ai.tool.call.result"] == {"size": 3}
 
 
-@pytest.mark.parametrize(("depth", "names"), [(100, {"gen_ai.tool.call.arguments"}), (5000, set())])
-def test_what_is_nested_too_deeply(depth: int, names: set[str]) -> None:
-    """The span goes without it."""
+@pytest.mark.parametrize("depth", [100, 600])
+def test_what_is_nested_too_deeply(depth: int) -> None:
+    """The span has it as text, which is redacted as such: nothing is lost, and nothing is raised."""
     kept, span = Content(True), TRACER.start_span("execute_tool f")
     kept.of_call(span, McpCall("i", "s", "t", '{"a":' * depth + "1" + "}" * depth), Outcome(None))
-    assert set(filled(kept, span)) == names
+    assert set(filled(kept, span)) == {"gen_ai.tool.call.arguments"}
 
 
 def test_what_is_noted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

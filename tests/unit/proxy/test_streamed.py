@@ -40,6 +40,7 @@ def test_silence(clock: Clock) -> None:
     """A silent backend's client gets a keep-alive every ten seconds, and an error in the end; ticks are in time."""
     made, clocks = streamed()
     assert clocks.next_tick() == MAX_TICK_SECONDS
+    clocks.client_served()
     for _ in range(5):
         clock.now += 10
         assert made.tick() == [b": keepalive\n\n"]

@@ -81,6 +81,10 @@ def error_answer(status: int, body: bytes) -> bytes:
     return dump(error_body(replace(error, status=status))).encode()
 
 
+THREAD_NOT_FOUND = "thread_not_found"
+"""The code of a request that continues a thread: none is kept here."""
+
+
 def error_body(error: ApiError) -> dict[str, Any]:
     """Return the body of an error answer, or the data of an ``error`` event."""
     kind = _CODES.get(error.code or "") or _TYPES.get(error.status, "api_error")
@@ -88,9 +92,13 @@ def error_body(error: ApiError) -> dict[str, Any]:
     if kind == "invalid_request_error" and (error.code == "context_length_exceeded" or _TOO_LONG.search(message)):
         # Claude Code compacts the conversation if an error begins with these words, and only then.
         message = f"prompt is too long: {message}"
+    details: dict[str, Any] = {}
+    if error.code == THREAD_NOT_FOUND:
+        # By this the SDK knows that it has to send the whole conversation.
+        details = {"details": {"error_code": error.code}}
     return {
         "type": "error",
-        "error": {"type": kind, "message": message},
+        "error": {"type": kind, "message": message} | details,
         "request_id": f"req_{secrets.token_hex(12)}",
     }
 

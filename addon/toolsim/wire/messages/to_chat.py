@@ -115,7 +115,7 @@ def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], li
         asked["tools"] = changes.now
     if mapping(body.get("thread")).get("type") == "continue":
         message = "'thread' of the type 'continue' is not supported: send the whole conversation in 'messages'."
-        raise BadRequest(message, "thread", "unsupported_parameter")
+        raise BadRequest(message, "thread", "thread_not_found")
     if body.get("mcp_servers"):
         message = "'mcp_servers' is not served here: the operator's servers are (toolsim_mcp_config)."
         raise BadRequest(message, "mcp_servers", "unsupported_parameter")
