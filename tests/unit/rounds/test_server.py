@@ -134,23 +134,44 @@ async def test_the_report_ends_the_stream_where_it_is_wanted(server: RunnerServe
 
 
 async def test_signs_of_life_while_a_round_is_silent(server: RunnerServer) -> None:
-    """Once the stream has begun, and never before: until then the status is open."""
-    round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL"))
-    token = server.admit(job(round_))
-    url = f"http://127.0.0.1:{server.port}/v1/x"
-    got = b""
-    async with httpx.AsyncClient() as client:
-        async with client.stream("POST", url, json={}, headers={TOKEN: token}) as response:
-            async for chunk in response.aiter_raw():
-                got += chunk
-                if got.count(b'"delta":{}') >= 2:
-                    break
+    """In a stream, whether it has begun or its first round still reads the prompt."""
+    for events in ((Opened(), TextDelta("one"), TextDelta("STALL")), (TextDelta("STALL"),)):
+        round_ = Round1(*events)
+        token = server.admit(job(round_))
+        url = f"http://127.0.0.1:{server.port}/v1/x"
+        got = b""
+        async with httpx.AsyncClient() as client, asyncio.timeout(10):
+            async with client.stream("POST", url, json={}, headers={TOKEN: token}) as response:
+                async for chunk in response.aiter_raw():
+                    got += chunk
+                    if got.count(b'"delta":{}') + got.count(b": keepalive") >= 2:
+                        break
         await asyncio.wait_for(round_.stopped.wait(), 5)
+
+
+async def test_a_whole_answer_has_no_signs_of_life(server: RunnerServer) -> None:
+    """Its status is undecided until its end."""
     silent = Round1(TextDelta("STALL"))
+    url = f"http://127.0.0.1:{server.port}/v1/x"
     with pytest.raises(httpx.ReadTimeout):
-        async with httpx.AsyncClient(timeout=0.4) as client:
-            await client.post(url, json={}, headers={TOKEN: server.admit(job(silent))})
+        async with httpx.AsyncClient(timeout=0.4) as client, asyncio.timeout(10):
+            await client.post(url, json={}, headers={TOKEN: server.admit(job(silent, stream=False))})
     await asyncio.wait_for(silent.stopped.wait(), 5)
+
+
+async def test_a_late_refusal_is_the_error_of_the_stream(server: RunnerServer) -> None:
+    """Once the client has its head, the backend's HTTP error becomes the event of its API."""
+
+    class Late(Round1):
+        async def ask(self, _: Round) -> AsyncGenerator[RoundEvent]:
+            await asyncio.sleep(server.keepalive * 3)
+            yield RoundReport(Report())
+            yield Refused(503, {"content-type": "application/json"}, b'{"error": {"message": "too hot"}}')
+
+    answer = await post(server, job(Late(), RESPONSES))
+    assert answer.status_code == 200
+    assert "too hot" in answer.text
+    assert "response.failed" in answer.text
 
 
 async def test_stopping_ends_what_runs(server: RunnerServer) -> None:
