@@ -140,12 +140,15 @@ async def test_signs_of_life_while_a_round_is_silent(server: RunnerServer) -> No
         token = server.admit(job(round_))
         url = f"http://127.0.0.1:{server.port}/v1/x"
         got = b""
-        async with httpx.AsyncClient() as client, asyncio.timeout(10):
-            async with client.stream("POST", url, json={}, headers={TOKEN: token}) as response:
-                async for chunk in response.aiter_raw():
-                    got += chunk
-                    if got.count(b'"delta":{}') + got.count(b": keepalive") >= 2:
-                        break
+        async with (
+            asyncio.timeout(10),
+            httpx.AsyncClient() as client,
+            client.stream("POST", url, json={}, headers={TOKEN: token}) as response,
+        ):
+            async for chunk in response.aiter_raw():
+                got += chunk
+                if got.count(b'"delta":{}') + got.count(b": keepalive") >= 2:
+                    break
         await asyncio.wait_for(round_.stopped.wait(), 5)
 
 
