@@ -28,8 +28,8 @@ from toolsim.recordings.secret_rules import (
     is_secret_name,
     is_secret_parameter,
 )
-from toolsim.recordings.stream_text import Edited, edit_pieces, edit_stream, is_deep, parse_json
-from toolsim.wire.json_codec import dump
+from toolsim.recordings.stream_text import Edited, edit_pieces, edit_stream, parse_json
+from toolsim.wire.json_codec import dump, too_deep
 
 HIDDEN = "[redacted]"
 
@@ -183,9 +183,10 @@ class Redactor:
             # Some streams are labelled as JSON.
             if is_stream or data.lstrip(_STREAM_BLANK).startswith(_STREAM_STARTS):
                 return edit_stream(data, self.text, self.value, self.text)
-            document = parse_json(text)
-            if '"logprob"' in text and is_deep(document, text):
+            if '"logprob"' in text and too_deep(text):
+                # Its secrets may be split over tokens, which nothing joins at such a depth.
                 return b"{}"
+            document = parse_json(text)
             # In a whole body only the tokens of logprobs are pieces of a text.
             joined = edit_pieces([document], self.text) if '"logprob"' in text else set()
             clean = self.value(document)
