@@ -139,7 +139,7 @@ def serves(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, st
         (folder / "toolsim.toml").write_text(settings.replace("http://127.0.0.1:11434", backend.url))
     if line.startswith("toolsim codex"):
         if codex() is None:
-            pytest.skip("needs codex: run `make clients`")
+            pytest.skip("needs codex: run `make test-clients`")
         home = folder / "codex"
         home.mkdir()
         provider = f'[model_providers.s]\nname = "s"\nbase_url = "{backend.url}/v1"\nwire_api = "responses"\n'
@@ -173,7 +173,7 @@ def starts_mitmproxy(line: str, backend: TextBackend, tmp_path: Path, env: Mappi
 def runs_claude(line: str, backend: TextBackend, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
     """Have Claude Code answer one question and end."""
     if agent("claude") is None:
-        pytest.skip("needs claude: run `make clients`")
+        pytest.skip("needs claude: run `make test-clients`")
     if line.startswith("toolsim"):
         line = ours(line, backend)
     run = shell(f"{line.replace('http://127.0.0.1:8080', scripted)} -p Hello", tmp_path, env)

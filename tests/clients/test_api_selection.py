@@ -93,7 +93,7 @@ def test_each_pair(stage: Stage, ask: Any) -> None:
 
 
 @over_each
-@pytest.mark.skipif(CODEX is None, reason="needs codex: run `make clients`")
+@pytest.mark.skipif(CODEX is None, reason="needs codex: run `make test-clients`")
 def test_codex(stage: Stage, tmp_path: Path) -> None:
     """Its whole loop: a command, its output in the next prompt, and words."""
     stage.backend.play(until_output(says("I look.\n", call("exec_command", {"cmd": "ls"})), says("One file.")))
@@ -105,7 +105,7 @@ def test_codex(stage: Stage, tmp_path: Path) -> None:
 
 
 @over_each
-@pytest.mark.skipif(agent("claude") is None, reason="needs claude: run `make clients`")
+@pytest.mark.skipif(agent("claude") is None, reason="needs claude: run `make test-clients`")
 def test_claude_code(stage: Stage, tmp_path: Path) -> None:
     """The same: a file is read, and what is in it is in the next prompt."""
     folder = tmp_path / "claude"

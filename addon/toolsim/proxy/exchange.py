@@ -320,21 +320,25 @@ class Exchange:
     def _follow(self, flow: HTTPFlow, response: Response) -> None:
         """Continue an answer that has begun: with the backend's stream, or with the whole answer once it is there."""
         if 200 <= response.status_code < 300 and head.is_event_stream(response):
-            assert self.early is not None
-            self.recorder.begin(response)
-            flow.response = backup.copied(self.early)
-            flow.response.stream = self.early.stream
+            self._continue(flow, response)
         else:
             response.stream = False
 
-    def follow_whole(self, flow: HTTPFlow) -> bytes | None:
-        """Return the whole answer of a backend for a stream that has begun; None if it is an error.
+    def _continue(self, flow: HTTPFlow, response: Response) -> None:
+        """Give the flow the head that the client has, in place of the backend's, whose body is fed to the answer."""
+        assert self.early is not None
+        self.recorder.begin(response)
+        flow.response = backup.copied(self.early)
+        flow.response.stream = self.early.stream
 
-        Raises nothing: what cannot be decoded is an error.
+    def follow_whole(self, flow: HTTPFlow) -> bytes | None:
+        """Return the non-streamed answer of a backend for a stream that has begun.
+
+        None if it is an error, or cannot be decoded: the flow then has the error.
         """
         response = flow.response
         assert response is not None
-        if not 200 <= response.status_code < 300 or self.streamed is None or self.early is None:
+        if not 200 <= response.status_code < 300 or self.streamed is None:
             return None
         kind, encoding = response.headers.get("content-type", JSON), response.headers.get("content-encoding", "")
         try:
@@ -344,9 +348,7 @@ class Exchange:
             flow.response = self.refuse(error)
             return None
         self.streamed.follow(kind)
-        self.recorder.begin(response)
-        flow.response = backup.copied(self.early)
-        flow.response.stream = self.early.stream
+        self._continue(flow, response)
         return body
 
     def pass_on(self, response: Response, *, recorded: bool) -> None:

@@ -72,12 +72,6 @@ class Answer:
         self.is_done = False  # Whether the last event has been returned.
 
     @property
-    def is_buffering(self) -> bool:
-        """Whether the client gets nothing because text is being held back."""
-        holds_back = self._reasoned is not None and self._reasoned.holds_back
-        return not self.is_done and (holds_back or any(choice.is_buffering for choice in self._choices.values()))
-
-    @property
     def is_cut(self) -> bool:
         """Whether the answer ended before the backend did, so that the backend should be stopped."""
         return self.is_done and any(choice.speech.is_cut for choice in self._choices.values())

@@ -90,12 +90,6 @@ class Choice:
         return self._calls.made > 0 and not self._calls.has_broken
 
     @property
-    def is_buffering(self) -> bool:
-        """Whether the client gets nothing of what the backend sends: it is held back, or dropped as a tail."""
-        holds_back = self._in_block or self.speech.is_held or self._calls.holds_back
-        return not self.speech.is_over and holds_back
-
-    @property
     def _in_block(self) -> bool:
         return self._parser is not None and self._parser.in_block
 

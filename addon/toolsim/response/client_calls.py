@@ -91,11 +91,6 @@ class ClientCalls:
         return out
 
     @property
-    def holds_back(self) -> bool:
-        """Whether something waits for the end of the open call."""
-        return bool(self._behind)
-
-    @property
     def is_spent(self) -> bool:
         """Whether no further call may be made."""
         return 0 < self._limit <= self.made

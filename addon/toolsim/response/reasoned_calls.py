@@ -48,11 +48,6 @@ class ReasonedCalls:
         self.is_over = False
         self.has_found = False
 
-    @property
-    def holds_back(self) -> bool:
-        """Whether reasoning is being held back."""
-        return self._sentinel.in_block or bool(self._held)
-
     def take(self, event: BackendEvent) -> list[BackendEvent]:
         """Take one event, while ``is_over`` is false."""
         match event:

@@ -88,11 +88,6 @@ class Speech:
         return f"Speech({self.state.__name__})"
 
     @property
-    def is_held(self) -> bool:
-        """Whether text is held back, or dropped as a tail."""
-        return bool(self._gap) or (self.is_calling and self._drops)
-
-    @property
     def is_speaking(self) -> bool:
         """Whether text was the last thing that was emitted."""
         return self.state == self.state_speaking

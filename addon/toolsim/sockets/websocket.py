@@ -53,7 +53,7 @@ FRAME_UNITS, MESSAGE_UNITS, UNREADABLE_UNITS = 1, 10, 100
 FREE_FRAME_BYTES = 1024
 """Frames of this size or more cost nothing: their bytes limit them."""
 
-GOING_AWAY, PROTOCOL_ERROR, UNSUPPORTED_DATA, POLICY, TOO_BIG = 1001, 1002, 1003, 1008, 1009
+GOING_AWAY, UNSUPPORTED_DATA, POLICY, TOO_BIG = 1001, 1003, 1008, 1009
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,9 @@ from support.answers import plan
 from support.turns import CALL, STRICT, chat, responses, run_events, whole_call
 from toolsim.core.errors import ApiError
 from toolsim.core.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
     Closed,
     Counted,
     Ended,
@@ -85,25 +88,21 @@ def test_a_strict_failure_cuts_the_backend() -> None:
     assert len(report.strict_failures) == 1
 
 
-def test_buffering() -> None:
-    """Text is held back exactly while a block is open."""
+def test_a_block_is_held_back_until_its_end() -> None:
+    """Nothing of it is emitted before, and all of it then."""
     answer = Answer(responses(), Report())
-    assert not answer.is_buffering
-    answer.feed(TextDelta(CALL[:-1]))
-    assert answer.is_buffering
-    answer.feed(TextDelta(CALL[-1]))
-    assert not answer.is_buffering
+    assert answer.feed(TextDelta(CALL[:-1])) == []
+    assert [type(event) for event in answer.feed(TextDelta(CALL[-1]))] == [CallStarted, CallDelta, CallEnded]
 
 
-def test_buffering_while_nothing_is_emitted() -> None:
-    """Whitespace that is held back, and a dropped tail, are silence to the client too."""
+def test_whitespace_and_a_dropped_tail_are_not_emitted() -> None:
+    """Whitespace waits for text; what follows a call may be dropped."""
     answer = Answer(responses(policy={"suppress_tail_after_tools": True}), Report())
-    answer.feed(TextDelta("\n\n"))
-    assert answer.is_buffering
-    answer.feed(TextDelta("x"))
-    assert not answer.is_buffering
-    answer.feed(TextDelta(CALL + " tail"))
-    assert answer.is_buffering
+    assert answer.feed(TextDelta("\n\n")) == []
+    assert answer.feed(TextDelta("x")) == [TextDelta("\n\nx")]
+    emitted = answer.feed(TextDelta(CALL + " tail"))
+    assert [type(event) for event in emitted] == [CallStarted, CallDelta, CallEnded]
+    assert answer.feed(TextDelta(" and more")) == []
 
 
 def test_blocks_are_reported_by_choice() -> None:

@@ -141,7 +141,6 @@ def test_an_answer_beside_something_else_is_not_held_back() -> None:
     whole = answer_for(plan_of("report", asks=FAULTS), Report())
     assert whole.feed(ReasoningDelta("Hm.")) == [ReasoningDelta("Hm.")]
     assert whole.feed(TextDelta("It is")) == []
-    assert whole.is_buffering
     assert whole.feed(ReasoningDelta("So.")) == [TextDelta("It is"), ReasoningDelta("So.")]
     assert whole.feed(TextDelta(" clear.")) == [TextDelta(" clear.")]
     the_plan = plan_of("report", asks=FAULTS, policy={"max_tool_args_bytes": 10})

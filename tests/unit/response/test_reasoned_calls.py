@@ -102,7 +102,7 @@ def test_what_cannot_be_a_call_is_passed_on_at_once() -> None:
     calls = ReasonedCalls(Sentinel())
     assert calls.take(ReasoningDelta("I ", "text")) == [ReasoningDelta("I ", "text")]
     assert calls.take(ReasoningDelta("<tool_call>{")) == []
-    assert calls.holds_back
+    assert calls.take(ReasoningDelta('"name": "f"')) == []
 
 
 @each("backend", DIALECTS)
@@ -144,11 +144,10 @@ def test_what_is_no_call_in_the_end() -> None:
 
 
 def test_it_is_reported() -> None:
-    """As a warning; while a block is open, the answer counts as held back; a failure releases it."""
+    """As a warning; while a block is open it is held back; a failure releases it."""
     report = Report()
     answer = Answer(plan("chat", "chat", True, [WEATHER]), report)
     assert answer.feed(ReasoningDelta("<tool_call>")) == []
-    assert answer.is_buffering
     answer.feed(ReasoningDelta(CALL.removeprefix("<tool_call>")))
     answer.feed(Closed())
     assert report.warnings == [IN_REASONING]

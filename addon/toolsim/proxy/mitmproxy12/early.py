@@ -33,13 +33,11 @@ class EarlyStart(Feeding):
 
     def keep_waiting(self, exchange: Exchange) -> CommandGenerator[None]:
         """Send what the client needs while the backend has not sent a head, or not the whole answer."""
-        if self.opened is not None:
-            yield from map(self.sending, self.opened.tick())
-        elif (response := exchange.open_early(self.flow)) is not None:
+        if self.opened is None and (response := exchange.open_early(self.flow)) is not None:
             self.opened = exchange.streamed
             self.frame_chunks(response)
             yield SendHttp(ResponseHeaders(self.stream_id, response, end_stream=False), self.context.client)
-            assert self.opened is not None
+        if self.opened is not None:
             yield from map(self.sending, self.opened.tick())
 
     @override
