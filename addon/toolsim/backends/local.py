@@ -1,10 +1,10 @@
 """A model file as a backend: llama.cpp in this process, through the package xllamacpp (the extra ``[local]``).
 
-Its library answers a request of chat completions in a thread of its own, and calls back with each chunk; here the
-request is written, and the chunks are read, as for any other chat server. A client that leaves stops the model at its
-next token. One request is answered at a time: others wait.
+Its library answers a chat completions request in a separate thread, and calls back with each chunk. This module writes
+the request and reads the chunks as for any other chat server. When a client disconnects, the model stops at its next
+token. Requests are answered one at a time.
 
-llama.cpp opens a port too, which nobody needs: it is on 127.0.0.1 and wants a key that nobody has.
+llama.cpp also opens a port, which is unused: it is on 127.0.0.1 and requires a key that is known to nobody.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONTEXT_TOKENS = 16_384
-"""Room for conversation and answer: enough for the catalogue of an agent's tools, little enough for a laptop."""
+"""Context for conversation and answer: large enough for an agent's tool manifest, small enough for a laptop."""
 
 _NOT_LOADED = ApiError("The model is not loaded.", code="backend_unavailable", status=503, retry_after=5)
 
@@ -51,7 +51,7 @@ class LocalBackend:
         self._server: Any = None
 
     async def start(self) -> None:
-        """Load the model; if that fails, the log says why and requests are answered with 503."""
+        """Load the model. If that fails, the reason is logged and requests are answered with 503."""
         try:
             library = importlib.import_module("xllamacpp")
         except ModuleNotFoundError as problem:
@@ -65,16 +65,16 @@ class LocalBackend:
 
     async def stop(self) -> None:
         """Release the model."""
-        # Its destructor waits for its threads: it runs in one, with the last reference.
+        # Its destructor waits for its threads, so the last reference is dropped in a thread.
         holder, self._server = [self._server], None
         await asyncio.to_thread(holder.clear)
 
     async def models(self) -> Sequence[str] | ApiError:
-        """Return its name, the file's."""
+        """Return the model's name, which is the file's."""
         return [self._file.stem] if self._server is not None else _NOT_LOADED
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request. Raises BadRequest for what chat completions have no form for."""
+        """Answer one request. Raises BadRequest for content that chat completions cannot express."""
         server = self._server
         if server is None:
             yield Failed(_NOT_LOADED)
@@ -113,7 +113,7 @@ class LocalBackend:
 
 
 def chat_body(request: ClientRequest) -> dict[str, Any]:
-    """Return a request as llama.cpp takes it: streamed, with the counts of tokens. Raises BadRequest."""
+    """Return a request in llama.cpp's form: streamed, with token counts. Raises BadRequest."""
     items, notes = CHAT.to_items(request)
     named = [with_parts_for(item, None, notes) for item in items]
     messages = [item for item in named if isinstance(item, Message)]
@@ -127,7 +127,7 @@ def _load(library: Any, file: Path) -> Any:
     params = library.CommonParams()
     params.model.path = str(file)
     params.n_ctx, params.n_parallel = CONTEXT_TOKENS, 1
-    # Its threads spin: one core is left to everybody else.
+    # Its threads spin, so one core is left for everything else.
     params.cpuparams.n_threads = max(1, (os.cpu_count() or 2) - 1)
     params.hostnames, params.port, params.api_keys = ["127.0.0.1"], 0, [secrets.token_hex(16)]
     params.ui, params.verbosity = False, 0
@@ -135,6 +135,6 @@ def _load(library: Any, file: Path) -> Any:
 
 
 def backend_of(settings: Settings) -> LocalBackend:
-    """Return the backend that the settings ask for."""
+    """Return the backend that the settings select."""
     assert settings.model is not None
     return LocalBackend(settings.model)

@@ -1,14 +1,14 @@
 """An HTTP server on 127.0.0.1 that presents a built-in backend as a text-only OpenAI upstream.
 
-mitmproxy hooks cannot stream an answer that they make themselves. So a built-in backend answers over HTTP, in the
-event loop that already runs, and toolsim treats it as it treats any other upstream.
+mitmproxy hooks cannot stream responses that they create. So a built-in backend answers over HTTP, on the event loop
+that already runs, and toolsim treats it like any other upstream.
 
     POST …/responses, …/chat/completions ─▶ ClientRequest ─▶ backend.answer ─▶ events ─▶ frames, or one body
     GET …/models, …/models/NAME          ─▶ backend.models
 
 Each answer is a task that ends with its connection: closing the connection closes the backend's generator, which stops
-the model. A failure before ``Opened`` is an HTTP error. After it, a stream ends with the API's error event, and a whole
-answer is still an HTTP error.
+the model. A failure before ``Opened`` is an HTTP error. After it, a stream ends with the API's error event, and a
+non-streamed answer is still an HTTP error.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from toolsim.wire.responses.request import wants_background
 from toolsim.wire.sse import UNBUFFERED
 
 FLOW = "toolsim-flow"
-"""The header that names the flow that a request belongs to; the addon has checked who sent it."""
+"""The header with the id of a request's flow; the addon has authenticated its sender."""
 
 
 class TextBackend(Protocol):
-    """What the loopback can present: an object that answers a conversation with text."""
+    """The protocol of built-in backends: an object that answers a conversation with text."""
 
     @property
     def apis(self) -> Collection[Api]:
         """The APIs whose requests ``answer`` understands."""
 
     async def start(self) -> None:
-        """Get ready. A backend that cannot serve yet does not raise here: it answers with ``Failed`` (503)."""
+        """Start. A backend that cannot serve yet does not raise here: it answers with ``Failed`` (503)."""
 
     async def stop(self) -> None:
-        """Release everything that the backend holds."""
+        """Release all resources."""
 
     def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
         """Answer one request, as events that end in ``Closed`` or ``Failed``.
@@ -75,10 +75,10 @@ class TextBackend(Protocol):
 class Loopback:
     """Serve ``backend`` on 127.0.0.1:``port`` until ``stop``; 0 binds any free port, and ``port`` is then its number.
 
-    Any program and any web page on this machine can reach the port and could run up costs at the backend: only requests
-    of flows that are ``expected``, and that name this machine as their host, are answered. Each is expected once, so
-    that nothing that a page or a file shows of a flow opens the door. ``is_open`` admits everybody, for a backend that
-    costs nothing.
+    Any program and any web page on this machine can reach the port and could run up costs at the backend. So only
+    requests whose flow is ``expected``, and that name this machine as their host, are answered. Each flow is expected
+    once, so that a flow id seen in a page or a file is useless. ``is_open`` admits everybody, for a backend that costs
+    nothing.
     """
 
     def __init__(self, backend: TextBackend, port: int = 0, *, is_open: bool = False) -> None:
@@ -90,7 +90,7 @@ class Loopback:
 
     @property
     def port(self) -> int:
-        """The bound port, or the one to bind."""
+        """The bound port, or the port to bind."""
         return self._listener.port
 
     async def start(self) -> None:
@@ -106,23 +106,23 @@ class Loopback:
         return await self.backend.models()
 
     def admit(self, flow: str) -> dict[str, str]:
-        """Expect the request of a flow; return the header that shows it."""
+        """Expect the request of a flow; return the header that identifies it."""
         self.expected.add(flow)
         return {FLOW: flow}
 
     def forget(self, flow: str) -> None:
-        """Expect it no longer: it is over, and may never have been sent."""
+        """Stop expecting a flow. It has ended, perhaps without sending its request."""
         self.expected.discard(flow)
 
     async def stop(self) -> None:
-        """Refuse new requests, stop those that run, close their connections and stop the backend."""
+        """Refuse new requests, stop running ones, close their connections and stop the backend."""
         if not await self._listener.stop():
             return
         await self.backend.stop()
 
 
 class _Handler(AnsweringHandler):
-    """Refuses what is not served here. ``METHODS`` are those that the resource allows."""
+    """Rejects requests for anything that is not served here. ``METHODS``: the methods that the resource allows."""
 
     METHODS: ClassVar[Sequence[str]]
 
@@ -246,7 +246,7 @@ class _Answers(_Handler):
 
 
 def _read(api: Api, data: bytes) -> ClientRequest:
-    """Read a request body. Raises BadRequest, also for requests that need a store or a background worker."""
+    """Parse a request body. Raises BadRequest, also for requests that need a store or a background worker."""
     body = parse_object(data)
     if body is None:
         raise BadRequest("The request body is not a JSON object.")

@@ -1,4 +1,4 @@
-"""A conversation in one form for all APIs: a request between reading and writing; and what it is about, for people."""
+"""A conversation in one form for all APIs, between reading and writing a request, and its label for people."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A part in one dialect's own shape (a file, audio, a file id); only for a backend of that dialect."""
+    """A part in one API's own shape (a file, audio, a file id), only for a backend of that API."""
 
     dialect: ApiName
     part: Mapping[str, Any]
@@ -50,7 +50,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """Its text parts, joined by line ends: all that a text-only model sees of it."""
+        """The text parts, joined by newlines: everything that a text-only model sees of the message."""
         return _text_of(self.parts)
 
 
@@ -70,7 +70,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallOutput:
-    """The output of the client's tool: text parts are in its record, images follow it."""
+    """The output of a client's tool. Its text parts are in its record; images follow the record."""
 
     call_id: str
     parts: tuple[Part, ...]
@@ -78,7 +78,7 @@ class CallOutput:
 
     @property
     def text(self) -> str:
-        """What it says in words."""
+        """The output's text."""
         return _text_of(self.parts)
 
 
@@ -95,21 +95,21 @@ class Thought:
 
 @dataclass(frozen=True, slots=True)
 class HostedItem:
-    """A history item of a tool that the backend runs, as sent: only a backend of its API accepts it."""
+    """A history item of a tool that the backend runs, as sent. Only a backend of the same API accepts it."""
 
     item: Mapping[str, Any]
 
     @property
     def kind(self) -> str:
-        """Its type, for the log."""
+        """The item's type, for the log."""
         return str(self.item.get("type"))[:40]
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Tools that the client declares in the middle of a conversation, in addition to those at its beginning.
+    """Tools that the client declares within a conversation, in addition to those at its start.
 
-    ``removed``: the names of those that it withdraws there.
+    ``removed``: names of tools that it withdraws at this point.
     """
 
     tools: tuple[Tool, ...] = ()
@@ -124,12 +124,14 @@ def _text_of(parts: tuple[Part, ...]) -> str:
 
 
 def said_last(items: Sequence[Item]) -> Item | None:
-    """Return the last item that is not a declaration, None if there is none."""
+    """Return the last item that is not a declaration, or None."""
     return next((item for item in reversed(items) if not isinstance(item, Declaration)), None)
 
 
 type Demand = Mapping[str, Any] | Literal["as sent"] | None
-"""The structured output to request of a backend: in the flat shape of ``text.format``, the client's own, or none."""
+"""The structured output to request from a backend: in the flat shape of ``text.format``, as the client sent it, or
+none.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,60 +139,64 @@ class ClientRequest:
     """A client's request, read once."""
 
     api: ApiName
-    """The client's."""
+    """The API of the client."""
     body: Mapping[str, Any]
-    """The JSON object in the shape of the Responses API or, for a client of any other, of chat completions; only
-    ``wire`` opens it."""
+    """The JSON object, in the shape of the Responses API or, for clients of any other API, of chat completions. Only
+    ``wire`` reads it.
+    """
     items: tuple[Item, ...]
     form: AnswerForm = AnswerForm()
-    """How the client wants its answer."""
+    """The form of answer that the client expects."""
     instructions: str = ""
-    """Those beside the items (Responses)."""
+    """Instructions outside the items (Responses)."""
     tools: tuple[Tool, ...] = ()
-    """The client's own: functions, custom tools, and kinds that it runs itself."""
+    """Tools that the client runs: functions, custom tools, and the built-in kinds."""
     first_tools: tuple[Tool, ...] = ()
-    """Those that it declared before the conversation, as they were, if a ``Declaration`` has changed them since."""
+    """The tools declared before the conversation, in their original form, if a ``Declaration`` has changed them since.
+    """
     hosted: tuple[Mapping[str, Any], ...] = ()
-    """The declarations of all other kinds, as sent."""
+    """The declarations of all other kinds of tools, as sent."""
     tool_choice: ToolChoice = ToolChoice()
     parallel: bool = True
     n: int = 1
     answer_format: Mapping[str, Any] | None = None
-    """The structured output that it demands, in the flat shape of ``text.format``, None for plain text."""
+    """The structured output that the request demands, in the flat shape of ``text.format``; None for plain text."""
     highest_call: int = 0
-    """The highest number among the ids in its history that we may have made, 0 if there is none."""
+    """The highest number in the history among ids that toolsim could have created, 0 if there is none."""
     stored_history: str | None = None
-    """The part of the history that only the backend holds: the previous response's id, or "" if a conversation holds
-    it; None if the request contains it all."""
+    """The part of the history that only the backend has: the previous response's id, or "" for a conversation object;
+    None if the request contains the entire history.
+    """
     notes: tuple[str, ...] = field(default_factory=tuple)
-    """What was dropped (``item_reference``, ``reasoning``, …), for the log."""
+    """The kinds of items that were dropped (``item_reference``, ``reasoning``, …), for the log."""
     sent: Mapping[str, Any] | None = None
-    """The JSON object as the client sent it, if it has been put into that shape."""
+    """The JSON object as the client sent it, if ``body`` is a translation."""
     lost: tuple[str, ...] = ()
-    """What of it only a backend of the client's API gets, for the log."""
+    """The parts that only a backend of the client's API receives, for the log."""
 
 
-# -- what it is about --
+# -- the label of a conversation --
 
 MAX_WORDS = 60
-"""Characters of the user's message: what a column of a list shows."""
+"""Characters of the user's message that fit a column of the flow list."""
 
-# Enough to recognise a conversation, and little enough for a history of 100,000 items.
+# Long enough to recognize a conversation, short enough for a history of 100,000 items.
 _MAX_ITEMS = 2_000
 _MAX_TEXT = 200
-# Programs add context to what their users write, in tags: <environment_details>…</environment_details>.
+# Programs add context to their users' messages in tags: <environment_details>…</environment_details>.
 _TAG = re.compile(r"</?([A-Za-z_][\w-]*)(?: [^<>]{0,200})?>")
 _MAX_SEARCHED = 8_000
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a request is about: ``words``, the user's latest message, shortened; ``turn`` and ``step``, from 1.
+    """The subject of a request: ``words``, the user's latest message, shortened; ``turn`` and ``step``, counted from 1.
 
-    A turn starts with the user's message; each answer to calls is one more step of it. Two requests belong to one
-    conversation if the second starts with everything that the first one held. So a history is identified by a chain of
-    digests (``keys``), one per item. Instructions are left out, since clients put the time of day in them; long texts
-    count by their beginnings, since clients append to them. Identical conversations count as one until they diverge.
+    A turn starts with the user's message; each answer that follows tool outputs is another step of it. Two requests
+    belong to one conversation if the second starts with everything in the first. So a history is identified by a chain
+    of digests (``keys``), one per item. Instructions are left out, because clients put the time of day in them. Only
+    the beginning of a long text counts, because clients append to it. Identical conversations count as one until they
+    diverge.
     """
 
     words: str = ""
@@ -204,7 +210,7 @@ class Topic:
 
 
 def topic_of(items: Sequence[Item]) -> Topic:
-    """Return what a request with these items is about."""
+    """Return the label of a request with these items."""
     turn, step, words = 0, 1, ""
     before: Item | None = None
     for item in items:

@@ -1,4 +1,4 @@
-"""Errors in the API's own shape."""
+"""Errors in the client API's format."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ApiError:
-    """One OpenAI error: its fields, and the HTTP status that carries it if no stream has started.
+    """One OpenAI error: its fields, and the HTTP status used if no stream has started.
 
-    ``code``: OpenAI's if there is one; ours about a backend begin with ``backend_``. ``retry_after``: seconds, for the
-    header of that name.
+    ``code``: OpenAI's if there is one; toolsim's codes about a backend begin with ``backend_``. ``retry_after``:
+    seconds, for the header of that name.
     """
 
     message: str

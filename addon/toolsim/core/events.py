@@ -1,8 +1,8 @@
-"""The events inside an answer.
+"""The events of an answer.
 
-A reader turns backend bytes into ``BackendEvent``s; a choice turns those into ``ClientEvent``s; a writer turns these
-into client bytes. Both sets are closed: match on them. ``choice`` is the index of a chat choice; the Responses API only
-knows choice 0.
+A reader turns backend bytes into ``BackendEvent``s, a choice turns those into ``ClientEvent``s, and a writer turns
+these into client bytes. Both sets are closed: match on them. ``choice`` is the index of a chat choice; the Responses
+API has only choice 0.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Literal
 from toolsim.core.errors import ApiError
 
 FinishReason = Literal["stop", "length", "content_filter"]
-"""Why a backend ended one choice."""
+"""The reason why a backend ended a choice."""
 EndReason = FinishReason | Literal["tool_calls"]
-"""Why a choice ended for the client."""
+"""The reason why a choice ended, as the client sees it."""
 ToolKind = Literal["function", "custom", "shell", "local_shell", "apply_patch", "tool_search"]
-"""What a call is for the client; all except the first two exist only in Responses (``wire/local_tools.py``)."""
+"""The kind of call for the client; all except the first two exist only in Responses (``wire/local_tools.py``)."""
 ItemStatus = Literal["completed", "incomplete"]
 
 
@@ -33,7 +33,7 @@ class Usage:
 
 
 def added(one: Usage | None, other: Usage | None) -> Usage | None:
-    """Return the sum of the tokens of two answers, as far as they are known."""
+    """Return the sum of the token counts of two answers, as far as they are known."""
     if one is None or other is None:
         return one or other
     return Usage(**{name: getattr(one, name) + getattr(other, name) for name in Usage.__dataclass_fields__})
@@ -41,7 +41,7 @@ def added(one: Usage | None, other: Usage | None) -> Usage | None:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The backend started its answer. ``response_id``: only if its store can return the answer later (Responses)."""
+    """The backend started its answer. ``response_id``: set only if the backend stores the answer (Responses)."""
 
     response_id: str | None = None
     created_at: int | None = None
@@ -52,7 +52,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """Visible text. From a reader it may still hold call blocks, from a choice it never does. Never empty."""
+    """Visible text, never empty. From a reader it can still contain call blocks, from a choice it cannot."""
 
     text: str
     choice: int = 0
@@ -60,12 +60,12 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class NextMessage:
-    """The text that follows is another message's than the text before it: they must not run together."""
+    """The text that follows belongs to another message than the text before it; the two must not be joined."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusalDelta:
-    """A piece of a refusal, beside the text."""
+    """A fragment of a refusal, in addition to the text."""
 
     text: str
     choice: int = 0
@@ -73,7 +73,7 @@ class RefusalDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """A piece of the model's reasoning: its summary, or the raw text if the backend sends it."""
+    """A fragment of the model's reasoning: its summary, or the raw text if the backend sends it."""
 
     text: str
     kind: Literal["summary", "text"] = "summary"
@@ -82,10 +82,10 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class StructuredCall:
-    """A whole call from a backend that does emit calls. ``arguments``: JSON text, or a custom tool's raw input.
+    """A complete call from a backend that emits calls. ``arguments``: JSON text, or a custom tool's raw input.
 
-    ``call_id`` is the backend's, for display only; a choice gives calls its own ids. ``whole`` is false if the answer
-    was cut off, perhaps within the call. ``key``: that of its ``StructuredDelta``s, "" if there were none.
+    ``call_id`` is the backend's id, for display only; a choice assigns its own ids. ``whole`` is false if the answer
+    was truncated, perhaps within the call. ``key``: the key of its ``StructuredDelta``s, "" if there were none.
     """
 
     name: str
@@ -100,11 +100,12 @@ class StructuredCall:
 
 @dataclass(frozen=True, slots=True)
 class StructuredDelta:
-    """A piece of the arguments of a function call that the backend is still emitting; its ``StructuredCall`` follows.
+    """A fragment of the arguments of an unfinished function call, which a ``StructuredCall`` follows.
 
-    ``key`` identifies the call within its choice; ``is_first``: it is the call's first piece. The pieces together are a
-    prefix of its arguments. A reader emits them only on request (``streams_ahead``). ``is_named``: it came with the
-    call's name and without an id, so that a piece which differs from it only in its text may begin another call.
+    ``key`` identifies the call within its choice. ``is_first``: this is the call's first fragment. The fragments
+    together are a prefix of its arguments. A reader emits them only on request (``streams_ahead``). ``is_named``: it
+    came with the call's name and without an id, so that a fragment which differs from it only in its text might begin
+    another call.
     """
 
     key: str
@@ -118,14 +119,14 @@ class StructuredDelta:
 
 @dataclass(frozen=True, slots=True)
 class PassThrough:
-    """A whole output item of a hosted tool (``mcp_call``, ``web_search_call``, …) that nobody announced."""
+    """A complete output item of a hosted tool (``mcp_call``, ``web_search_call``, …) that was not announced."""
 
     item: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class HostedStarted:
-    """An item of a hosted tool is announced, as far as it is known. ``key`` identifies it until it has ended."""
+    """A hosted tool's item is announced, as far as it is known. ``key`` identifies it until it has ended."""
 
     key: str
     item: dict[str, Any]
@@ -135,8 +136,8 @@ class HostedStarted:
 class HostedProgress:
     """An event about an announced hosted item: its type, and its fields without item id, index and sequence number.
 
-    ``key`` is "" for an event of a type that nobody knows, about something else. An item that was never announced is
-    one that only the backend's own API has: no other API's client gets its events.
+    ``key`` is "" for an event of an unknown type about something else. Items that were never announced exist only in
+    the backend's own API, so clients of other APIs do not receive their events.
     """
 
     key: str
@@ -157,7 +158,7 @@ HostedEvent = PassThrough | HostedStarted | HostedProgress | HostedEnded
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The backend reported why one choice ended. ``length`` also stands for any other way of being cut off."""
+    """The backend reported why a choice ended. ``length`` also stands for any other kind of truncation."""
 
     reason: FinishReason
     choice: int = 0
@@ -165,19 +166,19 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The backend's token counts for the whole answer."""
+    """The backend's token counts for the entire answer."""
 
     usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The backend's own terminator was read: the answer is complete. Without it the stream was cut off."""
+    """The backend's terminator was read: the answer is complete. Without it the stream was truncated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The answer cannot be completed: the backend reported it, or we found out. Nothing follows it."""
+    """The answer cannot be completed, as reported by the backend or detected by toolsim. No event follows."""
 
     error: ApiError
 
@@ -200,7 +201,7 @@ BackendEvent = (
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
-    """A call is announced, once. ``number`` is unique within the conversation; a dialect makes ids from it."""
+    """A call is announced, once. ``number`` is unique within the conversation; an API derives ids from it."""
 
     number: int
     name: str
@@ -221,9 +222,9 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """The announced call is over; ``incomplete`` if its block broke after it had been announced.
+    """The announced call has ended; ``incomplete`` if its block broke off after the announcement.
 
-    ``repairs``: the codes of the repairs without which it would not be a call.
+    ``repairs``: the codes of the repairs that were needed to read it as a call.
     """
 
     status: ItemStatus = "completed"
@@ -233,7 +234,7 @@ class CallEnded:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Every choice is over. ``reasons`` by choice; a choice that made calls has ``tool_calls``. Nothing follows it."""
+    """Every choice has ended. ``reasons`` by choice; a choice with calls has ``tool_calls``. No event follows."""
 
     reasons: dict[int, EndReason] = field(default_factory=dict)
     usage: Usage | None = None
@@ -241,13 +242,13 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """There is nothing to emit yet, but the stream is alive."""
+    """Nothing can be emitted yet, but the stream is alive."""
 
 
 FIRST_KEEPALIVE_FACTOR = 1.4
-"""How much longer a client waits for its first event than for later ones, since it decides the status of the answer.
+"""The factor by which the first keep-alive is later than the others, since the first event fixes the HTTP status.
 
-10 s become 14; with a tick at most 2 s late, no client waits longer than 16 s.
+10 s become 14 s. With a tick at most 2 s late, no client waits longer than 16 s.
 """
 
 

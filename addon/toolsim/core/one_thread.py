@@ -1,9 +1,9 @@
-"""A thread that runs one call after another, for callers in an event loop that await the results; owners take turns.
+"""A thread that runs calls one at a time for callers on an event loop, and serves their owners in turn.
 
-In a pool of one thread the calls of one owner, however many they are, would come before those of all others.
+In a plain single-thread executor, all queued calls of one owner would run before those of the others.
 
-Whatever raises in it, the thread goes on, every call has an outcome, and no call is left in the queue: a signal is
-sent with each call, and a result is passed on by nothing of ours.
+The thread survives any exception, every call gets an outcome, and no call stays in the queue: a signal is sent with
+each call, and results are delivered by the standard library alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Crowded(Exception):
-    """Too many calls are waiting, and most of them are of the same owner."""
+    """Too many calls are waiting, most of them of the same owner."""
 
 
 class _Task(NamedTuple):
@@ -32,30 +32,30 @@ class _Task(NamedTuple):
 
 
 class OneThread:
-    """A thread that is started when first needed, and does not delay the exit of the process.
+    """A thread that is started on first use and does not delay the exit of the process.
 
-    ``max_waiting``: if more calls wait, the latest one of the owner who has most of them is given up.
+    ``max_waiting``: if more calls are waiting, the latest call of the owner with the most waiting calls is rejected.
     """
 
     def __init__(self, name: str, max_waiting: int | None = None) -> None:
         self._name = name
         self._max_waiting = max_waiting
-        # True for each call that waits, the call itself if it comes last, and None at the end.
+        # Queue entries: True = a waiting call, a call = run it last, None = stop.
         self._signals: SimpleQueue[_Task | bool | None] = SimpleQueue()
         self._lock = Lock()
-        # The calls that wait, by their owners; the first owner is next.
+        # Waiting calls by owner; the first owner is next.
         self._tasks: OrderedDict[str, deque[_Task]] = OrderedDict()
         self._thread: Thread | None = None
         self._pending: set[Future[Any]] = set()
 
     @property
     def waiting(self) -> int:
-        """How many calls are not done yet, whether or not anybody still awaits them."""
+        """The number of unfinished calls, including those that nobody awaits anymore."""
         return len(self._pending)
 
     @property
     def is_started(self) -> bool:
-        """Whether it has ever had a call to run."""
+        """Whether the thread has been started."""
         return self._thread is not None
 
     def do[T](self, work: Callable[[], T], owner: str = "") -> asyncio.Future[T]:
@@ -71,13 +71,13 @@ class OneThread:
         return asyncio.wrap_future(task.future)
 
     def do_last[T](self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """As ``do``, after all calls that wait now."""
+        """Like ``do``, but after all calls that are waiting now."""
         task = self._new(work)
         self._signals.put(task)
         return asyncio.wrap_future(task.future)
 
     def stop(self) -> None:
-        """End the thread after all queued calls."""
+        """End the thread once all queued calls are done."""
         self._signals.put(None)
 
     def _new(self, work: Callable[[], Any]) -> _Task:
@@ -89,7 +89,7 @@ class OneThread:
         return task
 
     def _surplus(self) -> _Task | None:
-        """Take out a call that there is no room for."""
+        """Remove and return a call that exceeds the limit."""
         if self._max_waiting is None or sum(map(len, self._tasks.values())) <= self._max_waiting:
             return None
         owner = max(self._tasks, key=lambda owner: len(self._tasks[owner]))
@@ -99,7 +99,7 @@ class OneThread:
         return task
 
     def _next(self) -> _Task | None:
-        """Take out the call whose turn has come, None if it was given up."""
+        """Remove and return the next call, or None if it was rejected."""
         with self._lock:
             if not self._tasks:
                 return None
@@ -124,7 +124,7 @@ class OneThread:
             except BaseException as raised:
                 problem = raised
             self._pending.discard(task.future)
-            # Without its loop nobody waits for the result any more; one that was cancelled has nobody either.
+            # Nobody waits for the result once the loop is closed or the future is cancelled.
             if task.loop.is_closed() or task.future.done():
                 continue
             with suppress(InvalidStateError):

@@ -1,19 +1,18 @@
-r"""What the tools of a request returned, to tell the calls that a model makes from those it quotes.
+r"""Tool outputs of a request, used to distinguish the calls that a model makes from those that it quotes.
 
-A page that a tool has fetched may hold a call, and a model that only repeats the page wants nothing
-done. So the judge asks here whether what the model wrote as a call is part of an output.
+A page that a tool has fetched can contain a call, and a model that only repeats the page does not make it. So the judge
+checks here whether the text of a call occurs in an output.
 
-1. Both are compared in a normal form, which quoting, wrapping and escaping do not change: only
-   letters, digits and the characters that give a call its shape (``{}()[]=:,``) are left of a text,
-   and letters are lower case. White space, quotes, angle brackets, marks of Markdown, numbers of
-   lines and invisible characters are gone, and escapes (``\n``, ``\u003c``, ``&lt;``) become what
-   they stand for, however often they were escaped.
-2. All of the written call has to be there, without the tags or the fence around it. Arguments that
-   come from an output, in a call that the model has written around them, are what tools are for.
-3. A call that the conversation already holds is the model's own: many a tool repeats in its error
-   the call that it refuses, and the model may try again.
+1. Both are compared in a normal form that is independent of quoting, wrapping and escaping. It consists of letters, in
+   lower case, digits, and the characters that shape a call (``{}()[]=:,``). Whitespace, quotes, angle brackets,
+   Markdown markers, line numbers and invisible characters are removed. Escapes (``\n``, ``\u003c``, ``&lt;``) are
+   resolved, no matter how often the text was escaped.
+2. The output must contain the entire call, apart from the tags or the fence around it. Arguments copied from an output
+   into a new call are the normal use of tools.
+3. A call that the conversation already contains is the model's own: many tools repeat in their error the call that they
+   reject, and the model may try again.
 
-Linear in both texts. Memory: at most what the request's outputs take.
+Linear in both texts. Memory: at most the size of the request's outputs.
 """
 
 from __future__ import annotations
@@ -28,37 +27,37 @@ _LOWER = bytes(range(256)).lower()
 _DROPPED = bytes(code for code in range(128) if not (chr(code).isalnum() or code in _KEPT))
 _UNICODE = re.compile(rb"(?:\\u[0-9a-fA-F]{4})+")
 _LINE_ENDS = (b"\\n", b"\\r", b"\\t")
-# HTML that shows HTML escapes the escapes: without the first, ``&amp;lt;`` is one of the others.
+# HTML that displays HTML contains escaped escapes: without the first row, ``&amp;lt;`` would match another one.
 _ENTITIES = (b"amp;", b"&lt;", b"&gt;", b"&quot;", b"&apos;", b"&nbsp;", b"&#39;", b"&#34;", b"&#60;", b"&#62;")
 _NUMBERED = re.compile(rb"\n[ \t]*+\d{1,6}(?:\t|\xe2\x86\x92|[|:)])")
-"""Where a line begins with its number, as ``cat -n``, ``grep -n`` and editors show it."""
+"""Line numbers at the start of a line, as printed by ``cat -n``, ``grep -n`` and editors."""
 _INVISIBLE = re.compile(
     rb"\xe2\x80[\x80-\x8f\xa8-\xaf]|\xe2\x81[\xa0-\xaf]|\xc2[\x85\xa0\xad]|\xcd\x8f|\xd8\x9c|\xe1\xa0\x8e|\xe3\x80\x80|\xef\xbb\xbf"
 )
-"""Spaces and characters without a shape, in UTF-8: U+00A0, U+200B, U+2028, U+FEFF and their like."""
+"""Spaces and invisible characters, in UTF-8: U+00A0, U+200B, U+2028, U+FEFF and similar."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """The outputs in a request."""
+    """The tool outputs in a request."""
 
     text: bytes = b""
-    """Their normal forms, one on each line."""
+    """Their normal forms, one per line."""
     made: frozenset[bytes] = frozenset()
     """Digests of the calls in the conversation (rule 3)."""
 
     @classmethod
     def of(cls, outputs: Iterable[str], calls: Iterable[tuple[str, str]]) -> Outputs:
-        """Return what is needed of ``outputs`` and of ``calls``: each a tool's name and arguments."""
+        """Return the ``Outputs`` of ``outputs`` and ``calls``, each a tool's name and arguments."""
         text = b"\n".join(filter(None, map(normal, outputs)))
         return cls(text, frozenset(_digest(*call) for call in calls)) if text else cls()
 
     def hold(self, written: str) -> bool:
-        """Return whether an output holds all of ``written``; there is at least one."""
+        """Return whether a single output contains all texts of ``written``; there is at least one."""
         return normal(written) in self.text
 
     def answer(self, name: str, arguments: str) -> bool:
-        """Return whether the conversation already holds that call (rule 3)."""
+        """Return whether the conversation already contains that call (rule 3)."""
         return _digest(name, arguments) in self.made
 
 

@@ -1,6 +1,6 @@
-"""What an answer needs to know about its request: tools, choice, limits, and how the client wants it written.
+"""The parts of a request that its answer depends on: tools, choice, limits, and the form of the answer.
 
-Plain frozen values. ``Policy`` is the operator's, ``Plan`` one request's; both only say what was decided.
+Plain frozen values. ``Policy`` holds the operator's decisions, ``Plan`` those for one request.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from toolsim.core.events import ToolKind
 from toolsim.core.outputs import Outputs
 
 ApiName = Literal["responses", "chat", "messages"]
-"""The name of an API; ``wire.dialect.APIS`` has the object that speaks it."""
+"""The name of an API; ``wire.dialect.APIS`` maps it to its implementation."""
 Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
-"""The server behind a backend's address."""
+"""The inference server behind a backend's address."""
 Feature = Literal["tools", "constraint", "files"]
-"""Features that not every backend supports: native tools, an enforced form of calls, documents in messages."""
+"""Features that some backends lack: native tools, an enforced form of calls, documents in messages."""
 
 FIND_TOOLS = "find_tools"
-"""Our own tool with which a model looks up others, and the reason for the round that follows its call."""
+"""toolsim's own tool for looking up other tools, and the reason for the round after its call."""
 GUESSED_CALL = "GUESSED_CALL"
-"""An invalid call of a tool that the model knows only by name: it counts as such a look-up too."""
+"""An invalid call of a tool that the model knows only by name, which counts as a look-up too."""
 OutputMode = Literal["openai-json", "obsidian-xml"]
-"""The form of calls for the client."""
+"""The form in which the client gets calls."""
 OUTPUT_MODES: Mapping[str, OutputMode] = {
     **dict.fromkeys(("openai-json", "openai_json", "openai"), "openai-json"),
     **dict.fromkeys(("obsidian-xml", "obsidian_xml", "obsidian"), "obsidian-xml"),
 }
-"""Its spellings, as the predecessor accepted them."""
+"""Alternative spellings, for compatibility with toolsim's predecessor."""
 
 _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool that the client runs, in one shape for all APIs and all wrappings."""
+    """One tool that the client runs, in the same shape for all APIs and wrappings."""
 
     name: str
-    """What the model reads and writes (``ns__name`` inside a namespace)."""
+    """The name that the model reads and writes (``ns__name`` inside a namespace)."""
     wire_name: str
-    """What the client calls it, beside ``namespace``."""
+    """The client's name for the tool, in addition to ``namespace``."""
     kind: ToolKind = "function"
     """``custom``: the model sees one string parameter ``input``. Others: ``wire/local_tools.py``."""
     description: str | None = None
@@ -54,22 +54,22 @@ class Tool:
     grammar: str | None = None
     """The format of a custom tool's input."""
     encrypted: tuple[str, ...] = ()
-    """The parameters whose values the client believes to be encrypted, unless the call says otherwise."""
+    """Parameters whose values the client assumes to be encrypted, unless the call states otherwise."""
 
     @property
     def must_fit(self) -> bool:
-        """Whether a call that does not fit the schema cannot be represented at all."""
+        """Whether the client cannot represent a call that does not match the schema."""
         return self.kind not in ("function", "custom")
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """The schemas of its parameters, by their names, as far as its own schema has them."""
+        """The schemas of its parameters by name, as far as the tool's schema defines them."""
         properties = (self.parameters or {}).get("properties")
         return properties if isinstance(properties, Mapping) else {}
 
     @property
     def shown_parameters(self) -> Mapping[str, Any]:
-        """The schema that the model sees: a custom tool is a function with one string parameter ``input``."""
+        """The schema that the model sees; for a custom tool, that of a function with one string parameter ``input``."""
         return _FREE_FORM if self.kind == "custom" else self.parameters or {"type": "object"}
 
 
@@ -77,7 +77,7 @@ class Tool:
 class ToolChoice:
     """The client's ``tool_choice``.
 
-    ``names`` limits it (model names): a named function is ``required`` with one name; None = all.
+    ``names`` limits it to these tools (model names); a named function is ``required`` with one name; None = all tools.
     """
 
     mode: Literal["none", "auto", "required"] = "auto"
@@ -90,22 +90,22 @@ class Profile:
 
     name: str
     models: tuple[str, ...]
-    """Patterns of their names, as of files; case does not count."""
+    """Patterns of model names, as in file globs; case-insensitive."""
     fields: tuple[tuple[str, Any], ...] = ()
     """Fields of a policy, by name."""
     engine: str = ""
-    """The engine with which they were measured, "" if that is not known."""
+    """The inference server that the profile was measured with, "" if unknown."""
     toolsim: str = ""
-    """The version with which they were measured, likewise."""
+    """The server's version that the profile was measured with, "" if unknown."""
 
     def nearness(self, model: str) -> int:
-        """Return how many characters of its best pattern for a model are literal, -1 if none matches."""
+        """Return how many literal characters the best matching pattern for a model has, -1 if none matches."""
         fitting = [pattern for pattern in self.models if fnmatchcase(model.lower(), pattern.lower())]
         return max((len(pattern) - sum(map(pattern.count, "*?")) for pattern in fitting), default=-1)
 
 
 def nearest_profile(profiles: tuple[Profile, ...], model: str) -> Profile | None:
-    """Return the profile whose pattern is the most specific one for a model, the first of several."""
+    """Return the profile with the most specific pattern for a model; of several, the first."""
     found = max(profiles, key=lambda profile: profile.nearness(model), default=None)
     return found if found is not None and found.nearness(model) >= 0 else None
 
@@ -115,7 +115,7 @@ _NAMED = re.compile(_MODEL + rb'\s*+:\s*+"([^"\\]*+)"')
 
 
 def _models_in(body: bytes) -> set[str]:
-    """Return what stands under the name of ``model`` anywhere in a body; nothing of a compressed one."""
+    """Return all values of ``model`` keys anywhere in a body; none of a compressed body."""
     names: set[str] = set()
     place = body.find(_MODEL)
     while place >= 0:
@@ -129,7 +129,7 @@ def _models_in(body: bytes) -> set[str]:
 class Policy:
     """The operator's options; ``proxy/options/table.py`` documents each one.
 
-    If an option may be ``auto`` and the backend's engine decides, the default is the value of ``auto`` for an unknown
+    For an option that can be ``auto`` and then depends on the backend's engine, the default is the value for an unknown
     engine: ``request/engine.py`` resolves it for each request.
     """
 
@@ -139,7 +139,7 @@ class Policy:
     manifest: str = "auto"
     catalog_budget: int = 0
     may_look_up: bool = True
-    """Whether a round may follow in which the model is shown the tools that it looks up; not an option."""
+    """Whether another round may show the model the tools that it looks up; not an option."""
     history: Literal["auto", "bracketed", "tagged"] = "auto"
     sentinel: str = "tool_call"
     use_tool: bool = True
@@ -166,7 +166,7 @@ class Policy:
     forward_hosted_tools: bool = False
     sse_telemetry: bool = False
     tool_use_mode: Literal["", "enforced", "relaxed", "disabled", "withheld"] = ""
-    """``withheld`` is not a value of the option: a round that may call none of the tools that the last one could."""
+    """``withheld`` is not a value of the option: it marks a round that must not call the tools of the previous one."""
     fallback_retry_count: int = 0
     request_overrides: str = ""
     request_defaults: str = ""
@@ -178,12 +178,12 @@ class Policy:
     fix_empty_final_disable_tools: bool = True
     fix_empty_final_text: str = "Now answer the question in words, from what the tools have returned."
     known_profiles: tuple[Profile, ...] = ()
-    """Those of which one may still replace some of these values, once the model is known: see ``for_model``."""
+    """Profiles, one of which can replace some of these values once the model is known: see ``for_model``."""
     profile: str = ""
-    """The name of the one that has."""
+    """The name of the profile that was applied."""
 
     def for_model(self, model: str) -> Policy:
-        """Return the policy for a request's model: this one, with the values of the nearest profile in it."""
+        """Return the policy for a request's model: this policy with the values of the most specific profile."""
         if not self.known_profiles:
             return self
         found = nearest_profile(self.known_profiles, model)
@@ -198,7 +198,7 @@ class Policy:
 
     @property
     def asks_again(self) -> bool:
-        """Whether an answer may take several turns of the model."""
+        """Whether an answer can take several rounds."""
         asks = self.retry or self.fix_empty_final or self.unknown_tool == "retry" or self.falls_back
         has_opinion = self.second_opinion == "on" or any(
             dict(profile.fields).get("second_opinion") == "on" for profile in self.known_profiles
@@ -206,7 +206,7 @@ class Policy:
         return bool(asks or self.catalog_budget or has_opinion)
 
     def may_ask_again(self, body: bytes) -> bool:
-        """Return whether the answer to a request may, by the models that its bytes name: not all need be parsed."""
+        """Whether an answer can take several rounds."""
         if not (self.asks_again and self.known_profiles):
             return self.asks_again
         names = _models_in(body)
@@ -214,7 +214,7 @@ class Policy:
 
     @property
     def falls_back(self) -> bool:
-        """Whether a provider's error is answered with one more question, without tools."""
+        """Whether an error of the provider is followed by another round without tools."""
         return self.tool_use_mode == "relaxed" and self.fallback_retry_count > 0
 
 
@@ -231,71 +231,74 @@ class StoredAs:
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """How the client wants its answer written: everything that a writer needs from a request."""
+    """The form of answer that the client expects: everything that a writer needs from a request."""
 
     stream: bool = False
     model: str = ""
     include_usage: bool = False
-    """Whether a chat stream has a chunk with the usage."""
+    """Whether a chat stream ends with a chunk that holds the usage."""
     legacy_functions: bool = False
-    """Whether calls have chat's old shape, ``function_call``."""
+    """Whether calls have chat's legacy shape, ``function_call``."""
     echo: Mapping[str, Any] = field(default_factory=dict)
-    """The fields of a Response that come from its request."""
+    """The fields of a Response that are copied from its request."""
     id: str = ""
-    """The id under which the answer is stored, "" if it is not. Items of a stored answer need ids that no other has."""
+    """The id under which the answer is stored, "" if it is not. Items of a stored answer need globally unique ids."""
     compacts: bool = False
-    """Whether it is a summary of the conversation, as one item (``wire/responses/compaction.py``)."""
+    """Whether the answer is a summary of the conversation, as one item (``wire/responses/compaction.py``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one answer needs to know about its request."""
+    """The parts of a request that its answer depends on."""
 
     client: ApiName
     backend: ApiName
     form: AnswerForm = AnswerForm()
     tools: tuple[Tool, ...] = ()
-    """Those on offer: ``tool_choice`` and the operator's lists have masked the others."""
+    """Tools on offer: ``tool_choice`` and the operator's lists have masked the others."""
     masked: frozenset[str] = frozenset()
-    """The names of those others."""
+    """Names of the masked tools."""
     listed: tuple[Tool, ...] = ()
-    """Those that the catalogue shows, whatever the choice; none if it is not written. A ``Declaration`` adds others."""
+    """Tools that the manifest shows regardless of the choice; none if there is no manifest. A ``Declaration`` adds
+    others.
+    """
     only_named: frozenset[str] = frozenset()
-    """The names of those that the catalogue shows by name alone (``request/names_first.py``)."""
+    """Names of the tools that the manifest shows by name only (``request/names_first.py``)."""
     named: frozenset[str] = frozenset()
-    """The names of those that the model may call and has to look up first; the tool that does it is then among
-    ``tools``."""
+    """Names of the tools that the model has to look up before calling them; the tool for looking them up is then among
+    ``tools``.
+    """
     any_strict: bool = False
-    """Whether any declared tool is strict, on offer or not."""
+    """Whether any declared tool is strict, even one that is not on offer."""
     tool_choice: ToolChoice = ToolChoice()
     one_call: bool = False
     stops_after_tools: bool = False
-    """Whether the first other text after a call ends the turn."""
+    """Whether the first text after a call, other than whitespace, ends the turn."""
     choices: int = 1
     """Chat's ``n``."""
     policy: Policy = Policy()
     first_number: int = 1
     """The number of the first call of this answer."""
     answer_format: Mapping[str, Any] | None = None
-    """The flat ``text.format`` that an answer in words has to obey, None for plain text."""
+    """The flat ``text.format`` that a text answer must follow, None for plain text."""
     constraint: Mapping[str, Any] | None = None
-    """The flat format with which the backend is to enforce calls, None if we only ask in words."""
+    """The flat format with which the backend is to enforce calls, None if only the prompt requests them."""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the backend's body."""
+    """Additional fields of the backend's request body."""
     attempts: frozenset[Feature] = frozenset()
-    """The features in use that the backend may refuse, and that the request can do without."""
+    """Optional features in use that the backend might reject."""
     after_outputs: bool = False
-    """Whether the conversation ends with outputs of tools."""
+    """Whether the conversation ends with tool outputs."""
     may_invent: bool = False
-    """Whether an answer that is nothing but an invented call is asked for in words (``response/invented.py``)."""
+    """Whether to request a plain-text answer when the answer is only an undeclared call (``response/invented.py``)."""
     outputs: Outputs = Outputs()
-    """All outputs, none if a call that the model quotes from them counts."""
+    """All outputs; none if a call that the model quotes from them counts."""
     asks: frozenset[str] = frozenset()
-    """In a round (``rounds/``): the reasons for asking the model again."""
+    """In a round (``rounds/``): the faults that allow a retry."""
     hosted: frozenset[str] = frozenset()
-    """The names of the tools that are run between the rounds, whose calls the client does not see as such."""
+    """Names of the tools that are run between rounds; the client does not see their calls as such."""
     begun: str = ""
-    """The call with which this answer continues, as far as an earlier round got."""
+    """The partial call of an earlier round that this answer continues."""
 
     @property
     def stream(self) -> bool:
@@ -309,14 +312,17 @@ class Plan:
 
     @property
     def reads_untagged(self) -> bool:
-        """Whether calls without our tag count: a backend that enforces calls writes them so, whatever is set."""
+        """Whether calls without toolsim's tag count.
+
+        They always do with a backend that enforces calls, which writes them without a tag.
+        """
         return self.constraint is not None or self.policy.untagged != "off"
 
     @property
     def announces_early(self) -> bool:
-        """Whether calls may be announced before they are complete.
+        """Whether calls can be announced before they are complete.
 
-        Not if something is decided once a call is complete: its XML beside it, dropping a duplicate.
+        They cannot if something is decided only once a call is complete: the XML next to it, or dropping a duplicate.
         """
         policy = self.policy
         changes = policy.output_mode != "openai-json" or policy.tool_block_dedup

@@ -16,7 +16,7 @@ class TokenBucket:
         self._at = time.monotonic()
 
     def take(self, units: float = 1.0) -> bool:
-        """Take units if that many are left; return whether they were."""
+        """Take the units if that many are available, and return whether they were."""
         self._refill()
         if self._left < units:
             return False
@@ -24,13 +24,13 @@ class TokenBucket:
         return True
 
     def wait(self, units: float = 1.0) -> float:
-        """Return the seconds until that many units are left."""
+        """Return the seconds until that many units are available."""
         self._refill()
         return max(units - self._left, 0.0) / self._per_second
 
     @property
     def is_full(self) -> bool:
-        """Whether the allowance is untouched, or has been refilled: then nobody needs this bucket."""
+        """Whether the bucket is full, so that it need not be kept."""
         self._refill()
         return self._left >= self._burst
 

@@ -1,6 +1,6 @@
-"""A bounded place that several owners share, so that none of them can push out the others.
+"""A bounded cache that several owners share, and in which none can evict the others' values.
 
-What is beyond the bounds goes from the owner with the largest share, the longest unused first.
+Values beyond the bounds are evicted from the owner with the largest share, least recently used first.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from collections import OrderedDict
 
 
 class Shares[V]:
-    """Values by their keys. ``max_count`` and ``max_weight`` bound all of them together."""
+    """Values by key. ``max_count`` and ``max_weight`` bound all of them together."""
 
     def __init__(self, max_count: int, max_weight: int) -> None:
         self._max_count = max_count
         self._max_weight = max_weight
-        # Each owner's values and their weights, the longest unused first.
+        # Each owner's values and their weights, least recently used first.
         self._held: dict[str, OrderedDict[bytes, tuple[V, int]]] = {}
         self._weights: dict[str, int] = {}
         self._owners: dict[bytes, str] = {}
         self._weight = 0
 
     def put(self, key: bytes, value: V, owner: str, weight: int = 1) -> None:
-        """Keep a value, in place of what that key held."""
+        """Store a value in place of the key's earlier one."""
         self.pop(key)
         self._held.setdefault(owner, OrderedDict())[key] = value, weight
         self._weights[owner] = self._weights.get(owner, 0) + weight
@@ -33,7 +33,7 @@ class Shares[V]:
             self._evict(max(self._weights, key=self._weights.__getitem__))
 
     def get(self, key: bytes) -> V | None:
-        """Return what a key holds, None for nothing; it counts as used."""
+        """Return a key's value or None, and mark it as recently used."""
         owner = self._owners.get(key)
         if owner is None:
             return None
@@ -42,7 +42,7 @@ class Shares[V]:
         return held[key][0]
 
     def pop(self, key: bytes) -> V | None:
-        """Return what a key holds, and forget it."""
+        """Remove and return a key's value."""
         owner = self._owners.pop(key, None)
         if owner is None:
             return None

@@ -1,4 +1,4 @@
-"""Tasks that nobody awaits: asyncio itself holds them only weakly."""
+"""Background tasks: asyncio itself holds only weak references to them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def spawn(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> asyncio.Task[None]:
-    """Start work as a task; ``among`` holds it until it is done."""
+    """Start a coroutine as a task; ``among`` holds a reference until it is done."""
     task = asyncio.get_running_loop().create_task(work)
     among.add(task)
     task.add_done_callback(among.discard)

@@ -1,8 +1,8 @@
-"""Prompts and answers, if they are asked for: noted as bytes when a span ends, read and redacted when it is exported.
+"""Prompts and answers, if enabled: recorded as bytes when a span ends, parsed and redacted when it is exported.
 
-Reading and redacting take up to a second, which nobody must wait for: it happens in the exporter's thread. What is
-noted is bounded; beyond that the oldest goes without its content. What a turn of the model was shown and what it wrote
-is meant literally: the catalogue of tools is in a message, and a call is text.
+Parsing and redacting take up to a second, so they happen in the exporter's thread. The recorded bytes are bounded;
+beyond the bound the oldest span is exported without its content. The prompt and the model's text are recorded verbatim,
+with the tool manifest inside a message and calls as text.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.mcp_items import McpCall
 
 VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-# Its older values and its newer ones; events are not made here.
+# Its older and newer values; events are not created here.
 _ON = ("true", "1", "span_only", "span_and_event")
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Of all that is noted and not yet exported."""
+"""The bound for all content that is recorded and not yet exported."""
 
 
 def is_asked_for(environment: Mapping[str, str]) -> bool:
-    """Return whether the conventions' own variable asks for content."""
+    """Return whether the conventions' own variable enables content."""
     return environment.get(VARIABLE, "").strip().lower() in _ON
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """A turn of the model: the request that was sent, and the backend's answer."""
+    """A model turn: the request that was sent, and the backend's answer."""
 
     headers: tuple[tuple[str, str], ...]
     path: str
@@ -83,7 +83,7 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call of an MCP tool, and what the model is shown of its outcome."""
+    """A call of an MCP tool, and its outcome as the model sees it."""
 
     arguments: str
     result: str | None
@@ -98,23 +98,23 @@ class _Call:
 
 
 class Content:
-    """What was said in spans that have ended and are not exported yet; nothing is noted unless it ``is_on``."""
+    """The content of spans that have ended and are not exported yet; nothing is recorded unless it ``is_on``."""
 
     def __init__(self, is_on: bool) -> None:
         self.is_on = is_on
         self._noted: OrderedDict[int, _Turn | _Call] = OrderedDict()
         self._size = 0
-        self._lock = threading.Lock()  # Noted on the event loop, taken in the exporter's thread.
+        self._lock = threading.Lock()  # Filled on the event loop, consumed in the exporter's thread.
 
     def of_turn(self, span: Span, flow: HTTPFlow, answer: bytes) -> None:
-        """Note what was said in a turn of the model that has ended."""
+        """Record the content of a model turn that has ended."""
         if self.is_on and span.is_recording():
             request = flow.request
             headers = tuple(by_name(request.headers).items())
             self._note(span, _Turn(headers, request.path, request.raw_content or b"", answer))
 
     def of_call(self, span: Span, call: McpCall, outcome: Outcome) -> None:
-        """Note what was said in a call that has been made."""
+        """Record the content of a finished call."""
         if self.is_on and span.is_recording():
             self._note(span, _Call(call.arguments, outcome.output))
 
@@ -126,7 +126,7 @@ class Content:
                 self._size -= len(self._noted.popitem(last=False)[1])
 
     def filled(self, span: ReadableSpan) -> ReadableSpan:
-        """Return a span with its content, redacted; in the exporter's thread."""
+        """Return a span with its content, redacted. Runs in the exporter's thread."""
         with self._lock:
             said = self._noted.pop(span.context.span_id, None) if span.context is not None else None
             self._size -= 0 if said is None else len(said)
@@ -136,7 +136,7 @@ class Content:
         try:
             found = {name: _text(redactor.value(value)) for name, value in said.read(redactor)}
         except RecursionError:
-            # Nobody needs content that is nested so deeply; the span itself is fine.
+            # The span itself is fine; content nested this deeply is of no use.
             return span
         return ReadableSpan(
             span.name,
@@ -181,7 +181,7 @@ def _part(part: Part) -> dict[str, Any]:
         case Text():
             return {"type": "text", "content": part.text}
         case Image() if part.url.startswith("data:"):
-            # Megabytes, which nobody reads in a trace.
+            # Images take megabytes and are not readable in a trace.
             return {"type": "blob", "modality": "image", "content": ""}
         case Image():
             return {"type": "uri", "modality": "image", "uri": part.url}
@@ -201,7 +201,7 @@ def _piece(piece: Piece) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> Any:
-    """Return a JSON object as such, any other text as it is."""
+    """Return a JSON object parsed, any other text as it is."""
     found = parse_object(text.encode("utf-8", "surrogatepass")) if text.lstrip().startswith("{") else None
     return text if found is None else found
 

@@ -1,8 +1,8 @@
 """Names and values by the semantic conventions: generative AI and MCP (both in development), and HTTP (stable).
 
-The names are checked against the package ``opentelemetry-semantic-conventions`` in the tests; it has those of
-generative AI in a module that is private, so that they are written out here. What no convention has a name for begins
-with ``toolsim.``, and is named like the field of the report that it comes from.
+The tests check the names against the package ``opentelemetry-semantic-conventions``. Its names for generative AI are in
+a private module, so they are repeated here. Attributes without a convention begin with ``toolsim.``, followed by the
+name of the report's field.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 ARGUMENTS, RESULT = "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
 
 MAX_NAME = 128
-"""Characters of a name: clients, models and servers choose theirs."""
+"""Maximum characters of a name: clients, models and servers choose theirs."""
 _MAX_NAMES = 64
 _MAX_READ = 64 * 1024
-"""Bytes of an answer that are read for its id: its first event, or all of a short one."""
+"""Bytes of an answer in which its id is searched: the first event of a stream, or all of a short answer."""
 
 ABORTED, OTHER = "aborted", "_OTHER"
-"""The error of what a client has left, and of one without a name; the conventions have the latter."""
+"""The error classes of an exchange whose client disconnected, and of an error without a name (from the conventions)."""
 
 _TOKENS = {
     "input": "gen_ai.usage.input_tokens",
@@ -46,10 +46,10 @@ _TOKENS = {
     "cached": "gen_ai.usage.cache_read.input_tokens",
     "reasoning": "gen_ai.usage.reasoning.output_tokens",
 }
-# The fields of a report about a turn of the model that are worth a search.
+# The fields of a report about a model turn that are useful in a search.
 _FINDINGS = ("parse_failures", "strict_failures", "repairs", "untagged", "warnings", "dropped_calls", "retries")
 
-# The conventions have names for some providers; any other server is known by its engine, or by the API that it speaks.
+# The conventions name some providers; any other server is named by its engine, or by the API that it speaks.
 _PROVIDERS = {
     "api.anthropic.com": "anthropic",
     "api.deepseek.com": "deepseek",
@@ -76,9 +76,9 @@ def turn_name(flow: HTTPFlow) -> str:
 
 
 def turn_began(flow: HTTPFlow, *, is_websocket: bool) -> Attributes:
-    """Return what is known of a client's request when its head has come.
+    """Return the attributes known when the headers of a client's request have arrived.
 
-    Its path is that of the API: what precedes or follows it may hold a key.
+    The path is the API's path, since anything before or after it can contain a key.
     """
     request, client = flow.request, flow.client_conn
     protocol, _, version = request.http_version.partition("/")
@@ -99,7 +99,7 @@ def turn_began(flow: HTTPFlow, *, is_websocket: bool) -> Attributes:
 
 
 def turn_ended(report: Report, status: int | None) -> Attributes:
-    """Return what became of a client's turn; ``status``: of its answer, None if none reached the client."""
+    """Return the attributes of a finished client turn; ``status``: of its answer, None if none reached the client."""
     found: Attributes = {STATUS: status} if status is not None else {}
     if report.calls:
         found["toolsim.calls"] = _names(report.calls)
@@ -113,16 +113,16 @@ def _route(flow: HTTPFlow) -> str:
     return "/v1" + path.partition("?")[0].rstrip("/").removeprefix(prefix(path))
 
 
-# -- a turn of the model --
+# -- a model turn --
 
 
 def chat_name(model: str) -> str:
-    """Return the name of the span of a turn of the model."""
+    """Return the name of the span of a model turn."""
     return f"chat {clipped(model)}".rstrip()
 
 
 def chat_began(flow: HTTPFlow, exchange: Exchange, model: str) -> Attributes:
-    """Return what is known of a turn of the model when its request is about to be sent."""
+    """Return the attributes known when a model's request is about to be sent."""
     plan, request = exchange.plan, flow.request
     found: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": provider(exchange, request.host)}
     if model:
@@ -133,7 +133,7 @@ def chat_began(flow: HTTPFlow, exchange: Exchange, model: str) -> Attributes:
         found["gen_ai.request.choice.count"] = plan.choices
     if plan is not None and plan.answer_format is not None:
         found["gen_ai.output.type"] = "json"
-    # A built-in backend is part of this process, whatever port it listens on.
+    # A built-in backend is part of this process, regardless of its port.
     if exchange.find(Admitted) is None:
         found |= {"server.address": request.host, "server.port": request.port}
     if exchange.report.round:
@@ -142,7 +142,7 @@ def chat_began(flow: HTTPFlow, exchange: Exchange, model: str) -> Attributes:
 
 
 def provider(exchange: Exchange, host: str) -> str:
-    """Return who provides the model, to our best knowledge."""
+    """Return the model's provider, as far as it can be determined."""
     if exchange.find(Admitted) is not None:
         return "toolsim"
     if host.endswith(_AZURE):
@@ -152,7 +152,7 @@ def provider(exchange: Exchange, host: str) -> str:
 
 
 def chat_ended(report: Report, answer: bytes) -> Attributes:
-    """Return what a turn of the model has come to; ``answer``: the backend's bytes, as far as they were recorded."""
+    """Return the attributes of a finished model turn; ``answer``: the backend's bytes, as far as they were recorded."""
     found: Attributes = {_TOKENS[kind]: count for kind, count in report.tokens.items() if kind in _TOKENS and count}
     if report.finish:
         found["gen_ai.response.finish_reasons"] = [report.finish]
@@ -167,25 +167,25 @@ def chat_ended(report: Report, answer: bytes) -> Attributes:
 
 
 def _answered(answer: bytes) -> Attributes:
-    """Return the id and the model that a backend's answer names."""
+    """Return the id and the model in a backend's answer."""
     head = answer
     if not answer[:64].lstrip().startswith(b"{"):
-        # The first event of a stream names both.
+        # The first event of a stream contains both.
         end = re.search(rb"\r?\n\r?\n", answer[:_MAX_READ])
         head = answer[: end.end()] if end else b""
     if len(head) > _MAX_READ:
         return {}
     body = parse_object(head[head.find(b"{") :].rstrip()) or {}
-    # The first event of some streams holds the answer as it is then.
+    # The first event of some streams contains the answer in its initial state.
     inner = next((body[key] for key in ("response", "message") if isinstance(body.get(key), Mapping)), body)
     named = {"gen_ai.response.id": string(inner.get("id")), "gen_ai.response.model": string(inner.get("model"))}
     return {name: clipped(value) for name, value in named.items() if value}
 
 
 def failure(report: Report, status: int | None) -> str:
-    """Return the class of the error that a turn has ended with, "" if it is none: its code, or the HTTP status."""
+    """Return the error class with which a turn ended, its code or the HTTP status; "" if there was no error."""
     if report.error:
-        # A backend's own code may be anything.
+        # A backend's own code can be any text.
         return OTHER if loggable_name(report.error) != report.error else report.error
     if status is None:
         return ABORTED
@@ -201,7 +201,7 @@ def tool_name(call: McpCall) -> str:
 
 
 def tool_began(server: Server, call: McpCall) -> Attributes:
-    """Return what is known of a call before it is made."""
+    """Return the attributes of a call before it is made."""
     found: Attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": clipped(call.name),
@@ -219,7 +219,7 @@ def tool_began(server: Server, call: McpCall) -> Attributes:
 
 
 def tool_ended(outcome: Outcome) -> Attributes:
-    """Return what came of a call; ``error.type`` only if it failed."""
+    """Return the attributes of a finished call; ``error.type`` only if it failed."""
     if not outcome.code:
         return {}
     if outcome.code == FAILED:

@@ -1,8 +1,8 @@
-"""The SDK of OpenTelemetry as the environment has configured it, without its noise.
+"""The OpenTelemetry SDK, configured by the environment, without its noise.
 
-Sampling, limits, batches and exporters' addresses are read by the SDK and its exporters themselves; which exporters
-there are is read here, since the SDK has no public function for it. The provider is not made the global one: packages
-that this process uses would then report as well.
+The SDK and its exporters read sampling, limits, batches and addresses themselves. This module selects the exporters,
+since the SDK has no public function for it. The provider is not made the global one; otherwise packages that this
+process uses would report as well.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 """The version of the conventions whose names are used."""
 
 FLUSH_SECONDS = 5.0
-"""How long the end of the proxy waits for what has not been exported."""
+"""How long the proxy's exit waits for spans that have not been exported."""
 _POLL_SECONDS = 0.02
 _MAX_WORDS = 240
 
 _GROUP = "opentelemetry_traces_exporter"
-# By OTEL_EXPORTER_OTLP_PROTOCOL; without it, what the specification recommends.
+# By OTEL_EXPORTER_OTLP_PROTOCOL; the default is the specification's recommendation.
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc", "http/json": "otlp_json_http"}
-# Says that the queue is full; the exporters themselves have loggers of their own.
+# Logs that the queue is full; the exporters have loggers of their own.
 _QUEUE = "opentelemetry.sdk._shared_internal"
 
 
 class Export:
-    """Where spans come from and go to. ``exporters``: to where; ``content``: what is added to them on their way."""
+    """The source and destination of spans. ``exporters``: the destinations; ``content``: added to spans on export."""
 
     def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
         self.content = content
         self._told = Told(exporters, content)
-        # The end of the process must not wait for a collector that is gone.
+        # The exit of the process must not wait for a collector that is gone.
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._told))
         self.tracer = self._provider.get_tracer("toolsim", __version__, schema_url=SCHEMA)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Export | None:
-        """Return what the environment asks for, None if that is not to be had; the log says why."""
+        """Return the exporters that the environment requests, or None if they are not available, which is logged."""
         exporters: list[SpanExporter] = []
         for name in _names(environment):
             found = next(iter(entry_points(group=_GROUP, name=name)), None)
@@ -60,13 +60,13 @@ class Export:
                     raise ImportError("it is not installed")
                 exporters.append(found.load()())
             except Exception as problem:
-                # An exporter may be anybody's, and so may its errors.
+                # Any package can provide an exporter, so any exception can occur.
                 logger.warning("toolsim: there is no exporter of traces %r: %s", name, problem)
         return cls(exporters, Content(is_asked_for(environment))) if exporters else None
 
     def end(self) -> Awaitable[None]:
-        """Export what is left, in a thread; what is returned may be awaited, which takes ``FLUSH_SECONDS`` at most."""
-        # A daemon: it must not hold up the end of the process either.
+        """Export the remaining spans in a thread; the returned awaitable takes ``FLUSH_SECONDS`` at most."""
+        # A daemon thread, so that it does not delay the exit of the process either.
         ending = threading.Thread(target=self._provider.shutdown, name="toolsim traces", daemon=True)
         ending.start()
         return asyncio.get_running_loop().create_task(self._ended(ending))
@@ -80,7 +80,7 @@ class Export:
 
 
 class Told(SpanExporter):
-    """Several exporters as one, whose failures are told once: neither each batch nor each attempt."""
+    """Several exporters as one, whose failures are logged once, not per batch or attempt."""
 
     def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
         self._exporters = exporters
@@ -92,12 +92,12 @@ class Told(SpanExporter):
             logging.getLogger(name).addFilter(self._hear)
 
     def _hear(self, record: logging.LogRecord) -> bool:
-        """Take what an exporter logs: the first thing that it says of a batch is why it fails."""
+        """Handle an exporter's log record: the first record about a batch gives the reason for its failure."""
         self._heard = self._heard or record.getMessage()
         return False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Export a batch to all."""
+        """Export a batch to all exporters."""
         self._heard = ""
         if self._content.is_on:
             spans = [self._content.filled(span) for span in spans]
@@ -118,23 +118,23 @@ class Told(SpanExporter):
             return SpanExportResult.FAILURE
 
     def tell(self, why: str) -> None:
-        """Log that spans are lost, unless that has been said."""
+        """Log the loss of spans, once."""
         if not self._is_failing:
             self._is_failing = True
             logger.warning("toolsim: traces cannot be exported: %s", " ".join(why.split())[:_MAX_WORDS])
 
     def shutdown(self) -> None:
-        """Shut all down."""
+        """Shut down all exporters."""
         for exporter in self._exporters:
             exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Flush all."""
+        """Flush all exporters."""
         return all(exporter.force_flush(timeout_millis) for exporter in self._exporters)
 
 
 def _names(environment: Mapping[str, str]) -> list[str]:
-    """Return the names of the exporters that are asked for, as packages register them."""
+    """Return the requested exporters, by the names under which packages register them."""
     names = [name.strip().lower() for name in (environment.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")]
     variables = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     protocol = next((value for name in variables if (value := environment.get(name, "").strip())), "http/protobuf")

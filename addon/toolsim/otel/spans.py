@@ -2,10 +2,10 @@
 
     requestheaders ─▶ [SERVER span] ─▶ request: a CLIENT span ─┬─▶ closed
                                               ▲                │
-                                              └── sent again ◀─┘ (a backend that refused a feature)
+                                              └── sent again ◀─┘ (a backend that rejected a feature)
 
-A client's own exchange has a SERVER span, one of its rounds has none: its parent is the client's, which it finds in its
-headers. Whoever sends no request to a backend (an answer in rounds, a refusal) has no CLIENT span.
+A client's own exchange has a SERVER span. A round has none: its parent is the client's span, which it finds in its
+headers. An exchange that sends no request to a backend (an answer in rounds, a refusal) has no CLIENT span.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from toolsim.wire.mcp_items import McpCall
 
 
 class Spans(Feature):
-    """The spans of one exchange. ``over`` is called when they have ended."""
+    """The spans of one exchange. ``over`` is called once they have ended."""
 
     def __init__(self, export: Export, over: Callable[[Spans], None], flow: HTTPFlow, exchange: Exchange) -> None:
         self._export = export
         self._over = over
         self._context = propagate.extract(flow.request.headers)
-        """That of the parent: the client's span at first, then our own of its turn."""
+        """The parent's context: the client's span at first, then the span of this turn."""
         self._server: Span | None = None
         self._chat: Span | None = None
         self._status: int | None = None
-        """That of the backend's answer."""
+        """The status of the backend's answer."""
         if exchange.round is None:
             self._server = export.tracer.start_span(
                 conventions.turn_name(flow),
@@ -52,13 +52,13 @@ class Spans(Feature):
                 start_time=int(flow.request.timestamp_start * 1e9),
             )
             self._context = trace.set_span_in_context(self._server, self._context)
-            # What is made of this request, its rounds for instance, belongs to it.
+            # Requests derived from this one, such as its rounds, belong to the span.
             _inject(flow.request.headers, self._context)
 
-    # -- a turn of the model --
+    # -- a model turn --
 
     def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Begin a turn of the model: its request is about to be sent."""
+        """Begin a model turn: its request is about to be sent."""
         model = exchange.plan.form.model if exchange.plan is not None else exchange.report.model
         self._status = None
         self._chat = self._export.tracer.start_span(
@@ -70,11 +70,11 @@ class Spans(Feature):
         _inject(flow.request.headers, trace.set_span_in_context(self._chat, self._context))
 
     def answers(self, status: int) -> None:
-        """Note that the head of a backend's answer has come."""
+        """Record that the headers of a backend's answer have arrived."""
         self._status = status
 
     def resend(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """End a turn that the backend has refused; begin the next one, unless the client gets an error instead."""
+        """End a turn that the backend has rejected; begin the next one, unless the client gets an error instead."""
         if self._chat is not None:
             _end(self._chat, str(self._status))
             self._chat = None
@@ -92,7 +92,7 @@ class Spans(Feature):
         span = self._export.tracer.start_span(conventions.tool_name(call), self._context, attributes=began)
         error = conventions.ABORTED
         try:
-            # Whoever sends the request finds the span there.
+            # The sender of the request finds the span there.
             with trace.use_span(span, record_exception=False, set_status_on_exception=False):
                 outcome = await calling
             span.set_attributes(found := conventions.tool_ended(outcome))
@@ -111,7 +111,7 @@ class Spans(Feature):
         self._end_chat(exchange, flow, report, conventions.failure(report, status and (self._status or status)))
         if self._server is not None:
             self._server.set_attributes(conventions.turn_ended(report, status))
-            # By the conventions for HTTP an error of the client is none of the server.
+            # By the HTTP conventions a client error is not an error of the server.
             is_clients = status is not None and 400 <= status < 500
             _end(self._server, conventions.failure(report, status), is_failure=not is_clients)
 
@@ -130,7 +130,7 @@ class Spans(Feature):
         _end(chat, error)
 
     def end(self, error: str) -> None:
-        """End all spans: the proxy ends before the exchange does."""
+        """End all spans, because the proxy exits before the exchange ends."""
         for span in (self._chat, self._server):
             if span is not None:
                 _end(span, error)
@@ -138,7 +138,7 @@ class Spans(Feature):
 
 
 def _inject(headers: Headers, context: Context) -> None:
-    # A tracestate without its traceparent means nothing.
+    # A tracestate without its traceparent is meaningless.
     for name in propagate.get_global_textmap().fields:
         headers.pop(name, None)
     propagate.inject(headers, context)

@@ -1,4 +1,4 @@
-"""Whether traces are asked for. Imports nothing of OpenTelemetry unless they are."""
+"""Checks whether traces are enabled. Imports nothing of OpenTelemetry unless they are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 
 
 def asked_by(environment: Mapping[str, str]) -> str:
-    """Return the name of the variable that asks for traces, "" if none does."""
+    """Return the name of the variable that enables traces, "" if none does."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return ""
     exporters = environment.get("OTEL_TRACES_EXPORTER", "").strip().lower()
@@ -24,7 +24,7 @@ def asked_by(environment: Mapping[str, str]) -> str:
 
 
 def addons(environment: Mapping[str, str]) -> list[object]:
-    """Return the addon, to be loaded after ``ToolSim``; none if nobody asks for traces, or a package is missing."""
+    """Return the addon, to be loaded after ``ToolSim``; none if traces are not enabled or a package is missing."""
     asked = asked_by(environment)
     if not asked:
         return []

@@ -1,6 +1,6 @@
-"""The addon: attaches its ``Spans`` to each exchange that asks a model, and tells it what it cannot see by itself.
+"""The addon: attaches ``Spans`` to each exchange that queries a model, and reports the events that they cannot observe.
 
-Listed after ``ToolSim``, it gets each hook when the core is done with it.
+It is listed after ``ToolSim``, so each hook runs after the core's.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from toolsim.proxy.counting import OtherAction
 
 
 class Tracing:
-    """Watches the exchanges of the core."""
+    """Observes the exchanges of the core."""
 
     def __init__(self, export: Export) -> None:
         self._export = export
-        self._open: set[Spans] = set()  # Those whose spans have not ended.
+        self._open: set[Spans] = set()  # Exchanges whose spans have not ended.
 
     def requestheaders(self, flow: HTTPFlow) -> None:
-        """Begin the turn of a client, or a round of one."""
+        """Begin the turn of a client, or one of its rounds."""
         exchange = ToolSim.exchanges.of(flow)
         if exchange is None or not flow.live:
             return
@@ -36,26 +36,26 @@ class Tracing:
             exchange.attach(spans)
 
     def request(self, flow: HTTPFlow) -> None:
-        """Begin a turn of the model, unless nobody asks it now."""
+        """Begin a model turn, unless no model is queried now."""
         exchange = ToolSim.exchanges.of(flow)
         spans = exchange.find(Spans) if exchange is not None else None
         if exchange is not None and spans is not None and flow.response is None and not exchange.is_delegated:
             spans.ask(flow, exchange)
 
     def toolsim_resend(self, flow: HTTPFlow) -> None:
-        """Begin it once more, without what its backend has refused."""
+        """Begin the model turn again, without the feature that the backend rejected."""
         exchange = ToolSim.exchanges.of(flow)
         if exchange is not None and (spans := exchange.find(Spans)) is not None:
             spans.resend(flow, exchange)
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Note the status of a backend's answer."""
+        """Record the status of a backend's answer."""
         exchange = ToolSim.exchanges.of(flow)
         if exchange is not None and (spans := exchange.find(Spans)) is not None and flow.response is not None:
             spans.answers(flow.response.status_code)
 
     def done(self) -> Awaitable[None]:
-        """Send what has not been sent. Not async: a reload of the script calls it without waiting."""
+        """Send the remaining spans. Not async: a reload of the script calls it without waiting."""
         for spans in self._open:
             spans.end("proxy_stopped")
         self._open.clear()

@@ -1,6 +1,6 @@
 """Inspecting turns by hand: the content view, and commands that return tables.
 
-What reads a turn for people is imported when a command is called.
+The modules that render a turn are imported when a command is called.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Inspect:
 
     @command.command("toolsim.calls")  # type: ignore[untyped-decorator]
     def calls(self, flows: Sequence[Flow]) -> Data:
-        """List the calls that clients were given: turn, name, id, arguments (or a custom tool's input)."""
+        """List the calls that clients received: turn, name, id, arguments (or a custom tool's input)."""
         from toolsim.pages.read_answer import read_answer
 
         rows = (
@@ -49,7 +49,7 @@ class Inspect:
 
     @command.command("toolsim.transcript")  # type: ignore[untyped-decorator]
     def transcript(self, flows: Sequence[Flow]) -> Data:
-        """Show conversations as the model was shown them, its answer included: who speaks, and what."""
+        """Show conversations as the model saw them, including its answer: speaker and text."""
         return _table([who, text] for flow in _exchanges(flows) for who, text in _transcript(flow))
 
     @command.command("toolsim.stats")  # type: ignore[untyped-decorator]

@@ -1,6 +1,6 @@
-"""JSON laid out for reading; numbers stay as they were written.
+"""JSON formatted for reading; numbers keep their original notation.
 
-What fits stays on one line; a string with line breaks is shown as the text that it encodes.
+Values that fit stay on one line; a string with line breaks is shown as the text that it encodes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _BAR = "┆ "
 
 
 class _Number(str):
-    """A number, as it was written."""
+    """A number in its original notation."""
 
     __slots__ = ()
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object; a name may occur twice."""
+    """An object; a name can occur twice."""
 
 
 def pretty(text: str) -> str:
@@ -44,7 +44,7 @@ def compact(value: Any) -> str:
 
 
 def _lines(value: Any, depth: int) -> list[str]:
-    """Return the lines of a value, indented among each other; one line if it fits."""
+    """Return the lines of a value, indented relative to each other; one line if it fits."""
     if isinstance(value, _Number):
         return [value]
     if not isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Parses an answer from its bytes: of either API, streamed or whole, from the backend or from us."""
+"""Parses an answer from its bytes: of any API, streamed or not, from the backend or from toolsim."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ReadAnswer:
     """The content of an answer. ``pieces`` by choice, in order; ``reasons``: the finish reasons by choice, as received.
 
     ``known``: the bytes are an answer of one of the APIs. ``whole``: its terminator was read. ``events``: the number of
-    events in a stream, 0 for a whole body.
+    events in a stream, 0 for a non-streamed body.
     """
 
     known: bool = False

@@ -1,7 +1,8 @@
-"""Reads back what a prompt says of the tools, for whoever shows it to people, and for the model that only plays one.
+"""Parses tool definitions and records back out of a prompt, for the content views and the scripted model.
 
-The writers are in ``toolsim/request/``: ``manifest`` and ``forms`` (the catalogue), ``notation`` (a template of
-arguments), ``record`` (past calls and outputs), ``closing`` (what a prompt wants). The proxy itself never reads them.
+The writers are in ``toolsim/request/``: ``manifest`` and ``forms`` (the manifest), ``notation`` (a template of
+arguments), ``record`` (past calls and outputs), ``closing`` (instructions at the end of a prompt). The proxy itself
+never parses them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from toolsim.request.notation import MAX_DEPTH, TYPES
 from toolsim.request.record import ERROR
 from toolsim.wire.json_fields import loaded
 
-# The lines that identify entries when they are parsed.
+# The lines that identify entries.
 _TAG = re.compile(r"(?:  )?<([A-Za-z_][A-Za-z0-9_.-]*)>(?:\{|$)")
 _CALL = re.compile(r'  <[^<>]+>\{"name": ("(?:[^"\\]|\\.)*"), "arguments": (\{.*\})\}</[^<>]+>')
 _PARAMETERS = "  parameters: "
@@ -42,7 +43,7 @@ _OUTPUT_RECORD = re.compile(
 )
 
 
-# -- the catalogue --
+# Compact JSON contains spaces only in strings.
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,10 @@ class Catalog:
 
 
 def find_catalog(text: str) -> Catalog | None:
-    """Return the manifest that ``text`` holds, None if there is none.
+    """Return the manifest in ``text``, or None.
 
-    Text around it is not part of it: it ends with the words that close every form, or with the rule for answers after
-    them. Parameters are parsed as far as the form shows them.
+    It ends with the words that close every form, or with the rule for answers after them; text around it does not
+    belong to it. Parameters are parsed as far as the form shows them.
     """
     start = text.find(HEADING)
     if start == -1 or (start and text[start - 1] != "\n"):
@@ -88,7 +89,7 @@ def find_catalog(text: str) -> Catalog | None:
 
 
 def find_further(text: str) -> Catalog | None:
-    """Return the further entries that ``text`` holds, up to the next empty line; None if there are none."""
+    """Return the further entries in ``text``, up to the next empty line; None if there are none."""
     start = text.find(FURTHER)
     if start == -1 or (start and text[start - 1] != "\n"):
         return None
@@ -100,7 +101,7 @@ def find_further(text: str) -> Catalog | None:
 
 
 class _Entries:
-    """The tools in the lines of a catalogue of any form; see the entries in ``forms.py``."""
+    """The tools in the lines of a manifest of any form; see the entries in ``forms.py``."""
 
     def __init__(self) -> None:
         self.tools: list[Tool] = []
@@ -212,18 +213,18 @@ def _read_type(text: str) -> dict[str, Any]:
     return {"enum": [json.loads(choice) for choice in choices]}
 
 
-# -- what a prompt wants --
+# -- instructions at the end of a prompt --
 
 
 def wanted(items: Iterable[Item]) -> str:
-    """Return the line at the end of a prompt that says what call is wanted, "" if there is none."""
+    """Return the line at the end of a prompt that states which call is required, or ""."""
     texts = [item.text for item in items if isinstance(item, Message) and item.role == "user"]
     last = texts[-1].rstrip().rpartition("\n")[2] if texts else ""
     return last if read_choice(last) is not None else ""
 
 
 def read_choice(line: str) -> ToolChoice | None:
-    """Return the choice that a line states, None for any other line."""
+    """Return the tool choice that a line states, None for any other line."""
     if line == NO_CALL:
         return ToolChoice("none")
     found = _READ_WANT.fullmatch(line)
@@ -243,13 +244,13 @@ def is_error_record(line: str) -> bool:
 
 
 def read_call_record(line: str) -> Call | None:
-    """Return the call that a line records, None if it is not such a record."""
+    """Return the call that a line records, None for any other line."""
     found = _CALL_RECORD.fullmatch(line)
     return None if found is None else Call(_read_word(found[2]), _read_word(found[3]), found[4], _read_word(found[1]))
 
 
 def read_output_record(line: str) -> tuple[str, str] | None:
-    """Return what names the call (its id, or its name and arguments) and the output (JSON), None for other lines."""
+    """Return the call's id, or its name and arguments, and the output (JSON); None for other lines."""
     found = _OUTPUT_RECORD.fullmatch(line)
     if found is None:
         return None

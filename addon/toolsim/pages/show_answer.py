@@ -1,4 +1,4 @@
-"""The page of an answer: what the model wrote, how its blocks were judged, what the client got."""
+"""The page of an answer: the model's text, the verdicts on its blocks, and the client's result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class AnswerFacts:
-    """What is known about an answer besides its body; times in seconds.
+    """Facts about an answer besides its body; times in seconds.
 
     ``report``: ``flow.metadata["toolsim"]``, of any shape. ``received``: the backend's body if ``data`` is the
     client's. ``own``: ``data`` is the backend's body, which the verdicts of the report refer to.
@@ -115,7 +115,7 @@ def _unreadable(page: Page, data: bytes) -> None:
 def _choices(page: Page, answer: ReadAnswer, report: Mapping[str, Any] | None) -> None:
     """Write the pieces of all choices.
 
-    ``report`` is None for the client's side, whose texts hold no blocks; otherwise its verdicts go under the blocks.
+    ``report`` is None for the client's side, whose texts contain no blocks; otherwise its verdicts go below the blocks.
     """
     for choice in sorted(answer.pieces):
         if len(answer.pieces) > 1:
@@ -188,7 +188,7 @@ class _Marks:
 
 
 def _verdict(block: Mapping[str, Any]) -> str:
-    """Return the verdicts on a block, and what was found in it, spelled out."""
+    """Return the verdicts on a block, and its findings, spelled out."""
     words = [_spelled_out(verdict) for verdict in _texts(block.get("verdicts"))]
     for kind, title in (("untagged", "without a tag"), ("repairs", "repaired")):
         if codes := [code_of(found) for found in _texts(block.get(kind))]:

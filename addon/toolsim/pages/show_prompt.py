@@ -1,4 +1,4 @@
-"""A turn verbatim: the prompt as the model got it, with the whole tool catalogue, and what the model wrote."""
+"""A turn verbatim: the prompt as the model received it, with the entire tool manifest, and the model's text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolsim.pages.show_request import conversation_rows, part_text, read_conver
 
 
 def show_prompt(data: bytes) -> str:
-    """Return the prompt in the request body ``data``, or the body itself if it holds none. Never raises."""
+    """Return the prompt in the request body ``data``, or the body itself if it contains none. Never raises."""
     page = Page()
     items = read_conversation(data)
     for item in items:
@@ -28,7 +28,7 @@ def show_prompt(data: bytes) -> str:
 
 
 def show_words(data: bytes) -> str:
-    """Return the text of the answer ``data``, or the body itself if it holds none. Never raises."""
+    """Return the text of the answer ``data``, or the body itself if it contains none. Never raises."""
     page = Page()
     answer = read_answer(data)
     for choice in sorted(answer.pieces):

@@ -45,9 +45,9 @@ _MAX_DESCRIPTION = 300
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """What is known about a request besides its body.
+    """Facts about a request besides its body.
 
-    ``original``: the client's own body if ``data`` is what the backend got. ``report``: ``flow.metadata["toolsim"]``.
+    ``original``: the client's own body if ``data`` is the backend's. ``report``: ``flow.metadata["toolsim"]``.
     """
 
     original: bytes | None = None
@@ -174,7 +174,7 @@ def _settings(page: Page, body: Mapping[str, Any]) -> None:
 
 
 def _tools(page: Page, client_request: ClientRequest | None, catalog: Catalog | None) -> None:
-    """List the tools: the client's own declarations if we have them, otherwise what the model was shown."""
+    """List the tools: the client's own declarations if they are available, otherwise the tools that the model saw."""
     declared = client_request.tools if client_request is not None else ()
     shown = {tool.name for tool in catalog.tools} if catalog is not None else None
     tools = declared or (catalog.tools if catalog is not None else ())
@@ -200,7 +200,7 @@ def _tool(page: Page, tool: Tool, *, hidden: bool) -> None:
 
 
 def _item(page: Page, item: Item, catalog: Catalog | None, speaker: str) -> str:
-    """Write one item; return the speaker. Calls go under the assistant's name, outputs under the tool's."""
+    """Write one item; return the speaker. Calls appear under the assistant's name, outputs under the tool's."""
     match item:
         case Message():
             _message(page, item, item.role + (f" ({clip(item.name, 64)})" if item.name else ""), catalog)
@@ -264,7 +264,10 @@ def _segment(page: Page, kind: str, segment: str, catalog: Catalog | None) -> No
 
 
 def _segments(text: str, role: str, catalog: Catalog | None, tag: str = "tool_call") -> Iterator[tuple[str, str]]:
-    """Split a message into "text", "catalog", "call", "output" and "block"; records count only where we write them."""
+    """Split a message into "text", "catalog", "call", "output" and "block".
+
+    Records count only where toolsim writes them.
+    """
     if catalog is not None:
         yield from _segments(text[: catalog.start], role, None, tag)
         yield "catalog", text[catalog.start : catalog.end]

@@ -1,7 +1,7 @@
 """The content views ``toolsim`` and ``toolsim-prompt``, for mitmweb, the console and ``mitmdump -vvv``.
 
-The first shows a turn for people, and is chosen automatically. The second shows the prompt as the model read it, on
-request: the catalogue is unfolded, and nothing is reworded.
+The first shows a turn for people and is chosen automatically. The second is chosen by hand and shows the prompt exactly
+as the model read it, with the manifest unfolded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from toolsim.wire.json_fields import mapping
 NAME = "toolsim"
 PROMPT_NAME = "toolsim-prompt"
 
-# mitmproxy's own views return 1 for what they know best.
+# mitmproxy's own views return 1 for their best match.
 _OURS = 2.0
 _NOT_OURS = -1.0
 
@@ -40,7 +40,7 @@ class TurnView(Contentview):
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:
         """Return the page of a request or an answer."""
-        # The pages are imported when the first one is looked at.
+        # The pages are imported on first use.
         from toolsim.pages.show_answer import AnswerFacts, show_answer
         from toolsim.pages.show_request import RequestFacts, show_request
 
@@ -63,7 +63,7 @@ class TurnView(Contentview):
         return show_answer(data, facts)
 
     def render_priority(self, data: bytes, metadata: Metadata) -> float:
-        """Claim the bodies of exchanges that toolsim worked on, and others that look like the API's."""
+        """Claim the bodies of exchanges that toolsim processed, and others that look like the API's."""
         flow, message = metadata.flow, metadata.http_message
         if not isinstance(flow, HTTPFlow) or not isinstance(message, Message):
             return _NOT_OURS
@@ -82,30 +82,30 @@ def _looks_ours(data: bytes, message: Message) -> bool:
 
 
 def report(flow: HTTPFlow) -> Mapping[str, Any] | None:
-    """Return the report of a finished exchange, None if toolsim had no part in it."""
+    """Return the report of a finished exchange, None if toolsim was not involved."""
     found = flow.metadata.get(REPORT)
     return found if isinstance(found, dict) else None
 
 
 def is_exchange(flow: HTTPFlow) -> bool:
-    """Return whether a flow is a turn, even one that toolsim did not touch."""
+    """Return whether a flow is a turn, even one that toolsim did not change."""
     return report(flow) is not None or route.api_of(flow.request.method, flow.request.path) is not None
 
 
 def body(message: Message | None) -> bytes:
-    """Return a message's body, decoded if it can be; b"" if there is none."""
+    """Return a message's body, decoded if possible; b"" if there is none."""
     content: bytes | None = message.get_content(strict=False) if message is not None else None
     return content or b""
 
 
 def received(flow: HTTPFlow) -> bytes | None:
-    """Return the backend's own answer, None if the flow holds it itself or it was not recorded."""
+    """Return the backend's own answer, None if the flow itself contains it or it was not recorded."""
     response = backup.incoming_response(flow) if report(flow) is not None else None
     return body(response) if response is not None else None
 
 
 def _side(flow: HTTPFlow) -> object:
-    """Return which side's bodies a flow holds: "backend" after a revert, and in one of the two flows of a recording."""
+    """Return whose bodies a flow contains: "backend" after a revert, and in one of the two flows of a recording."""
     return (report(flow) or {}).get("side") or mapping(flow.metadata.get(NOTE)).get("side")
 
 
@@ -115,7 +115,7 @@ def _seconds(flow: HTTPFlow, until: float | None) -> float | None:
 
 
 class PromptView(Contentview):
-    """Shows a request verbatim, and of an answer the text that the model wrote."""
+    """Shows a request verbatim, and the model's text of an answer."""
 
     @property
     def name(self) -> str:

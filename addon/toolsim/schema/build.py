@@ -1,4 +1,4 @@
-"""A JSON schema turned into a validator by jsonschema: its references resolved and its patterns compiled."""
+"""Builds a validator from a JSON schema: resolves its references and compiles its patterns."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ _VALUE_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords that hold values, not schemas."""
 
 DEFAULT = Draft202012Validator
-"""The dialect of a schema that names none."""
+"""The dialect of a schema without ``$schema``."""
 
 _NOTHING: Registry[Any] = Registry()
-"""What references outside a schema resolve to."""
+"""The value that references outside a schema resolve to."""
 
 _MAX_DOUBTFUL = 4096
-"""Characters of a schema that jsonschema itself may check to say what is wrong: it takes 7 ms per kilobyte."""
+"""The number of characters up to which jsonschema itself explains what is wrong with a schema, at 7 ms per kilobyte."""
 
 _MAX_UNDECLARED = 16
-"""References to what no keyword of the dialect declares as a schema. Each is checked separately."""
+"""The maximum number of references to places that no keyword of the dialect declares as a schema. Each is checked
+separately.
+"""
 
 
 def build(schema: Any, text: str) -> Validator:
-    """Return the validator of a schema, which comes with its JSON text. Raises SchemaError."""
+    """Return the validator of a schema, given together with its JSON text. Raises SchemaError."""
     if not isinstance(schema, dict):
         raise SchemaError("the schema is not an object")
     base = _dialect(schema)
     if '"$schema"' in text:
-        # At each one below the first, jsonschema would fall back to its own validators.
+        # Below the first level, jsonschema would fall back to its own validators.
         schema = _without(schema, "$schema", str)
     _check_wellformed(schema, base)
     patterned, atoms = (False, 0) if is_plain(text) else _inspect(schema, base)
@@ -52,7 +54,7 @@ def build(schema: Any, text: str) -> Validator:
 
 
 def validator_of(schema: dict[str, Any], base: Any) -> Any:
-    """Return jsonschema's validator of a schema that was checked; ``base``: that of its dialect."""
+    """Return jsonschema's validator for a checked schema; ``base`` is the validator class of its dialect."""
     return fenced(base)(schema, registry=_NOTHING)
 
 
@@ -71,7 +73,7 @@ def _check_wellformed(schema: Any, base: Any) -> None:
         return
     if len(json.dumps(schema)) > _MAX_DOUBTFUL:
         raise SchemaError("the schema is not well-formed by its dialect, and too large to say where")
-    # ``check_schema`` reports the first error in the order of a set: a different one in each process.
+    # ``check_schema`` reports the first error in set order, which differs between processes.
     errors = validator_for(base.META_SCHEMA, default=base)(base.META_SCHEMA).iter_errors(schema)
     if (first := min(errors, key=_path, default=None)) is not None:
         raise SchemaError(message(best([first])))
@@ -87,9 +89,9 @@ def _uri(base: Any) -> str:
 
 
 def _without(schema: Any, keyword: str, kind: type = object) -> Any:
-    """Copy a schema without a keyword, wherever its value is of that kind.
+    """Copy a schema without a keyword, wherever the keyword's value has that type.
 
-    A property of that name has a schema too; losing it costs one check and cannot reject anything.
+    A property with the keyword's name is removed too. That costs one check and cannot reject anything.
     """
     match schema:
         case dict():
@@ -106,7 +108,7 @@ def _without(schema: Any, keyword: str, kind: type = object) -> Any:
 def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:
     """Resolve every reference and compile every pattern.
 
-    Return whether ``patternProperties`` occurs, and the size of all patterns in atoms.
+    Return whether ``patternProperties`` occurs, and the total size of the patterns in atoms.
     """
     specification = specification_with(_uri(base))
     resource = specification.create_resource(root)
@@ -127,7 +129,7 @@ def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:
                 continue
             if not isinstance(resolved.contents, dict | bool):
                 raise SchemaError(f"the reference {reference!r} leads to no schema")
-            # It has not been checked yet: it is under a keyword that the dialect does not define.
+            # Not checked yet: it is under a keyword that the dialect does not define.
             undeclared += 1
             if undeclared > _MAX_UNDECLARED:
                 raise SchemaError(f"more than {_MAX_UNDECLARED} references lead to what is not known as a schema")

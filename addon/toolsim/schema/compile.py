@@ -1,8 +1,8 @@
-"""What a client's schema costs before any of its tools is called: next to nothing, if it is plain.
+"""Compiles client schemas lazily, so that simple schemas cost almost nothing until a tool is called.
 
-jsonschema and what it needs take a fifth of the time of a start. A schema without patterns, references and a dialect of
-its own is only read and walked (``wellformed``); they are imported when a value is first checked, or for any other
-schema (``build``). 128 strict tools of 160 kB take 4 ms, once; jsonschema's own check of them takes a second.
+Importing jsonschema and its dependencies takes a fifth of the start time. A schema without patterns, references or its
+own dialect is only parsed and walked (``wellformed``). The imports happen when a value is first checked, or at once for
+any other schema (``build``). 128 strict tools of 160 kB take 4 ms, once; jsonschema's own check of them takes a second.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from toolsim.schema.validator import Validator
 from toolsim.schema.wellformed import are_plainly_wellformed, is_plain
 
 MAX_SCHEMA_BYTES = 64 * 1024
-"""A tool with a longer schema fills a model's context by itself. Compiling takes up to 0.4 ms per kilobyte."""
+"""A tool with a longer schema fills a model's context on its own. Compiling takes up to 0.4 ms per kilobyte."""
 
 _MAX_COMPILED = 256
-"""Compiled schemas cached: the tool sets of a few clients. Each takes about ten times its text."""
+"""Number of cached schemas: the tool sets of a few clients. Each takes about ten times the memory of its text."""
 
 _DEFAULT_URI = "https://json-schema.org/draft/2020-12/schema"
 
@@ -28,7 +28,7 @@ _DEFAULT_URI = "https://json-schema.org/draft/2020-12/schema"
 def compile_schema(parameters: Mapping[str, Any]) -> Validator:
     """Return the validator of a JSON schema, built once per schema text; raises SchemaError.
 
-    The dialect is that of ``$schema``, 2020-12 without one. References must resolve within the schema itself.
+    ``$schema`` selects the dialect, 2020-12 by default. References must resolve within the schema itself.
     """
     try:
         text = json.dumps(parameters, sort_keys=True)
@@ -50,12 +50,12 @@ def _compiled(text: str) -> Validator:
 
 
 def _made(schema: dict[str, Any]) -> Any:
-    from toolsim.schema.build import DEFAULT, validator_of  # on demand: see the head
+    from toolsim.schema.build import DEFAULT, validator_of  # on demand: see the module docstring
 
     return validator_of(schema, DEFAULT)
 
 
 def _built(schema: Any, text: str) -> Validator:
-    from toolsim.schema.build import build  # on demand: see the head
+    from toolsim.schema.build import build  # on demand: see the module docstring
 
     return build(schema, text)

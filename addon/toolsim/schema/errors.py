@@ -1,18 +1,18 @@
-"""Why a schema cannot be used, and why a value does not conform, in one line: for the client, and for the log."""
+"""One-line messages, for the client and the log, about unusable schemas and values that do not conform."""
 
 from __future__ import annotations
 
 from typing import Any
 
 MAX_MESSAGE = 300
-"""jsonschema quotes the whole offending value; a client wants to read a line."""
+"""jsonschema quotes the entire offending value; a client needs one readable line."""
 
 MAX_OUTLINE = 120
-"""The same for logs, where it is part of a longer line."""
+"""The limit for logs, where the message is part of a longer line."""
 
 
 class SchemaError(Exception):
-    """The schema cannot be used; the message says why, in one line for the client."""
+    """The schema cannot be used; the message gives the reason in one line for the client."""
 
 
 def best(errors: list[Any]) -> Any:
@@ -21,16 +21,16 @@ def best(errors: list[Any]) -> Any:
 
     try:
         return best_match(errors)
-    except Exception:  # it inspects the schema and the value again, and may fail as the check itself does
+    except Exception:  # it inspects the schema and the value again, and can fail just as the check itself does
         return errors[0]
 
 
 def message(error: Any) -> str:
-    """Return where (as a JSON pointer) and why a value does not conform: ``/days: got string, expected integer``."""
+    """Return the location (a JSON pointer) and the reason of a mismatch: ``/days: got string, expected integer``."""
     text = f"{_where(error)}: {_wrong_type(error) or error.message}"
-    # A path may hold half of a surrogate pair, which no wire can carry.
+    # A path can contain half a surrogate pair, which cannot be encoded.
     text = text.encode("utf-8", "backslashreplace").decode()
-    # The value comes first and the reason last: cut between the two.
+    # The message starts with the value and ends with the reason, so the middle is cut.
     half = MAX_MESSAGE // 2
     return text if len(text) <= MAX_MESSAGE else f"{text[: half - 1]}…{text[-half:]}"
 
@@ -50,9 +50,9 @@ def _step(step: object) -> str:
 
 
 def _wrong_type(error: Any) -> str:
-    """Return what is wrong with a value of the wrong type, "" if something else is wrong.
+    """Return the message for a value of the wrong type, or "" if something else is wrong.
 
-    jsonschema would quote the value, but that is what the reader sent: the types are what it has to learn.
+    jsonschema would quote the value, but the caller sent it; the useful information is the types.
     """
     if error.validator != "type":
         return ""
@@ -61,7 +61,7 @@ def _wrong_type(error: Any) -> str:
 
 
 def _violation(error: Any) -> str:
-    """Return what is wrong with a value of the right type, in words about its schema."""
+    """Return the message for a value of the right type, in terms of its schema."""
     match str(error.validator), error.validator_value:
         case "required", [*names] if isinstance(error.instance, dict):
             return f"lacks {', '.join(str(name) for name in names if name not in error.instance)}"

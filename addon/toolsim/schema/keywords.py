@@ -1,9 +1,9 @@
-"""Keywords that replace jsonschema's.
+"""Replacements for some of jsonschema's keywords.
 
-Some search a pattern without a limit, compare all pairs, or divide floats. Others visit the members of a value one by
-one: there may be many, and their schema may have no keywords, so the clock is checked here too.
+The originals search a pattern without a limit, compare all pairs, or divide floats. Others visit the members of a value
+one by one: there can be many, and their schema can be without keywords, so the clock is checked here too.
 
-Each function is one keyword of the specification, by its name in snake case; it yields the errors that it finds.
+Each function implements one keyword of the specification, under its name in snake case, and yields the errors found.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from toolsim.schema.validator import running
 _Keyword = Callable[..., Iterator[Any]]
 
 _MAX_UNEVALUATED = 128
-"""Members of a value for which jsonschema may determine which were evaluated: it compares all pairs in one go, which
-takes a minute for an array of 200 kB. For a larger value that counts as unsettled."""
+"""The number of members up to which jsonschema determines which of them were evaluated. It compares all pairs at once,
+which takes a minute for an array of 200 kB. A larger value counts as unsettled.
+"""
 
 
 def _clocked[Member](members: Iterable[Member]) -> Iterator[Member]:
-    """Yield the members of a value, checking the clock now and then."""
+    """Yield the members of a value, checking the clock every few members."""
     check = running.get().check_member
     for member in members:
         check()
@@ -37,13 +38,13 @@ def _clocked[Member](members: Iterable[Member]) -> Iterator[Member]:
 
 
 def pattern(validator: Any, searched: str, instance: Any, schema: Any) -> Iterator[Any]:
-    """Search within the check's budget; a search that is given up counts as a match."""
+    """Search within the check's budget; an abandoned search counts as a match."""
     if validator.is_type(instance, "string") and matches(searched, instance) is False:
         yield jsonschema_exceptions.ValidationError(f"{instance!r} does not match {searched!r}")
 
 
 def pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
-    """Search within the check's budget; a key whose search is given up is let through."""
+    """Search within the check's budget; a key whose search was abandoned is allowed."""
     if validator.is_type(instance, "object"):
         for pattern, subschema in patterns.items():
             for key, value in _clocked(instance.items()):
@@ -52,7 +53,7 @@ def pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, 
 
 
 def additional_properties(validator: Any, additional: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Search the neighbouring ``patternProperties`` within the budget: a key that may match one is not additional."""
+    """Search the sibling ``patternProperties`` within the budget: a key that might match one is not additional."""
     if not validator.is_type(instance, "object"):
         return
     properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
@@ -74,7 +75,7 @@ def unique_items(validator: Any, unique: bool, instance: Any, schema: Any) -> It
 
 
 def _hashable(value: Any) -> Any:
-    """Return a key that is equal for equal JSON values: 1 and 1.0 are, 1 and true are not."""
+    """Return a key that is equal for equal JSON values: 1 equals 1.0, but not true."""
     match value:
         case bool():
             return (bool, value)
@@ -86,7 +87,7 @@ def _hashable(value: Any) -> Any:
 
 
 def multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Divide the decimal texts: 19.99 is a multiple of 0.01, though not as a float."""
+    """Divide the decimal representations: 19.99 is a multiple of 0.01, although not as a float."""
     if not validator.is_type(instance, "number") or (isinstance(instance, float) and not isfinite(instance)):
         return
     if Fraction(repr(instance)) % Fraction(repr(divisor)):
@@ -94,7 +95,7 @@ def multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Ite
 
 
 def property_names(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Check the clock between the names."""
+    """Check the clock between names."""
     if validator.is_type(instance, "object"):
         for name in _clocked(instance):
             yield from validator.descend(name, subschema)
@@ -107,7 +108,7 @@ def _items(plain: _Keyword) -> _Keyword:
         if not isinstance(subschema, dict):
             yield from plain(validator, subschema, instance, schema) or ()
             return
-        # One validator for all items instead of one for each: ten times as fast on a long array.
+        # One validator for all items instead of one per item: ten times as fast on a long array.
         if "$id" in subschema or "id" in subschema:
             errors = partial(validator.descend, schema=subschema)
         else:
@@ -178,7 +179,7 @@ _WRAPPED: dict[str, Callable[[_Keyword], _Keyword]] = {
 
 @cache
 def fenced(base: Any) -> Any:
-    """Return a dialect's validator class with our keywords; it checks the clock before each keyword."""
+    """Return a dialect's validator class with these keywords; it checks the clock before each keyword."""
     keywords = dict(base.VALIDATORS)
     keywords.update({name: keyword for name, keyword in _KEYWORDS.items() if name in keywords})
     keywords.update({name: wrap(keywords[name]) for name, wrap in _WRAPPED.items() if name in keywords})

@@ -1,4 +1,4 @@
-"""Regular expressions of clients: measured before they are compiled, and searched within a budget."""
+"""Clients' regular expressions: measured before they are compiled, and searched within a budget."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from toolsim.schema.errors import SchemaError
 from toolsim.schema.validator import running
 
 MAX_ATOMS = 5_000
-"""Size of all patterns of a schema with their repeats written out; compiling takes up to 12 µs and 1 KB per atom."""
+"""Maximum size of a schema's patterns with all repeats expanded. Compiling takes up to 12 µs and 1 KB per atom."""
 
 _FIRST_SECONDS = 0.001
-"""Timeout of the first attempt at a search. One that is done by then costs no more, whatever interrupted it."""
+"""Timeout of the first attempt at a search. A search that finishes within it costs no more, even if it was interrupted.
+"""
 
-# One atom or one bracket of a pattern, with the least count of the repeat that follows it, if it has one.
+# One atom or bracket of a pattern, with the minimum count of the repeat after it, if any.
 _TOKEN = re.compile(
     r"(?P<atom>\\.|\[\^?\]?(?:[^\]\\]|\\.)*+\]|[^()])?(?P<bracket>\((?:\?(?:[:=!>|]|<[=!]|P?<\w+>|[\w-]+:?))?|\))?"
     r"(?:\{(?P<least>\d*)(?:,\d*)?\})?",
@@ -29,10 +30,10 @@ _TOKEN = re.compile(
 def atoms(text: str) -> int:
     """Return how many atoms a pattern has with each repeat expanded to its minimum.
 
-    That is what a compiler writes out: ``(?:a{1000}){1000}`` is a million, ``a{0,1000}`` is one. Linear; an invalid
-    pattern has an arbitrary size.
+    A compiler writes out that many: ``(?:a{1000}){1000}`` has a million, ``a{0,1000}`` has one. Linear; the size of an
+    invalid pattern is arbitrary.
     """
-    # The atoms so far, by open group. A repeat after a closing bracket repeats the group that it closed.
+    # Atoms so far, by open group. A repeat after a closing bracket repeats the group that it closes.
     sizes = [0]
     for token in _TOKEN.finditer(text):
         size = 1 if token["atom"] else 0
@@ -50,14 +51,14 @@ def atoms(text: str) -> int:
 
 
 def _number(digits: str | None) -> int:
-    # More digits than these are too many in any case.
+    # Longer counts exceed the limit in any case.
     return int(digits[:6]) if digits else 0
 
 
 def check_pattern(text: str, before: int = 0) -> int:
-    """Compile a pattern for later searches, and return its size. Raises SchemaError if it cannot be used.
+    """Compile a pattern for later searches and return its size. Raises SchemaError if it cannot be used.
 
-    ``before``: the size of the patterns before it in its schema, which counts too.
+    ``before``: the size of the schema's earlier patterns, which counts too.
     """
     size = atoms(text)
     if before + size > MAX_ATOMS:
@@ -75,12 +76,13 @@ def check_pattern(text: str, before: int = 0) -> int:
 @lru_cache(maxsize=512)
 def _compiled(text: str) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about constructs that another version of the engine may interpret differently
+        # about constructs that another version of the engine might interpret differently
+        warnings.simplefilter("ignore")
         return regex.compile(text)
 
 
 def matches(pattern: str, text: str) -> bool | None:
-    """Search within what is left of the check's budget; None = given up."""
+    """Search within the rest of the check's budget; None = abandoned."""
     left, compiled = running.get(), _compiled(pattern)
     left.count_step()
     for limit in (min(left.patterns, _FIRST_SECONDS), left.patterns - _FIRST_SECONDS):

@@ -1,11 +1,11 @@
-"""A compiled schema: checks values, each within a budget of time, and says which types it allows where.
+"""A compiled schema: checks values within a time budget, and reports which types it allows where.
 
-The cost of a check is measured on the CPU clock of its thread, so that a busy machine does not spend the budget. But
-that clock includes what no check can avoid: a garbage collection of the whole process (100 ms with a million objects),
-the kernel's work for a page, a processor lent to another machine. For these alone a schema of three lines would be
-given up, and a strict tool's call refused. So a check reads the clock before each keyword, and at every sixteenth
-member of a value. No honest step between two readings takes as long as ``STEP_SECONDS``: anything above that was a
-pause, and is not counted.
+The cost of a check is measured on the CPU clock of its thread, so that a busy machine does not use up the budget. But
+that clock includes delays that no check can avoid: a garbage collection of the whole process (100 ms with a million
+objects), page faults, a CPU lent to another machine. They alone would make the check of a schema of three lines exceed
+its budget, and a strict tool's call would be refused. So a check reads the clock before each keyword, and at every
+sixteenth member of a value. No legitimate step between two readings takes as long as ``STEP_SECONDS``; any excess is a
+pause and is not counted.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from typing import Any
 from toolsim.schema.errors import best, message, outline
 
 CHECK_SECONDS = 0.5
-"""How long one check may take if nobody waits for it. A sane one takes a tenth of a millisecond, and 1 µs per value."""
+"""Budget of one check when nothing else is waiting. A typical check takes 0.1 ms plus 1 µs per value."""
 
 PATTERN_SHARE = 1 / 3
-"""How much of it all pattern searches of one check may take together; a sane one takes microseconds."""
+"""The part of the budget available to all pattern searches of a check; a typical search takes microseconds."""
 
 STEP_SECONDS = 0.003
-"""The most that one step counts for: quoting a value of 200 kB in an error takes longest."""
+"""The most that one step counts for. The longest legitimate step quotes a value of 200 kB in an error."""
 
 _MEMBERS = 16
-"""Members per reading of the clock, which takes 0.3 µs: as long as the rest of the work for a small member."""
+"""Members per clock reading. A reading takes 0.3 µs, as long as the rest of the work for a small member."""
 
 
 class OutOfTime(Exception):
-    """The check's budget is spent."""
+    """The check has used up its budget."""
 
 
 class Budget:
-    """The budget of one check, ``seconds`` in all; its clock starts now.
+    """The budget of one check, ``seconds`` in total; its clock starts now.
 
-    ``spent``: seconds so far. ``patterns``: seconds left for searches. ``guessed``: something was given up.
+    ``spent``: seconds so far. ``patterns``: seconds left for searches. ``guessed``: a search was abandoned.
     """
 
     __slots__ = ("_members", "_read_at", "_seconds", "guessed", "patterns", "spent")
@@ -54,25 +54,25 @@ class Budget:
         self._read_at = thread_time()
 
     def check(self) -> None:
-        """Count the step that ends here; raise OutOfTime when the budget is spent."""
+        """End the current step; raise OutOfTime if the budget is used up."""
         self.count_step()
         if self.spent >= self._seconds:
             raise OutOfTime
 
     def check_member(self) -> None:
-        """Check the clock before one member of a value, unless that happened a few members ago."""
+        """Check the clock before a member of a value, once every few members."""
         self._members += 1
         if self._members % _MEMBERS == 0:
             self.check()
 
     def count_step(self) -> None:
-        """Count the step that ends here."""
+        """End the current step and count its time."""
         now = thread_time()
         self.spent += min(now - self._read_at, STEP_SECONDS)
         self._read_at = now
 
     def count_search(self, limit: float) -> None:
-        """Count the search that ends here, whose timeout was ``limit`` seconds."""
+        """End the current search, whose timeout was ``limit`` seconds, and count its time."""
         now = thread_time()
         seconds = min(now - self._read_at, limit)
         self.spent += seconds
@@ -81,25 +81,25 @@ class Budget:
 
 
 running: ContextVar[Budget] = ContextVar("budget")
-"""The budget of the check that is running."""
+"""The budget of the running check."""
 
 _MAX_ERRORS_WEIGHED = 16
-"""The most relevant of this many errors is reported; a long array of wrong items has one error for each."""
+"""The number of errors among which the most relevant is chosen; a long array of wrong items has one error per item."""
 
 _COMBINATORS = ("allOf", "anyOf", "oneOf")
 
 _UNSURE_BELOW = frozenset(
     {"not", "oneOf", "then", "else", "contains", "unevaluatedItems", "unevaluatedProperties", "dependentSchemas"}
 )
-"""Keywords under which the guess "it matches" may cause an error: after a guess such errors are ignored."""
+"""Keywords under which assuming a match can cause an error. Such errors are ignored after an abandoned search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found."""
+    """The result of a check."""
 
     mismatch: str | None
-    """The message about the first mismatch, None if there is none."""
+    """The message about the first mismatch, or None."""
     settled: bool = True
     """Whether every part could be decided."""
     outline: str = ""
@@ -109,10 +109,10 @@ class Finding:
 
 
 class Validator:
-    """One compiled schema. ``property``, ``items`` and ``types`` serve values that come without types, as XML does.
+    """A compiled schema. ``property``, ``items`` and ``types`` serve forms whose values are untyped, such as XML.
 
-    ``make`` returns jsonschema's validator. Most tools of a catalogue are never called, so it is made on demand.
-    ``atoms``: the size of its patterns, which took time to compile.
+    ``make`` returns jsonschema's validator. It is called on demand, because most tools of a catalog are never called.
+    ``atoms``: the size of its patterns, which determines the time to compile them.
     """
 
     __slots__ = ("_made", "_make", "atoms")
@@ -129,7 +129,7 @@ class Validator:
         return self._made
 
     def check(self, value: Any) -> str | None:
-        """Return None when ``value`` conforms (or could not be settled), else where and why it does not."""
+        """Return the location and reason of a mismatch, None if ``value`` conforms or could not be settled."""
         return self.examine(value).mismatch
 
     def examine(self, value: Any, seconds: float = CHECK_SECONDS) -> Finding:
@@ -142,7 +142,7 @@ class Validator:
             for error in islice(self._validator.iter_errors(value), _MAX_ERRORS_WEIGHED):
                 if not (budget.guessed and _UNSURE_BELOW.intersection(error.absolute_schema_path)):
                     errors.append(error)  # noqa: PERF401 (those found before it breaks count)
-        except Exception:  # a client's schema on a model's value: whatever breaks there says nothing about the value
+        except Exception:  # a client's schema and a model's value: an exception here says nothing about the value
             settled = False
         finally:
             running.reset(token)
@@ -154,11 +154,11 @@ class Validator:
         return Finding(message(worst), settled, outline(worst), budget.spent)
 
     def property(self, name: str) -> Validator | None:
-        """Return the schema of one property of an object, None if the schema says nothing about it."""
+        """Return the schema of an object's property, or None if the schema does not mention it."""
         return next(iter(self.properties(name)), None)
 
     def properties(self, name: str) -> list[Validator]:
-        """Return the schemas of one property in all alternatives, [] if the schema says nothing about it."""
+        """Return the schemas of a property in all alternatives, [] if the schema does not mention it."""
         found = [
             Validator(partial(self._validator.evolve, schema=schema["properties"][name]))
             for schema in self._alternatives()
@@ -168,23 +168,23 @@ class Validator:
         return found if others is None else [others]
 
     def takes_unnamed(self) -> bool:
-        """Return whether the schema of an object says that it takes properties without naming them."""
+        """Return whether an object schema explicitly accepts properties that it does not name."""
         others = ("patternProperties", "additionalProperties", "unevaluatedProperties")
         return any(schema.get(keyword) for schema in self._alternatives() for keyword in others)
 
     def items(self) -> Validator | None:
-        """Return the schema of an array's items, None if the schema says nothing about them."""
+        """Return the schema of an array's items, or None if the schema does not mention them."""
         return self._below("items")
 
     def _below(self, keyword: str) -> Validator | None:
-        """Return the schema under a keyword, None if there is none."""
+        """Return the schema under a keyword, or None."""
         for schema in self._alternatives():
             if isinstance(schema.get(keyword), dict):
                 return Validator(partial(self._validator.evolve, schema=schema[keyword]))
         return None
 
     def types(self) -> frozenset[str]:
-        """Return the type names that the schema mentions at its top, over all alternatives; empty = any type."""
+        """Return the type names that the schema lists at its top level, over all alternatives; empty = any type."""
         found: set[str] = set()
         for schema in self._alternatives():
             named = schema.get("type", ())
@@ -192,7 +192,7 @@ class Validator:
         return frozenset(found)
 
     def _alternatives(self) -> list[dict[str, Any]]:
-        """Return this schema and those that it refers to or combines, itself first; a handful is enough."""
+        """Return this schema and the schemas that it refers to or combines, itself first, up to a small limit."""
         from referencing.exceptions import Unresolvable  # on demand: see ``compile``
 
         found: list[dict[str, Any]] = []
@@ -206,7 +206,7 @@ class Validator:
             if isinstance(schema.get("$ref"), str):
                 try:
                     pending.append(resolver.lookup(schema["$ref"]).contents)
-                except Unresolvable:  # relative to a nested $id, which compile_schema could follow
+                except Unresolvable:  # relative to a nested $id, which only compile_schema can follow
                     continue
             for keyword in _COMBINATORS:
                 pending.extend(schema.get(keyword, ()))

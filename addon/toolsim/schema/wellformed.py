@@ -1,11 +1,11 @@
-"""Whether a schema is well-formed, in a single walk.
+"""Checks in a single walk whether a schema is well-formed.
 
-jsonschema answers this by validating the schema against its meta-schema, which takes 7 ms per kilobyte: a client's
-catalogue of 100 kB would block everyone else for most of a second. The meta-schemas say little: which shape of value
-each keyword takes. That is the table here. A walk with it takes a thirtieth of the time.
+jsonschema does so by validating the schema against its meta-schema, which takes 7 ms per kilobyte: a client's catalog
+of 100 kB would block all other clients for most of a second. The meta-schemas only state which shape of value each
+keyword takes. The table in this module holds the same facts, and a walk with it takes a thirtieth of the time.
 
-1. What the walk accepts, jsonschema accepts too; jsonschema judges everything else, and says why. So one table does for
-   all dialects: a keyword that a dialect does not know has the shape that it has in another.
+1. jsonschema accepts every schema that the walk accepts. It judges all others and gives the reason. So one table serves
+   all dialects: a keyword unknown to a dialect has the shape that it has in another dialect.
 2. Unknown keywords take any value. ``format``, and the formats of ``pattern`` and ``$ref``, are not checked.
 """
 
@@ -20,7 +20,7 @@ _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "
 _ANCHOR = re.compile(r"[A-Za-z][-A-Za-z0-9._]*")
 _ID = re.compile(r"[^#]*#?")
 
-# A shape takes a keyword's value, and adds the schemas below it to a list; it returns whether the value has that shape.
+# A shape receives a keyword's value, appends the schemas below it to a list, and returns whether the value fits.
 _Shape = Callable[[Any, list[Any]], bool]
 
 
@@ -122,7 +122,7 @@ _SHAPES: dict[str, _Shape] = {
         (partial(_map_of, _schema_or_names), "dependencies"),
         (partial(_map_of, _names), "dependentRequired"),
         (partial(_map_of, _switch), "$vocabulary"),
-        # Its shape depends on the dialect.
+        # The shape depends on the dialect.
         (_never, "$recursiveAnchor"),
     )
     for keyword in keywords.split()
@@ -136,7 +136,7 @@ _DIALECTS: Mapping[str, Mapping[str, _Shape]] = {
     "https://json-schema.org/draft/2019-09/schema": _WITH_LISTS,
     "https://json-schema.org/draft/2020-12/schema": _SHAPES,
 }
-"""Before 2020, ``items`` could be a list."""
+"""Before 2020, ``items`` could be an array."""
 
 
 def are_plainly_wellformed(schemas: Iterable[Any], dialect: str) -> bool:

@@ -1,4 +1,4 @@
-"""The address of a store, as the operator writes it, with its limits: ``sqlite:/srv/answers?days=7&answers=5000``."""
+"""The URL of a store, as the operator writes it, with its limits: ``sqlite:/srv/answers?days=7&answers=5000``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from toolsim.stores.record import Bounds, Store
 
 _EXPECTED = "memory, sqlite:PATH or redis://HOST:PORT"
 _SMALLEST: Mapping[str, int] = {"answers": 1, "bytes": 1024, "days": 1, "background": 1}
-"""The limits that an address may have, with the smallest value of each."""
+"""Limits that the URL can set, with their minimum values."""
 BACKGROUND = 16
 _DAY_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a store is, and how much it may hold."""
+    """The location of a store, and its limits."""
 
     kind: str
     """One of ``STORES``."""
@@ -29,11 +29,11 @@ class Address:
     """The path of a file or the URL of a server."""
     bounds: Bounds = Bounds()
     background: int = BACKGROUND
-    """The largest number of answers that are made in the background at one time."""
+    """The maximum number of concurrent background answers."""
 
 
 def read_address(text: str) -> Address | None:
-    """Parse an address, None for no store. Raises ValueError, with a message for people."""
+    """Parse a URL, None for no store. Raises ValueError with a message for people."""
     if not text:
         return None
     plain, limits = _split(text)
@@ -61,7 +61,7 @@ def read_address(text: str) -> Address | None:
 
 
 def _split(text: str) -> tuple[str, dict[str, int]]:
-    """Return an address without our limits, and the limits. A URL may have parameters of its own, for its server.
+    """Return a URL without toolsim's limits, and the limits. Other parameters are the server's and stay in the URL.
 
     Raises ValueError.
     """
@@ -82,6 +82,6 @@ def _split(text: str) -> tuple[str, dict[str, int]]:
 
 
 def open_store(address: Address) -> Store:
-    """Return the store at an address. Nothing is opened before it is first needed."""
+    """Return the store at a URL. Nothing is opened before first use."""
     store: Store = importlib.import_module(STORES[address.kind].module).open_store(address.place, address.bounds)
     return store

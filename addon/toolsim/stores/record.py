@@ -7,26 +7,26 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 MAX_CHAIN = 10_000
-"""The maximum length of a chain of records: more turns than any model reads."""
+"""Maximum length of a chain of records, beyond the number of turns that any model reads."""
 MAX_TRIES = 20
-"""How often a change is retried after a ``Conflict``, on the then current version."""
+"""How often a change is retried after a ``Conflict``, each time on the current version."""
 
 
 class StoreError(Exception):
-    """An operation of the store failed; the message is for operators."""
+    """A store operation failed; the message is for operators."""
 
 
 class Conflict(StoreError):
-    """A record is not at the version that was expected: nothing was written."""
+    """A record does not have the expected version: nothing was written."""
 
 
 class TooLarge(StoreError):
-    """A record, or all that it continues, is larger than allowed."""
+    """A record, or the chain that it continues, exceeds the allowed size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A stored record. Names are written and not read, versions and ages are read and not written."""
+    """A stored record. Names are only written; versions and ages are only read."""
 
     id: str
     """Unique in its partition."""
@@ -34,74 +34,74 @@ class Record:
     parent: str = ""
     """The id of the record that it continues, "" for none."""
     names: tuple[str, ...] = ()
-    """By which it is found too; a name that two records have belongs to the later one."""
+    """Other names under which the record can be found; of two records with the same name, the later one has it."""
     version: int = 0
-    """1 for the first value under its id, and one more for each that replaced it."""
+    """1 for the first value under this id, then increasing with each replacement."""
     age: float = field(default=0.0, compare=False)
-    """Seconds since it was last used, by the one clock of all who share the store."""
+    """Seconds since the last use, by the one clock that all users of the store share."""
 
     @property
     def size(self) -> int:
-        """Bytes that it counts for."""
+        """The number of bytes counted towards the bounds."""
         return len(self.value) + len(self.id) + len(self.parent) + sum(map(len, self.names))
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much a store may hold."""
+    """The limits of a store."""
 
     records: int = 100_000
     bytes: int = 256 * 1024 * 1024
     seconds: float = 30 * 24 * 3600.0
-    """Since a record was last used."""
+    """Seconds since a record was last used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much a store holds."""
+    """The amount of data in a store."""
 
     records: int = 0
     bytes: int = 0
     evicted: int = 0
-    """Records that the last ``put`` deleted, because of a bound or their age."""
+    """Records that the last ``put`` deleted because of a bound or their age."""
 
 
 class Store(Protocol):
-    """Stores records. All methods raise ``StoreError``, and nothing else, when the store cannot do it."""
+    """Stores records. All methods raise ``StoreError``, and nothing else, if the operation fails."""
 
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
         """Write all records or none.
 
-        ``expected``: versions that records of these ids must have, 0 = there must be none. Raises ``Conflict``
-        otherwise, and ``TooLarge`` for records that the bounds have no place for.
+        ``expected``: the versions that records of these ids must have, 0 = the record must not exist. Raises
+        ``Conflict`` otherwise, and ``TooLarge`` for records that exceed the bounds.
         """
 
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
-        """Return a record after all that it continues, the oldest first; [] if there is none.
+        """Return a record preceded by all records that it continues, the oldest first; [] if it does not exist.
 
-        A deleted record in between ends it: the first one then still has a ``parent``. Raises ``TooLarge`` beyond
-        ``max_bytes`` of values.
+        A deleted record ends the chain: the first returned record then still has a ``parent``. Raises ``TooLarge``
+        beyond ``max_bytes`` of values.
         """
 
     async def find(self, partition: str, names: Iterable[str]) -> dict[str, Record]:
-        """Return the records that hold these names, by name; those that are not there are left out."""
+        """Return the records with these names, by name; unknown names are left out."""
 
     async def delete(self, partition: str, id: str) -> bool:
-        """Delete a record; return whether there was one."""
+        """Delete a record; return whether it existed."""
 
     async def size(self) -> Size:
-        """Return the size of all partitions together."""
+        """Return the total size of all partitions."""
 
     async def close(self) -> None:
         """Finish operations in flight and release everything, in bounded time.
 
-        The store may still be used again; one in memory is then empty.
-        An operation that is not done by then fails for its caller. Raises nothing.
+        An operation that has not finished by then fails for its caller. The store can be used again afterwards; a store
+        in memory is then empty. Raises nothing.
         """
 
 
 def check(records: Sequence[Record], bounds: Bounds) -> None:
-    """Raise ``TooLarge`` for records that would not fit even in an empty store."""
+    """Raise ``TooLarge`` for records that would not fit into an empty store."""
     if len(records) > bounds.records or sum(record.size for record in records) > bounds.bytes:
         raise TooLarge("this is larger than the whole store may be")
 

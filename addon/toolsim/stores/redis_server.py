@@ -1,20 +1,20 @@
-"""A store in a Redis server, for several proxies: each can continue what another has started.
+"""A store in a Redis server, for several proxies: each can continue what another one started.
 
-Each operation is one script, which the server runs atomically: so nothing half-written is ever read, versions are
-compared on the server, and the bounds hold across all proxies. The time is the server's, so the proxies' clocks do not
-matter. Keys, after ``PREFIX``:
+Each operation is one script, which the server runs atomically. So no partial write is ever read, versions are compared
+on the server, and the bounds hold across all proxies. Ages use the server's clock, not the proxies'. Keys, after
+``PREFIX``:
 
     r:PARTITION:ID    a hash: value, parent, version, size, names
-    n:PARTITION:NAME  the id of the record that holds this name
-    used              a sorted set: by when each record was last used
+    n:PARTITION:NAME  the id of the record with this name
+    used              a sorted set: the time when each record was last used
     u:PARTITION       the same for the records of one partition
     bytes             the sum of all sizes
     share:records     a sorted set: partitions by the number of their records
     share:bytes       a sorted set: partitions by the sum of their sizes
 
-Nothing is retried automatically: a write whose answer was lost may have succeeded. Connections that died while idle are
-reopened. The server must not evict keys by its own policy (``maxmemory-policy noeviction``, its default), and what
-survives a restart depends on its configuration (``appendonly yes``).
+Nothing is retried automatically, because a write whose answer was lost might have succeeded. Connections that died
+while idle are reopened. The server must not evict keys by its own policy (``maxmemory-policy noeviction``, its
+default). What survives a restart depends on its configuration (``appendonly yes``).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from redis.exceptions import RedisError
 from toolsim.stores.record import MAX_CHAIN, Bounds, Conflict, Record, Size, Store, StoreError, check, too_long
 
 SECONDS = 2.0
-"""How long one operation may take, connecting included."""
+"""Timeout of one operation, connecting included."""
 PREFIX = "toolsim:"
 _MAX_CONNECTIONS = 64
 
-# All scripts begin with this: their first arguments, and how to delete a record.
+# The prefix of all scripts: their first arguments, and how to delete a record.
 _COMMON = """
 local prefix, partition, now, seconds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if not now then

@@ -1,22 +1,22 @@
-"""A store in one SQLite file, for one machine, or in this process's memory. Other processes may use the file too.
+"""A store in one SQLite file, for one machine, or in this process's memory. Other processes can use the same file.
 
-What is committed survives the end of this process at any moment (WAL, ``synchronous=NORMAL``); a machine that loses its
-power may lose the last moments, but never half of a write. Only the owner can read the file and those that SQLite puts
-beside it. Deleted values are overwritten, large ones a little later.
+Committed data survives the end of this process at any moment (WAL, ``synchronous=NORMAL``). After a power failure the
+last moments can be lost, but never part of a write. Only the owner can read the file and the files that SQLite puts
+next to it. Deleted values are overwritten, large ones a little later.
 
 Reads and writes have a thread and a connection each, so that no read waits for a slow disk write, and partitions take
-turns. A stuck thread delays queued work only until that times out, and the queue is bounded. After an error that is not
-about a lock or a full disk the connection is reopened. In memory there is only one connection, and the records are gone
-once it is closed.
+turns. A stuck thread delays queued work only until that work times out, and the queue is bounded. After an error other
+than a lock or a full disk, the connection is reopened. A database in memory has only one connection, and its records
+are gone once it is closed.
 
-Large values have a third thread and connection, which also copies from the WAL into the file (the checkpoint): that
-waits for the disk, and would otherwise belong to the commit of whoever writes just then. One of the two writes at a
-time, by a lock of ours: SQLite's own would have the other look again after up to 100 ms.
+Large values have a third thread and connection, which also copies the WAL into the file (the checkpoint). A checkpoint
+waits for the disk and would otherwise delay the commit of the current writer. A lock of this module lets one thread
+write at a time; with SQLite's own lock, the other thread would retry only after up to 100 ms.
 
-A large value is written in parts, and deleted in parts, each in a transaction of its own: whoever writes little waits
-for one part at most. Then the record is written, whose value is the number of the parts. A number that no record has is
-in the table ``unheld``: from the first part on, until the record is there, and again once that is deleted. What a
-killed process leaves behind is deleted when it is ``due``.
+A large value is written and deleted in parts, each in its own transaction, so that a small write waits for one part at
+most. Then the record is written, with the number of the parts as its value. While no record has that number, it is in
+the table ``unheld``: from the first part until the record is written, and again once the record is deleted. Parts left
+behind by a killed process are deleted when they are ``due``.
 """
 
 from __future__ import annotations
@@ -38,25 +38,29 @@ from toolsim.core.one_thread import Crowded, OneThread
 from toolsim.stores.record import MAX_CHAIN, Bounds, Conflict, Record, Size, Store, StoreError, check, too_long
 
 SECONDS = 2.0
-"""How long one operation may take, its wait included."""
+"""Timeout of one operation, including its time in the queue."""
 _LOCK_SECONDS = 1.5
 _MAX_WAITING = 256
 _EVICTED_AT_ONCE = 1000
 _EXPIRY_SECONDS = 60.0
 _LARGE_BYTES = 1024 * 1024
-"""What is written at once, and is larger than this, is written by the third thread."""
+"""The size above which the third thread writes a value."""
 _PART_BYTES = 512 * 1024
 _PART_PAUSE_SECONDS = 0.001
-"""Between two parts: for whoever waits for the lock, which goes to a waiting thread only if it is free for a while."""
+"""Pause between two parts, so that waiting threads can acquire the lock."""
 _SWEPT_AT_ONCE = 200
 _MAX_WRITES = 3
-"""How often a large value is written whose parts another process deletes meanwhile, since the clock has jumped."""
+"""How often a large value is written again if another process deletes its parts meanwhile, because the clock has
+jumped.
+"""
 _WRITING_SECONDS = 60.0
-"""How long all parts of a value may take."""
+"""Timeout for all parts of a value."""
 _CHECKPOINT_BYTES = 4 * 1024 * 1024
-"""So much has been written when the WAL is copied into the file; SQLite's own measure."""
+"""The number of bytes after which the WAL is copied into the file; SQLite's own default."""
 _MAX_WAL_PAGES = 4096
-"""Of 4 KiB. Beyond that nobody writes until all of it is copied: only then it is written from its beginning again."""
+"""Pages of 4 KiB. With a larger WAL nobody writes until all of it is copied: only then does it start again from its
+beginning.
+"""
 # Names per query: SQLite accepts 32,766 variables, older versions 999.
 _NAMES_AT_ONCE = 500
 
@@ -133,7 +137,7 @@ def open_store(place: str, bounds: Bounds) -> Store:
 
 
 class SqliteStore:
-    """Stores records in the file ``path``, created when first needed, or in memory if it is None.
+    """Stores records in the file ``path``, created on first use, or in memory if it is None.
 
     ``clock``: seconds since 1970.
     """
@@ -144,8 +148,8 @@ class SqliteStore:
         self._bounds = bounds
         self._clock = clock
         self._expires_at = 0.0
-        self._writing = Lock()  # Held by the thread that writes, for as long as it takes.
-        self._written = 0  # Bytes since the last checkpoint, roughly.
+        self._writing = Lock()  # Held by the writing thread for the duration of the write.
+        self._written = 0  # Approximate number of bytes since the last checkpoint.
 
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
         """As ``Store``."""
@@ -183,7 +187,7 @@ class SqliteStore:
         """As ``Store``."""
         left = self._hauler, self._reader, self._writer
         self._reader, self._writer, self._hauler = _connections(self._path)
-        # One after the other: the last to leave tidies up, which it can only while it is alone.
+        # One after the other: the last one cleans up, which works only while it is alone.
         for connection in dict.fromkeys(left):
             await connection.close()
 
@@ -191,7 +195,7 @@ class SqliteStore:
         self, base: sqlite3.Connection, partition: str, records: Sequence[Record], expected: Mapping[str, int]
     ) -> Size:
         now = self._clock()
-        # Before large values are written in vain.
+        # Before large values are written to no avail.
         _expect(base, partition, expected)
         for _ in range(_MAX_WRITES):
             with suppress(_Swept):
@@ -223,7 +227,7 @@ class SqliteStore:
         return replace(size, evicted=size.evicted + evicted)
 
     def _value(self, base: sqlite3.Connection, value: bytes) -> bytes | int:
-        """Return what a record has as its value. The parts of a large one have been written then."""
+        """Return the value of a record's row. The parts of a large value have been written by then."""
         if len(value) <= _LARGE_BYTES or self._path is None:
             return value
         parts = 0
@@ -241,7 +245,7 @@ class SqliteStore:
         return parts
 
     def _sweep(self, base: sqlite3.Connection) -> None:
-        """Delete some of the values that no record holds; the rest goes with the next ones, after other writes."""
+        """Delete some of the values without a record; the others follow after later writes."""
         one = "SELECT rowid FROM parts WHERE value = ? LIMIT 1"
         for _ in range(_SWEPT_AT_ONCE):
             due = base.execute("SELECT value FROM unheld WHERE due <= ? LIMIT 1", (self._clock(),)).fetchone()
@@ -254,22 +258,22 @@ class SqliteStore:
 
     @contextmanager
     def _transaction(self, base: sqlite3.Connection) -> Iterator[None]:
-        """Write in turn, and all or nothing: what is raised within leaves it to the caller to roll back."""
+        """Write while holding the lock. After an exception the caller has to roll back."""
         with self._writing:
             base.execute("BEGIN IMMEDIATE")
             yield
             base.execute("COMMIT")
 
     def _checkpoint(self, base: sqlite3.Connection) -> None:
-        """Copy what is in the WAL into the file, while others write; before, delete what is left over."""
+        """Copy the WAL into the file while others write; delete leftover parts first."""
         self._sweep(base)
         ((_, pages, _),) = base.execute(_COPY).fetchall()
         if pages > _MAX_WAL_PAGES:
-            with self._writing:  # The rest: what was written meanwhile.
+            with self._writing:  # The rest: data written meanwhile.
                 base.execute(_COPY).fetchall()
 
     def _expire(self, base: sqlite3.Connection, now: float) -> int:
-        """Forget some of what is too old, from time to time; the rest goes with the next ones, and is not read."""
+        """Delete some expired records from time to time. The others follow later; they are no longer readable."""
         if now < self._expires_at:
             return 0
         oldest = now - self._bounds.seconds
@@ -280,14 +284,15 @@ class SqliteStore:
         return gone
 
     def _evict(self, base: sqlite3.Connection) -> Size:
-        """Forget what is beyond the bounds, of the partition with the largest share first; return what is left."""
+        """Delete records beyond the bounds, from the partition with the largest share first; return what is left."""
         evicted = 0
         while (size := _size(base)).records > self._bounds.records or size.bytes > self._bounds.bytes:
             over = size.records - self._bounds.records
             share = "records" if over > 0 else "bytes"
             largest = base.execute(f"SELECT partition, records FROM shares ORDER BY {share} DESC LIMIT 2").fetchall()
             (partition, records), *others = largest
-            # One by one only at the end: the bytes of one record may be enough, or another share be the largest then.
+            # One by one only at the end: the bytes of one record can be enough, or another share can become the
+            # largest.
             many = max(1, min(over, records - others[0][1] if others else over))
             old = "SELECT key FROM records WHERE partition = ? ORDER BY used, key LIMIT ?"
             evicted += base.execute(f"DELETE FROM records WHERE key IN ({old})", (partition, many)).rowcount
@@ -332,11 +337,11 @@ class SqliteStore:
 
 
 class _Swept(Exception):
-    """The parts of a value have been deleted while it was written."""
+    """The parts of a value were deleted while it was being written."""
 
 
 class _Connection:
-    """A connection with the one thread that may use it. ``run`` is awaited, and bounded."""
+    """A connection and the only thread that uses it. ``run`` is awaited, and has a timeout."""
 
     def __init__(self, path: Path | None, name: str) -> None:
         self._path = path
@@ -346,7 +351,7 @@ class _Connection:
         self._is_left = False
 
     async def run[T](self, work: Callable[[sqlite3.Connection], T], partition: str = "") -> T:
-        """Return what ``work`` returns, when the turn of its partition has come. Raises StoreError."""
+        """Return the result of ``work`` once it is the partition's turn. Raises StoreError."""
         future = self._thread.do(lambda: self._run(work), partition)
         timer = asyncio.get_running_loop().call_later(SECONDS, _too_late, future)
         try:
@@ -357,11 +362,11 @@ class _Connection:
             timer.cancel()
 
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Do something after what is queued, for nobody; if it fails, it will be asked for again."""
+        """Run work after the queued work, without a result; if it fails, it will be requested again."""
         self._thread.do(lambda: self._run(work)).add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def close(self) -> None:
-        """Close after all queued work. What has not started in time never will: it would delay the process's exit."""
+        """Close after all queued work; drop work that has not started in time, so as not to delay the exit."""
         if self._thread.is_started:
             await asyncio.wait([self._thread.do_last(self._close)], timeout=SECONDS)
             self._thread.stop()
@@ -411,7 +416,7 @@ def _too_late(future: asyncio.Future[Any]) -> None:
 
 
 def _connections(path: Path | None) -> tuple[_Connection, _Connection, _Connection]:
-    """Return the connections for reading, writing, and writing much. A database in memory has only one, for all."""
+    """Return the connections for reading, writing, and large values; in memory, one connection for all three."""
     if path is None:
         only = _Connection(None, "memory")
         return only, only, only
@@ -448,10 +453,10 @@ def _open(path: Path | None) -> sqlite3.Connection:
 
 
 def _make(path: Path) -> None:
-    """Let there be a file that only its owner reads; SQLite gives those beside it the same mode.
+    """Create the file, readable by its owner only; SQLite gives the files next to it the same mode.
 
-    A file that exists is never opened and closed here: that would take away the locks that this process has on it, and
-    the next process to leave would delete what is still being written to.
+    An existing file is never opened and closed here: closing it would release the locks that this process holds on it,
+    and the next process to exit would delete data that is still being written.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -462,7 +467,7 @@ def _make(path: Path) -> None:
 
 
 def _read(rows: Iterable[tuple[Any, ...]], now: float) -> Iterator[tuple[Any, Record | None]]:
-    """Yield the first column and the record of rows that have ``_RECORD`` behind it: a row for each part.
+    """Yield the first column and the record of each row that ends with ``_RECORD``; there is a row per part.
 
     The record is None if a part of its value is missing.
     """
@@ -474,19 +479,19 @@ def _read(rows: Iterable[tuple[Any, ...]], now: float) -> Iterator[tuple[Any, Re
 
 
 def _joined(parts: Sequence[tuple[int | None, bytes | None]], size: int) -> bytes | None:
-    """Return a value of at most so many bytes, given the numbers and bytes of its parts; None if one is missing."""
+    """Return a value of at most so many bytes from the numbers and bytes of its parts; None if a part is missing."""
     pieces = [part for _, part in parts if part is not None]
     is_gapless = [number for number, _ in parts] == list(range(len(pieces)))
     if not is_gapless or any(len(piece) != len(pieces[0]) for piece in pieces[:-1]):
         return None
     value = b"".join(pieces)
-    # The names of a record count as well, and may have been taken by others. JSON that has lost its end shows it.
+    # The names of a record count too, and other records can have taken them over. Truncated JSON is detected anyway.
     has_end = value.endswith((b"}", b"]")) or not value.startswith((b"{", b"["))
     return value if has_end and len(value) <= size else None
 
 
 def _insert(base: sqlite3.Connection, partition: str, record: Record, value: bytes | int, now: float) -> int | None:
-    """Write a record, mostly one that was never there; return its key."""
+    """Write a record, usually a new one; return its key."""
     statement = "INSERT INTO records (partition, id, parent, version, size, used, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
     if isinstance(value, int) and not base.execute("DELETE FROM unheld WHERE value = ?", (value,)).rowcount:
         base.execute("ROLLBACK")

@@ -1,5 +1,6 @@
 """The Codex app-server as a text-only backend.
 
 ``backend`` runs one turn per request; ``server`` keeps a child process running, and ``child`` is one such process. The
-rest does no I/O: ``request`` and ``turn`` translate; ``errors``, ``jsonrpc`` and ``text_only`` know Codex's formats.
+other modules do no I/O: ``request`` and ``turn`` translate; ``errors``, ``jsonrpc`` and ``text_only`` contain Codex's
+formats.
 """

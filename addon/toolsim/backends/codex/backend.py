@@ -53,20 +53,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Seconds; see above.
+# Seconds; see the module docstring.
 _HEADERS_TIMEOUT = 10.0
 _ACCEPT_TIMEOUT = 60.0
-# Seconds that cleaning up after a request may take in the background, and that ``stop`` waits for it.
+# Seconds that cleaning up after a request can take in the background, and that ``stop`` waits for it.
 _CLEANUP_TIMEOUT = 30.0
 _STOP_PATIENCE = 1.0
 
-# More than Codex lists, on one page.
+# More models than Codex lists, on one page.
 _MODELS_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A turn that was started; ``model`` is the one that Codex chose."""
+    """A started turn; ``model`` is the model that Codex chose."""
 
     thread: str
     turn: str
@@ -75,7 +75,7 @@ class _Running:
 
 
 class CodexBackend:
-    """The app-server as a backend for the loopback. ``command`` is its command line, as words."""
+    """The app-server as a backend for the loopback server. ``command``: its command line, as a list of arguments."""
 
     apis = (RESPONSES,)
 
@@ -84,7 +84,7 @@ class CodexBackend:
         self._cleanups: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Start the app-server; if it cannot start, the log says why and requests are answered with 503."""
+        """Start the app-server. If it cannot start, the reason is logged and requests are answered with 503."""
         await self._server.start()
 
     async def stop(self) -> None:
@@ -194,11 +194,11 @@ async def _clean_up(child: Child, starting: asyncio.Task[_Running], *, has_ended
 
 
 async def _unload(child: Child, thread: str) -> None:
-    """Let Codex forget a thread."""
+    """Unload a thread from Codex."""
     with contextlib.suppress(RpcError, Unavailable):
         await child.request("thread/unsubscribe", {"threadId": thread})
 
 
 def backend_of(settings: Settings) -> CodexBackend:
-    """Return the backend that the settings ask for."""
+    """Return the backend that the settings select."""
     return CodexBackend(settings.codex_command)

@@ -32,18 +32,18 @@ from toolsim.wire.json_fields import mapping
 
 logger = logging.getLogger(__name__)
 
-# Seconds for each of the three steps of ending a child.
+# Timeout in seconds of each of the three steps that end a child.
 _STOP_TIMEOUT = 2.0
-# Seconds that the last output of a dead child may take to come through its pipes.
+# Seconds until the last output of a dead child has come through its pipes.
 _LAST_OUTPUT_TIMEOUT = 0.3
 
-# Of its standard error: how much of an unfinished line is buffered, how much of a line is logged, and how many lines
-# are stored for the exit reason.
+# Limits for its standard error: bytes buffered of an unfinished line, bytes logged per line, and lines stored for the
+# exit reason.
 MAX_STDERR_TAIL_BYTES = 64 * 1024
 MAX_STDERR_LINE_CHARS = 500
 MAX_STDERR_LINES = 20
 
-# Exit statuses of a child that somebody else ended (SIGINT, SIGKILL, SIGTERM): what it wrote before is not the cause.
+# Exit statuses of a child that somebody else ended (SIGINT, SIGKILL, SIGTERM): its last output is not the cause.
 _EXTERNAL_SIGNALS = (-2, -9, -15)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -66,13 +66,14 @@ class Child(asyncio.SubprocessProtocol):
         self._stderr_lines: deque[str] = deque(maxlen=MAX_STDERR_LINES)
         self._stderr_tail = b""
         self._reported_sources: set[str] = set()
-        # Set when the child exits or closes its output; then, when all of its pipes are closed as well.
+        # The first is set when the child exits or closes its output, the second when all of its pipes are closed as
+        # well.
         self._ended = asyncio.Event()
         self._closed = asyncio.Event()
 
     @property
     def is_alive(self) -> bool:
-        """Whether the child is not known to have ended."""
+        """Whether the child is running, as far as is known."""
         return not self._ended.is_set()
 
     @property
@@ -171,7 +172,7 @@ class Child(asyncio.SubprocessProtocol):
     # -- inside
 
     def _dispatch(self, line: bytes) -> None:
-        """Take a line of the child's; any bytes."""
+        """Handle one of the child's lines, which can contain any bytes."""
         message = parse_object(line) or {}
         params = mapping(message.get("params"))
         match message:

@@ -1,11 +1,11 @@
-"""What can go wrong between toolsim and Codex, in OpenAI's error shape.
+"""Errors between toolsim and Codex, in OpenAI's error shape.
 
 Codex reports a failed turn as ``{"message": …, "codexErrorInfo": …}``. The info is a word (``"usageLimitExceeded"``),
 or an object that names what Codex was doing and the HTTP status it got (``{"httpConnectionFailed": {"httpStatusCode":
-401}}``), or ``"other"``; then the message may be the whole error body of the model's server, as JSON text.
+401}}``), or ``"other"``; then the message can be the complete error body of the model's server, as JSON text.
 
-The status decides whether clients retry, so it matters more than the words: 4xx for what would fail again, 429 and 5xx
-for what may succeed.
+Clients decide by the status whether to retry, so it matters more than the message: 4xx for a request that would fail
+again, 429 and 5xx for one that might succeed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from toolsim.wire.json_fields import count, mapping, string
 
 
 class RpcError(Exception):
-    """The app-server answered one of our requests with an error."""
+    """The app-server answered a request with an error."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class RpcError(Exception):
 
 
 class Unavailable(Exception):
-    """No app-server is running; ``error`` says why, and when to retry."""
+    """No app-server is running; ``error`` has the reason, and when to retry."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)
@@ -36,12 +36,12 @@ class Unavailable(Exception):
 
 
 def child_died(how: str) -> ApiError:
-    """Return the error of an answer whose child died; ``how`` continues "The Codex app-server …"."""
+    """Return the error for an answer whose child died; ``how`` continues "The Codex app-server …"."""
     return ApiError(f"The Codex app-server {how}", code="backend_died", status=502, retry_after=1)
 
 
 def request_rejected(error: RpcError) -> ApiError:
-    """Return the error for a request that Codex itself refuses; it would refuse it again."""
+    """Return the error for a request that Codex itself rejects, and would reject again."""
     return ApiError(f"Codex refused the request: {error.message}", type="invalid_request_error", status=400)
 
 
@@ -69,7 +69,7 @@ _KINDS: Mapping[str, tuple[int, str, str | None]] = {
     "policyCapacityUnavailable": (503, "server_error", "server_is_overloaded"),
     "internalServerError": (502, "server_error", "server_error"),
 }
-# By the HTTP status of the model's own server, if Codex names it.
+# By the HTTP status of the model's own server, if Codex reports it.
 _KIND_BY_STATUS: Mapping[int, str] = {
     401: "unauthorized",
     403: "unauthorized",
@@ -107,13 +107,13 @@ def turn_error(error: Mapping[str, Any]) -> ApiError:
 
 
 def _quoted_error(message: str) -> ApiError | None:
-    """Return the error that ``message`` quotes: of a 400 from the model's server, Codex passes on the whole body."""
+    """Return the error that ``message`` quotes. For a 400 from the model's server, Codex passes on the entire body."""
     body = parse_object(message.encode())
     if not body:
         return None
     quoted = mapping(body.get("error"))
     return ApiError(
-        # ChatGPT's own server sends "detail" alone, as for a model that the account may not use.
+        # ChatGPT's own server sends only "detail", for example for a model that the account may not use.
         string(quoted.get("message")) or string(body.get("detail")) or message,
         type="invalid_request_error",
         code=string(quoted.get("code")) or None,

@@ -1,7 +1,7 @@
-"""The lines of JSON-RPC, without I/O.
+"""JSON-RPC lines, without I/O.
 
 This is the variant of the Codex app-server: one message per line, without the ``jsonrpc`` member. Either
-side may send requests and notifications.
+side can send requests and notifications.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from toolsim.wire.json_codec import dump
 
-# Far above any message that holds text; a line that never ends must not use up all memory.
+# Far above any message with text; an endless line must not use up all memory.
 MAX_LINE_BYTES = 64 * 1024 * 1024
 
 METHOD_NOT_FOUND = -32601
@@ -27,7 +27,7 @@ class Notification:
 
 
 class Peer:
-    """One side of one connection."""
+    """One side of a connection."""
 
     def __init__(self) -> None:
         self._last_id = 0

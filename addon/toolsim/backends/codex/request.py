@@ -1,9 +1,9 @@
-"""A client's request in the form that Codex accepts, without I/O.
+"""Translates a client's request into the form that Codex accepts, without I/O.
 
-The conversation becomes message items, each with its role, for ``thread/inject_items``. Settings that Codex has no
-parameter for are left out (``temperature``, ``top_p``, ``max_output_tokens``, …), except for an answer format of type
-``json_object``, which is requested in words. Without its files, or images by URL, a request would get a wrong answer:
-these are a 400.
+The conversation becomes message items, each with its role, for ``thread/inject_items``. Settings for which Codex has no
+parameter are left out (``temperature``, ``top_p``, ``max_output_tokens``, …), except for an answer format of type
+``json_object``, which the prompt requests instead. Files and images by URL are rejected with a 400, because the answer
+would be wrong without them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _JSON_RULE = "Answer with one JSON object and nothing else, without a code fence
 
 @dataclass(frozen=True, slots=True)
 class CodexRequest:
-    """A conversation as message items; parameters for ``thread/start``, for its ``config`` and for ``turn/start``."""
+    """A conversation as message items, and the parameters for ``thread/start``, its ``config`` and ``turn/start``."""
 
     items: tuple[Mapping[str, Any], ...]
     thread: Mapping[str, Any] = field(default_factory=dict)

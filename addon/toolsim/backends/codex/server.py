@@ -62,7 +62,7 @@ _STEADY_SECONDS = 10.0
 _SHORT_DELAY = 1.0
 _MAX_QUOTED_CHARS = 200
 
-# Major, minor; see above.
+# Major and minor version; see the module docstring.
 _MIN_VERSION = (0, 133)
 
 
@@ -71,7 +71,7 @@ class _StartFailure(Exception):
 
 
 class AppServer:
-    """Keeps one child running from ``start`` to ``stop``. ``command`` is its command line, as words."""
+    """Keeps one child running from ``start`` to ``stop``. ``command``: its command line, as a list of arguments."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
@@ -87,7 +87,7 @@ class AppServer:
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def stop(self) -> None:
-        """End the child and wait for its end."""
+        """End the child and wait until it has ended."""
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
@@ -182,7 +182,7 @@ class AppServer:
         return child, running
 
     async def _catalog(self) -> bytes | None:
-        """Return the model catalogue stripped of tools, or None if Codex cannot print its own."""
+        """Return the model catalog stripped of tools, or None if Codex cannot print its own."""
         if "app-server" not in self._command:
             return None
         printer = [*self._command[: self._command.index("app-server")], "debug", "models"]
@@ -203,7 +203,7 @@ class AppServer:
 
     @contextlib.contextmanager
     def _spawn_errors(self) -> Iterator[None]:
-        """Turn the operating system's errors into one line that says what to do."""
+        """Turn errors of the operating system into one line with the remedy."""
         try:
             yield
         except OSError as problem:
@@ -234,7 +234,7 @@ async def _handshake(child: Child) -> None:
 
 
 def _check_version(version: str) -> None:
-    """Raise _StartFailure if Codex is too old; without a version, or with 0.0.0 (a private build), it may try."""
+    """Raise _StartFailure if Codex is too old. An unknown version, or 0.0.0 (a private build), is accepted."""
     parts = re.match(r"(\d+)\.(\d+)", version)
     if parts and (0, 0) < (int(parts[1]), int(parts[2])) < _MIN_VERSION:
         raise _StartFailure(
@@ -244,7 +244,7 @@ def _check_version(version: str) -> None:
 
 
 async def _cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end, even if cancelled meanwhile: a child must not be left half stopped."""
+    """Cancel a task and wait for its end, even when cancelled meanwhile: a child must not be left half stopped."""
     task.cancel()
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

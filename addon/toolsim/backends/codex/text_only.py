@@ -1,4 +1,4 @@
-"""The settings that turn the Codex app-server into a text model: no tools, no prompts of its own, nothing is run.
+"""Settings that turn the Codex app-server into a text model: no tools, no built-in prompts, nothing is executed.
 
 All of them are passed to the child, never written to the user's files. tests/codex checks them by the prompt that a
 real Codex sends to its model.
@@ -57,13 +57,13 @@ def settings(mcp_servers: Iterable[str]) -> dict[str, Any]:
 
 
 def text_catalog(printed: bytes) -> bytes | None:
-    """Return the model catalogue that ``codex debug models`` printed, without the models' tools; None if it is not one.
+    """Return the output of ``codex debug models`` without the models' tools; None if it is not a catalog.
 
-    The catalogue overrides the settings for code mode, patches, agents and their instructions.
+    The catalog overrides the settings for code mode, patches, agents and their instructions.
     """
     catalog = parse_object(printed) or {}
     models = [_without_tools(model) for model in mappings(catalog.get("models"))]
-    # Codex refuses an empty catalogue when it starts.
+    # Codex rejects an empty catalog at startup.
     return dump({**catalog, "models": models}).encode() if models else None
 
 

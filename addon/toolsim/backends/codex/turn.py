@@ -65,7 +65,7 @@ class CodexTurn:
         return [Opened(model=self._model)]
 
     def feed(self, notification: Notification) -> list[BackendEvent]:
-        """Return the events of one of the thread's notifications; most have none."""
+        """Return the events for one of the thread's notifications; most have none."""
         if self.is_done:
             return []
         params = notification.params
@@ -151,7 +151,7 @@ class CodexTurn:
 
 
 def _cut_reason(error: Mapping[str, Any]) -> FinishReason | None:
-    """Return why the model's server cut the answer off, or None if the error is another one."""
+    """Return why the model's server truncated the answer, or None if it is a different error."""
     found = _INCOMPLETE.search(string(error.get("message")))
     return _CUT_REASONS[found[1]] if found else None
 

@@ -1,4 +1,4 @@
-"""The scripted model as a backend: a deterministic stand-in, to try things without a model.
+"""The scripted model as a backend: a deterministic stand-in for trying things without a model.
 
 ``script.say`` writes the answer. This module streams it: in small pieces, at a human pace, or, by stage direction,
 slowly, not at all, or not to the end. Equal conversations get equal answers.
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 MODEL = "toolsim-scripted"
 DELAY_SECONDS = 0.015
-"""Between two pieces of text: a human pace."""
+"""Seconds between two pieces of text: a human pace."""
 
-# Short enough that tags, names and escapes are cut in the middle, as a model's tokens cut them.
+# Short enough that tags, names and escapes are split in the middle, just as a model's tokens split them.
 _PIECE_CHARS = 7
-# For "[slow]": seconds before the first word, and how much slower the others are.
+# For "[slow]": seconds before the first word, and the factor by which the others are slower.
 _SLOW_START = 3.0
 _SLOW_FACTOR = 10
 
@@ -81,10 +81,10 @@ class ScriptedBackend:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Cut a text as a model streams it."""
+    """Split a text into pieces like those of a model's stream."""
     return (text[start : start + _PIECE_CHARS] for start in range(0, len(text), _PIECE_CHARS))
 
 
 def backend_of(_settings: Settings) -> ScriptedBackend:
-    """Return the backend; there is nothing to set."""
+    """Return the backend, which has no settings."""
     return ScriptedBackend()

@@ -1,12 +1,12 @@
-"""Which tools a question is about, by its words alone.
+"""Selection of the tools that a question is about, by its words alone.
 
-A question is cut into clauses ("… and …", "…, …", sentences), never inside quotation marks. Each clause scores each
+A question is split into clauses ("… and …", "…, …", sentences), never inside quotation marks. Each clause scores each
 tool:
 
     3 for each word of the tool's name, 1 for each of its description, its parameters' names and their enum values
 
-The best tool is called if it reaches ``_MIN_SCORE``. A clause without its own tool ("and in Paris") belongs to the
-previous tool, and words before the first tool belong to that one. Equal questions and tools give equal choices.
+The best tool is called if it reaches ``_MIN_SCORE``. A clause without a tool ("and in Paris") belongs to the previous
+tool, and words before the first tool belong to the first tool. Equal questions and tools give equal choices.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from toolsim.core.plan import Tool
 from toolsim.wire.json_fields import mapping
 
 _NAME_SCORE = 3
-# A word of the name, or two others.
+# One word of the name, or two other words.
 _MIN_SCORE = 2
 
 _QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|„[^“”]*[“”]|(?<!\w)'[^']*'(?!\w)|`[^`]*`")
@@ -28,9 +28,9 @@ _CLAUSE_END = re.compile(r"[?!;\n]|\.(?=\s|$)|,(?=\s)|\b(?:and|then)\b")
 
 
 def choose(question: str, tools: Sequence[Tool], *, forced: bool = False) -> list[tuple[Tool, str]]:
-    """Return each tool that the question asks for, with the part of the question that is about it.
+    """Return each tool that the question requires, with the part of the question that is about it.
 
-    ``forced``: return at least one, whatever the question is.
+    ``forced``: return at least one tool for any question.
     """
     chosen: list[tuple[Tool, int]] = []
     for start, end in _clauses(question):
@@ -45,12 +45,12 @@ def choose(question: str, tools: Sequence[Tool], *, forced: bool = False) -> lis
 
 
 def mask_quotes(text: str) -> str:
-    """Return the text with everything in quotation marks blotted out, character for character."""
+    """Return the text with everything in quotation marks masked, character for character."""
     return _QUOTED.sub(lambda found: "\0" * len(found[0]), text)
 
 
 def quotes(text: str) -> Iterable[re.Match[str]]:
-    """Yield each quotation, with its marks."""
+    """Yield each quotation, including its quotation marks."""
     return _QUOTED.finditer(text)
 
 
@@ -61,7 +61,7 @@ def _clauses(text: str) -> list[tuple[int, int]]:
 
 
 def _best(text: str, tools: Sequence[Tool], least: int = _MIN_SCORE) -> Tool | None:
-    """Return the tool with the highest score, if it has the ``least``; of equals the one with the shorter name."""
+    """Return the tool with the highest score of at least ``least``; of several, the one with the shortest name."""
     sentence = words(mask_quotes(text))
     ranked = [(_score(tool, sentence), -len(words(tool.name)), -index) for index, tool in enumerate(tools)]
     best = max(ranked, default=(-1, 0, 0))

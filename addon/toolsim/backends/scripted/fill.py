@@ -1,19 +1,19 @@
 """Extraction of a tool's arguments from a sentence.
 
-Each parameter is a slot. Each slot takes the first of these that the sentence has, in this order, and no two slots
-take the same words.
+Each parameter is a slot. Each slot takes the first of the following that the sentence contains, in this order, and no
+two slots take the same words.
 
     1. enum: values whose words are in the sentence
     2. numbers, in order of appearance
     3. quotations, for free text first (``_FREE_TEXT``: query, message, …) unless there is one for each slot
-    4. names: addresses, URLs, dates, and runs of capitalised words that do not begin a sentence; for required slots
+    4. names: addresses, URLs, dates, and runs of capitalized words that do not begin a sentence; for required slots
        first, not for free text
     5. phrases after a preposition: everything to the end for free text, otherwise cut at "and" and at commas
     6. for required free text, the sentence itself, if nothing else was taken from it
 
 The only slot of its kind takes all values of that kind, and each of them makes a call: "in Bonn and in Paris". An
-array takes them all in one call. A required slot that finds nothing gets the example of the schema, or null if that is
-allowed; an optional one is left out.
+array takes them all in one call. A required slot that finds nothing gets the schema's example, or null if allowed; an
+optional one is left out.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _PREPOSITION = re.compile(
 _EDGES = " \t\r\n.,;:!?\0"
 # Keywords that supply a value without the sentence.
 _KNOWN_VALUES = frozenset({"const", "default", "enum", "examples"})
-# Longer phrases name nothing.
+# Longer phrases are not names.
 _MAX_PHRASE_WORDS = 4
 
 
 def fill(tool: Tool, text: str) -> list[dict[str, Any]]:
-    """Return the arguments of each call of ``tool`` that ``text`` asks for; one call at least."""
+    """Return the arguments of each call of ``tool`` that ``text`` requires, at least one call."""
     schema = tool.parameters or {}
     found = _find(tool, text)
     example = example_arguments(schema)
@@ -64,7 +64,7 @@ def fill(tool: Tool, text: str) -> list[dict[str, Any]]:
 
 
 def unanswered(tool: Tool, text: str) -> str | None:
-    """Return a required parameter that ``text`` would have to give, if it gives no argument of ``tool`` at all."""
+    """Return a required parameter missing from ``text``, if ``text`` contains no argument of ``tool``."""
     schema = tool.parameters or {}
     if _find(tool, text):
         return None
@@ -75,7 +75,7 @@ def unanswered(tool: Tool, text: str) -> str | None:
 
 
 def _find(tool: Tool, text: str) -> dict[str, list[Any]]:
-    """Return the values of each parameter that found any."""
+    """Return the values of each parameter for which any were found."""
     schema = tool.parameters or {}
     required = _required(schema)
     properties = mapping(schema.get("properties"))
@@ -85,7 +85,7 @@ def _find(tool: Tool, text: str) -> dict[str, list[Any]]:
 
 
 class _Slot:
-    """One parameter; ``values`` are those that it has taken, None before that."""
+    """One parameter; ``values`` are the values that it has taken, None at first."""
 
     def __init__(self, name: str, schema: Mapping[str, Any], *, is_required: bool) -> None:
         self.name = name
@@ -98,14 +98,14 @@ class _Slot:
         self.is_free_text = bool(_FREE_TEXT.intersection(words(name)))
 
     def take(self, values: Iterable[Any]) -> None:
-        """Take the values that fit, if there are any: one for each call, or all as one array."""
+        """Take the matching values, if there are any: one for each call, or all as one array."""
         fitting = (value for value in values if self.type != "integer" or isinstance(value, int))
         if taken := list(dict.fromkeys(fitting)):
             self.values = [taken] if self.is_array else taken
 
 
 class _Sentence:
-    """The text; whatever a slot has taken is blotted out."""
+    """The text; words that a slot has taken are masked."""
 
     def __init__(self, text: str, tool: str) -> None:
         self._text = text
@@ -113,7 +113,7 @@ class _Sentence:
         self._tool = words(tool)
 
     def fill(self, slots: Sequence[_Slot]) -> None:
-        """Give each slot what the sentence has for it."""
+        """Assign the values in the sentence to the slots."""
         for slot in slots:
             if isinstance(values := slot.item.get("enum"), list):
                 slot.take([value for value in values if isinstance(value, str) and self._take_words(value)])
@@ -122,7 +122,7 @@ class _Sentence:
         strings = _open(slots, "string")
         quoted = [found[0][1:-1] for found in quotes(self._text)]
         if len(quoted) < len(strings):
-            # The last of equals: a body rather than a subject.
+            # The last of several equal slots: a body rather than a subject.
             strings.reverse()
             strings.sort(key=lambda slot: (not slot.is_free_text, not slot.is_required))
         _allot(strings, quoted)
@@ -136,7 +136,7 @@ class _Sentence:
     def _take(
         self, pattern: re.Pattern[str], counts: Callable[[re.Match[str]], bool] = lambda found: True
     ) -> list[str]:
-        """Return what the pattern finds and ``counts``, and blot it out."""
+        """Return the matches of the pattern for which ``counts`` is true, and mask them."""
         taken = [found for found in pattern.finditer(self._left) if counts(found)]
         for found in taken:
             start, end = found.span()
@@ -144,7 +144,7 @@ class _Sentence:
         return [found[0] for found in taken]
 
     def _take_words(self, value: str) -> bool:
-        """Take an enum's value; return whether all of its words are left in the sentence."""
+        """Take an enum's value; return whether all of its words are still in the sentence."""
         sentence, wanted = words(self._left), words(value)
         is_there = bool(wanted) and all(any(is_alike(word, other) for other in sentence) for word in wanted)
         if is_there:
@@ -152,7 +152,7 @@ class _Sentence:
         return is_there
 
     def _is_name(self, found: re.Match[str]) -> bool:
-        """Return whether it is neither a word of the tool's name nor one that begins a sentence."""
+        """Return whether a word is neither part of the tool's name nor the beginning of a sentence."""
         before = self._left[: found.start()].rstrip()
         begins = not before or before[-1] in ".?!:"
         is_own = any(is_alike(word, other) for word in words(found[0]) for other in self._tool)
@@ -186,12 +186,12 @@ def _without_stop_words(phrase: str) -> str:
 
 
 def _open(slots: Sequence[_Slot], *types: str) -> list[_Slot]:
-    """Return the slots of these types that have found nothing; never an enum."""
+    """Return the slots of these types that have no value; never an enum."""
     return [slot for slot in slots if slot.values is None and slot.type in types and "enum" not in slot.item]
 
 
 def _allot(slots: Sequence[_Slot], values: Sequence[Any]) -> None:
-    """Give all values to the only slot, or to a first one that is an array; otherwise one to each slot."""
+    """Assign all values to the only slot, or to a first slot that is an array; otherwise one to each slot."""
     if len(slots) == 1 or (slots and slots[0].is_array):
         slots[0].take(values)
         return
@@ -209,7 +209,7 @@ def _required(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _default(schema: Mapping[str, Any], name: str, example: Mapping[str, Any]) -> Any:
-    """Return the value of a required slot that found nothing."""
+    """Return the value of a required slot without a match."""
     kinds = mapping(mapping(schema.get("properties")).get(name)).get("type")
     return None if isinstance(kinds, list) and "null" in kinds else example.get(name, name)
 

@@ -1,13 +1,12 @@
 """The answers of the scripted model: text in, text out.
 
-It sees what any text-only model sees, and nothing else: messages, with the tools in a manifest and past calls and
-outputs in records. If there are outputs since its last answer, it answers in words and quotes them. Otherwise it calls
-what the question asks for (``choose``, ``fill``), after a sentence to the user; if nothing fits, it explains how to
-ask.
+Like any text-only model, it sees only messages, with the tools in a manifest and past calls and outputs in records. If
+there are outputs since its last answer, it answers in prose and quotes them. Otherwise it calls the tools that the
+question requires (``choose``, ``fill``), after a sentence to the user; if no tool fits, it explains how to ask.
 
-A stage direction in the question, a word in square brackets, makes it play a model or a server that misbehaves: "What
-is the weather in Bonn? [malformed]". ``DIRECTIONS`` lists them; this module plays the broken calls, the backend the
-rest. A model that is asked again because of such a call (``rounds/``) writes it correctly.
+A stage direction in the question, a word in square brackets, makes it imitate a model or a server that misbehaves:
+"What is the weather in Bonn? [malformed]". ``DIRECTIONS`` lists them. This module implements the broken calls, the
+backend the others. A model that is re-prompted because of such a call (``rounds/``) writes it correctly.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ DIRECTIONS = {
     "429": "a server that has had too many requests",
     "cut": "a server that breaks off in the middle",
 }
-"""Stage directions: what each of them plays."""
+"""Stage directions and their effects."""
 
 MAX_QUOTE_CHARS = 300
 # Every word is compared with every word of every tool, on the event loop.
@@ -58,7 +57,7 @@ _SIGNATURE = "(This is toolsim's scripted model, not a real one.)"
 
 
 def messages_of(request: ClientRequest) -> list[Message]:
-    """Return the instructions and the messages: all that a text-only model sees."""
+    """Return the instructions and the messages: everything that a text-only model sees."""
     instructions = [Message("system", (Text(request.instructions),))] if request.instructions else []
     return instructions + [item for item in request.items if isinstance(item, Message)]
 
@@ -72,7 +71,7 @@ def direction(messages: Sequence[Message]) -> str | None:
 
 
 def say(messages: Sequence[Message]) -> str:
-    """Return the whole answer, call blocks included."""
+    """Return the entire answer, including call blocks."""
     if outputs := _outputs(messages):
         return f"The tool answered: {'; '.join(outputs)[:MAX_QUOTE_CHARS]} {_SIGNATURE}"
     played = direction(messages)
@@ -99,7 +98,7 @@ def say(messages: Sequence[Message]) -> str:
 
 
 def _tools(messages: Sequence[Message], catalog: Catalog, choice: ToolChoice) -> tuple[Tool, ...]:
-    """Return the tools that may be called: those of the catalogue, and of the entries after it."""
+    """Return the tools that may be called: the manifest's, and those of the entries after it."""
     if choice.mode == "none":
         return ()
     further = filter(None, (find_further(message.text) for message in messages if message.role == "user"))
@@ -108,21 +107,21 @@ def _tools(messages: Sequence[Message], catalog: Catalog, choice: ToolChoice) ->
 
 
 def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the conversation before toolsim asked again because of a call: the second answer is always correct."""
+    """Return the conversation before a retry because of a call: the second answer is always correct."""
     while len(messages) > 1 and is_error_record(messages[-1].text.partition("\n")[0]):
         messages = messages[:-2]
     return messages
 
 
 def _question(messages: Sequence[Message]) -> str:
-    """Return what the user wrote since the last answer, without manifest, records, context and our own lines."""
+    """Return what the user wrote since the last answer, without manifest, records, context and toolsim's own lines."""
     spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
     since = messages[spoken[-1] + 1 :] if spoken else messages
     return "\n".join(_words_of(message.text) for message in since if message.role == "user").strip()
 
 
 def _without_context(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines outside elements whose tags are on their own lines: agents describe themselves in those."""
+    """Yield the lines outside elements whose tags have their own lines: agents describe themselves there."""
     ends = {found[1]: place for place, line in enumerate(lines) if (found := _CLOSING.fullmatch(line))}
     end = -1
     for place, line in enumerate(lines):
@@ -140,7 +139,7 @@ def _words_of(text: str) -> str:
 
 
 def _is_ours(line: str) -> bool:
-    """Return whether toolsim wrote a line: a record, or one that closes a prompt."""
+    """Return whether toolsim wrote a line: a record, or a closing line of a prompt."""
     return bool(read_call_record(line) or read_output_record(line)) or read_choice(line) is not None
 
 
@@ -157,7 +156,7 @@ def _outputs(messages: Sequence[Message]) -> list[str]:
 
 
 def _readable(output: str) -> str:
-    """Return an output (JSON) in readable form; nothing that is quoted may become a call."""
+    """Return an output (JSON) in readable form; quoted text must not become a call."""
     value = json.loads(output)
     return (value if isinstance(value, str) else output).replace("<", "‹")
 
@@ -179,6 +178,6 @@ def _block(tool: Tool, arguments: dict[str, Any], catalog: Catalog, played: str 
 
 
 def _misfit(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments, each value of a wrong type."""
+    """Return the arguments with each value of a wrong type."""
     names = list(arguments or mapping(mapping(tool.parameters).get("properties")))
     return {name: "badly" if isinstance(arguments.get(name), int | float | bool) else 0 for name in names}

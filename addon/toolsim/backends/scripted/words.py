@@ -1,4 +1,4 @@
-"""Words as the scripted model compares them: in lower case, split at underscores and humps, endings ignored."""
+"""Word comparison of the scripted model: lower case, split at underscores and humps, endings ignored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOP_WORDS = frozenset(
         """,
     )
 )
-"""Words that do not tell what a sentence is about."""
+"""Words that say nothing about the subject of a sentence."""
 
 
 def words(text: str) -> list[str]:
@@ -35,6 +35,6 @@ def is_alike(one: str, other: str) -> bool:
 
 
 def shared(wanted: Iterable[str], among: Iterable[str]) -> set[str]:
-    """Return those of ``wanted`` that are like one of ``among``, without stop words."""
+    """Return the words of ``wanted`` that are similar to one of ``among``, without stop words."""
     others = set(among)
     return {word for word in wanted if word not in STOP_WORDS and any(is_alike(word, other) for other in others)}
