@@ -1,1 +1,1 @@
-"""The path of a request: client body to backend body, and the plan for its answer."""
+"""The request path: from the client's body to the backend's body, and the plan for the answer."""

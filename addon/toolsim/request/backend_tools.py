@@ -1,19 +1,21 @@
-"""Tools that a backend runs itself (``web_search``, ``mcp``, …): whether it gets them. None is ever lost in silence.
+"""Decides which tools that a backend runs (``web_search``, ``mcp``, …) are forwarded; dropped tools are reported.
 
-| the request has               | a backend of the same API                        | one of another API           |
+| the request has               | a backend of the same API                        | a backend of another API     |
 |-------------------------------|--------------------------------------------------|------------------------------|
-| only such tools               | gets them                                        | 400, there is no form for it |
-| functions as well             | gets them with ``toolsim_forward_hosted_tools``, | left out, with a warning     |
-|                               | else they are left out, with a warning           |                              |
-| a ``tool_choice`` that wants  | 400                                              | 400                          |
-| one which is left out         |                                                  |                              |
+| only such tools               | receives them                                    | 400, there is no form for it |
+| functions as well             | receives them with                               | dropped, with a warning      |
+|                               | ``toolsim_forward_hosted_tools``, else they are  |                              |
+|                               | dropped, with a warning                          |                              |
+| a ``tool_choice`` that names  | 400                                              | 400                          |
+| a dropped tool                |                                                  |                              |
 
-A backend that answers in text may refuse what it does not know. So beside functions, which are why toolsim is there,
-the operator decides. What a client forbids (``tool_choice: none``) is left out without a warning. So is what the
-operator's lists exclude, by its type or by an MCP server's label; a choice that wants it is a 400 too.
+A text-only backend might reject tools that it does not know. So if there are functions as well, which are toolsim's
+purpose, the operator decides. Tools that a client forbids (``tool_choice: none``) are dropped without a warning, and so
+are tools that the operator's lists exclude, by their type or by an MCP server's label. A choice that requires such a
+tool is a 400 too.
 
-A client's own tool is one of these if the model itself may not call it (``allowed_callers``), only a program that the
-backend runs for it (``programmatic_tool_calling``).
+A client's own tool belongs to this kind if the model itself must not call it (``allowed_callers``), only a program that
+the backend runs for it (``programmatic_tool_calling``).
 """
 
 from __future__ import annotations
@@ -31,18 +33,18 @@ from toolsim.wire.tool_choice import wanted_of_backend
 from toolsim.wire.tools import Hosted
 
 DROPPED = "TOOL_DROPPED"
-"""The warning: a tool that a backend would have to run was not passed on."""
+"""The warning that a tool that the backend would have to run was not forwarded."""
 
 
 def excludes_any(body: Mapping[str, Any], policy: Policy) -> bool:
-    """Return whether the operator's lists exclude one of the tools of a request that has no others."""
+    """Return whether the operator's lists exclude a tool of a request that has only backend-run tools."""
     return any(_is_excluded(tool, policy) for tool in mappings(body.get("tools")))
 
 
 def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy, report: Report) -> ClientRequest:
-    """Return a request that declares only what its backend gets. Raises BadRequest; what is left out is reported.
+    """Return a request that declares only the tools that its backend receives; dropped tools are reported.
 
-    ``policy.mode`` native passes on all that the lists allow.
+    ``policy.mode`` native forwards everything that the lists allow. Raises BadRequest.
     """
     allowed = tuple(tool for tool in request.hosted if not _is_excluded(tool, policy))
     is_same = backend == request.api
@@ -63,14 +65,14 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
     if not forbidden and not passes:
         report.warnings += [entry(DROPPED, loggable_name(_label(tool))) for tool in allowed]
     if not left_out:
-        # The part of a choice that concerns them is passed on too.
+        # The part of the choice that concerns them is forwarded too.
         report.dropped[:] = [note for note in report.dropped if not (kept and note.startswith("tool_choice:"))]
         return request
     return replace(request, hosted=kept)
 
 
 def _label(tool: Hosted) -> str:
-    """Return what a tool is called: one of a client's own has a name."""
+    """Return the label of a tool; a client's own tool has a name."""
     kind = string(tool.get("type"))
     return string(tool.get("name")) or kind if kind in ("function", "custom", "namespace") else kind
 

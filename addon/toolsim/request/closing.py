@@ -1,19 +1,20 @@
-"""What is said of the tools at the end of a prompt, so that its beginning never changes.
+"""Puts variable instructions about tools at the end of the prompt so that its prefix stays cacheable.
 
-Servers cache what they have read of a prompt, from its beginning on; on a CPU, 10,000 tokens take minutes. So the
-catalogue at the beginning depends on nothing but the client's tools and the operator's options. Whatever else there is
-to say closes what the client's side said last:
+Servers cache the prefix of a prompt; on a CPU, 10,000 tokens take minutes. So the manifest at the beginning depends
+only on the client's tools and the operator's options. All other instructions are appended to the last client-side
+message:
 
-1. the entries of tools that the catalogue only names (``names_first``), once they have been called, and of tools that
-   the client declares in the middle of the conversation (``additional_tools``), with the names of those it withdraws;
-2. what this request alone wants: a call, none, or only some of the tools.
+1. the entries of tools that the manifest only names (``names_first``), once they have been called, and of tools that
+   the client declares within the conversation (``additional_tools``), with the names of the tools it withdraws;
+2. the requirement of this request: a call, no call, or only some of the tools.
 
-We remember nothing between requests, but a prompt has ended wherever an item of the model follows one of the client's
-side. What depends on the items up to there (1, and a demand that the operator's ``tool_use_mode`` makes) is written
-there again in each later request. What only this request wants (2) is not: the next prompt differs from there.
+Nothing is remembered between requests, but a prompt has ended wherever an item of the model follows a client-side item.
+Instructions that depend on the items up to that point (1, and a demand of the operator's ``tool_use_mode``) are written
+there again in each later request. A requirement of this request alone (2) is not repeated: the next prompt differs from
+that point on.
 
-There is no reminder of the catalogue: one at each of these places makes a small model answer nothing, and one at the
-end alone moves what follows it (addon/docs/figures.md).
+The manifest is not repeated as a reminder. A reminder at each of these points makes a small model return an empty
+answer, and one at the end alone moves the text after it (addon/docs/figures.md).
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ NO_CALL = "You may call no tool in this answer: answer in words."
 
 
 class _Prompt(NamedTuple):
-    """A prompt that ended somewhere in a conversation."""
+    """A point in a conversation where a prompt ended."""
 
     last: int
-    """The index of the user's last message, or of the last output; of a declaration, if there is neither."""
+    """The index of the user's last message or the last output; of a declaration if there is neither."""
     end: int
     """The number of its items."""
 
 
 def closed(items: Sequence[Item], plan: Plan) -> list[Item]:
-    """Return a conversation with the lines that close each of its prompts, as messages of the user."""
-    # A summary is asked for by a last item of ours, which follows the prompt that the client would have sent.
+    """Return a conversation with the closing lines of each of its prompts, as user messages."""
+    # A summary is requested by a last item that toolsim appends to the prompt that the client would have sent.
     spoken = len(items) - 1 if plan.form.compacts else len(items)
     prompts = _prompts(items[:spoken])
     if plan.form.compacts:
         prompts.append(_Prompt(spoken, len(items)))
     lines = _Lines(plan)
     if not prompts:
-        # Nobody has spoken: the backend holds the conversation, or there are instructions alone.
+        # There is no message: the backend holds the conversation, or there are only instructions.
         said = lines.of_request()
         return [*items, Message("user", (Text("\n\n".join(said)),))] if said else list(items)
     after: dict[int, str] = {}
@@ -62,7 +63,7 @@ def closed(items: Sequence[Item], plan: Plan) -> list[Item]:
         if not isinstance(item, Declaration):
             shown.append(item)
         if text := after.get(index):
-            # With the name of a participant it is another one's message.
+            # A message with a participant's name belongs to another speaker.
             shown.append(Message("user", (Text(text),), item.name if isinstance(item, Message) else None))
     return shown
 
@@ -82,18 +83,18 @@ def _prompts(items: Sequence[Item]) -> list[_Prompt]:
 
 
 class _Lines:
-    """The lines of one conversation's prompts, from the first to the last."""
+    """The closing lines of a conversation's prompts, from the first to the last."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._known = {tool.name: tool for tool in plan.listed}
-        self._named: dict[str, Tool] = {}  # Those whose entries the catalogue lacks, and that were not shown yet.
+        self._named: dict[str, Tool] = {}  # Tools whose entries the manifest lacks and that have not been shown yet.
         if plan.only_named:
             shown = tools_shown(plan.listed, plan.policy.transforms)
             self._named = {tool.name: tool for tool in shown if tool.name in plan.only_named}
 
     def of_history(self, items: Sequence[Item]) -> list[str]:
-        """Return what follows from the items since the last prompt."""
+        """Return the lines that follow from the items since the last prompt."""
         called = dict.fromkeys(item.name for item in items if isinstance(item, Call)) if self._named else ()
         shown = [self._named.pop(name) for name in called if name in self._named]
         policy = self._plan.policy
@@ -114,17 +115,17 @@ class _Lines:
         return [*self._entries(shown), *withdrawn]
 
     def of_operator(self, items: Sequence[Item]) -> list[str]:
-        """Return what the operator wanted of an earlier prompt; ``items``: those since the one before it."""
+        """Return the operator's demand in an earlier prompt; ``items``: the items since the prompt before it."""
         is_enforced = self._plan.policy.tool_use_mode == "enforced" and not isinstance(said_last(items), CallOutput)
         return [self._demand(())] if is_enforced else []
 
     def of_request(self) -> list[str]:
-        """Return what is wanted of this request's prompt, the last one."""
+        """Return the lines for this request's prompt, the last one."""
         plan = self._plan
         offered = [tool.name for tool in plan.tools if tool.name != FIND_TOOLS]
         if not plan.tools:
             return [NO_CALL]
-        # What the model cannot look up any more.
+        # Tools that the model can no longer look up.
         said = [] if plan.named else self._entries([self._named[name] for name in offered if name in self._named])
         some = offered if len(offered) < len(self._known) else []
         if plan.tool_choice.mode == "required":
@@ -136,7 +137,7 @@ class _Lines:
         return [further_entries(tools, sentinel=policy.sentinel, form=policy.manifest)] if tools else []
 
     def _demand(self, some: Sequence[str]) -> str:
-        """Return the demand for a call, of one of ``some`` tools or of any."""
+        """Return the demand for a call, of one of ``some`` tools or of any tool."""
         names = some or list(self._known)
         if len(names) == 1:
             return f"You MUST call {names[0]} in this answer."

@@ -1,22 +1,22 @@
-"""Answer formats that a backend enforces: the engine lets the model write nothing but a call.
+"""Answer formats that a backend enforces: the engine lets the model write only a call.
 
-When asked in words, a small model calls when and how it likes. A grammar leaves it no choice:
+When only the prompt requests a call, a small model calls when and how it likes. A grammar leaves it no choice:
 
-- ``json_schema``: the whole answer is one JSON object, ``{"name": …, "arguments": {…}}``, without a tag. For answers
+- ``json_schema``: the entire answer is one JSON object, ``{"name": …, "arguments": {…}}``, without a tag. For answers
   that must call (``tool_choice`` required, or a named function). Enforced by llama.cpp, vLLM, SGLang, Ollama, LM Studio
-  and most hosted APIs. If any tool will do and several calls may be made, it is a list of such objects for engines
-  known to take one; hosted APIs demand an object.
-- ``structural_tag``: text is free until the sentinel's opening tag; then come the tool's name and its schema. For every
-  answer with tools, so that a call is valid whenever the model makes one. Enforced by engines that sample with xgrammar
-  (vLLM and SGLang), over chat completions.
-- ``gbnf``: the same as a grammar in llama.cpp's own notation, in its own field (``gbnf.py``).
+  and most hosted APIs. If any tool is allowed and several calls may be made, it is a list of such objects for engines
+  known to accept one; hosted APIs require an object.
+- ``structural_tag``: text is free until the sentinel's opening tag; then the tool's name and arguments by its schema
+  follow. For every answer with tools, so that a call is valid whenever the model makes one. Enforced by engines that
+  sample with xgrammar (vLLM and SGLang), over chat completions.
+- ``gbnf``: the same as a grammar in llama.cpp's own notation, in a separate field (``gbnf.py``).
 
 The first two are answer formats in the flat shape of ``text.format``, which ``compose`` writes in the backend's API.
-The answer is judged like any other: a server that ignores the format is only as good as its model.
+The answer is judged like any other: if a server ignores the format, the result depends on its model alone.
 
-No format bounds the length of a string that the tool's schema leaves open. A small model may then write until its token
-limit cuts it off, which the client can see (finish reason ``length``, status ``incomplete``). With our own bound every
-call would be complete, but the content of a file might be silently truncated.
+No format bounds the length of a string that the tool's schema leaves open. A small model can then write until its token
+limit truncates it, which the client can see (finish reason ``length``, status ``incomplete``). With a bound set by
+toolsim every call would be complete, but the content of a file might be silently truncated.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OPENING = frozenset(
 
 
 def constraint(tools: Sequence[Tool], choice: ToolChoice, *, policy: Policy, one_call: bool) -> dict[str, Any] | None:
-    """Return the format that an answer must have, None if it is free. ``tools``: those on offer, at least one."""
+    """Return the format that an answer must have, None if it is free. ``tools``: the tools on offer, at least one."""
     match policy.constrain:
         case "json_schema" if choice.mode == "required":
             is_named = choice.names is not None and len(choice.names) == 1
@@ -54,10 +54,10 @@ def constraint(tools: Sequence[Tool], choice: ToolChoice, *, policy: Policy, one
 def grammar_fields(
     tools: Sequence[Tool], choice: ToolChoice, *, policy: Policy, one_call: bool, untagged: bool
 ) -> dict[str, Any]:
-    """Return the fields of a backend's body that hold a grammar; none if the answer's format is not a grammar.
+    """Return the fields of a backend's body that contain a grammar; none if the answer's format is not a grammar.
 
-    None either if there are too many tools for one, or a schema that cannot be written out: we then ask for calls in
-    words. ``untagged``: whether calls without the tag count.
+    None are returned either if there are too many tools or a schema cannot be written out; then only the prompt
+    requests calls. ``untagged``: whether calls without the tag count.
     """
     if policy.constrain != "gbnf":
         return {}
@@ -73,7 +73,7 @@ def grammar_fields(
 def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
     """Return the schema of one call of any of ``tools``: ``name``, then ``arguments`` as an object.
 
-    A tool's own references stay valid: its schema moves under ``$defs`` by its name, and they are rewritten.
+    A tool's own references stay valid: its schema moves below ``$defs`` under its name, and they are rewritten.
     """
     calls: list[dict[str, Any]] = []
     moved: dict[str, Any] = {}
@@ -85,7 +85,7 @@ def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
         calls.append(
             {
                 "type": "object",
-                # The order matters: an engine writes properties in the order of the schema.
+                # The order matters: an engine writes properties in schema order.
                 "properties": {"name": {"const": tool.name}, "arguments": schema},
                 "required": ["name", "arguments"],
                 "additionalProperties": False,
@@ -96,7 +96,7 @@ def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
 
 
 def calls_schema(tools: Iterable[Tool], most: int) -> dict[str, Any]:
-    """Return the schema of a list of one or more calls of any of ``tools``, ``most`` at most; 0: any number."""
+    """Return the schema of a list of one or more calls of any of ``tools``, at most ``most``; 0: any number."""
     call = call_schema(tools)
     moved = {"$defs": call.pop("$defs")} if "$defs" in call else {}
     return {"type": "array", "items": call, "minItems": 1, **({"maxItems": most} if most else {}), **moved}
@@ -127,7 +127,7 @@ def _arguments(tool: Tool) -> dict[str, Any]:
 
 
 def _closed(schema: Any) -> Any:
-    """Return a schema whose objects allow only their named properties, unless they say otherwise.
+    """Return a schema whose objects allow only their named properties, unless they state otherwise.
 
     By default JSON Schema allows any property, and a weak model invents some.
     """
@@ -143,7 +143,7 @@ def _closed(schema: Any) -> Any:
         else value
         for keyword, value in schema.items()
     }
-    # With one of these keywords, a property may be named elsewhere.
+    # With one of these keywords, a property can be named elsewhere.
     if isinstance(schema.get("properties"), dict) and not _OPENING & schema.keys():
         closed["additionalProperties"] = False
     return closed
@@ -171,5 +171,5 @@ def _moved(schema: Any, root: str) -> Any:
 
 
 def _escaped(name: str) -> str:
-    """Return a name as one step of a JSON pointer, which must escape only ``~`` and ``/`` in names of tools."""
+    """Return a name as one step of a JSON pointer; in tool names only ``~`` and ``/`` need escaping."""
     return name.replace("~", "~0").replace("/", "~1")

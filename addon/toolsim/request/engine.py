@@ -1,18 +1,18 @@
-"""The server behind a backend's address: how it is recognised, and what follows from it for a request.
+"""The server software behind a backend's address: how it is recognized, and the consequences for a request.
 
-Servers speak the same API and differ in what else they do with a request. Each row of ``PROBES`` is a page that only
-one kind of server has, and the content to expect there; ``proxy/known.py`` fetches them. The consequences:
+Servers speak the same API but differ in how they process a request. Each row of ``PROBES`` is a page that only one kind
+of server has, and the expected content; ``proxy/known.py`` fetches them. The consequences:
 
-1. *The tag.* Ollama parses ``<tool_call>`` in the answers of some models itself, whether the request has tools or not,
+1. *The tag.* Ollama itself parses ``<tool_call>`` in the answers of some models, whether the request has tools or not,
    and fails with HTTP 500 ``{"error":"EOF"}`` if the body is not in its own form. Those models get a private tag.
-2. *The form of a call.* A schema makes each of these servers write nothing but JSON: we send one if the answer must
-   call. llama.cpp, vLLM and SGLang can also switch a grammar on within free text: we use that for strict tools.
+2. *The form of a call.* A schema makes each of these servers write only JSON. It is sent if the answer must call.
+   llama.cpp, vLLM and SGLang can also activate a grammar within free text, which is used for strict tools.
 3. *Special tokens.* vLLM and SGLang drop them from answers to requests without ``tools``, including the markers around
-   the calls of some models. We keep them only for these models: both servers always drop the token that ends a turn,
-   but not the other special tokens that a model may write.
+   the calls of some models. They are kept only for these models: both servers always drop the end-of-turn token, but
+   not the other special tokens that a model can write.
 
-If ``auto`` chose something that a backend refused for a model, it is not sent for that model again. The operator's
-choice is always sent, and the backend's error goes to the client.
+If a feature chosen by ``auto`` is rejected by a backend for a model, it is not sent for that model again. A feature
+chosen by the operator is always sent, and the backend's error goes to the client.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from toolsim.wire.api import Api
 from toolsim.wire.content import has_files
 
 TAG = "tool_call"
-"""The tag of Hermes, which most models know if they were trained on any."""
+"""The tag of Hermes, which most models know if they were trained with any tag."""
 PRIVATE_TAG = "call_tool"
-"""A tag that no server's own parser looks for."""
+"""A tag that no server's own parser handles."""
 
-# Models whose answers Ollama parses whatever the request.
+# Models whose answers Ollama parses regardless of the request.
 _PARSED_BY_OLLAMA = re.compile(r"qwen-?3|glm-?4\.7", re.IGNORECASE)
 # Models that write their calls between special tokens.
 _SPECIAL_TOKENS = re.compile(r"kimi|gemma-?4|(?:mi|mini|magi|dev|code)stral", re.IGNORECASE)
@@ -60,22 +60,21 @@ PROBES = (
 
 
 def engine_of(probe: Probe, status: int, headers: Mapping[str, str], body: Mapping[str, Any]) -> Engine | None:
-    """Return the engine that the answer to a probe identifies, None if it identifies none.
+    """Return the engine that the answer to a probe identifies, or None.
 
     ``headers`` ignore case, or are lower-case. ``body`` is empty if it is not a JSON object.
     """
     if headers.get("server", "").lower() == "llama.cpp":
-        return "llama.cpp"  # Errors have the header too, such as that for a missing key.
+        return "llama.cpp"  # Errors have the header too, for example the error for a missing key.
     return probe.engine if status == 200 and probe.fits(body) else None
 
 
 def settle(
     policy: Policy, request: ClientRequest, backend: Api, refused: Collection[tuple[str, Feature]]
 ) -> tuple[Policy, frozenset[Feature]]:
-    """Return the policy for one request, with ``auto`` resolved where the engine decides, and the attempts in it.
+    """Return the policy for one request, with ``auto`` resolved where the engine decides, and its attempts.
 
-    An attempt is a feature that the backend may refuse, and that the request can do without. ``refused``: pairs of
-    model and refused feature.
+    An attempt is an optional feature that the backend might reject. ``refused``: pairs of model and rejected feature.
     """
     model = request.form.model
     mode, constrain = policy.mode, policy.constrain
@@ -103,7 +102,7 @@ def engine_fields(engine: str, model: str) -> dict[str, Any]:
 
 
 def is_refusal(attempt: Feature, status: int, message: str) -> bool:
-    """Return whether a backend's error means that it cannot do what was attempted.
+    """Return whether a backend's error means that it does not support the attempted feature.
 
     Called only after an attempt, so it is enough that the error names the feature. A status about the key, a timeout or
     the load says nothing about the body.

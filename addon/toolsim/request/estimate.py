@@ -1,9 +1,9 @@
-"""An estimate of the tokens in a backend's request, for when nothing can count them.
+"""Estimates a request's token count when no tokenizer is available.
 
-Tokenizers differ, and we have none. They agree on the cost of each kind of character: a word is about one token however
-long it is, punctuation comes in runs, digits are single tokens. The weights were fitted to Qwen2.5's tokenizer on
-Python, Markdown, JSON and catalogues of tools, in pieces of 2,000 characters: 0.91 to 1.10 of the true count, while a
-quarter of the bytes is 0.43 to 1.34 of it. Other scripts are within a fifth; pure numbers are a quarter too high.
+Tokenizers agree on the cost of each kind of character: a word is about one token regardless of its length, punctuation
+comes in runs, digits are single tokens. The weights were fitted to Qwen2.5's tokenizer on Python, Markdown, JSON and
+tool manifests, in pieces of 2,000 characters: 0.91 to 1.10 of the true count, whereas a quarter of the bytes is 0.43 to
+1.34 of it. Other scripts are within a fifth; pure numbers are a quarter too high.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An example value made from a JSON schema: small, and of the types that the schema asks for."""
+"""Builds an example value from a JSON schema: small, and of the required types."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from toolsim.wire.json_fields import array, mapping
 
-# A model reads the example: enough to show the form. The budget also stops schemas that refer to themselves.
+# A model reads the example, so it only needs to show the form. The budget also stops schemas that refer to themselves.
 _MAX_DEPTH = 6
 _MAX_VALUES = 60
 _MAX_TEXT = 200
@@ -17,7 +17,7 @@ _MAX_NUMBER = 10**15
 def example_arguments(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return arguments for a tool with the schema ``parameters``: the required ones, or else only the first one.
 
-    Constants, enums, defaults, types, bounds and local references are obeyed; ``pattern`` and conditions are not.
+    Constants, enums, defaults, types, bounds and local references are respected; ``pattern`` and conditions are not.
     """
     value = _Builder(parameters).build(parameters or {}, "value", 0)
     return value if isinstance(value, dict) else {}
@@ -61,7 +61,7 @@ class _Builder:
                 return _string(schema, name)
 
     def _inner(self, schema: Mapping[str, Any]) -> object:
-        """Return the schema that applies: the target of a reference, or the first alternative that is not null."""
+        """Return the effective schema: the target of a reference, or the first alternative that is not null."""
         reference = schema.get("$ref")
         if isinstance(reference, str):
             return referred(self._root, reference)
@@ -89,7 +89,7 @@ class _Builder:
 
 
 def referred(root: Mapping[str, Any] | None, reference: str) -> Any:
-    """Return what a reference within the schema ``root`` leads to, None if nothing is there."""
+    """Return the target of a reference within the schema ``root``, or None."""
     found: Any = root
     for step in reference.removeprefix("#").split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")

@@ -1,4 +1,4 @@
-"""Fields that the operator adds to a backend's body: defaults yield to the client's fields, overrides replace them."""
+"""Fields that the operator adds to a backend's body: defaults, and overrides that replace the client's fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RESERVED = frozenset(
     | {"parallel_tool_calls", "stream", "stream_options", "n", "store", "background", "prompt", "text"}
     | {"response_format", "previous_response_id", "conversation"}
 )
-"""Fields that only the client and toolsim decide: another value would change the question, or how it is answered."""
+"""Fields that only the client and toolsim set: another value would change the question or the form of the answer."""
 
 
 def read_fields(text: str) -> Mapping[str, Any]:

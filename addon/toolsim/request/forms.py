@@ -1,22 +1,21 @@
-"""The forms of the manifest, as data: how it shows a tool, and how it asks for a call.
+"""The forms of the manifest, as data: how it shows a tool, and how it requests a call.
 
 Chosen by measurement (addon/docs/figures.md), mostly with a coder model of 0.5 billion parameters, partly with one of
 1.5:
 
-1. A weak model copies whatever looks like a call: a negative example, ``name(key: type)``, a string of arguments with
-   its escapes. So no form shows anything that must not be written, and arguments are always shown as an object.
-2. "Answer in words if no tool fits" makes weak models answer everything in words. "What a tool can find out, never
-   answer yourself" makes them call, and they still answer greetings and requests for poems in words.
+1. A weak model copies anything that looks like a call: a negative example, ``name(key: type)``, a string of arguments
+   with its escapes. So no form shows anything that must not be written, and arguments are always shown as an object.
+2. "Answer in words if no tool fits" makes weak models answer everything in prose. "What a tool can find out, never
+   answer yourself" makes them call, and they still answer greetings and requests for poems in prose.
 3. The sentence that Hermes and Qwen models were trained on ("For each … call, return a json object …") does more for
-   them than the catalogue's notation: with it they call instead of calculating or writing Python themselves.
-4. How to ask for several calls: a list of two to fill, ``[{…}, {…}]``, makes the model invent a second call where one
-   is needed (it writes a file nobody asked for); two lines to fill get one call where three are needed. A list of one,
-   followed by the reason for a second call, gets as many as needed; with the reason before it, one.
-5. A model writes what it reads: past calls are shown as blocks, like those in the catalogue or its example.
+   them than the manifest's notation: with it they call instead of calculating or writing Python themselves.
+4. Requesting several calls: a list of two to fill, ``[{…}, {…}]``, makes the model invent a second call where one is
+   needed (it writes an unwanted file); two lines to fill get one call where three are needed. A list of one, followed
+   by the reason for a second call, gets as many as needed; with the reason before it, one.
+5. A model imitates what it reads: past calls are shown as blocks, like those in the manifest or its example.
 
-A form is one row of the table at the end; its entries can be read back. A client
-sends the same tools with each request, and ``wire.tools`` returns the very same ``Tool``s for them:
-so entries are cached by identity.
+A form is one row of the table at the end; its entries can be parsed back. A client sends the same tools with each
+request, and ``wire.tools`` returns identical ``Tool`` objects for them, so entries are cached by identity.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from toolsim.request.notation import Shown, indented, slot_type
 from toolsim.wire.json_codec import value_line
 from toolsim.wire.json_fields import array
 
-# In every form the last words on how to call, which mark the end of a manifest.
+# The last words on how to call, in every form; they mark the end of a manifest.
 CLOSING = "The client runs your calls, wherever you run, and the results come in the next user message."
 SCHEMA_LINE = "  The arguments obey this JSON schema: "
 
@@ -49,27 +48,27 @@ _DATA = frozenset({"enum", "const", "default", "examples", "example", "required"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One form of the catalogue. In a rule ``{tag}`` is the sentinel's tag, ``{example}`` a call of the first tool."""
+    """One form of the manifest. Rules contain ``{tag}``, the sentinel's tag, and ``{example}``, a call of a tool."""
 
     entry: Callable[[Tool, str], str]
-    """Writes a tool, given the sentinel's tag."""
+    """Writes a tool; receives the sentinel's tag."""
     rule: str
-    """When and how to call."""
+    """The rule about when and how to call."""
     several: str = ""
-    """How to make more than one call."""
+    """The rule about several calls."""
     intro: str = ""
-    """Precedes the entries."""
+    """The text before the entries."""
     outro: str = ""
-    """Follows the entries."""
+    """The text after the entries."""
 
 
 MAX_TOOL_SETS = 64
-"""Sets of tools whose entries are cached."""
+"""Number of tool sets whose entries are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSet:
-    """Tools as a key: equal if they are the very same ones. It holds them, so that no other object gets their ids."""
+    """Tools as a key, equal if they are identical objects. It holds references, so their ids cannot be reused."""
 
     ids: tuple[int, ...]
     tools: Sequence[Tool] = field(compare=False)
@@ -81,7 +80,7 @@ class ToolSet:
 
 
 def entries(tools: Sequence[Tool], write: Callable[[Tool, str], str], sentinel: str) -> str:
-    """Return what ``write`` returns for each tool, joined by line ends."""
+    """Return the result of ``write`` for each tool, joined by newlines."""
     return _entries(ToolSet.of(tools), write, sentinel)
 
 
@@ -91,7 +90,9 @@ def _entries(key: ToolSet, write: Callable[[Tool, str], str], sentinel: str) -> 
 
 
 def _call_entry(tool: Tool, tag: str) -> str:
-    """Write a tool as a call of it with slots for the values."""
+    """Write a tool as a call with slots for the values.
+    @@ 146-x
+    """
     schema = tool.shown_parameters
     shown = Shown(schema)
     call = f'{{"name": {value_line(tool.name)}, "arguments": {shown.template}}}'
@@ -143,7 +144,7 @@ def _free_form_lines(tool: Tool) -> list[str]:
 
 
 def typescript(schema: object, depth: int = 0) -> str:
-    """Return a JSON schema as a TypeScript type, on one line; omits what such a type cannot express."""
+    """Return a JSON schema as a TypeScript type, on one line; omits parts that such a type cannot express."""
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return "any"
     properties, items = schema.get("properties"), schema.get("items")
@@ -162,12 +163,12 @@ def typescript(schema: object, depth: int = 0) -> str:
 def schema_line(schema: Mapping[str, Any]) -> str:
     """Return a JSON schema as ``compact_schema`` leaves it, on one line."""
     line = value_line(schema)
-    # A schema too deep to be walked can be shown if nothing has to go.
+    # A schema too deep to be walked is shown if nothing has to be removed.
     return value_line(compact_schema(schema)) if any(keyword in line for keyword in _DROPPED_KEYWORDS) else line
 
 
 def compact_schema(schema: Any) -> Any:
-    """Return a JSON schema without its keywords that tell a model nothing; a property of that name stays."""
+    """Return a JSON schema without keywords that are useless to a model; properties with those names stay."""
     if isinstance(schema, list):
         return [compact_schema(item) for item in schema]
     if not isinstance(schema, dict):

@@ -4,17 +4,18 @@
     calls := block (newline block)*       or bare or fenced, if the answer must call
     block := "<tag>" newline? (call | list) newline? "</tag>"
     bare  := call (newline call)* | list
-    list  := "[" call ("," call)* "]"     the form that the manifest asks for
+    list  := "[" call ("," call)* "]"     the form that the manifest requests
     call  := {"name": …, "arguments": …}
 
-1. *Text* is everything without the opening tag. GBNF has no negation, so this is written out letter by letter: one rule
-   for each number of the tag's characters read so far. The tag has one ``<``, so no other state is needed.
-2. *A call without the tag* is text to the grammar if the answer is free. If it must call, the model may choose the
-   form: a model that never writes the tag by itself makes fewer calls than it should if it is forced to.
-3. Nothing may follow the calls, and if a call is demanded nothing may precede it: a small model that may talk first
-   talks until it is cut off.
-4. *Whitespace* within JSON is at most one space or one line's indentation: a derailed model would write nothing else.
-5. *Arguments* are what a schema allows, as far as a grammar can express it: types, properties in order, required ones,
+1. *Text* is everything without the opening tag. GBNF has no negation, so this is written out letter by letter, with one
+   rule for each number of the tag's characters read so far. The tag has one ``<``, so no other state is needed.
+2. *A call without the tag* is text to the grammar if the answer is free. If it must call, the model chooses the form: a
+   model that never writes the tag by itself makes too few calls when forced to.
+3. Nothing may follow the calls, and if a call is required nothing may precede it: a small model that is allowed to
+   write text first does so until it is cut off.
+4. *Whitespace* within JSON is at most one space or one line's indentation; otherwise a derailed model would write
+   nothing else.
+5. *Arguments* follow the schema as far as a grammar can express it: types, properties in order, required ones,
    enums, constants, unions, references, the lengths of arrays and short strings, small ranges of integers. The rest
    (patterns, ``not``, conditions, bounds of numbers, formats) is left open; the judge checks it later.
 6. *The number of calls* in a list is up to the model, unless the client or the operator has set a limit. A grammar
@@ -32,11 +33,11 @@ from toolsim.request.example import referred
 from toolsim.wire.json_fields import array, mapping
 
 _MAX_RULES = 4000
-"""More rules than any real catalogue needs; it stops a schema that refers to itself in ever new ways."""
+"""More rules than any real manifest needs. The limit stops schemas that refer to themselves in ever new ways."""
 _MAX_REPEAT = 500
-"""llama.cpp expands ``x{0,n}`` to n rules, and refuses a few thousand: longer strings and arrays are unbounded."""
+"""llama.cpp expands ``x{0,n}`` to n rules and rejects a few thousand: longer strings and arrays are unbounded."""
 _MAX_RANGE = 200
-"""The largest range of integers that is listed one by one."""
+"""The largest range of integers that is listed value by value."""
 
 _COMMON = {
     "ws": '( " " | "\\n" [ ]{0,40} )?',
@@ -54,7 +55,7 @@ _COMMON = {
     "null": '"null"',
 }
 _ANNOTATIONS = frozenset({"allOf", "default", "deprecated", "description", "examples", "readOnly", "writeOnly"})
-"""Keywords beside an ``allOf`` that do not change what it allows."""
+"""Keywords next to an ``allOf`` that do not change what it allows."""
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
@@ -63,7 +64,7 @@ def call_grammar(
 ) -> str:
     """Return the grammar of an answer with calls of ``tools``, each with the schema of its arguments.
 
-    ``untagged``: whether a call without the tag counts. ``limit``: the largest number of calls, 0 for any. Raises
+    ``untagged``: whether a call without the tag counts. ``limit``: the maximum number of calls, 0 for any. Raises
     TooLarge.
     """
     rules = Rules()
@@ -93,7 +94,7 @@ def call_grammar(
 
 
 def _named(rules: Rules, tool: Tool, schema: Mapping[str, Any]) -> str:
-    """Return the rule of a call of one tool, from its name on."""
+    """Return the rule of a call of one tool, starting with its name."""
     arguments = f'ws "," ws {literal(_json("arguments"))} ws ":" ws {_Values(rules, schema).rule(schema)}'
     return rules.add(f'{literal(_json(tool.name))} {arguments} ws "}}"')
 
@@ -122,7 +123,7 @@ class _Values:
                 merged = [{**rest, **branch} if isinstance(branch, Mapping) else rest for branch in branches]
                 return self._either(merged)
         if isinstance(parts := schema.get("allOf"), list):
-            # How older generators refer to a model, which may contain itself.
+            # The reference to a model in older generators; a model can contain itself.
             is_one = len(parts) == 1 and schema.keys() <= _ANNOTATIONS
             return self.rule(parts[0] if is_one else self._merged(schema, parts))
         match schema.get("type"):
@@ -148,7 +149,7 @@ class _Values:
     def _reference(self, reference: str) -> str:
         if reference not in self._references:
             target = self._target(reference)
-            # Named before it is made: a schema may contain itself.
+            # Named before it is built: a schema can contain itself.
             name = self._references[reference] = self._rules.new()
             self._rules.set(name, self.rule(target))
         return self._references[reference]
@@ -158,7 +159,7 @@ class _Values:
         return target if reference.startswith("#") and target != {"$ref": reference} else None
 
     def _merged(self, schema: Mapping[str, Any], parts: Sequence[Any]) -> dict[str, Any]:
-        """Return one schema for an ``allOf``: properties are merged, for other keywords the last part counts."""
+        """Return one schema for an ``allOf``: properties are merged; for other keywords the last part wins."""
         whole: dict[str, Any] = {}
         for part in (*parts, {key: value for key, value in schema.items() if key != "allOf"}):
             if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
@@ -200,7 +201,7 @@ class _Values:
         further = schema.get("additionalProperties", not properties)
         if "patternProperties" in schema:
             further = True
-        # From the last property to the first, what may follow: with an earlier property, and without one.
+        # From the last property to the first, what can follow: with an earlier property, and without one.
         later, first = "", ""
         if further is not False:
             pair = self._rules.add(f'string ws ":" ws {self.rule(further)}')
@@ -224,7 +225,7 @@ def _repeat(least: int, most: int | None) -> str:
 
 
 def _names(required: object) -> list[str]:
-    """Return the names in a ``required``; in old schemas it is a boolean, about the property itself."""
+    """Return the names in a ``required``; in old schemas it is a boolean about the property itself."""
     return [name for name in array(required) if isinstance(name, str)]
 
 
@@ -253,7 +254,7 @@ class Rules:
         self._rules[name] = body
 
     def new(self) -> str:
-        """Return a new name, whose rule is still to be set."""
+        """Return a new name whose rule is set later."""
         name = f"r{len(self._rules)}"
         self.set(name, "")
         return name

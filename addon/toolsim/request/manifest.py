@@ -1,10 +1,10 @@
 """The tools as text for a model.
 
-It consists of heading, entries and the rule for calling, in the words and notation of the chosen form (``forms.py``).
-What a request wants beyond that closes its prompt (``closing.py``). Some gateways mistake a prompt with the phrases
-"output format", "concise title" or "conversation:" for one of their own utility requests, so the text avoids them.
-Text that the client controls (descriptions, grammars) is indented, a comment or inside JSON, so that it cannot pass
-for a tool or a rule.
+The manifest consists of heading, entries and the rule for calling, in the wording and notation of the chosen form
+(``forms.py``). Further instructions of a request are at the end of its prompt (``closing.py``). Some gateways mistake a
+prompt with the phrases "output format", "concise title" or "conversation:" for one of their own utility requests, so
+the text avoids them. Text that the client controls (descriptions, grammars) is indented, a comment or inside JSON, so
+that it cannot pass for a tool or a rule.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from toolsim.wire.json_codec import value_line
 HEADING = "# CLIENT TOOL CATALOG"
 
 FURTHER = "Tools of the client tool catalog, and how to call them:"
-"""Precedes entries that the catalogue lacks."""
+"""Precedes entries that the manifest lacks."""
 
 ANSWER_RULE = "An answer that calls no tool must be "
-"""Begins a paragraph that may follow the last words on how to call."""
+"""Begins a paragraph that can follow the last words on how to call."""
 
 
 def manifest(
@@ -36,10 +36,11 @@ def manifest(
     form: str = "auto",
     named: Collection[str] = (),
 ) -> str:
-    """Return the catalogue of ``tools`` (at least one), and the rule for calling them.
+    """Return the manifest of ``tools`` (at least one), and the rule for calling them.
 
-    ``form``: the name of a form of ``forms.FORMS``, or auto. ``answer_format``: the flat ``text.format`` that an answer
-    in words has to obey, since the backend cannot enforce it beside calls. ``named``: the tools listed by name only.
+    ``form``: the name of a form of ``forms.FORMS``, or auto. ``answer_format``: the flat ``text.format`` that a text
+    answer must follow, since the backend cannot enforce it in addition to calls. ``named``: the tools listed by name
+    only.
     """
     shape = form_named(form)
     whole = [tool for tool in tools if tool.name not in named] if named else tools
@@ -58,7 +59,7 @@ def manifest(
 
 
 def further_entries(tools: Sequence[Tool], *, sentinel: str, form: str = "auto") -> str:
-    """Return the entries of ``tools`` that the catalogue only names."""
+    """Return the entries of ``tools`` that the manifest only names."""
     return f"{FURTHER}\n{entries(tools, form_named(form).entry, sentinel)}"
 
 

@@ -1,18 +1,18 @@
-"""A catalogue of names for many tools: the model looks up the tools that it needs.
+"""A manifest of names for many tools: the model looks up the tools that it needs.
 
-128 tools take more than 12,000 tokens of every question, and a small model cannot find the right one among them. So
-beyond ``catalog_budget`` characters a catalogue shows most tools by name and the first line of their description, plus
-one more tool, ``find_tools``, which returns the entries of the tools named in its call. That tool is ours: a call of it
-ends a round (``response/retry.py``), and the next round starts with the entries (``rounds/course.py``). The client sees
-nothing of it.
+128 tools add more than 12,000 tokens to every question, and a small model cannot find the right one among them. So
+beyond ``catalog_budget`` characters a manifest shows most tools by name and the first line of their description, plus
+one more tool, ``find_tools``, which returns the entries of the tools named in its call. toolsim serves that tool: a
+call of it ends a round (``response/retry.py``), and the next round starts with the entries (``rounds/course.py``). The
+client sees nothing of it.
 
-1. The tools and the budget alone decide what the catalogue shows, so that it is the same in each request.
-2. The entry of a tool that the conversation has called before is shown where it was called (``closing.py``): it is
-   likely to be called again, and earlier look-ups are not part of the conversation. So are the entries of all tools
-   on offer if no round may follow, or if they fit the budget by themselves.
-3. Every tool is on offer, looked up or not: a call that fits its schema counts. One that does not counts as the first
-   look-up: Qwen2.5-Coder-0.5B, shown only names, never looks them up but guesses (``response/judge.py``).
-4. If the client has its own ``find_tools``, or a single tool, the catalogue is complete.
+1. The tools and the budget alone determine the manifest, so it is the same in each request.
+2. The entry of a tool that the conversation has called before is shown at the point of that call (``closing.py``): it
+   is likely to be called again, and earlier look-ups are not part of the conversation. The same applies to all tools on
+   offer if no further round is allowed or their entries fit the budget.
+3. Every tool is on offer, looked up or not: a call that fits its schema counts. A call that does not fit counts as the
+   first look-up: Qwen2.5-Coder-0.5B, shown only names, never looks them up but guesses (``response/judge.py``).
+4. If the client has its own ``find_tools``, or a single tool, the manifest is complete.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toolsim.request.transforms import tools_shown
 from toolsim.wire.json_codec import value_line
 from toolsim.wire.json_fields import array
 
-# Not of the kind "function": a call that does not fit the schema stays text, and none is announced before it is whole.
+# Not of the kind "function": a call that does not fit the schema stays text, and none is announced early.
 FINDER = Tool(
     FIND_TOOLS,
     FIND_TOOLS,
@@ -42,13 +42,13 @@ FINDER = Tool(
 INTRO = f"These are further tools, of which only the names are listed. Before you call one, look it up by {FIND_TOOLS}:"
 
 _MAX_LINE = 100
-"""Characters of a description beside a name."""
+"""Maximum characters of a description next to a name."""
 _MAX_LOOKUPS = 64
-"""Names that one call may look up."""
+"""Maximum number of names that one call can look up."""
 
 
 def only_named(tools: tuple[Tool, ...], policy: Policy) -> frozenset[str]:
-    """Return the names of ``tools``, if the catalogue of them shows only names; none if it is complete."""
+    """Return the names of ``tools`` if their manifest shows only names; none if it is complete."""
     budget = policy.catalog_budget
     if not budget or len(tools) < 2 or any(tool.name == FIND_TOOLS for tool in tools):
         return frozenset()
@@ -66,7 +66,7 @@ def name_lines(tools: Iterable[Tool]) -> str:
 def looked_up(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
     """Return the output of a call of ``find_tools``: the entries of the tools that ``arguments`` names.
 
-    ``tools``: those on offer. As many entries as fit the budget, but at least one.
+    ``tools``: the tools on offer. As many entries as fit the budget, but at least one.
     """
     shape = form_named(policy.manifest)
     by_name = {tool.name: tool for tool in tools_shown(tools, policy.transforms)}
@@ -98,7 +98,7 @@ def looked_up(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
 
 
 def _names(arguments: str) -> list[str]:
-    """Return the names in a call's arguments, which the schema has validated."""
+    """Return the names in a call's arguments, which match the schema."""
     names = json.loads(arguments).get("names")
     return [name for name in array(names) if isinstance(name, str)]
 

@@ -12,7 +12,7 @@ copy than a signature: shown ``get_weather(city: string)``, weak models write ``
     type   := name | JSON ("|" …)* | type "[]"    types by name, the values of an enum or const as JSON
 
 Descriptions are the client's own words, on separate lines, see ``Shown``. Slots cannot express everything in a JSON
-schema (references, conditions, patterns of properties): see ``Shown.is_all``.
+schema (references, conditions, pattern properties): see ``Shown.is_all``.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Any
 
 from toolsim.wire.json_fields import array, mapping, string
 
-# Deeper than this a template does not help; such a schema is shown as it is.
+# Below this depth a template does not help; such a schema is shown as it is.
 MAX_DEPTH = 8
 
 TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _STRUCTURE = frozenset({"type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "description"})
-# Of no use to a model.
+# Useless to a model.
 _UNINFORMATIVE = frozenset(
     {"title", "$schema", "$comment", "examples", "additionalProperties", "strict", "optional"} | {"encrypted"}
 )
@@ -39,7 +39,7 @@ _SCALAR = frozenset({"type", "enum", "const", "description", "title"})
 _CHOICES = frozenset({"enum", "const", "anyOf", "oneOf"})
 # Keywords that a slot does not show.
 _NAMELESS = _STRUCTURE | _UNINFORMATIVE
-# Keywords that allow any value: these are shown elsewhere, or the model need not know them.
+# Keywords that allow any value: they are shown elsewhere, or the model does not need them.
 _FREE = _NAMELESS - {"type", "properties", "items", "anyOf", "oneOf", "additionalProperties"}
 _KEYWORD = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _WHITESPACE = re.compile(r"\s")
@@ -48,9 +48,9 @@ _WHITESPACE = re.compile(r"\s")
 class Shown:
     """An object's schema as shown to a model; omits what neither slots nor notes can express.
 
-    ``template``: the object with slots; ``notes``: a line ``  path: description`` for each described property, inner
-    ones by their path. Objects and lists of objects have no slot to mark them as optional; their line does it.
-    ``is_all``: whether this expresses the whole schema (except titles and additionalProperties).
+    ``template``: the object with slots; ``notes``: a line ``  path: description`` for each described property, nested
+    ones by their path. Objects and lists of objects have no slot that could mark them as optional; their line does.
+    ``is_all``: whether this expresses the entire schema (except titles and additionalProperties).
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -58,10 +58,10 @@ class Shown:
         self.template = self._unnamed(schema, "", 0) if "properties" in schema else "{}"
         self.is_all = _is_expressible(schema)
 
-    # Each method returns a part of the template. ``prefix``: that of the paths of the schema's properties.
+    # Each method returns a part of the template. ``prefix``: the prefix of the paths of the schema's properties.
 
     def _unnamed(self, schema: Mapping[str, Any], prefix: str, depth: int) -> str:
-        """Write the whole, or the items of a list. Their properties get notes even if they have no template."""
+        """Write the entire object, or the items of a list. Their properties get notes even if they have no template."""
         if not _is_object(schema, depth) and depth <= MAX_DEPTH and isinstance(schema.get("properties"), dict):
             self._object(schema, prefix, depth)
         return self._value(schema, prefix, depth, optional=False)
@@ -90,7 +90,7 @@ class Shown:
         return f"{{{', '.join(pairs)}}}"
 
     def _note(self, prefix: str, name: str, schema: Mapping[str, Any], *, optional: bool = False) -> str:
-        """Write the note on a property, if any, and return its path. ``optional``: it is, and no slot says so."""
+        """Write the note on a property, if any, and return its path; ``optional``: no slot shows that it is."""
         path = prefix + (name if name.isidentifier() else _WHITESPACE.sub("_", name))
         words = indented(string(schema.get("description")))
         if optional:
@@ -109,7 +109,7 @@ def _slot(schema: Mapping[str, Any], depth: int, *, optional: bool) -> str:
 
 
 def _is_expressible(schema: object, depth: int = 0) -> bool:
-    """Return whether slots and notes can express the whole schema."""
+    """Return whether slots and notes can express the entire schema."""
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
         return False
     for keyword, value in schema.items():
@@ -144,7 +144,7 @@ def _has_properties(schema: object) -> bool:
 
 
 def _is_item(schema: object, depth: int) -> bool:
-    """Return whether a slot's ``type[]``, or a nested template, expresses the whole schema of the items."""
+    """Return whether a slot's ``type[]``, or a nested template, expresses the entire schema of the items."""
     if not isinstance(schema, dict):
         return False
     if "properties" in schema:
@@ -161,7 +161,7 @@ def _is_plain(schema: object) -> bool:
 
 
 def _is_nested(schema: Mapping[str, Any], depth: int) -> bool:
-    """Return whether a template, and no slot, stands for a schema."""
+    """Return whether a schema is shown as a template rather than a slot."""
     if "properties" not in schema and "items" not in schema:
         return False  # Most properties.
     return _is_object(schema, depth) or _is_list_of_objects(schema, depth)
@@ -205,7 +205,7 @@ def _option(schema: object) -> str:
 
 def indented(text: str) -> str:
     """Return a client's ``text`` with all lines except the first indented, so that it stays inside its entry."""
-    # Line ends are not printable.
+    # Newlines are not printable.
     return text if text.isprintable() else "\n    ".join(text.splitlines())
 
 

@@ -1,21 +1,19 @@
-"""Which output belongs to which call, and how its record says so.
+"""Matches outputs to calls, and labels the records of outputs accordingly.
 
-Clients send the outputs of parallel calls in any order, ids may repeat, and a model sees no ids at
-all if past calls are shown as blocks. The prompt alone must say which output is whose, in a way
-that small models follow (``docs/figures.md``):
+Clients send the outputs of parallel calls in any order, ids can repeat, and a model sees no ids at all if past calls
+are shown as blocks. So the prompt must state which output belongs to which call, in a way that small models follow
+(``docs/figures.md``):
 
-1. An output belongs to the first call before it that has its id and no output yet; else to the
-   last call before it that has its id; else, since some clients send outputs first, to the first
-   such call after it.
-2. Its record names the call by what was called (``name=… arguments=…``), or by ``call_id=…`` if
-   past calls are shown as records, which contain their ids. Of several calls that are named alike,
-   the second one is ``nth=2``, and so on.
-3. Adjacent outputs are shown in the order of their calls: small models trust it more than words.
-4. An output without a call is named by its id. The backend may hold its call: such outputs come
-   first, in the order of their numbers if we made their ids.
+1. An output belongs to the first call before it with the same id and no output yet; otherwise to the last call before
+   it with that id; otherwise, since some clients send outputs first, to the first such call after it.
+2. Its record names the call by its content (``name=… arguments=…``), or by ``call_id=…`` if past calls are shown as
+   records, which contain their ids. Among calls with the same content, the second one is ``nth=2``, and so on.
+3. Adjacent outputs are shown in the order of their calls: small models rely on the order more than on labels.
+4. An output without a call is labeled with its id. The backend might hold its call: such outputs come first, in the
+   order of their numbers if toolsim created their ids.
 
-What is added after an answer or a user's words changes nothing above it, so that the backend's
-prefix cache holds; but an output that came before its call is named anew once the call is there.
+Text added after an answer or a user's message changes nothing above it, so the backend's prefix cache stays valid; but
+an output that came before its call is labeled anew once the call has arrived.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from toolsim.wire.ids import highest_number
 
 
 def paired(items: Sequence[Item], *, by_id: bool) -> Iterator[tuple[Item, str]]:
-    """Yield ``items`` as they are shown, each output with its label, anything else with "".
+    """Yield ``items`` as they are shown, each output with its label, all other items with "".
 
     ``by_id``: calls are shown with their ids.
     """
@@ -50,11 +48,11 @@ def paired(items: Sequence[Item], *, by_id: bool) -> Iterator[tuple[Item, str]]:
 
 
 def _owners(items: Sequence[Item]) -> dict[int, int]:
-    """Return for the place of each output the number of its call among the calls (rule 1)."""
+    """Return a dict from the position of each output to the number of its call (rule 1)."""
     having: dict[str, list[int]] = {}
     for number, call in enumerate(item for item in items if isinstance(item, Call)):
         having.setdefault(call.call_id, []).append(number)
-    # How many calls with an id there have been, and how many of those have an output: always the first ones.
+    # The number of calls with each id, and how many of those have an output: always the first ones.
     before: dict[str, int] = {}
     answered: dict[str, int] = {}
     owners = {}
@@ -70,7 +68,7 @@ def _owners(items: Sequence[Item]) -> dict[int, int]:
 
 
 def _labels(calls: Sequence[Call], *, by_id: bool) -> list[str]:
-    """Return how the outputs of each call name it (rule 2)."""
+    """Return the label of each call's outputs (rule 2)."""
     labels = []
     named: dict[str, int] = {}
     for call in calls:
@@ -81,6 +79,6 @@ def _labels(calls: Sequence[Call], *, by_id: bool) -> list[str]:
 
 
 def _in_order(outputs: list[tuple[tuple[int, int], CallOutput, str]]) -> list[tuple[Item, str]]:
-    """Return adjacent outputs, each with what it is sorted by, in the order of their calls."""
+    """Return adjacent outputs with their sort keys, in the order of their calls."""
     outputs.sort(key=itemgetter(0))
     return [(output, label) for _, output, label in outputs]

@@ -25,25 +25,25 @@ from toolsim.wire.json_codec import LINE_ENDS, finite, too_deep, value_line
 
 # The parts of JSON between whitespace: strings, and anything outside of them.
 _BETWEEN_SPACE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" \t\r\n]++)++')
-# Text that cannot begin JSON need not be parsed: most outputs are plain text.
+# Text that cannot begin JSON is not parsed: most outputs are plain text.
 _MAY_BE_JSON = re.compile(r'[ \t\r\n]*+[-{["0-9tfn]').match
 _SPACE = re.compile(r"[ \t\r\n]").search
 _SPACES = re.compile(r"[ \t\r\n]*+")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
 OUTPUT = "function_call_output"
 ERROR = "function_call_error"
-# A label longer than this is shortened, since it repeats what is above; strings are cut to 60 characters.
+# A longer label is shortened, since it repeats text above it; strings are cut to 60 characters.
 _MAX_LABEL = 240
 _STRING = re.compile(r'"((?:[^"\\]|\\(?:u[0-9a-fA-F]{4}|.)){0,60}+)[^"\\]*+(?:\\.[^"\\]*+)*+"')
-# What a reader does not see: spaces of any width, and characters without a shape.
+# Invisible characters: spaces of any width, and characters without a glyph.
 _INVISIBLE = (
     r"\s\x00-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f"
     r"\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-    # Marks that go with the character before them.
+    # Combining marks, which belong to the character before them.
     r"\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 )
-# What looks like a character of a record: brackets, letters of other alphabets, and what Unicode itself calls a form of
-# it (NFKC), such as mathematical and full-width letters.
+# Look-alikes of a record's characters: brackets, letters of other alphabets, and characters that Unicode normalizes to
+# them (NFKC), such as mathematical and full-width letters.
 _ALIKE = {
     "[": "［⁅⟦〚【〔﹝﹇⦋⦍⦏❲⟬⎡⎣",
     "_": "＿﹍﹎﹏‿⁀",
@@ -61,7 +61,7 @@ _FORMS = (range(0x2100, 0x2150), range(0x24B6, 0x24EA), range(0xFF01, 0xFF5F), r
 
 
 def _alike() -> Mapping[str, str]:
-    """Return a pattern for each character of a record: the character, and what looks like it."""
+    """Return a pattern for each character of a record: the character and its look-alikes."""
     forms: dict[str, str] = dict(_ALIKE)
     for number in chain.from_iterable(_FORMS):
         plain = unicodedata.normalize("NFKC", chr(number)).lower()
@@ -73,8 +73,8 @@ def _alike() -> Mapping[str, str]:
 _PATTERNS = _alike()
 _SEEN = re.compile(rf"[{_INVISIBLE}]*+".join(_PATTERNS[char] for char in "[function_call"))
 _LINE_END = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
-# At the beginning of a line, with a space of any kind after it. The space is only looked at: it may be followed by the
-# next line that looks like a record, and a record that ends with its line is none.
+# At the start of a line, followed by any kind of space. The space is a look-ahead: the next line that looks like a
+# record can follow it, and a record that ends with its line is not a record.
 _BEGINS = rf"((?:^|{_LINE_END})[{_INVISIBLE}]*+)(\\*+{_SEEN.pattern}(?:%s)?(?!{_LINE_END})(?=[{_INVISIBLE}]))"
 _LOOKS_LIKE_RECORD = re.compile(_BEGINS % "_output|_error")
 _LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")
@@ -83,7 +83,7 @@ _LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")
 def as_text(text: str, *, errors: bool = True) -> str:
     """Return a user's ``text`` with a backslash before each line that looks like a record, otherwise unchanged.
 
-    ``errors``: also before those that look like records of errors.
+    ``errors``: also before lines that look like error records.
     """
     if _SEEN.search(text) is None:
         return text
@@ -98,24 +98,25 @@ def call_record(call: Call) -> str:
 
 
 def output_record(label: str, output: str) -> str:
-    """Return the record of a tool's output; ``label`` says which call it belongs to."""
+    """Return the record of a tool's output; ``label`` identifies its call."""
     return f"[{OUTPUT} {label} output={json_line(output)}]"
 
 
 def id_label(call_id: str) -> str:
-    """Return how an output names its call if calls are shown with their ids."""
+    """Return an output's label if calls are shown with their ids."""
     return f"call_id={_word(call_id)}"
 
 
 def call_label(call: Call) -> str:
-    """Return how an output names its call if ids are not shown: by its name and arguments, long ones shortened."""
+    """Return an output's label if ids are not shown: the call's name and arguments, long ones shortened."""
     return f"name={_word(call.name)} arguments={_shortened(call_arguments(call))}"
 
 
 def _shortened(arguments: str) -> str:
-    """Return JSON on one line; if it is long, with its strings cut or as a string of its beginning, and "…" after it.
+    """Return JSON on one line; if it is long, with its strings cut or as a string of its beginning, followed by "…".
 
-    Not inside it, so that a secret which a recording hides (``x`` for each character) is cut at the same place.
+    The "…" is outside the string, so that a secret hidden by a recording (``x`` per character) is cut at the same
+    place.
     """
     if len(arguments) <= _MAX_LABEL:
         return arguments
@@ -124,13 +125,13 @@ def _shortened(arguments: str) -> str:
 
 
 def error_record(reason: str, name: str | None, expected: str) -> str:
-    """Return the record of a refused call: a code, the tool that was meant, and what the call should have been."""
+    """Return the record of a rejected call: a code, the intended tool, and the expected form of the call."""
     named = f" name={_word(name)}" if name is not None else ""
     return f"[{ERROR} reason={reason}{named} expected={value_line(expected)}]"
 
 
 def sentinel_record(call: Call, tag: str) -> str:
-    """Return ``call`` as the block that the model would write."""
+    """Return ``call`` as the block that the model would have written."""
     return sentinel_block(call.name, call_arguments(call), tag)
 
 

@@ -1,6 +1,6 @@
 """Turns a client's request into a backend's request and the plan for its answer.
 
-Three stages, each with one input and one output, so that a loop over several model turns can repeat only the last::
+Three stages, each with one input and one output, so that a loop over several rounds can repeat only the last::
 
     read      body bytes ─▶ ClientRequest        the client's API; 400s for its errors
     plan      ClientRequest, Policy ─▶ Plan      which tools are on offer, how many calls, which number is the first
@@ -8,18 +8,18 @@ Three stages, each with one input and one output, so that a loop over several mo
 
 ``compose`` itself has six steps:
 
-1. ``to_items``: the items as the backend's API takes them. Anything it has no form for is noted or, if leaving it out
-   would change the question, a 400.
-2. What is left of the tools that the backend itself runs (``backend_tools``) stays, with its items in the history.
-3. ``flatten``: calls and outputs become records in messages, adjacent messages of one role are merged.
+1. ``to_items``: the items in the form of the backend's API. An item without such a form is reported, or is a 400 if
+   dropping it would change the question.
+2. Backend-run tools that are still allowed (``backend_tools``) are kept, together with their history items.
+3. ``flatten``: calls and outputs become records in messages, and adjacent messages of one role are merged.
 4. If tools are on offer, or were earlier in the conversation, the manifest is placed before it.
-5. What else is said of them closes the messages of the user (``closing``), so that the beginning never changes.
-6. ``compose``: the messages in the client's own body, or in a new one for another API.
+5. Further instructions about tools are appended to user messages (``closing``), so that the beginning never changes.
+6. ``compose``: the messages in the client's own body, or in a new body for another API.
 
-A backend that takes tools itself (``toolsim_mode=native``) gets the client's own body instead of ``compose``; its
+A backend with native tool support (``toolsim_mode=native``) gets the client's own body instead of ``compose``; its
 answer is read like any other, so that a call which its parser missed still counts.
 
-A request unrelated to tools, to a backend of its own API, is not rewritten: it passes byte for byte.
+A request without tools, for a backend of the client's own API, is not rewritten: it passes byte for byte.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from toolsim.wire.json_codec import TOO_DEEP, dump, read_body
 from toolsim.wire.json_fields import string
 from toolsim.wire.tools import offered_natively
 
-# If the backend holds the history, numbers start anywhere in this range: see first_number.
+# The range in which numbers start if the backend holds the history: see first_number.
 _STORED_START = 1_000
 _STORED_RANGE = 900_000
 _MAX_TOOLS_BYTES = 1024 * 1024
@@ -76,11 +76,11 @@ class Rewritten:
     body: bytes
     """JSON, UTF-8."""
     path: str
-    """With its query."""
+    """Including its query."""
     items: tuple[Item, ...] = ()
     """The conversation as the client sent it, for logs and pages."""
     asked: Mapping[str, Any] = MappingProxyType({})
-    """The JSON that it was read from."""
+    """The JSON object that the request was read from."""
 
 
 def rewrite_request(
@@ -98,12 +98,14 @@ def rewrite_request(
 ) -> Rewritten | None:
     """Rewrite a client's request for the backend that ``policy`` names; fills ``report``.
 
-    ``dialect``: the client's; ``output_mode``: the client's preference (a header), which overrides the policy's.
-    ``refused``: what the backend has refused before, by model. ``stored_as``: None if the answer is not stored.
-    ``is_round``, ``is_action``: the request is ours whatever it holds: one of several turns, or an action in place of
-    one.
-    Returns None for a request that is not ours and passes byte for byte: not a JSON object, or one to a backend of the
-    same dialect with no tools, no calls in its history and nothing to store. Raises BadRequest for the client's errors.
+    ``dialect``: the client's API. ``output_mode``: the client's preference (a header), which overrides the policy's.
+    ``refused``: features that the backend has rejected before, by model. ``stored_as``: None if the answer is not
+    stored. ``is_round``, ``is_action``: toolsim always handles this request: it is a later round, or an auxiliary
+    operation.
+
+    Returns None for a request that toolsim does not handle and that passes byte for byte: not a JSON object, or a
+    request to a backend of the same API with no tools, no calls in its history and nothing to store. Raises BadRequest
+    for the client's errors.
     """
     client = APIS[dialect]
     backend = backend_of(client, policy.backend)
@@ -114,7 +116,8 @@ def rewrite_request(
     report.stream = asked.get("stream") is True
     if stored_as is not None and not is_to_be_stored(asked, stored_as):
         stored_as = None
-    # Items that only toolsim can read become text, and another API's shape this one's: that is another request then.
+    # Items that only toolsim can read become text, and shapes of another API become this one's. The request is a new
+    # one then.
     document = client.expand_opaque_items(asked)
     is_changed = document is not asked
     must_rewrite = is_round or is_action or is_changed or stored_as is not None
@@ -136,7 +139,7 @@ def rewrite_request(
             request = with_backend_tools(request, backend.name, policy, report)
             is_changed = is_changed or request is not declared
         planned = plan(request, backend, policy, report, attempts)
-        # Only a body that is larger than the limit can hold tools that are.
+        # Only a body above the limit can contain tools above it.
         if len(body) > _MAX_TOOLS_BYTES:
             _check_tools_size(planned)
         if policy.mode == "native" and backend is client:
@@ -144,7 +147,7 @@ def rewrite_request(
         else:
             written = compose(request, planned, report, is_round=is_round)
         if request.form.compacts:
-            # None was offered, but a model that calls one has written no summary.
+            # No tool was offered, but a model that calls one has not written a summary.
             planned = replace(planned, tools=request.tools, masked=frozenset(), tool_choice=ToolChoice())
     except RecursionError:
         raise BadRequest(f"The request body cannot be read. {TOO_DEEP}.") from None
@@ -167,16 +170,16 @@ def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequ
 
 
 def is_to_be_stored(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
-    """Return whether a request is changed because there is a store: it is to be stored, or refers to stored data."""
+    """Return whether a request is changed because of the store: it is to be stored, or refers to stored data."""
     return bool(stored_as.echo) or document.get("store") is not False
 
 
 def as_stored(request: ClientRequest, stored_as: StoredAs) -> ClientRequest:
-    """Return a request whose answer is stored here, under our id, and nowhere else. Raises BadRequest."""
+    """Return a request whose answer is stored here, under toolsim's id, and nowhere else. Raises BadRequest."""
     if request.stored_history is not None:
         raise BadRequest("The request refers to stored data in a form that cannot be read.", "input")
     if request.body.get("background") is True:
-        # The backend would refuse it as well, but blame a ``store`` that the client has not sent.
+        # The backend would reject it as well, but blame a ``store`` that the client has not sent.
         message = "'background' cannot be read here: write it without escapes."
         raise BadRequest(message, "background", "unsupported_parameter")
     echo = {**request.form.echo, **stored_as.echo}
@@ -191,7 +194,7 @@ def plan(
     report: Report,
     attempts: frozenset[Feature] = frozenset(),
 ) -> Plan:
-    """Decide what the answer needs to know about its request. Raises BadRequest for tools that cannot be offered."""
+    """Return the plan for the answer to a request. Raises BadRequest for tools that cannot be offered."""
     choice = request.tool_choice
     any_strict = any(tool.strict for tool in request.tools)
     if any_strict:
@@ -206,7 +209,7 @@ def plan(
     shortened = named = frozenset[str]()
     if policy.catalog_budget and not is_native:
         shortened = only_named(listed, policy)
-        # Alone they may fit the budget, and are then shown as soon as only they may be called.
+        # On their own they might fit the budget, and are then shown once only they may be called.
         if policy.may_look_up and only_named(offered, policy):
             named = shortened.intersection(names).difference(_called(request))
     one_call = not (request.parallel and policy.parallel_tool_calls)
@@ -252,7 +255,7 @@ def plan(
 
 
 def quotable(request: ClientRequest, policy: Policy) -> Outputs:
-    """Return the outputs from which the model may quote calls: those that it sees, except our own of ``find_tools``."""
+    """Return the outputs from which the model can quote calls: all that it sees, except those of ``find_tools``."""
     if policy.untagged == "all":
         return Outputs()
     calls = [item for item in request.items if isinstance(item, Call)]
@@ -268,8 +271,8 @@ def quotable(request: ClientRequest, policy: Policy) -> Outputs:
 def first_number(request: ClientRequest) -> int:
     """Return the number for the first call of the answer: one more than the highest in the request's own history.
 
-    We cannot see a history that the backend holds. The number then starts at a hash of the previous response's id, or
-    of the whole request, since a conversation's id does not change.
+    A history that the backend holds is invisible. The number then starts at a hash of the previous response's id, or of
+    the entire request, since a conversation's id does not change.
     """
     number = request.highest_call + 1
     if request.stored_history is None:
@@ -281,30 +284,31 @@ def first_number(request: ClientRequest) -> int:
 def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: bool = False) -> bytes:
     """Return the body for the backend: the request with its tools and its history of calls as text.
 
-    Raises BadRequest if the backend has no form for something that the client asked for.
+    Raises BadRequest if the backend has no form for something that the client requires.
     """
     api = APIS[plan.backend]
     items, notes = api.to_items(request)
     if "files" not in plan.attempts:
-        # The backend refuses those for which its API has a form.
+        # The backend rejects unsupported items for which its API has a form.
         items = [with_parts_for(item, None, notes) for item in items]
     keep_hosted = plan.backend == plan.client and (plan.policy.forward_hosted_tools or bool(request.hosted))
     report.dropped += notes if plan.backend == plan.client else [*request.lost, *notes]
     transformed = outputs_shown(items, plan.policy.transforms) if plan.policy.transforms else items
-    # In a conversation that is only translated, without tools, there are no records to tell lines apart from.
+    # A conversation that is only translated, without tools, has no records that lines could be confused with.
     records = bool(plan.listed) or any(isinstance(item, Call | CallOutput) for item in items)
     shown = closed(transformed, plan) if plan.listed else transformed
     messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
     if plan.listed:
         messages = place(messages, catalogue_of(plan), _manifest_role(plan))
-    # A backend that enforces the client's answer format could never write a call: the manifest asks for it in words.
+    # A backend that enforces the client's answer format could never write a call, so the manifest requests the format
+    # instead.
     wanted: Demand = plan.constraint if plan.tools else "as sent"
     body = api.compose(request, messages, wanted, keep_hosted)
     return dump(_with_operator_fields(plan, {**body, **plan.fields})).encode()
 
 
 def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
-    """Return the body for a backend that takes tools itself: as sent, except for masked tools.
+    """Return the body for a backend with native tool support: as sent, except for masked tools.
 
     ``body``: as sent, b"" if the request has been changed since.
     """
@@ -323,7 +327,7 @@ def _with_operator_fields(plan: Plan, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_tools_size(plan: Plan) -> None:
-    """Refuse tools too large for an answer to carry along, and for a Response to repeat three times."""
+    """Reject tools that are too large for a Response, which repeats them three times."""
     carried = [tool.shown_parameters for tool in plan.tools] + [tool.description for tool in plan.tools]
     size = len(dump([carried, plan.form.echo]))
     if size > _MAX_TOOLS_BYTES:
@@ -349,10 +353,10 @@ def _allowed(tools: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
 
 
 def _listed(request: ClientRequest, offered: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
-    """Return the tools that the catalogue shows: the first ones, unless none may be called, and none was.
+    """Return the tools that the manifest shows: the first ones, unless none may be called and none was.
 
-    The model has read a catalogue before a call, and before it is to summarise; to leave it out would make its server
-    read everything again.
+    The model has read a manifest before a call, and before it is to summarize. Leaving it out would make its server
+    process the entire prompt again.
     """
     is_written = offered or policy.tool_use_mode == "withheld"
     if not is_written and (policy.tool_use_mode == "disabled" or not (request.form.compacts or _called(request))):
@@ -365,9 +369,9 @@ def _called(request: ClientRequest) -> frozenset[str]:
 
 
 def _may_invent(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether an answer that is nothing but an invented call is asked for in words.
+    """Return whether to request a plain-text answer when the answer is only an undeclared call.
 
-    Never one of several choices, nor in the background, which nobody watches, nor where JSON or a summary is wanted.
+    False for several choices, for background answers, which nobody watches, and where JSON or a summary is required.
     """
     is_plain = request.n == 1 and request.answer_format is None and not request.form.compacts
     is_watched = request.body.get("background") is not True
@@ -375,7 +379,7 @@ def _may_invent(request: ClientRequest, policy: Policy) -> bool:
 
 
 def calls_freely(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether the model decides freely whether to call a tool, in answer to the user."""
+    """Return whether the model decides freely, in answer to the user, whether to call a tool."""
     return _choice(request, policy).mode == "auto" and not is_after_outputs(request)
 
 
@@ -395,7 +399,7 @@ def is_after_outputs(request: ClientRequest) -> bool:
 
 
 def catalogue_of(plan: Plan) -> str:
-    """Return the catalogue of the tools, and the rules for calling them."""
+    """Return the manifest of the tools, and the rules for calling them."""
     policy = plan.policy
     # First, since the example in a form is of the first tool.
     tools = (FINDER, *plan.listed) if plan.only_named else plan.listed

@@ -1,4 +1,4 @@
-"""Whether the schemas of strict tools can be used, found out once for the same set of tools."""
+"""Checks whether the schemas of strict tools can be used, once per set of tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolsim.schema import SchemaError, compile_schema
 from toolsim.wire.tools import schema_param
 
 _MAX_ATOMS = 25_000
-"""For the patterns of all strict tools of a request, which are compiled on the event loop: up to 50 ms."""
+"""Limit for the patterns of all strict tools of a request, which are compiled on the event loop: up to 50 ms."""
 
 
 def check_strict(request: ClientRequest) -> None:
@@ -25,7 +25,7 @@ def check_strict(request: ClientRequest) -> None:
 
 @lru_cache(maxsize=MAX_TOOL_SETS)
 def _unusable(key: ToolSet) -> tuple[Tool, str] | None:
-    """Return the first strict tool whose schema cannot be used, and why."""
+    """Return the first strict tool whose schema cannot be used, and the reason."""
     atoms = 0
     for tool in key.tools:
         if not tool.strict or tool.parameters is None:

@@ -1,4 +1,4 @@
-"""A conversation as the messages of a text-only backend: history as text, and the manifest in its place."""
+"""A conversation as messages for a text-only backend: history as text, and the manifest in its place."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def flatten(
 
     Counts calls and replaced outputs in ``report``. Each output names its call, and adjacent outputs are in the order
     of their calls (see ``pairing``). Text is unchanged, byte for byte; adjacent messages of the same role are merged
-    (many chat templates demand alternation) with an empty line between. If ``records`` may occur among them, a user's
-    line that looks like one is marked as text (see ``record``), in a round (``is_round``) only one that looks like a
-    call or an output.
+    (many chat templates require alternation) with an empty line between. If ``records`` can occur among them, a user's
+    line that looks like a record is marked as text (see ``record``); in a round (``is_round``), only a line that looks
+    like a call or an output.
     """
-    # ``auto`` is like ``sentinel``, which suits every form of the manifest.
+    # ``auto`` is the same as ``sentinel``, which suits every form of the manifest.
     tag = None if policy.history == "bracketed" else policy.sentinel
     draft = Draft()
     listed = tuple(items)
@@ -65,7 +65,7 @@ def flatten(
                 if beside := [part for part in item.parts if not isinstance(part, Text)]:
                     draft.parts(beside)
             case Message(role="user") if records and _has_brackets(item):
-                # In a round we write records of errors into the user's messages ourselves.
+                # In a round, toolsim itself writes error records into user messages.
                 draft.message(_marked(item, errors=not is_round))
             case Message():
                 draft.message(item)
@@ -78,7 +78,7 @@ def flatten(
             case HostedItem():
                 report.dropped.append(item.kind)
             case Declaration():
-                pass  # No catalogue is shown that it could add to.
+                pass  # There is no manifest that it could extend.
     return draft.finish()
 
 
@@ -87,8 +87,8 @@ def place(
 ) -> list[Message | HostedItem]:
     """Return ``messages`` with the manifest ``text`` in its place, before the conversation itself.
 
-    As ``system`` it is appended to the first of the leading system messages, the one that a chat template knows. As
-    ``developer`` it follows all leading instructions. As ``user`` it is prepended to the user's message after them, if
+    As ``system`` it is appended to the first of the leading system messages, the one that chat templates support. As
+    ``developer`` it follows all leading instructions. As ``user`` it is prepended to the user message after them, if
     the conversation begins with one.
     """
     placed = list(messages)
@@ -119,12 +119,12 @@ def is_longer(text: str, size: int) -> bool:
 
 
 def _has_brackets(message: Message) -> bool:
-    """Return whether a line may look like a record; most do not, which need not be searched."""
+    """Return whether a line might look like a record, so that all other messages need no search."""
     return any("[" in part.text for part in message.parts if isinstance(part, Text))
 
 
 def _marked(message: Message, *, errors: bool) -> Message:
-    """Return a user's message with every line marked that looks like a record."""
+    """Return a user message in which every line that looks like a record is marked."""
     return _with_parts(
         message,
         *[Text(as_text(part.text, errors=errors)) if isinstance(part, Text) else part for part in message.parts],
@@ -147,7 +147,7 @@ def _closed(message: Message, text: str) -> Message:
 
 
 def _with_parts(message: Message, *parts: Part) -> Message:
-    """Return a message with other parts; ``replace`` takes five times as long."""
+    """Return a message with other parts; ``dataclasses.replace`` takes five times as long."""
     return Message(message.role, parts, message.name)
 
 
@@ -156,11 +156,11 @@ class Draft:
     """The messages so far."""
 
     done: list[Message | HostedItem] = field(default_factory=list)
-    """What is closed."""
+    """Finished messages."""
     role: Role | None = None
-    """The role of the message that is open, None if there is none."""
+    """The role of the open message, None if there is none."""
     name: str | None = None
-    """The name in the open message."""
+    """The name of the open message."""
     pieces: list[Part | list[str]] = field(default_factory=list)
     """The parts of the open message. Texts are collected as lists, so that joining a long history takes linear time."""
     is_after_record: bool = False
@@ -174,7 +174,7 @@ class Draft:
             if not isinstance(part, Text):
                 self.pieces.append(part)
             elif part.text:
-                # Only the first text is joined to what comes before: the others are separate parts.
+                # Only the first text is joined to the text before it: the others are separate parts.
                 self._text(part.text, "\n\n" if first else None)
             first = False
         self.is_after_record = False
@@ -186,17 +186,17 @@ class Draft:
         self.is_after_record = True
 
     def parts(self, parts: Iterable[Part]) -> None:
-        """Add parts to the message that is open."""
+        """Add parts to the open message."""
         self.pieces.extend(parts)
 
     def item(self, item: HostedItem) -> None:
-        """Add an item that stays as it is."""
+        """Add an unchanged item."""
         self._close()
         self.role = None
         self.done.append(item)
 
     def finish(self) -> list[Message | HostedItem]:
-        """Return the messages; nothing can be added any more."""
+        """Return the messages; nothing can be added afterwards."""
         self._close()
         return self.done
 

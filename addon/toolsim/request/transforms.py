@@ -1,8 +1,8 @@
-"""Opt-in changes for certain backends, each under a name that other tools use too.
+"""Opt-in changes for certain backends, under names that other tools use too.
 
 A text backend needs few of them, since its calls and outputs are records. So changes to messages apply only if the
-backend takes tools itself (``toolsim_mode=native``), over chat completions; the others in either mode. Changes that
-toolsim always makes have names as well, so that a list written for another tool can be used unchanged.
+backend has native tool support (``toolsim_mode=native``), over chat completions; the others apply in either mode.
+Changes that toolsim always makes have names as well, so that a list written for another tool works unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STRIP_DESCRIPTIONS = "openai_tools_strip_function_descriptions"
 COMPACT = "tool_result_compact_envelope"
 
 _SKIP_SIGNATURE = "skip_thought_signature_validator"
-"""What Gemini's OpenAI-compatible API accepts in place of a lost signature."""
+"""The value that Gemini's OpenAI-compatible API accepts in place of a lost signature."""
 
 
 def _content_null(message: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ NAMES = (*_MESSAGE_CHANGES, STRIP_DESCRIPTIONS, COMPACT, *BUILT_IN)
 
 
 def expand(names: Iterable[str]) -> frozenset[str]:
-    """Return the transforms of these names, including those of presets. Raises ValueError for an unknown one."""
+    """Return the transforms of these names, including those of presets. Raises ValueError for an unknown name."""
     found: set[str] = set()
     for name in names:
         if name not in NAMES and name not in PRESETS:

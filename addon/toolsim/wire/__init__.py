@@ -1,5 +1,5 @@
-"""The three APIs on the wire: bytes and dicts to neutral values and back.
+"""The three APIs on the wire: converts bytes and dicts to neutral values and back.
 
-Only this package knows the wire formats. Other modules name an API (``plan.ApiName``) and get the object that speaks it
-from ``dialect``.
+Only this package contains wire formats. Other modules name an API (``plan.ApiName``) and get its implementation from
+``dialect``.
 """

@@ -2,8 +2,8 @@
 
 Everything that depends on the API is a member of it, so that no other module compares names::
 
-    path, body ─▶ uses_tools? ─▶ read ─▶ ClientRequest          what the client sent
-    ClientRequest ─▶ to_items ─▶ items ─▶ … ─▶ compose ─▶ body  what a backend of this API gets
+    path, body ─▶ uses_tools? ─▶ read ─▶ ClientRequest          the client's request
+    ClientRequest ─▶ to_items ─▶ items ─▶ … ─▶ compose ─▶ body  the request to a backend of this API
     bytes ─▶ reader ─▶ BackendEvents      ClientEvents ─▶ writer ─▶ bytes
 
 A request is read by the client's API; ``to_items`` and ``compose`` belong to the backend's.
@@ -26,13 +26,13 @@ from toolsim.wire.sse import ServerSentEvent
 
 
 class Reader(ABC):
-    """Reads one answer of a backend. Never raises, whatever the backend sends."""
+    """Reads one answer of a backend. Never raises, regardless of the input."""
 
     def __init__(self) -> None:
         self.unknown: dict[str, None] = {}
         """The types of events that were ignored as unknown, for the log."""
         self.streams_ahead = False
-        """Whether to emit pieces of a call before it is complete."""
+        """Whether to emit fragments of a call before it is complete."""
         self._closed = False  # After the terminator or an error, everything is ignored.
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
@@ -49,14 +49,14 @@ class Reader(ABC):
 
     @abstractmethod
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
-        """Add the pieces that followed ``delta`` and differ from it only in their texts."""
+        """Append the texts that followed ``delta`` in frames that differ from it only in their texts."""
 
     @abstractmethod
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
-        """Return the events of a whole answer."""
+        """Return the events of a non-streamed answer."""
 
     def end(self) -> list[BackendEvent]:
-        """Return the events at the end of the stream: none, if the terminator is an event."""
+        """Return the events at the end of the stream; none if the terminator is an event."""
         return []
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Writer(ABC):
         """Return the frames of one event (none when the answer is not streamed)."""
 
     def whole(self) -> bytes:
-        """Return the body, or that of the error, once there is one, as JSON."""
+        """Return the body, or the error's body, as JSON once it is complete."""
         return error_body(self.error) if self.error is not None else dump(self.body).encode()
 
 
@@ -94,15 +94,15 @@ class TokenCountEndpoint:
     """An endpoint that counts the tokens of a request."""
 
     path_suffix: str
-    """What follows the path of a turn in that of a count."""
+    """The suffix of a turn's path that makes it a count's path."""
     fields: frozenset[str]
-    """The fields of a turn that are counted; strict servers refuse any other."""
+    """The fields of a turn that are counted; strict servers reject any other."""
     engines: tuple[Engine, ...] = ()
-    """Servers whose turns are of another API, and that count by this one with the weights' own tokenizer."""
+    """Servers whose turns use another API but that count tokens by this one, with the model's own tokenizer."""
 
 
 class HeaderChange(NamedTuple):
-    """Headers for a backend: those that are set, the names of those that go, and what they asked for, for the log."""
+    """Changes to a backend's headers: those to set, the names of those to remove, and their meaning, for the log."""
 
     given: Mapping[str, str]
     without: tuple[str, ...] = ()
@@ -117,62 +117,62 @@ class Api(ABC):
 
     name: ApiName
     path_suffix: str
-    """The end of a backend's path for its requests."""
+    """The end of a backend's path for requests of this API."""
     path_marker: str
-    """The end of a path that only its requests have, to distinguish them from those of other servers."""
+    """The end of a path that only this API's requests have, to distinguish them from other servers' requests."""
     backend: ApiName
-    """The API of a backend for which the operator has not configured one."""
+    """The default API of a backend whose API the operator has not configured."""
     conversation_fields: tuple[str, ...]
-    """The fields of a request that hold its conversation."""
+    """The fields of a request that contain its conversation."""
     delta_text_keys: frozenset[str]
-    """The keys of the texts that its streams send in deltas."""
+    """The keys of texts in the deltas of its streams."""
     identifier_keys: frozenset[str]
-    """The keys, found in no other API, of strings that are its own terms, ids or names, not content."""
+    """Keys, unique to this API, of strings that are API terms, ids or names and not content."""
     headers: tuple[str, ...] = ("openai-beta", "openai-processing-ms", "openai-version")
-    """Its own headers that hold no secret."""
+    """Its own headers that contain no secret."""
     key_headers: tuple[str, ...] = ("authorization", "api-key")
-    """The headers in which its clients send their key: as a token, or bare."""
+    """The headers in which its clients send their key: as a bearer token, or bare."""
     own_query: str = ""
-    """A part of a client's query that means nothing to a backend of another API."""
+    """A part of a client's query that is meaningless to a backend of another API."""
     token_count: TokenCountEndpoint | None = None
     manifest_role: Literal["developer", "system"]
     """The role for instructions from outside the conversation."""
     text_follows_calls: bool
-    """Whether an answer has a place for text after its calls: an output list does, a chat message does not."""
+    """Whether an answer can contain text after its calls: an output list can, a chat message cannot."""
     takes_structural_tags: bool = False
-    """Whether the answer format can be a structural tag (of vLLM and SGLang)."""
+    """Whether the answer format can be a structural tag (vLLM and SGLang)."""
     is_storable: bool = False
     """Whether later requests can refer to its answers."""
     shows_hosted: bool = False
     """Whether an answer has items for the work of hosted tools."""
     has_own_errors: bool = False
-    """Whether its errors and lists of models are written differently from OpenAI's."""
+    """Whether its errors and model lists differ from OpenAI's."""
 
     # -- recognition --
 
     @abstractmethod
     def is_request(self, body: Mapping[str, Any]) -> bool:
-        """Return whether a body is a request of this API, given that it is none of those before it in ``APIS``."""
+        """Return whether a body is a request of this API, assuming that it is none of the earlier ones in ``APIS``."""
 
     @abstractmethod
     def is_answer(self, body: Mapping[str, Any]) -> bool:
-        """Return whether a body is a whole answer of this API, under the same condition."""
+        """Return whether a body is a non-streamed answer of this API, under the same assumption."""
 
     @abstractmethod
     def is_event(self, kind: str, data: Mapping[str, Any]) -> bool:
-        """Return whether an event of a stream is of this API, under the same condition.
+        """Return whether an event of a stream belongs to this API, under the same assumption.
 
         ``kind``: its type or name, "" for none.
         """
 
     @abstractmethod
     def uses_tools(self, body: Mapping[str, Any]) -> bool:
-        """Return whether a request declares tools, or carries a history of calls."""
+        """Return whether a request declares tools or contains a history of calls."""
 
     # -- requests --
 
     def expand_opaque_items(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return a client's body in the API's own format, with the items that only toolsim can read as text.
+        """Return a client's body in the API's own format, with items that only toolsim can read turned into text.
 
         It is the same object if nothing has to change.
         """
@@ -184,11 +184,11 @@ class Api(ABC):
 
     @abstractmethod
     def answer_form(self, body: Mapping[str, Any]) -> AnswerForm:
-        """Return how the client wants its answer; everything else in the body may be invalid."""
+        """Return the form of answer that the client expects; everything else in the body may be invalid."""
 
     @abstractmethod
     def to_items(self, request: ClientRequest) -> tuple[list[Item], list[str]]:
-        """Return the items of a request as a backend of this API takes them, and notes on what it cannot take."""
+        """Return the items of a request for a backend of this API, and notes on items that it does not support."""
 
     @abstractmethod
     def compose(
@@ -196,7 +196,7 @@ class Api(ABC):
     ) -> dict[str, Any]:
         """Return a backend's body, with ``messages`` instead of the client's own.
 
-        ``answer_format``: the structured output to request. ``keep_hosted``: whether to pass hosted tools on.
+        ``answer_format``: the structured output to request. ``keep_hosted``: whether to forward hosted tools.
         """
 
     @abstractmethod
@@ -209,12 +209,12 @@ class Api(ABC):
 
     @abstractmethod
     def side_request(self, body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-        """Return a body that asks the same model something short, under a rule, outside the conversation."""
+        """Return a body with a short question to the same model, with a rule, outside the conversation."""
 
     def calls_of(self, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yield the names and arguments of the calls in a message of a history.
+        """Yield the names and arguments of the calls in a history message.
 
-        They serve to find calls that the client never saw (``hidden.py``), in an API that does not show them.
+        They are used to find calls that the client never saw (``hidden.py``), in an API that does not show them.
         """
         return iter(())
 
@@ -222,7 +222,7 @@ class Api(ABC):
 
     @abstractmethod
     def output_mode(self, policy: Policy) -> OutputMode:
-        """Return the form of its calls that the operator has configured."""
+        """Return the form of calls that the operator has configured for this API."""
 
     @abstractmethod
     def reader(self) -> Reader:
@@ -234,16 +234,16 @@ class Api(ABC):
 
     @abstractmethod
     def call_id(self, kind: ToolKind, number: int) -> str:
-        """Return the id that the writer gives a call."""
+        """Return the id that the writer assigns to a call."""
 
     # -- headers, errors and lists of models --
 
     def own_backend_headers(self, headers: Mapping[str, str]) -> HeaderChange:
-        """Return what changes in any client's headers for a backend of this API."""
+        """Return the changes to any client's headers for a backend of this API."""
         return HeaderChange({})
 
     def other_backend_headers(self, headers: Mapping[str, str]) -> HeaderChange:
-        """Return what changes in a client's headers for a backend of another API."""
+        """Return the changes to a client's headers for a backend of another API."""
         return HeaderChange({})
 
     def error_answer(self, status: int, body: bytes) -> bytes:
@@ -251,5 +251,5 @@ class Api(ABC):
         return body
 
     def model_list(self, body: bytes) -> bytes:
-        """Return the body of a list of models, given that in OpenAI's format."""
+        """Return the body of a model list, given one in OpenAI's format."""
         return body

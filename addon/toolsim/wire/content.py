@@ -1,7 +1,7 @@
-"""Message content of all dialects: reads the client's parts, writes the backend's, translates between them.
+"""Message content of all APIs: reads the client's parts, writes the backend's, and translates between them.
 
-Text and images are read in any dialect's shape on any endpoint, since clients mix them. Every other part keeps its own
-shape (``Raw``) for a backend of the same dialect; for the others see ``files``.
+Text and images are accepted in any API's shape on any endpoint, since clients mix them. Every other part keeps its own
+shape (``Raw``) for a backend of the same API; for the others see ``files``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from toolsim.wire.json_fields import expect, mapping, optional, required, string
 # Version 128 and a 64-bit time in seconds, then 64 bytes or more.
 _FERNET = re.compile(r"gAAAAA[\w-]{94,}={0,2}", re.ASCII)
 CIPHERTEXT = "ciphertext"
-"""The note of a message whose words only OpenAI's server can read."""
+"""The note about a message whose text only OpenAI's server can read."""
 ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
 
 
@@ -60,7 +60,7 @@ def _read_part(part: object, dialect: ApiName, param: str) -> Part:
         case "image_url" | "input_image":
             return _read_image(part, dialect, param)
         case "encrypted_content":
-            # The message to an agent: the client takes plain words for ciphertext if nothing says that they are plain.
+            # The message to an agent: without this mark the client takes plain text for ciphertext.
             content = required(part, "encrypted_content", str, param)
             return Raw(dialect, part) if is_ciphertext(content) else Text(content)
         case "image":
@@ -105,24 +105,24 @@ def _read_image(part: Mapping[str, Any], dialect: ApiName, param: str) -> Part:
         case dict(image):
             url = required(image, "url", str, f"{param}.image_url")
             return Image(url, optional(image, "detail", str, f"{param}.image_url"))
-        case None:  # An image by file id, which only its own dialect knows.
+        case None:  # An image by file id, which is valid only in its own API.
             return Raw(dialect, part)
         case other:
             raise wrong_type(other, "a string or an object", f"{param}.image_url")
 
 
 def translate_item(item: Item, to: ApiName, notes: list[str]) -> Item:
-    """Return ``item`` as a backend of the dialect ``to`` takes it; what it has no form for is added to ``notes``."""
-    # Many chat servers do not know the developer role; it replaced the system role.
+    """Return ``item`` for a backend of the API ``to``; unsupported parts are added to ``notes``."""
+    # Many chat servers do not support the developer role; it replaced the system role.
     if isinstance(item, Message) and to == "chat" and item.role == "developer":
         item = Message("system", item.parts, item.name)
     return with_parts_for(item, to, notes)
 
 
 def with_parts_for(item: Item, to: ApiName | None, notes: list[str]) -> Item:
-    """Return ``item`` with the parts that a backend of the dialect ``to`` takes; ``notes`` as in ``translate_item``.
+    """Return ``item`` with the parts that a backend of the API ``to`` supports; ``notes`` as in ``translate_item``.
 
-    A part that the API has no form for is named in one line; with None each of them is.
+    A part that the API does not support is replaced by a line that names it; with None every part is.
     """
     match item:
         case Message():
@@ -136,7 +136,7 @@ def with_parts_for(item: Item, to: ApiName | None, notes: list[str]) -> Item:
 
 
 def translate_parts(parts: tuple[Part, ...], to: ApiName | None, notes: list[str]) -> tuple[Part, ...]:
-    """Return ``parts`` as a backend of the dialect ``to`` takes them; ``to`` and ``notes`` as in ``with_parts_for``."""
+    """Return ``parts`` for a backend of the API ``to``; ``to`` and ``notes`` as in ``with_parts_for``."""
     if all(not isinstance(part, Raw) or part.dialect == to for part in parts):
         return parts
     translated: list[Part] = []
@@ -158,12 +158,12 @@ def _translate(part: Mapping[str, Any], to: ApiName) -> Mapping[str, Any] | None
 
 
 def has_files(items: Iterable[Item]) -> bool:
-    """Return whether a conversation has parts that only some backends take."""
+    """Return whether a conversation has parts that only some backends support."""
     return any(isinstance(part, Raw) for item in items if isinstance(item, Message | CallOutput) for part in item.parts)
 
 
 def chat_content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
-    """Write ``parts`` as chat content: one string if all is text (the form that every backend takes), else an array."""
+    """Return ``parts`` as chat content: one string if all is text (which every backend accepts), else an array."""
     texts = [part.text for part in parts if isinstance(part, Text)]
     if len(texts) == len(parts):
         return "\n".join(texts)
@@ -182,9 +182,9 @@ def _chat_part(part: Part) -> dict[str, Any]:
 
 
 def split_instructions(messages: Sequence[Message], *roles: Role) -> tuple[str, Sequence[Message]]:
-    """Return the texts of these roles before a conversation as one, and the rest: one message at least, if any.
+    """Return the texts of these roles before a conversation as one text, and the rest, which is not empty.
 
-    For APIs that have a place of its own for them; some of their backends take no such message anywhere else.
+    For APIs with a separate field for instructions; some backends reject system messages elsewhere.
     """
     texts: list[str] = []
     for index, message in enumerate(messages):

@@ -1,6 +1,6 @@
-"""The APIs, and which of them a path, a body or an event belongs to.
+"""The APIs, and the assignment of paths, bodies and events to them.
 
-Each is one object (``api.py``) with a folder of its own. Another API is one more object in ``APIS`` and a name in
+Each API is one object (``api.py``) with its own folder. To add an API, add an object to ``APIS`` and a name to
 ``plan.ApiName``.
 """
 
@@ -18,12 +18,12 @@ from toolsim.wire.responses.api import RESPONSES
 
 __all__ = ("APIS", "CHAT", "MESSAGES", "RESPONSES")
 
-# In the order in which they are asked what is theirs.
+# In the order in which they are checked.
 APIS: Mapping[ApiName, Api] = {api.name: api for api in (RESPONSES, MESSAGES, CHAT)}
 
 
 def api_of_path(path: str) -> Api | None:
-    """Return the API whose requests are sent to ``path`` (query included), None if there is none."""
+    """Return the API whose requests are sent to ``path`` (query included), or None."""
     plain = path.partition("?")[0].rstrip("/")
     return _first(lambda api: plain.endswith(api.path_marker))
 
@@ -34,43 +34,43 @@ def api_named(name: str) -> Api | None:
 
 
 def api_of_headers(headers: Mapping[str, str]) -> Api | None:
-    """Return the API that a request names in its headers (by their lower-case names), None if in none of them."""
+    """Return the API that a request's headers identify (by their lower-case names), or None."""
     return _first(lambda api: any(name in headers for name in api.headers))
 
 
 def api_of_request(body: Mapping[str, Any]) -> Api:
-    """Return the API in which a request's ``body`` is written; one that could be either counts as Responses."""
+    """Return the API in which a request's ``body`` is written; an ambiguous body counts as Responses."""
     return _first(lambda api: api.is_request(body)) or RESPONSES
 
 
 def api_of_answer(body: Mapping[str, Any]) -> Api | None:
-    """Return the API in which a whole answer is written, None if it is not an answer, or a bare error."""
+    """Return the API of a non-streamed answer, None if it is not an answer, or a bare error."""
     return _first(lambda api: api.is_answer(body))
 
 
 def api_of_event(event: str, data: Mapping[str, Any]) -> Api | None:
-    """Return the API whose stream holds this event (``event``: its name, "" for none), None if it could be either."""
+    """Return the API whose stream this event belongs to (``event``: its name, "" for none), None if it is ambiguous."""
     kind = string(data.get("type") or event)
     return _first(lambda api: api.is_event(kind, data))
 
 
 def backends_of(client: Api) -> tuple[ApiName, ...]:
-    """Return the APIs in which a backend is tried for a client if the operator names none, in this order."""
+    """Return the order in which a backend's APIs are tried for a client if the operator has not configured one."""
     return tuple(dict.fromkeys((client.backend, CHAT.name, RESPONSES.name, MESSAGES.name)))
 
 
 NO_API = f"has none of {', '.join(api.path_suffix for api in (CHAT, RESPONSES, MESSAGES))}"
-"""What is said of a server without any API."""
+"""The text for a server without any API."""
 
 
 def apis_line(found: Iterable[ApiName], missing: Collection[ApiName]) -> str:
-    """Return which APIs a server has, for people: "chat (no responses, no messages)"."""
+    """Return the APIs of a server, for people: "chat (no responses, no messages)"."""
     without = ", ".join(f"no {name}" for name in APIS if name in missing)
     return ", ".join(found) + (f" ({without})" if without else "")
 
 
 def backend_of(client: Api, chosen: ApiName | Literal["auto"]) -> Api:
-    """Return the API of the backend for a client; ``chosen``: what the operator says of it."""
+    """Return the API of the backend for a client; ``chosen``: the operator's setting."""
     return APIS[client.backend if chosen == "auto" else chosen]
 
 

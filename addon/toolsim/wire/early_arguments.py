@@ -1,12 +1,14 @@
-"""Which pieces of a call's arguments can be streamed while a backend is still emitting them.
+"""Decides which fragments of a call's arguments can be streamed while a backend is still emitting them.
 
-Sent pieces cannot be taken back, and only the whole call determines its arguments. So a piece is passed on only if the
-arguments are certain to begin with everything received so far, given all that backends are known to do:
+Fragments that were sent cannot be taken back, and only the complete call determines its arguments. So a fragment is
+passed on only if the arguments are certain to begin with everything received so far, given the known behavior of
+backends:
 
-1. Arguments that are an object begin with its brace. Any other kind is judged whole.
-2. A first piece that is already a complete object, perhaps an empty one, may be followed by another that replaces it.
-3. A second piece that begins with the first one repeats it: such pieces are cumulative, and the last one counts.
-4. Half a surrogate pair is not text; its other half may be in the next piece.
+1. Arguments that are an object begin with a brace. Any other kind is judged once complete.
+2. A first fragment that is already a complete object, perhaps an empty one, can be followed by another that replaces
+   it.
+3. A second fragment that begins with the first one repeats it: such fragments are cumulative, and the last one counts.
+4. Half a surrogate pair is not text; its other half might be in the next fragment.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from toolsim.wire.json_fields import loaded
 
 
 class EarlyArguments:
-    """The arguments of one call. ``feed`` takes every piece of them, in order."""
+    """The arguments of one call. ``feed`` receives every fragment of them, in order."""
 
     def __init__(self) -> None:
         self._first = ""
@@ -23,7 +25,7 @@ class EarlyArguments:
         self._is_stopped = False
 
     def feed(self, piece: str) -> str:
-        """Return ``piece`` if it can be passed on, and "" from the first piece that cannot."""
+        """Return ``piece`` if it can be passed on; from the first fragment that cannot, return ""."""
         if self._is_stopped or not piece:
             return ""
         if not self._first:
@@ -36,7 +38,7 @@ class EarlyArguments:
         return "" if self._is_stopped else piece
 
     def stop(self) -> None:
-        """Pass nothing more on."""
+        """Pass on nothing more."""
         self._is_stopped = True
 
 

@@ -1,4 +1,4 @@
-"""Error objects in the shape of OpenAI's APIs, read and written."""
+"""Error objects in the shape of OpenAI's APIs: reading and writing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from toolsim.core.errors import ApiError
 
 NO_WORDS = ApiError("The backend reported an error.", status=502)
-"""What ``read_error`` makes of an error without content."""
+"""The result of ``read_error`` for an error without content."""
 _MAX_DETAILS = 5
 NO_PATH = (404, 405, 501)
-"""The statuses with which servers reject a path that they do not have."""
+"""The statuses with which servers reject an unknown path."""
 
 
 def read_error(error: object) -> ApiError:
-    """Return a backend's error of any common shape: an object, flat or nested, or a bare text."""
+    """Return a backend's error from any common shape: an object, flat or nested, or plain text."""
     if isinstance(error, dict) and isinstance(error.get("error"), dict | str):
         error = error["error"]
     if isinstance(error, dict):
@@ -35,8 +35,8 @@ def read_error(error: object) -> ApiError:
 def rejects_path(status: int, body: Mapping[str, Any] | None, model: str) -> bool:
     """Return whether an HTTP error means that the server does not have the path.
 
-    ``body``: the error's JSON object, None if it is not one; ``model``: the requested model, "" if unknown. A 404 that
-    names the model, or the field that is wrong, is about the request.
+    ``body``: the error's JSON object, None if it is not one. ``model``: the requested model, "" if unknown. A 404 that
+    names the model, or an invalid field, is about the request.
     """
     if status != 404 or body is None:
         return status in NO_PATH
@@ -47,13 +47,13 @@ def rejects_path(status: int, body: Mapping[str, Any] | None, model: str) -> boo
 
 
 def _names(model: str, words: str) -> bool:
-    """Return whether a text contains a model's name, and not as a part of a longer name or of a path."""
+    """Return whether a text contains a model's name, but not as part of a longer name or of a path."""
     name = rf"(?<![\w./:-]){re.escape(model)}(?![\w/-]|[.:]\w)"
     return bool(model) and re.search(name, words, re.IGNORECASE) is not None
 
 
 def no_answer(body: Mapping[str, Any], expected: str) -> ApiError:
-    """Return the error of a 2xx answer without ``expected``: some backends report errors with such a status."""
+    """Return the error for a 2xx answer without ``expected``: some backends report errors with such a status."""
     if _text(body.get("message")) or _detail(body.get("detail")):
         return read_error(body)
     message = f"The backend's answer has no '{expected}': it may speak another API (see toolsim_backend)."
@@ -61,7 +61,7 @@ def no_answer(body: Mapping[str, Any], expected: str) -> ApiError:
 
 
 def error_body(error: ApiError) -> bytes:
-    """Return the JSON body of an HTTP error answer."""
+    """Return the JSON body of an HTTP error response."""
     return json.dumps({"error": error.body()}, ensure_ascii=False).encode("utf-8", "replace")
 
 
@@ -71,7 +71,7 @@ def error_fields(error: ApiError) -> dict[str, Any]:
 
 
 def _detail(detail: object) -> str:
-    """Return the text of FastAPI's ``detail``, which may be a list of what is wrong with which field."""
+    """Return the text of FastAPI's ``detail``, which can be a list of field errors."""
     if not isinstance(detail, list):
         return _text(detail)
     found = [(item.get("loc"), _text(item.get("msg"))) for item in detail if isinstance(item, dict)]
@@ -80,7 +80,7 @@ def _detail(detail: object) -> str:
 
 
 def _text(value: Any, not_: str = "") -> str:
-    """Return a JSON scalar as text; codes arrive as numbers too."""
+    """Return a JSON scalar as text; codes can be numbers."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
     text = str(value)

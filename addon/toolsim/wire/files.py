@@ -1,4 +1,4 @@
-"""Binary content parts: documents in the form of each API, and the line that names a part which an API has no form for.
+"""Binary content parts: documents in the form of each API, and the line that replaces an unsupported part.
 
 |       | chat                     | Responses            | Messages                                   |
 |-------|--------------------------|----------------------|--------------------------------------------|
@@ -7,8 +7,8 @@
 | id    | ``file.file_id``         | ``file_id``          | ``source.file_id``, of another store       |
 | name  | ``file.filename``        | ``filename``         | ``title``                                  |
 
-A part goes to a backend of its own API as the client sent it. What one API alone can decrypt, and bytes in base64, are
-never shown to a model as text: Claude Code sends each PDF that it reads, 1.4 million characters per megabyte.
+A part goes to a backend of its own API as the client sent it. Content that only one API can decrypt, and base64 data,
+is never shown to a model as text: Claude Code sends each PDF that it reads, 1.4 million characters per megabyte.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ API_OF: Mapping[str, ApiName] = {
     **dict.fromkeys(("input_file",), "responses"),
     **dict.fromkeys(("document", "image", "container_upload"), "messages"),
 }
-"""By type: the API of a part that is not known from the endpoint alone, since clients mix them."""
+"""By type: the API of a part, which the endpoint does not determine, since clients mix them."""
 
 _PDF = "application/pdf"
 _FIELDS = ("file_id", "file_data", "filename", "file_url")
@@ -52,7 +52,7 @@ class _File:
 
 
 def _openai_fields(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a document in a shape of OpenAI's, none of any other part."""
+    """Return the fields of a document in one of OpenAI's shapes, none for any other part."""
     fields = mapping(part.get("file")) if part.get("type") == "file" else part
     return {key: fields[key] for key in _FIELDS if isinstance(fields.get(key), str)} if _is_openai(part) else {}
 
@@ -78,7 +78,7 @@ def _read(part: Mapping[str, Any]) -> _File | None:
 
 
 def file_part(part: Mapping[str, Any], to: ApiName) -> dict[str, Any] | None:
-    """Return a document as a backend of the API ``to`` takes it, None if that has no form for it."""
+    """Return a document in the form of the API ``to``, None if the API has no form for it."""
     file = _read(part)
     if file is None:
         return None
@@ -86,7 +86,7 @@ def file_part(part: Mapping[str, Any], to: ApiName) -> dict[str, Any] | None:
         source = _source(file)
         return source and {"type": "document", "source": source, **({"title": file.name} if file.name else {})}
     if _is_openai(part):
-        # Both have the same fields, and the same store behind the ids.
+        # Both have the same fields, and the ids refer to the same store.
         fields = dict(_openai_fields(part))
     else:
         fields = {"filename": file.name or ("document.pdf" if file.media_type == _PDF else "document")}
@@ -102,7 +102,7 @@ def file_part(part: Mapping[str, Any], to: ApiName) -> dict[str, Any] | None:
 
 
 def _source(file: _File) -> dict[str, Any] | None:
-    """Return a document's source for the Messages API, which takes PDFs and plain text."""
+    """Return a document's source for the Messages API, which accepts PDFs and plain text."""
     if file.data and file.media_type == _PDF:
         return {"type": "base64", "media_type": _PDF, "data": file.data}
     if file.data and file.media_type.startswith("text/"):
@@ -115,7 +115,7 @@ def _source(file: _File) -> dict[str, Any] | None:
 
 
 def described(part: Mapping[str, Any]) -> str:
-    """Return the line that names a part: what it is, its name or type, and its size."""
+    """Return the line that replaces a part: its kind, its name or type, and its size."""
     kind = string(part.get("type"))
     noun = next((noun for piece, noun in _NOUNS if piece in kind), "")
     noun = noun or (kind if _PLAIN_NAME.fullmatch(kind) else "part")

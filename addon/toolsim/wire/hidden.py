@@ -1,7 +1,7 @@
-"""Calls that a client never saw, since its API has no items for them, restored before the message that followed them.
+"""Restores calls that a client never saw, since its API has no items for them, before the message that followed them.
 
-An answer is known by all that precedes it, its owner, its words and its calls. So neither another conversation that
-begins alike nor a message that a client invents gets the calls of an answer that it never received.
+An answer is identified by everything before it, its owner, its text and its calls. So neither another conversation with
+the same beginning nor a message that a client invents gets the calls of an answer that the client never received.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from toolsim.wire.json_fields import array, mapping, mappings, string
 
 
 def conversations(messages: Sequence[Any], owner: str) -> Iterator[bytes]:
-    """Yield the key of the conversation before each message, then of the whole; ``owner``: part of each key."""
+    """Yield the key of the conversation before each message, then of all of it; ``owner``: part of each key."""
     key = blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=32)
     yield key.digest()
     for message in messages:
@@ -32,9 +32,9 @@ def whole_key(body: Mapping[str, Any], owner: str) -> bytes:
 
 
 def answer_key(conversation: bytes, words: str, calls: Iterable[tuple[str, str]]) -> bytes:
-    """Return the key of an answer to a conversation; ``calls``: the names and arguments of those that it showed.
+    """Return the key of an answer to a conversation; ``calls``: the names and arguments of the visible calls.
 
-    Clients trim words, and write arguments anew.
+    Clients trim texts and reserialize arguments.
     """
     key = blake2b(conversation, digest_size=32)
     key.update(words.strip().encode("utf-8", "surrogatepass"))
@@ -63,7 +63,7 @@ def with_hidden(
 
 
 def _lasting(message: Any) -> Any:
-    """Return a message without the marks of a cache, which clients move to the last message with every turn."""
+    """Return a message without cache markers, which clients move to the last message with every turn."""
     content = mapping(message).get("content")
     if not isinstance(content, list):
         return message

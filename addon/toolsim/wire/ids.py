@@ -1,7 +1,7 @@
-"""The ids of calls: how we make them, and which of those in a history we may have made.
+"""The ids of calls: how they are created, and which ids in a history toolsim might have created.
 
-Ids are numbered (``fc_001``, ``fc_002``, …; each API has prefixes of its own), continuing from the highest number in
-the request's own history, since clients refuse an id that repeats within a conversation.
+Ids are numbered (``fc_001``, ``fc_002``, …; each API has its own prefixes), continuing from the highest number in
+the request's own history, since clients reject an id that repeats within a conversation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESPONSES_PREFIXES: Mapping[ToolKind, str] = {
     "tool_search": "tsc",
 }
 
-# Of any API, whoever made it. We never reach more digits than this, so a longer one cannot clash with ours.
+# Ids of any API and origin. toolsim never reaches more digits than this, so longer ids cannot clash.
 _own_id = re.compile(r"[a-z]{2,5}_([0-9]{1,15})").fullmatch
 
 
@@ -35,5 +35,5 @@ def responses_call_id(kind: ToolKind, number: int) -> str:
 
 
 def highest_number(ids: Iterable[str]) -> int:
-    """Return the highest number among the ids that we may have made, 0 if there is none."""
+    """Return the highest number among the ids that toolsim might have created, 0 if there is none."""
     return max([int(found[1]) for found in map(_own_id, set(ids)) if found is not None], default=0)

@@ -22,7 +22,7 @@ from math import isfinite
 from typing import Any
 
 MAX_DEPTH = 512
-"""How many arrays and objects within one another are read."""
+"""The maximum nesting of arrays and objects."""
 
 TOO_DEEP = f"JSON is nested too deeply: expected at most {MAX_DEPTH} levels"
 
@@ -33,14 +33,14 @@ _STEPS = [{ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}.get(byte, 0) fo
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
-"""Line ends for some readers, but plain characters in JSON, with their escapes: U+0085, U+2028, U+2029."""
+"""Line ends for some readers that are plain characters in JSON, with their escapes: U+0085, U+2028, U+2029."""
 
 spells_surrogates = re.compile(rb"\\u[dD][89a-fA-F]").search
 """Matches if JSON contains an escaped half of a surrogate pair."""
 
 
 def too_deep(text: str | bytes) -> bool:
-    """Return whether JSON has more than ``MAX_DEPTH`` arrays and objects within one another."""
+    """Return whether JSON is nested more deeply than ``MAX_DEPTH``."""
     if len(text) <= MAX_DEPTH:
         return False
     if isinstance(text, str):
@@ -60,7 +60,7 @@ def load(
     parse_int: Callable[[str], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Return the value of JSON that somebody else wrote; raises ValueError as ``json.loads``, or if it is too deep."""
+    """Return the value of JSON from outside; raises ValueError like ``json.loads``, also if it is nested too deeply."""
     if too_deep(text):
         raise ValueError(TOO_DEEP)
     return json.loads(text, parse_float=parse_float, parse_int=parse_int, parse_constant=parse_constant)
@@ -82,7 +82,7 @@ def parse_object(
         if spells_surrogates(data):
             text = dump_as_read(value) if parse_float is as_read else dump(value)
             value = json.loads(text, parse_float=parse_float, parse_int=parse_int)
-    except ValueError:  # No RecursionError: what is not too deep cannot raise one.
+    except ValueError:  # No RecursionError: the depth was checked.
         return None
     return value if isinstance(value, dict) else None
 
@@ -93,7 +93,7 @@ def read_body(data: bytes) -> dict[str, Any] | None:
 
 
 def finite(text: str) -> float:
-    """Return the number in a JSON text. Raises ValueError for one that JSON cannot hold, such as NaN."""
+    """Return the number in a JSON text. Raises ValueError for values that JSON does not allow, such as NaN."""
     number = float(text)
     if not isfinite(number):
         raise ValueError(f"{text} cannot be written as JSON")
@@ -101,7 +101,7 @@ def finite(text: str) -> float:
 
 
 class Written(float):
-    """A number that Python would write in other digits than those that it was read from."""
+    """A number that Python would write with other digits than the original."""
 
     text: str
 
@@ -120,10 +120,10 @@ def as_read(text: str) -> int | float:
 
 
 def dump_as_read(value: Any) -> str:
-    """Return compact JSON on one line, with each number in the digits that ``as_read`` found."""
+    """Return compact JSON on one line, with each number in its original digits (``as_read``)."""
     try:
         return _dump_as_read(value)
-    except RecursionError:  # deeper than Python's own functions can go
+    except RecursionError:  # nested more deeply than Python's own functions support
         return dump(value)
 
 
@@ -140,7 +140,7 @@ def _dump_as_read(value: Any) -> str:
 
 
 def whole_text(text: str) -> str:
-    """Return ``text`` with the halves of surrogate pairs joined, and U+FFFD for lone ones."""
+    """Return ``text`` with the halves of surrogate pairs joined, and U+FFFD for lone halves."""
     if text.isascii():
         return text
     try:
@@ -157,7 +157,7 @@ class Joiner[Key]:
         self._halves: dict[Key, str] = {}
 
     def join(self, key: Key, text: str) -> str:
-        """Return the text of ``key`` that is whole now, "" if there is only half a character."""
+        """Return the complete text of ``key`` so far, "" if there is only half a character."""
         if text.isascii() and not self._halves:
             return text
         text = self._halves.pop(key, "") + text
@@ -185,11 +185,11 @@ def dump(value: Any) -> str:
 
 
 def value_line(value: Any) -> str:
-    """Return JSON on what every reader takes for one line, with halves of surrogate pairs kept."""
+    """Return JSON on a single line by any reader's definition, with halves of surrogate pairs kept."""
     text = encode(value)
     return text if text.isascii() else text.translate(LINE_ENDS)
 
 
 def dump_string(text: str) -> str:
-    """Return one JSON string, quotes included: the hot path of every delta."""
+    """Return one JSON string, quotes included: on the hot path of every delta."""
     return encode_basestring(text if text.isascii() else whole_text(text))

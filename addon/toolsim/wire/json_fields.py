@@ -1,7 +1,7 @@
-"""One field of somebody else's JSON.
+"""Access to single fields of JSON from outside.
 
-*Strictly*, for a client's request: a value of the wrong type is a 400 that names the expected and the
-actual type, in OpenAI's own words. *Leniently*, for all else: such a value counts as absent.
+*Strictly*, for a client's request: a value of the wrong type is a 400 that names the expected and the actual type, in
+OpenAI's own wording. *Leniently*, for everything else: such a value counts as absent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tools of the Responses API that the client itself runs, although it declares them by type alone.
+"""Tools of the Responses API that the client runs itself, although it declares them by type only.
 
     {"type": "shell", "environment": {"type": "local"}}     shell_call              shell_call_output
     {"type": "local_shell"}                                 local_shell_call        local_shell_call_output
@@ -6,8 +6,8 @@
     {"type": "tool_search", "execution": "client", …}       tool_search_call        tool_search_output
 
 A text backend can call them like any function, once it knows their parameters. So each becomes a tool of that name with
-our own schema (a search declares its own), and its calls are items of its own type. The same types with another
-environment or execution are hosted tools, which the backend runs.
+a schema from this module (a search declares its own), and its calls are items of their own type. The same types with
+another environment or execution are hosted tools, which the backend runs.
 
 One row of ``LOCAL_TOOLS`` is one type. The item of a call cannot represent arguments that violate the schema, so calls
 must fit.
@@ -30,7 +30,7 @@ type Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LocalTool:
-    """One type. ``item`` turns the arguments of a call into fields of its item, ``arguments`` does the reverse.
+    """One type. ``item`` converts the arguments of a call to fields of its item, ``arguments`` does the reverse.
 
     ``answer`` returns the text of an output item for the model.
     """
@@ -148,7 +148,7 @@ def _patch_answer(item: Json) -> str:
 
 
 def _search_answer(item: Json) -> str:
-    """Return the names that were found: how to call them is said beside it (``request/closing.py``)."""
+    """Return the names that were found; ``request/closing.py`` adds how to call them."""
     names = [
         string(mapping(tool.get("function")).get("name") or tool.get("name")) for tool in mappings(item.get("tools"))
     ]
@@ -199,7 +199,7 @@ OUTPUTS: Mapping[str, LocalTool] = {f"{kind}_call_output": tool for kind, tool i
 
 
 def is_local(declared: Json) -> bool:
-    """Return whether the client itself runs the tool that is declared, or called, here."""
+    """Return whether the client itself runs the tool that is declared or called here."""
     match string(declared.get("type")).removesuffix("_call"):
         case "shell":
             return mapping(declared.get("environment")).get("type") in (None, "local")
@@ -222,7 +222,7 @@ def local_tool(declared: Json) -> Tool:
 
 
 def is_item(arguments: str) -> bool:
-    """Return whether the item of a local tool's call can hold its arguments, which are known to be a JSON object.
+    """Return whether the item of a local tool's call can represent its arguments, which are known to be a JSON object.
 
     A function's arguments reach the client as the model's own text. These are values of an item, and a number that
     Python cannot read, or reads as infinite, cannot be written again.
@@ -231,5 +231,5 @@ def is_item(arguments: str) -> bool:
 
 
 def local_item(kind: ToolKind, arguments: str) -> dict[str, Any]:
-    """Return the fields of a call's item; ``arguments``: a JSON object that fits the schema and that items hold."""
+    """Return the fields of a call's item; ``arguments``: a JSON object that fits the schema and passes ``is_item``."""
     return LOCAL_TOOLS[kind].item(json.loads(arguments))

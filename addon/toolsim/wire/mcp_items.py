@@ -1,14 +1,14 @@
-"""MCP on the wire: the items for a server's tools and calls, and what a request contains about them.
+"""MCP on the wire: the items for a server's tools and calls, and a request's declarations of them.
 
-Written (Responses; the generated types of OpenAI's SDK read every event)::
+Written (Responses; the generated types of OpenAI's SDK accept every event)::
 
     list := item.added list_tools.in_progress list_tools.(completed | failed) item.done
     call := item.added call.in_progress arguments.delta? arguments.done … call.(completed | failed) item.done
     asks := item.added item.done                                  an mcp_approval_request
 
-Read: a request whose MCP tools are run here becomes one with functions only, and the MCP items in its history become
-function calls, so that it is handled like any request with functions. The content of an echoed item is shown to the
-model, and trusted no more than other history.
+Read: a request whose MCP tools are run here becomes a request with functions only, and the MCP items in its history
+become function calls, so that it is handled like any request with functions. The content of an echoed item is shown to
+the model, and trusted no more than other history.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolsim.core.events import ClientEvent, HostedEnded, HostedProgress, Hosted
 from toolsim.wire.json_fields import array, mapping, mappings, missing, string
 
 _MAX_WORDS = 2_000
-"""Characters of an error that are passed on."""
+"""Maximum characters of an error that are passed on."""
 
 NAMES = ("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response")
 
@@ -56,7 +56,7 @@ class McpCall:
     request: str | None = None
 
     def begin(self) -> list[ClientEvent]:
-        """Return the events that announce it."""
+        """Return the events that announce the call."""
         done = HostedProgress(self.id, "response.mcp_call_arguments.done", {"arguments": self.arguments})
         delta = HostedProgress(self.id, "response.mcp_call_arguments.delta", {"delta": self.arguments})
         return [
@@ -67,7 +67,7 @@ class McpCall:
         ]
 
     def end(self, output: str | None, error: Mapping[str, Any] | None) -> list[ClientEvent]:
-        """Return the events that give its outcome."""
+        """Return the events with the call's outcome."""
         status = "completed" if error is None else "failed"
         return [
             HostedProgress(self.id, f"response.mcp_call.{status}"),
@@ -86,7 +86,7 @@ def new_call_id() -> str:
 
 
 def approval_request(name: str, label: str, tool: str, arguments: str) -> PassThrough:
-    """Return the event that asks for approval."""
+    """Return the event that requests approval."""
     item = {"id": name, "type": "mcp_approval_request", "server_label": label, "name": tool, "arguments": arguments}
     return PassThrough(item)
 
@@ -111,7 +111,7 @@ def declared(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A yes or no to the approval request ``id``. ``asked``: that request as the client echoes it, if it does."""
+    """A decision on the approval request ``id``. ``asked``: the request as the client echoes it, if it does."""
 
     id: str
     approve: bool
@@ -123,7 +123,7 @@ class Decision:
 def decisions(body: Mapping[str, Any]) -> list[Decision]:
     """Return the decisions in a request's history not yet followed by a call. Raises BadRequest for one without id.
 
-    Of several for one approval request the first counts: the call that it allows cannot be refused after that.
+    The first of several decisions on one approval request counts: the call that it allows cannot be refused afterwards.
     """
     items = enumerate(array(body.get("input")))
     mcp_items = [(index, item) for index, item in items if mapping(item).get("type") in NAMES]
@@ -145,7 +145,7 @@ def decisions(body: Mapping[str, Any]) -> list[Decision]:
 
 
 def listed(body: Mapping[str, Any]) -> set[str]:
-    """Return the labels of the servers whose tools the client has been shown."""
+    """Return the labels of the servers whose tools were listed to the client."""
     items = mappings(body.get("input"))
     return {string(item.get("server_label")) for item in items if item.get("type") == "mcp_list_tools"}
 
@@ -182,7 +182,7 @@ def _as_calls(
 ) -> list[Any]:
     kind = mapping(item).get("type")
     if kind == "mcp_approval_response":
-        # Where it was decided first: the same decision may be there again.
+        # At the first decision: the same decision can occur again.
         pair = left.pop(string(item.get("approval_request_id")), None)
         return call_items(*pair) if pair is not None else []
     label = string(mapping(item).get("server_label"))
@@ -232,7 +232,7 @@ def _chosen(value: Mapping[str, Any], names: Mapping[str, str], several: dict[st
 
 
 def after_calls(value: Any) -> Any:
-    """Return the ``tool_choice`` for the turn after a call, when the demand for one has been met."""
+    """Return the ``tool_choice`` for the turn after a call, which has met the demand for one."""
     if isinstance(value, dict):
         is_limit = value.get("type") == "allowed_tools"
         return {**value, "mode": "auto"} if is_limit else "auto"

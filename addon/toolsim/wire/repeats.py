@@ -45,10 +45,10 @@ _FRAME = re.compile(rb"(?:event: ?([^\r\n]*)\n)?data: ?([^\r\n]*)\n\n").fullmatc
 _TEXT = r'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+'
 _TEXT_AT = re.compile(_TEXT.encode()).match
 _IS_TEXT = re.compile(_TEXT).fullmatch
-# Each for a list that is joined by commas, which occur in none of them.
+# Each matches a comma-separated list of values, none of which contains a comma.
 _ARE_NUMBERS = re.compile(r"(?:0|[1-9][0-9]{0,17})(?:,(?:0|[1-9][0-9]{0,17}))*+").fullmatch
 _ARE_WORDS = re.compile(r"[A-Za-z0-9_+/=,-]*").fullmatch
-# Values that may differ in each repeat, each with a substitute to learn with.
+# Values that can differ in each repeat, each with a substitute used for learning.
 _HOLES: dict[str, tuple[re.Pattern[bytes], object]] = {
     "sequence_number": (re.compile(rb'"sequence_number": ?([0-9]+)'), 7),
     "obfuscation": (re.compile(rb'"obfuscation": ?"([^"]*)"'), "x"),
@@ -59,20 +59,20 @@ _KEYS = frozenset[str]().union(*(api.delta_text_keys for api in APIS.values()))
 _MARK = "another text"
 _MAX_TEMPLATES = 4
 _FIRST_LEARNED = 4
-# Bytes of a frame that is worth learning.
+# Maximum bytes of a frame that is worth learning.
 _MAX_LEARNED = 16_384
-# So many repeats pay for learning again.
+# The number of repeats that pays for learning again.
 _ENOUGH_REPEATS = 8
-# Unknown frames after which we give up on a stream without a single template.
+# Unknown frames after which a stream without a single template is given up.
 _MAX_UNKNOWN = 64
 
 
 @dataclass(slots=True, eq=False)
 class Template:
-    """A frame with its holes: ``head number middle text tail word end``.
+    """A frame with gaps: ``head number middle text tail word end``.
 
     ``event`` holds the document, ``place[key]`` is its text. Without a number ``middle`` is empty, without a word
-    ``tail`` is; ``are_words``: see ``_are``. ``between`` lies between the holes of two frames.
+    ``tail`` is; ``are_words``: see ``_are``. ``between`` lies between the gaps of two frames.
     """
 
     event: ServerSentEvent
@@ -105,7 +105,7 @@ class Template:
             texts = [text for _, _, text in cut]
         if self.tail:
             cut = [hole.partition(self.tail) for hole in texts]
-            # A word that was not found is none.
+            # A word that was not found counts as absent.
             if not _are(self.are_words, [word if found else "?" for _, found, word in cut]):
                 return None
             texts = [text for text, _, _ in cut]
@@ -113,18 +113,18 @@ class Template:
 
 
 def _are(pattern: Callable[[str], object], values: list[str]) -> bool:
-    """Return whether ``pattern`` matches all values, none of which may hold a comma, when they are joined by it."""
+    """Return whether ``pattern`` matches all values joined by commas; no value may contain a comma."""
     joined = ",".join(values)
     return pattern(joined) is not None and joined.count(",") == len(values) - 1
 
 
 def meanings(texts: list[str]) -> list[str] | None:
-    """Return what JSON strings mean that consist of these characters; None if one is empty, or is not plain."""
+    """Return the values of JSON strings with this content; None if one is empty, or is not plain."""
     joined = "".join(texts)
     if "" in texts:
         return None
     if '"' not in joined and "\\" not in joined and joined.isprintable():
-        return texts  # As nearly all are: without an escape, and with nothing that would need one.
+        return texts  # Nearly all: without escapes, and without characters that would need one.
     return json.loads(f'["{'","'.join(texts)}"]') if all(map(_IS_TEXT, texts)) else None
 
 
@@ -144,7 +144,7 @@ class RepeatDecoder:
         self._between_frames = False
         self._templates: list[Template] = []
         self._unknown = 0
-        self._pending = b""  # The last frame, if it is unknown: its event is yielded before we learn from it.
+        self._pending = b""  # The last frame, if it is unknown: its event is yielded before it is learned.
         self._until_learned = self._learning_interval = _FIRST_LEARNED
         self._repeats = 0  # Since a frame was last learned.
 
@@ -217,16 +217,16 @@ class RepeatDecoder:
 
 
 class RepeatReader:
-    """Reads the bytes of a stream as the events of its API; ``reader`` is asked as seldom as rule 5 allows."""
+    """Reads a stream's bytes as the events of its API; ``reader`` is called as rarely as rule 5 allows."""
 
     def __init__(self, reader: Reader, limit: int = MAX_EVENT_BYTES) -> None:
         self._reader = reader
         self._decoder = RepeatDecoder(limit)
-        # The event that each frame has become, apart from its text; forgotten when any other frame arrives.
+        # The event of each frame, apart from its text; forgotten when any other frame arrives.
         self._alike: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
 
     def feed(self, data: bytes) -> Iterator[Sequence[BackendEvent]]:
-        """Yield the events that ``data`` completes, those of some frames together; ``b""`` is the end of input."""
+        """Yield the events that ``data`` completes, grouped by frames; ``b""`` is the end of input."""
         return map(self._events, self._decoder.feed(data))
 
     def _events(self, item: ServerSentEvent | Repeats) -> Sequence[BackendEvent]:
@@ -249,15 +249,15 @@ class RepeatReader:
                 ):
                     self._alike[template] = delta
                 case _:
-                    # It may have begun a call or a message: the next frame may mean something else.
+                    # It might have begun a call or a message: the next frame can have another meaning.
                     self._alike.clear()
-                    if events:  # They may hold the document, whose text is about to change.
+                    if events:  # They might hold the document, whose text is about to change.
                         events = deepcopy(events)
             read += events
         return read
 
     def _like(self, like: TextDelta | ReasoningDelta | StructuredDelta, texts: list[str]) -> BackendEvent:
-        """Return the event that differs from ``like`` only in holding ``texts``."""
+        """Return the event that differs from ``like`` only in its ``texts``."""
         text = "".join(texts)
         match like:
             case TextDelta(choice=choice):
@@ -270,7 +270,7 @@ class RepeatReader:
 
 
 def learned(frame: bytes) -> Template | None:
-    """Return the template of one whole frame, None if such frames do not repeat."""
+    """Return the template of one complete frame, None if such frames do not repeat."""
     parts = _FRAME(frame)
     if parts is None:
         return None
@@ -315,7 +315,7 @@ def learned(frame: bytes) -> Template | None:
 
 
 def _hole(key: str, source: bytes, document: dict[str, Any], start: int, end: int) -> re.Match[bytes] | None:
-    """Return the match of a value that may differ in each repeat, None if it is not the document's own ``key``."""
+    """Return the match of a value that can differ in each repeat, None if it is not the document's own ``key``."""
     pattern, other = _HOLES[key]
     found = pattern.search(source, start, end)
     if found is None:
@@ -333,7 +333,7 @@ def _loaded(source: bytes) -> dict[str, Any] | None:
 
 
 def _place(document: dict[str, Any] | None) -> tuple[dict[str, Any], str] | None:
-    """Return where a document's text is: the object that holds it, and its key there."""
+    """Return the location of a document's text: the object that contains it, and its key there."""
     match document:
         case {"choices": [{"delta": dict() as delta}]} | {"delta": dict() as delta}:
             match delta.get("tool_calls"):

@@ -14,13 +14,13 @@ from toolsim.core.errors import ApiError
 from toolsim.wire.json_codec import TOO_DEEP, as_read, too_deep
 
 UNBUFFERED = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
-"""Headers of a stream. Proxies in front would buffer it: nginx until its buffer is full, others to compress it."""
+"""Headers that keep proxies from buffering a stream: nginx until its buffer is full, others to compress it."""
 
 _BOM = b"\xef\xbb\xbf"
 # The largest real events hold a whole Response, images included; anything beyond this is a broken backend.
 MAX_EVENT_BYTES = 256 * 1024 * 1024
-# Values in the JSON of one event: lists and objects take twenty times the memory of their text, and a hundred times as
-# long to parse as a string. Only large events are counted.
+# Maximum values in the JSON of one event: lists and objects take twenty times the memory of their text, and a hundred
+# times as long to parse as a string. Only large events are counted.
 MAX_EVENT_VALUES = 50_000
 _COUNTED_BYTES = 64 * 1024
 _decode = json.JSONDecoder(parse_float=as_read).decode
@@ -35,14 +35,14 @@ class ServerSentEvent:
     """Its name, "" if the stream gave it none."""
     data: str
     whole: bool = True
-    """False if the stream ended without the blank line, so that the data may have been cut off."""
+    """False if the stream ended without the blank line, so that the data can be truncated."""
     has_too_many: bool = False
-    """Whether it has more values than are parsed; its data are cut off."""
+    """Whether it has more values than are parsed; its data is truncated."""
     document: dict[str, Any] | None = None
     """The data already parsed as JSON, if it is; the reader must not store it (see ``repeats``)."""
 
     def parsed(self) -> dict[str, Any] | ApiError | None:
-        """Return the data as an object; None if it is none, or was cut off; an error if it is not JSON."""
+        """Return the data as an object; None if it is not an object or was truncated; an error if it is not JSON."""
         if self.document is not None:
             return self.document
         if self.has_too_many:
@@ -62,16 +62,16 @@ class ServerSentEvent:
 
 
 class SSEDecoder:
-    """Decode a byte stream, cut anywhere, into events. Never raises: broken UTF-8 becomes U+FFFD, as WHATWG demands.
+    """Decodes a byte stream into events. Never raises: invalid UTF-8 becomes U+FFFD, as WHATWG requires.
 
-    An event of more than ``limit`` bytes is dispatched with what has arrived so far. One of more than
+    An event of more than ``limit`` bytes is dispatched with what has arrived so far. An event of more than
     ``MAX_EVENT_VALUES`` values is truncated; the reader fails on it.
     """
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self._limit = limit
         self._held = 0  # Bytes since the last blank line.
-        self._tail: list[bytes] = []  # An unfinished line; a list, since one line may arrive in thousands of pieces.
+        self._tail: list[bytes] = []  # An unfinished line; a list, since one line can arrive in thousands of pieces.
         self._after_cr = False
         self._first_line = True
         self._event = b""
@@ -85,8 +85,8 @@ class SSEDecoder:
     def feed(self, data: bytes) -> list[ServerSentEvent]:
         """Return the events that ``data`` completes.
 
-        ``b""`` is the end of input. WHATWG drops an event that has no blank line after it; backends that end on a bare
-        ``data: [DONE]`` are common, so it is dispatched here. The reader decides what a cut-off line means.
+        ``b""`` is the end of input. WHATWG drops an event without a blank line after it. Since many backends end on a
+        bare ``data: [DONE]``, it is dispatched here. The reader decides how to treat a truncated line.
         """
         if not data:
             return self._rest(whole=False)
@@ -140,7 +140,7 @@ class SSEDecoder:
 
 
 def _values(data: bytes) -> int:
-    """Return roughly how many values a JSON text holds; separators in strings count only below the limit."""
+    """Return the approximate number of values in a JSON text; separators in strings count only below the limit."""
     marks = (b",", b"[", b"{")
     if sum(map(data.count, marks)) > MAX_EVENT_VALUES:
         data = _STRING.sub(b"", data)

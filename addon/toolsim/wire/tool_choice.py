@@ -23,7 +23,7 @@ from toolsim.wire.local_tools import LOCAL_TOOLS
 from toolsim.wire.tools import model_name
 
 type _Index = dict[str, set[str]]
-"""The model names of the declared tools, by each name that a choice may use: the model's, or the client's own."""
+"""The model names of the declared tools, by each name that a choice can use: the model's, or the client's own."""
 
 
 def read_choice(
@@ -31,7 +31,7 @@ def read_choice(
 ) -> tuple[ToolChoice, list[str]]:
     """Read ``tool_choice``, or the legacy ``function_call``, against the declared ``tools``.
 
-    ``hosted``: whether hosted tools are declared as well, which may satisfy "required". Returns the choice and its
+    ``hosted``: whether hosted tools are declared as well, which can satisfy "required". Returns the choice and its
     ignored parts, for the log. Raises BadRequest with the exact param.
     """
     match value:
@@ -69,7 +69,7 @@ def hosted_fields(request: ClientRequest) -> dict[str, Any]:
 def hosted_choice(value: object, names: Collection[str]) -> Any:
     """Return the part of a ``tool_choice`` about tools that the backend runs, None if it is about the client's own.
 
-    ``names``: of the client's own.
+    ``names``: the names of the client's own tools.
     """
     match value:
         case "none":
@@ -83,9 +83,9 @@ def hosted_choice(value: object, names: Collection[str]) -> Any:
 
 
 def wanted_of_backend(value: object, names: Collection[str]) -> str:
-    """Return the type of the tool that a choice demands of the backend, "" if it demands none.
+    """Return the type of the tool that a choice requires the backend to run, "" if it requires none.
 
-    ``names``: of the client's own tools. A hard limit demands its first tool if it allows only such ones.
+    ``names``: the names of the client's own tools. A hard limit requires its first tool if it allows only such tools.
     """
     if not isinstance(value, dict):
         return ""

@@ -1,6 +1,6 @@
-"""``tools`` of both dialects, in all their wrappings, as ``Tool``s.
+"""``tools`` of all APIs, in all their wrappings, as ``Tool``s.
 
-Either dialect's shape is read on either endpoint: flat (``{type, name, parameters}``) and nested
+Every API's shape is accepted on every endpoint: flat (``{type, name, parameters}``) and nested
 (``{type, function: {name, parameters}}``), because clients mix them (LangChain sends nested ones to Responses).
 """
 
@@ -22,7 +22,7 @@ from toolsim.wire.local_tools import LOCAL_TOOLS, is_local, local_tool
 # The body's fields about client tools: read here, never forwarded. The model gets the manifest instead.
 CONSUMED = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
 
-# OpenAI's own rule has no dot, but names like ``files.read`` are common with other providers.
+# OpenAI's own rule allows no dot, but names like ``files.read`` are common with other providers.
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 _NAMESPACE_SEPARATOR = "__"
 
@@ -35,7 +35,7 @@ _ORIGIN = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/?#@]*@)?([^/?#@]*)")
 
 Hosted = Mapping[str, Any]
 
-# Characters of JSON in the largest set of tools that is cached; 32 sets are.
+# Maximum characters of JSON of a cached set of tools; 32 sets are cached.
 _MAX_CACHED_SIZE = 262_144
 
 
@@ -61,8 +61,8 @@ def declares_tools(body: Mapping[str, Any]) -> bool:
 def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
     """Read the tools that the client runs and, as sent, the hosted ones. Raises BadRequest with the exact param.
 
-    Two declarations of one name must be equal, and count once. Only one in an item of the history (``TOOL_ITEMS``)
-    replaces an earlier one. The same declarations are read as the very same tools: nobody may change them.
+    Two declarations of one name must be equal, and count once. Only a declaration in a history item (``TOOL_ITEMS``)
+    replaces an earlier one. Equal declarations return identical tools, which must not be modified.
     """
     declaring = _declaring(body)
     text = dump(declaring)
@@ -108,7 +108,7 @@ def schema_param(request: ClientRequest, name: str) -> str:
 
 
 def echo_tools(declared: object) -> list[Any]:
-    """Return the ``tools`` of a Response object: functions flat and with all of their keys, all else as sent."""
+    """Return the ``tools`` of a Response object: functions flat and with all of their keys, all others as sent."""
     return [_echo_tool(tool) for tool in array(declared)]
 
 
@@ -121,7 +121,7 @@ def _echo_tool(declared: Any) -> Any:
 
 
 def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
-    """Return the declaration of a hosted tool without the secrets for its server, which its URL may contain too."""
+    """Return the declaration of a hosted tool without the secrets for its server, which its URL can contain too."""
     redacted = {name: None if name in _SECRETS else value for name, value in declared.items()}
     if isinstance(url := declared.get("server_url"), str):
         found = _ORIGIN.match(url)
@@ -132,7 +132,7 @@ def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
 def offered_natively(body: Mapping[str, Any], names: Collection[str], hosted: Collection[Hosted]) -> dict[str, Any]:
     """Return ``body`` with only the ``hosted`` tools, and the client tools whose model names are among ``names``.
 
-    For a backend that takes tools itself.
+    For a backend with native tool support.
     """
 
     def is_offered(tool: Mapping[str, Any], namespace: str | None = None) -> bool:
@@ -220,7 +220,7 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
     """Return the tools of a declaration: one, or all those of a namespace."""
     kind = fields.get("type")
     if kind is None and ("function" in fields or "name" in fields):
-        kind = "function"  # Hand-written clients leave it out; it can be nothing else.
+        kind = "function"  # Hand-written clients omit it; there is no other possibility.
     match kind:
         case None:
             raise missing(f"{param}.type")
@@ -249,7 +249,7 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
 
 
 def _joined(outer: Mapping[str, Any], nested: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a function, of which some clients leave the name or others outside the nested object."""
+    """Return the fields of a function; some clients put the name or other fields outside the nested object."""
     outside = {key: outer[key] for key in ("name", "description", "parameters", "strict") if outer.get(key) is not None}
     return {**outside, **{key: value for key, value in nested.items() if value is not None}} if outside else nested
 
@@ -283,7 +283,7 @@ def _custom(fields: Mapping[str, Any], param: str, namespace: str | None) -> _De
 
 
 def _grammar(form: dict[str, Any], param: str) -> str:
-    """Return the grammar under a first line that names its syntax; the definition is nested in chat, else flat."""
+    """Return the grammar after a line that names its syntax; the definition is nested in chat, else flat."""
     nested = optional(form, "grammar", dict, param)
     if nested is not None:
         form, param = nested, f"{param}.grammar"
@@ -296,7 +296,7 @@ def _name(fields: Mapping[str, Any], param: str) -> str:
     name = required(fields, "name", str, param)
     if _NAME.fullmatch(name):
         return name
-    # The name is the client's own text: quote no more than is readable.
+    # The name is the client's own text, so only a readable part is quoted.
     place = f"{param}.name"
     message = f"Invalid '{place}': expected a string that matches '^{_NAME.pattern}$', but got '{name[:64]}' instead."
     raise BadRequest(message, place, "invalid_value")

@@ -25,7 +25,7 @@ class ChatApi(Api):
     conversation_fields = ("messages",)
     delta_text_keys = frozenset({"content", "arguments", "input", "refusal", "reasoning", "reasoning_content"})
     identifier_keys = frozenset({"finish_reason", "system_fingerprint", "tool_call_id"})
-    # The role that every chat template knows; many servers do not know developer.
+    # The role that every chat template supports; many servers do not know developer.
     manifest_role = "system"
     text_follows_calls = False
     takes_structural_tags = True

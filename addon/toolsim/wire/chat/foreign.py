@@ -23,7 +23,7 @@ from toolsim.wire.responses import request as responses
 
 
 def as_chat(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request in chat's own shape, the very same object if it has it already. Raises BadRequest."""
+    """Return a request in chat's own shape; the very same object if it already has that shape. Raises BadRequest."""
     if body.get("input") is not None and body.get("messages") is None:
         return _from_responses(body)
     messages, tools, choice = array(body.get("messages")), array(body.get("tools")), body.get("tool_choice")
@@ -48,7 +48,7 @@ def _messages(messages: Sequence[Any]) -> Iterator[Any]:
             continue
         blocks = message["content"]
         if message.get("tool_calls"):
-            # They are there already, in chat's own shape.
+            # They are already there, in chat's own shape.
             blocks = [block for block in blocks if mapping(block).get("type") != "tool_use"]
         kept = {key: value for key, value in message.items() if key not in ("role", "content")}
         role = message.get("role")
@@ -72,7 +72,7 @@ def _from_responses(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nested(tool: object) -> object:
-    """Return a declared tool with its fields where chat has them, any other as sent."""
+    """Return a declared tool with its fields in chat's places, any other as sent."""
     fields = mapping(tool)
     kind = fields.get("type")
     if kind not in ("function", "custom") or kind in fields:
@@ -85,7 +85,7 @@ def _nested(tool: object) -> object:
 
 
 def _written(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a conversation; calls belong to the message before them, if that is the model's."""
+    """Yield the messages of a conversation; calls belong to the message before them if the model wrote it."""
     turn: dict[str, Any] | None = None
     thoughts: list[str] = []
     for item in items:

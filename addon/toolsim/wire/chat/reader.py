@@ -143,20 +143,20 @@ class ChatReader(Reader):
 
 
 class _Choice:
-    """One choice so far: its finish reason, if it has ended, and its structured calls by index, in fragments."""
+    """The state of a choice: its finish reason, if it has ended, and its structured calls by index, in fragments."""
 
     def __init__(self, index: int, *, streams_ahead: bool) -> None:
         self.reason = ""
         self._streams_ahead = streams_ahead
         self._index = index
         self._texts: Joiner[type[_Text]] = Joiner()
-        # Several at one index: rule 6.
+        # Several calls at one index: rule 6.
         self._calls: dict[int, list[_CallParts]] = {}
-        self._latest = 0  # The index of the call that was the last to get a fragment.
+        self._latest = 0  # The index of the call that received the last fragment.
         self._legacy: _CallParts | None = None
 
     def delta(self, delta: Mapping[str, Any]) -> list[BackendEvent]:
-        """Return the events of a delta, or of a whole message; calls are held until their last fragment."""
+        """Return the events of a delta, or of a non-streamed message; calls are held until their last fragment."""
         events: list[BackendEvent] = []
         if thought := string(delta.get("reasoning_content")) or string(delta.get("reasoning")):  # Rule 3.
             events += self._joined(ReasoningDelta, thought)
@@ -172,11 +172,11 @@ class _Choice:
         return events
 
     def follow(self, texts: Sequence[str]) -> None:
-        """Add pieces to the arguments of the call that is streamed ahead, which is the only one."""
+        """Append to the arguments of the call that is streamed ahead, which is the only one."""
         self._calls[0][0].pieces += texts
 
     def end(self) -> list[BackendEvent]:
-        """Return what was held, half characters and calls, and the end; an answer is cut off within its last call."""
+        """Return held half characters and calls, and the end; a truncated answer ends within its last call."""
         cut = _REASONS.get(self.reason)
         events = [event for kind in _TEXTS if (text := self._texts.end(kind)) for event in self._event(kind, text)]
         calls = [parts for _, same in sorted(self._calls.items()) for parts in same]
@@ -222,7 +222,7 @@ class _Choice:
 
 _TEXTS: tuple[type[_Text], ...] = (ReasoningDelta, TextDelta, RefusalDelta)
 
-# The last three are Mistral's, DeepSeek's and vLLM's own terms for a cut-off answer.
+# The last three are Mistral's, DeepSeek's and vLLM's own terms for a truncated answer.
 _REASONS: Mapping[str, FinishReason] = {
     "length": "length",
     "content_filter": "content_filter",
@@ -232,13 +232,13 @@ _REASONS: Mapping[str, FinishReason] = {
 }
 
 
-# Within an object, a fragment that ends with "}" is seldom followed by one that begins with "{". A call in which that
-# happens more often is read as one, so that its arguments are not parsed again with each of its fragments.
+# Within an object, a fragment that ends with "}" is rarely followed by one that begins with "{". A call in which that
+# happens more often is read as one call, so that its arguments are not parsed again with each fragment.
 _MAX_TIMES_PARSED = 64
 
 
 class _CallParts:
-    """A structured call in fragments: the name comes once, the arguments in pieces."""
+    """A structured call in fragments: the name comes once, the arguments in fragments."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -262,7 +262,7 @@ class _CallParts:
         return bool(name or self._is_named_again) and self._is_whole_before(json_text(function.get("arguments")))
 
     def _is_whole_before(self, piece: str) -> bool:
-        """Return whether the arguments are an object that is not empty, and ``piece`` begins another one."""
+        """Return whether the arguments are a non-empty object and ``piece`` begins another one."""
         if self._kind != "function" or not piece.lstrip().startswith("{"):
             return False
         last = next((piece for piece in reversed(self.pieces) if piece and not piece.isspace()), "")
@@ -286,7 +286,7 @@ class _CallParts:
         return piece
 
     def ahead(self, piece: str, choice: int, *, is_named: bool) -> list[BackendEvent]:
-        """Return what can be emitted of the call now that ``piece`` has arrived; ``is_named``: with a name, no id."""
+        """Return the part of the call that can be emitted after ``piece``; ``is_named``: it has a name and no id."""
         if piece and (not self.name or self._kind != "function"):
             self._ahead.stop()
         if not (text := self._ahead.feed(piece)):
@@ -315,12 +315,12 @@ class _CallParts:
 
 
 def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the object that holds a call's name and arguments, which may be the call itself (rule 7)."""
+    """Return the object with a call's name and arguments, which can be the call itself (rule 7)."""
     return mapping(call.get("custom") or call.get("function")) or call
 
 
 def _is_named(call: Mapping[str, Any]) -> bool:
-    """Return whether a fragment has a name and no id: another one like it may start the next call (rule 6)."""
+    """Return whether a fragment has a name and no id: a similar fragment could start the next call (rule 6)."""
     return bool(string(_function(call).get("name"))) and not string(call.get("id"))
 
 

@@ -1,4 +1,4 @@
-"""The Chat Completions API's request: read from a client, and written for a backend."""
+"""Chat Completions requests: read from a client, and written for a backend."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from toolsim.wire.json_fields import array, expect, json_text, mapping, mappings
 from toolsim.wire.tool_choice import hosted_fields, read_choice
 from toolsim.wire.tools import CONSUMED, declares_tools, read_tools
 
-# Fields about the conversation, or about the form, length and sampling of its answer. The rest set how the model works,
-# under names that differ from server to server.
+# Fields about the conversation, or about the form, length and sampling of its answer. The others are model settings,
+# whose names differ between servers.
 _ANSWER_FIELDS = frozenset(
     {"messages", "response_format", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "stop"}
     | {"temperature", "top_p", "seed", "logprobs", "top_logprobs", "logit_bias", "frequency_penalty"}
@@ -50,7 +50,7 @@ SHARED = (
     "prompt_cache_retention",
     "stream",
 )
-"""The fields with the same name and meaning in both dialects."""
+"""Fields with the same name and meaning in both APIs."""
 
 _BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "tool_reference"})
 CHOICES = ("auto", "any", "tool", "none")
@@ -62,12 +62,12 @@ FEW_TOKENS = 16
 _TRANSLATED = frozenset(
     {"input", "instructions", "max_output_tokens", "text", "reasoning", "store", "stream_options", "max_tool_calls"}
 )
-# Fields that refer to something only a Responses backend has: leaving them out would change the question.
+# Fields that refer to something that only a Responses backend has: dropping them would change the question.
 _STORED = ("previous_response_id", "conversation", "background", "prompt")
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
-    """Return whether a request declares tools that the client runs, or carries a history of calls."""
+    """Return whether a request declares tools that the client runs, or contains a history of calls."""
     history = any(
         message.get("role") in ("tool", "function") or message.get("tool_calls") or message.get("function_call")
         for message in mappings(body.get("messages"))
@@ -76,7 +76,7 @@ def uses_tools(body: Mapping[str, Any]) -> bool:
 
 
 def is_own_shape(body: Mapping[str, Any]) -> bool:
-    """Return whether a request has nothing that only another API has (see ``foreign.py``)."""
+    """Return whether a request contains nothing specific to another API (see ``foreign.py``)."""
     if body.get("messages") is None and body.get("input") is not None:
         return False
     is_plain = "system" not in body and mapping(body.get("tool_choice")).get("type") not in CHOICES
@@ -85,7 +85,7 @@ def is_own_shape(body: Mapping[str, Any]) -> bool:
 
 
 def has_blocks(message: Mapping[str, Any]) -> bool:
-    """Return whether a message has blocks of calls, outputs or reasoning, as only the Messages API has."""
+    """Return whether a message has blocks of calls, outputs or reasoning, which only the Messages API defines."""
     content = message.get("content")
     return not isinstance(content, str) and any(block.get("type") in _BLOCKS for block in mappings(content))
 
@@ -122,7 +122,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 
 
 def read_common(body: Mapping[str, Any], param: Literal["function_call", "tool_choice"]) -> ClientRequest:
-    """Read what is the same in both APIs: tools, and the choice of them at ``param``. Raises BadRequest."""
+    """Read the parts that both APIs share: tools, and the choice of them at ``param``. Raises BadRequest."""
     tools, hosted = read_tools(body)
     choice, notes = ToolChoice(), list[str]()
     if body.get(param) is not None:
@@ -135,7 +135,7 @@ def read_common(body: Mapping[str, Any], param: Literal["function_call", "tool_c
 
 
 def check_one_choice(request: ClientRequest) -> None:
-    """Raise BadRequest if a client wants several choices of a backend whose API has only one."""
+    """Raise BadRequest if a client requests several choices from a backend whose API has only one."""
     if request.n > 1:
         message = f"'n' is {request.n}, but the backend can only give one choice."
         raise BadRequest(message, "n", "unsupported_parameter")
@@ -169,9 +169,9 @@ def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-    """Return a request that asks the same model something, to be answered in a few tokens and deterministically.
+    """Return a request with a question to the same model, to be answered briefly and deterministically.
 
-    ``rule``: how to answer, "" if ``question`` says it.
+    ``rule``: how to answer, "" if ``question`` states it.
     """
     kept = {key: value for key, value in body.items() if key not in CONSUMED | _ANSWER_FIELDS}
     limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
@@ -180,7 +180,7 @@ def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str,
 
 
 def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> AnswerForm:
-    """Return how the client wants its answer; everything else in the body may be invalid."""
+    """Return the form of answer that the client expects; everything else in the body may be invalid."""
     return AnswerForm(
         stream=body.get("stream") is True,
         model=string(body.get("model")),
@@ -190,7 +190,7 @@ def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> A
 
 
 class _MessagesReader:
-    """Reads ``messages``. Legacy calls have no ids: we assign some; an output belongs to the last call of its name."""
+    """Reads ``messages``. Legacy calls get assigned ids; an output belongs to the last call with its name."""
 
     def __init__(self) -> None:
         self._legacy_calls = 0
@@ -273,18 +273,18 @@ def _name(message: Mapping[str, Any]) -> str | None:
 
 
 def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
-    """Return the items of a request as a chat backend takes them, and notes on what it cannot take.
+    """Return the items of a request for a chat backend, and notes on items that it does not support.
 
-    Raises BadRequest as ``to_items_for``.
+    Raises BadRequest like ``to_items_for``.
     """
     return to_items_for(request, "chat")
 
 
 def to_items_for(request: ClientRequest, to: ApiName) -> tuple[list[Item], list[str]]:
-    """Return the items of a request for a backend whose API has messages alone, and notes on what it cannot take.
+    """Return the items of a request for a backend whose API has only messages, and notes on unsupported items.
 
-    A Responses client's ``instructions`` become the first system message, and developer messages system ones, which
-    every chat template knows. Raises BadRequest if leaving something out would change what the client asked for.
+    A Responses client's ``instructions`` become the first system message, and developer messages system messages, which
+    every chat template supports. Raises BadRequest if dropping something would change the client's question.
     """
     if request.api != "responses":
         lost = list[str]()
@@ -321,9 +321,9 @@ def _refuse_stored(sent: Mapping[str, Any]) -> None:
 def compose(
     request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
 ) -> dict[str, Any]:
-    """Write the body for a chat backend: ``messages`` instead of the client's own; hosted items have no place in it.
+    """Return the body for a chat backend: ``messages`` instead of the client's own; it has no place for hosted items.
 
-    ``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on (same dialect).
+    ``answer_format``: the structured output to request. ``keep_hosted``: forward hosted tools (same API).
     """
     plain = [message for message in messages if isinstance(message, Message)]
     if request.api == "responses":
@@ -347,12 +347,12 @@ def _compose_from_responses(
     sent = {key: value for key, value in request.body.items() if value is not None}
     body: dict[str, Any] = {key: sent[key] for key in SHARED if key in sent}
     body["messages"] = [_write_message(message) for message in messages]
-    if request.form.stream:  # A Response carries usage, which chat sends only on request.
+    if request.form.stream:  # A Response contains usage, which chat sends only on request.
         body["stream_options"] = {"include_usage": True}
     if sent.get("store") is True:  # False is the default, and some gateways reject the field.
         body["store"] = True
     if "max_output_tokens" in sent:
-        # Every chat server knows the older name; a server that ignored the newer one would apply no limit at all.
+        # Every chat server supports the older name; a server that ignored the newer one would apply no limit at all.
         body["max_tokens"] = sent["max_output_tokens"]
     reasoning, text = sent.get("reasoning"), sent.get("text")
     if isinstance(reasoning, dict) and reasoning.get("effort") is not None:
@@ -370,9 +370,9 @@ def _write_message(message: Message) -> dict[str, Any]:
 
 
 def flat_format(wanted: object) -> Mapping[str, Any] | None:
-    """Return the JSON format that a client demands, in the flat shape of ``text.format``, None for plain text.
+    """Return the JSON format that a client requires, in the flat shape of ``text.format``, None for plain text.
 
-    Either shape is read on either endpoint, since clients mix them.
+    Both shapes are accepted on both endpoints, since clients mix them.
     """
     if not isinstance(wanted, dict) or wanted.get("type") not in ("json_schema", "json_object"):
         return None
@@ -381,7 +381,7 @@ def flat_format(wanted: object) -> Mapping[str, Any] | None:
 
 
 def nested_format(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn the flat shape into chat's ``response_format``."""
+    """Convert the flat shape to chat's ``response_format``."""
     if flat["type"] != "json_schema":
         return dict(flat)
     return {"type": "json_schema", "json_schema": {key: value for key, value in flat.items() if key != "type"}}

@@ -27,7 +27,7 @@ class MessagesApi(Api):
 
     name = "messages"
     path_suffix = "/messages"
-    # Many websites have messages too.
+    # Many websites have paths that end in "messages".
     path_marker = "/v1/messages"
     # Nearly every server implements chat completions, hardly any this API.
     backend = "chat"
@@ -39,7 +39,7 @@ class MessagesApi(Api):
     own_query = "beta=true"
     token_count = TokenCountEndpoint("/count_tokens", _COUNTED, ("llama.cpp", "vllm"))
     manifest_role = "system"
-    # It has one, but Claude's own answers never put text there.
+    # The API allows it, but Claude's own answers never put text there.
     text_follows_calls = False
     has_own_errors = True
 

@@ -1,4 +1,4 @@
-"""Tools of the Messages API that the client itself runs, although it declares them by type alone.
+"""Tools of the Messages API that the client runs itself, although it declares them by type only.
 
     {"type": "bash_20250124", "name": "bash"}                                 one tool, with a name
     {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"}
@@ -8,8 +8,8 @@
     {"type": "browser_toolset_20260801", "configs": {"zoom": {"enabled": false}}}
 
 As with the client's tools of the Responses API (``wire/local_tools.py``), Anthropic's models know the parameters, and
-any other model has to be shown them. A call is an ordinary ``tool_use``; one of a toolset also has ``toolset_name``.
-The date in a type is the version of the schema: what is here fits all of them, or the newest.
+any other model has to be shown them. A call is an ordinary ``tool_use``; a call of a toolset also has ``toolset_name``.
+The date in a type is the version of the schema: the schemas here fit all versions, or the newest.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ _TOOLSETS = {"computer_toolset": ("computer", _COMPUTER), "browser_toolset": ("b
 
 
 def client_tool(declared: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a declaration of a tool that the client runs in chat's shape, None if it is not one.
+    """Return a client-run tool's declaration in chat's shape, None for any other declaration.
 
-    That is a function or, for a toolset, a namespace of functions.
+    The result is a function or, for a toolset, a namespace of functions.
     """
     found = _TYPE.fullmatch(string(declared.get("type")))
     if found is None:
@@ -129,7 +129,7 @@ def client_tool(declared: Mapping[str, Any]) -> dict[str, Any] | None:
             text = "Run a command in a shell of the user's that keeps its state; `restart` starts another one."
             return _function(name or kind, text, _schema("command?:str restart?:bool"))
         case "text_editor":
-            # The versions whose tool has the first name can undo, too.
+            # The versions whose tool has the first name also support undo.
             commands = (*_EDITS, "undo_edit") if name == "str_replace_editor" else _EDITS
             text = "View, create and edit the user's files. `insert` puts a text after a line, 0 for the beginning."
             return _function(name or kind, text, _schema(f"path:str {_EDIT_FIELDS}", "command", commands))

@@ -1,18 +1,18 @@
-"""A Messages backend's answer, streamed or whole, as backend events.
+"""A Messages backend's answer, streamed or not, as backend events.
 
     stream  := message_start block* message_delta message_stop      (ping and error anywhere)
     block   := content_block_start content_block_delta* content_block_stop
 
-1. ``message_stop`` is the terminator. A stream that ends without it is complete if it has named a stop reason.
-2. A block's text may already be in its start, where some gateways put all of it.
-3. A call's arguments are those of its deltas, or the ``input`` of its start if there were none.
-4. Input tokens are in ``message_start``, output tokens in ``message_delta``; the last count of each is the one that
-   holds. Cached tokens are not among the input tokens, but are in every other API.
-5. Anthropic's server demands its reasoning back, with the signature that follows it, or unreadable as it came
-   (``redacted_thinking``). Both are passed on as steps of an item that was never announced (``PROOF``), which only
-   the writer of this API knows.
-6. What else only this API has (citations, the blocks of the server's own tools) is not passed on; the type of a block
-   or delta that is not known is reported.
+1. ``message_stop`` is the terminator. A stream that ends without it is complete if it has a stop reason.
+2. A block's text can already be in its start, where some gateways put all of it.
+3. A call's arguments come from its deltas, or from the ``input`` of its start if there were none.
+4. Input tokens are in ``message_start``, output tokens in ``message_delta``; the last count of each is valid. Cached
+   tokens are not among the input tokens, unlike in every other API.
+5. Anthropic's server requires its reasoning back, with the signature that follows it, or unreadable as it came
+   (``redacted_thinking``). Both are passed on as progress of an item that was never announced (``PROOF``), which only
+   the writer of this API handles.
+6. Other features of this API alone (citations, the blocks of the server's own tools) are not passed on; unknown types
+   of blocks and deltas are reported.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _REASONS: Mapping[str, FinishReason] = {
     "refusal": "content_filter",
 }
 PROOF = "thinking"
-"""The key of the steps that prove reasoning to the backend that made it (rule 5)."""
+"""The key of the progress events that prove reasoning to the backend that produced it (rule 5)."""
 
-# Of tools that the backend runs.
+# Blocks of tools that the backend runs.
 _SILENT_BLOCK = "server_tool_use"
 _SILENT_DELTA = "citations_delta"
 _SILENT_EVENTS = ("ping", "message_start", "content_block_stop")
@@ -64,7 +64,7 @@ class _Block:
     input: Mapping[str, Any] = field(default_factory=dict)
     """The arguments in the start of a call (rule 3)."""
     pieces: list[str] = field(default_factory=list)
-    """The pieces of a call's arguments, without the empty ones that many servers begin with."""
+    """The fragments of a call's arguments, without the empty ones with which many servers begin."""
 
 
 class MessagesReader(Reader):
@@ -177,7 +177,7 @@ class MessagesReader(Reader):
             return []
         if begun.kind == "thinking":
             return [ReasoningDelta(text, "text")]
-        # A text with citations comes in a block for each: they are one text.
+        # A text with citations comes in one block per citation: together they are one text.
         return [TextDelta(text)]
 
     def _signed(self, index: int, signature: str) -> list[BackendEvent]:

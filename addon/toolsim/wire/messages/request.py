@@ -1,4 +1,4 @@
-"""The Messages API's request: read from a client, and written for a backend."""
+"""Messages requests: read from a client, and written for a backend."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from toolsim.wire.messages.to_chat import SAME, chat_request
 from toolsim.wire.tools import read_tools
 
 _WITH_TOOLS = ("tool_use", "tool_result", "tool_addition")
-# What a client's request holds about the conversation and its tools; the rest is how the model is to work.
+# Fields about the conversation and its tools; the others are model settings.
 _CONVERSATION = frozenset({"messages", "system", "tools", "tool_choice"})
-# Fields about the form and the length of one answer, which an aside has its own of.
+# Fields about the form and length of one answer, which a side request sets itself.
 _ANSWER_FIELDS = frozenset({"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences", "thinking"})
 _DROPPED_WITH_TOOLS = frozenset({"context_management", "mcp_servers", "container"})
 
-# Fields of chat completions that are translated, or mean nothing here.
+# Fields of chat completions that are translated, or meaningless here.
 _TRANSLATED = frozenset({*SAME, "messages", "max_completion_tokens", "stop", "stream_options", "n", "store"})
 
 MAX_TOKENS = 4096
@@ -57,7 +57,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 
 
 def answer_form(body: Mapping[str, Any]) -> AnswerForm:
-    """Return how the client wants its answer; everything else in the body may be invalid."""
+    """Return the form of answer that the client expects; everything else in the body may be invalid."""
     return AnswerForm(stream=body.get("stream") is True, model=string(body.get("model")), include_usage=True)
 
 
@@ -77,9 +77,9 @@ def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Cal
 
 
 def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-    """Return a request that asks the same model something, to be answered in a few tokens and deterministically.
+    """Return a request with a question to the same model, to be answered briefly and deterministically.
 
-    ``rule``: how to answer, "" if ``question`` says it.
+    ``rule``: how to answer, "" if ``question`` states it.
     """
     left_out = _CONVERSATION | _ANSWER_FIELDS | {"output_config"}
     kept = {key: value for key, value in body.items() if key not in left_out}
@@ -89,7 +89,7 @@ def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str,
 
 
 def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
-    """Return the items of a request as a Messages backend takes them, and notes on what it cannot take."""
+    """Return the items of a request for a Messages backend, and notes on items that it does not support."""
     items, notes = chat.to_items_for(request, "messages")
     if request.api == "messages":
         return items, notes
@@ -102,16 +102,16 @@ def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
 def compose(
     request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
 ) -> dict[str, Any]:
-    """Write the body for a Messages backend: ``messages`` instead of the client's own; hosted items have no place.
+    """Return the body for a Messages backend: ``messages`` instead of the client's own, without hosted items.
 
-    ``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on.
+    ``answer_format``: the structured output to request. ``keep_hosted``: forward hosted tools.
     """
     plain = [message for message in messages if isinstance(message, Message)]
     if request.sent is not None:
         left_out = _CONVERSATION | (frozenset() if keep_hosted else _DROPPED_WITH_TOOLS)
         body = {key: value for key, value in request.sent.items() if key not in left_out}
     else:
-        # Any other client's settings, by the names that chat completions and this API share.
+        # Any other client's settings, under the names that chat completions and this API share.
         shared = chat.compose(request, (), None, keep_hosted=False)
         body = {key: shared[key] for key in SAME if shared.get(key) is not None}
         limit = shared.get("max_completion_tokens")
@@ -134,7 +134,7 @@ def compose(
 
 
 def _alternating(messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
-    """Yield messages of the two roles by turns, as this API wants them: an instruction in between is the user's."""
+    """Yield messages with alternating roles, as this API requires: an instruction in between becomes the user's."""
     role = ""
     blocks: list[dict[str, Any]] = []
     for message in messages:

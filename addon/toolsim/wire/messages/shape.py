@@ -1,11 +1,11 @@
-"""What the Messages API spells in its own way besides requests and answers: headers, errors, the list of models.
+"""Features of the Messages API besides requests and answers: headers, errors, the list of models.
 
-1. A client sends its key as ``x-api-key`` or, like any other, as a Bearer token. Servers of the other APIs know the
-   second form alone, and so do some of this one (vLLM). Anthropic's own server knows an API key in the first and a
-   login in the second form, and refuses a request that has both.
-2. A backend of this API demands the version of the API, which only its own clients name.
-3. What ``anthropic-beta`` asks for is dropped for a backend of another API, and noted: toolsim does by itself what
-   clients rely on (deferred tools, system messages between others), and the rest steers Anthropic's server.
+1. A client sends its key as ``x-api-key`` or, like any other, as a Bearer token. Servers of the other APIs accept only
+   the second form, and so do some servers of this API (vLLM). Anthropic's own server accepts an API key in the first
+   and a login in the second form, and rejects a request with both.
+2. A backend of this API requires the version of the API, which only its own clients send.
+3. Features requested by ``anthropic-beta`` are dropped for a backend of another API, and reported: toolsim implements
+   those that clients rely on (deferred tools, system messages between others), and the rest steers Anthropic's server.
 4. Claude Code and the SDKs decide by an error's ``type`` and status what to do next.
 """
 
@@ -28,7 +28,7 @@ _KEY, _VERSION, _BETAS = "x-api-key", "anthropic-version", "anthropic-beta"
 _OWN = (_KEY, _VERSION, _BETAS, "anthropic-dangerous-direct-browser-access")
 _CURRENT = "2023-06-01"
 _ANTHROPICS, _LOGIN = "sk-ant-", "sk-ant-oat"
-# Names of betas are short, and a client may send anything.
+# Names of betas are short, but a client can send anything.
 _MAX_BETAS, _MAX_NAME = 20, 60
 
 _TYPES: Mapping[int, str] = {
@@ -47,14 +47,14 @@ _CODES: Mapping[str, str] = {
     "insufficient_quota": "rate_limit_error",
     "server_is_overloaded": "overloaded_error",
 }
-"""Codes of OpenAI's that say more than the status, which a failure within a stream does not have."""
+"""OpenAI's codes that say more than the status, which a failure within a stream does not have."""
 
-# How servers say that a prompt does not fit: OpenAI, vLLM, llama.cpp.
+# Error texts for a prompt that does not fit: OpenAI, vLLM, llama.cpp.
 _TOO_LONG = re.compile(r"context[ _](?:length|size|window)|exceeds? the (?:available|maximum) context", re.IGNORECASE)
 
 
 def other_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
-    """Return what changes in a client's headers for a backend of another API (rules 1 and 3)."""
+    """Return the changes to a client's headers for a backend of another API (rules 1 and 3)."""
     key = headers.get(_KEY)
     given = {"authorization": f"Bearer {key}"} if key and "authorization" not in headers else {}
     betas = [name for beta in headers.get(_BETAS, "").split(",") if (name := beta.strip())]
@@ -63,7 +63,7 @@ def other_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
 
 
 def own_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
-    """Return what changes in any client's headers for a backend of this API (rules 1 and 2)."""
+    """Return the changes to any client's headers for a backend of this API (rules 1 and 2)."""
     given = {} if _VERSION in headers else {_VERSION: _CURRENT}
     scheme, _, token = headers.get("authorization", "").strip().partition(" ")
     if scheme.lower() != "bearer" or _KEY in headers or token.startswith(_LOGIN):
@@ -73,7 +73,7 @@ def own_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
 
 
 def error_answer(status: int, body: bytes) -> bytes:
-    """Return the body of an error that is written in another API's shape; one in this API's own stays as it is."""
+    """Return the body of an error converted from another API's shape; a body in this API's own shape is unchanged."""
     document = parse_object(body)
     if document is not None and document.get("type") == "error":
         return body
@@ -82,19 +82,19 @@ def error_answer(status: int, body: bytes) -> bytes:
 
 
 THREAD_NOT_FOUND = "thread_not_found"
-"""The code of a request that continues a thread: none is kept here."""
+"""The code of a request that continues a thread, since threads are not kept here."""
 
 
 def error_body(error: ApiError) -> dict[str, Any]:
-    """Return the body of an error answer, or the data of an ``error`` event."""
+    """Return the body of an error response, or the data of an ``error`` event."""
     kind = _CODES.get(error.code or "") or _TYPES.get(error.status, "api_error")
     message = error.message
     if kind == "invalid_request_error" and (error.code == "context_length_exceeded" or _TOO_LONG.search(message)):
-        # Claude Code compacts the conversation if an error begins with these words, and only then.
+        # Claude Code compacts the conversation only if an error begins with these words.
         message = f"prompt is too long: {message}"
     details: dict[str, Any] = {}
     if error.code == THREAD_NOT_FOUND:
-        # By this the SDK knows that it has to send the whole conversation.
+        # This tells the SDK to send the entire conversation.
         details = {"details": {"error_code": error.code}}
     return {
         "type": "error",
@@ -104,7 +104,7 @@ def error_body(error: ApiError) -> dict[str, Any]:
 
 
 def model_list(body: bytes) -> bytes:
-    """Return OpenAI's list of models, or one of them, in this API's shape; any other body stays as it is."""
+    """Return OpenAI's list of models, or one model, in this API's shape; any other body is unchanged."""
     document = parse_object(body)
     if document is not None and document.get("object") == "model" and string(document.get("id")):
         return dump(_model(document)).encode()
@@ -116,7 +116,7 @@ def model_list(body: bytes) -> bytes:
 
 
 def _model(model: Any) -> dict[str, Any]:
-    # The API demands a time; servers that know none get the beginning of it.
+    # The API requires a time; 1970 stands for an unknown one.
     created = datetime.fromtimestamp(min(seconds(model.get("created")) or 0, 2**32), UTC)
     name = model["id"]
     return {"type": "model", "id": name, "display_name": name, "created_at": f"{created:%Y-%m-%dT%H:%M:%SZ}"}

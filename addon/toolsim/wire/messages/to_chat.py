@@ -1,30 +1,31 @@
-"""A Messages request in the shape of a chat request, so that all that reads requests reads it too.
+"""Converts a Messages request to the shape of a chat request, so that one reader serves both.
 
-The two APIs say the same things in other places. What differs, and what becomes of it:
+The two APIs express the same content in different places. The differences, and how each is handled:
 
-1. ``system`` and messages of the role ``system`` are system messages, each where it is. The line with which Claude Code
-   bills its requests (``x-anthropic-billing-header``) differs from turn to turn and says nothing to a model: it is
-   left out, so that the prompt begins as the one before it did.
-2. One message holds blocks in any order; a chat message holds its words before its calls, and each output is a message.
-   So a message becomes several wherever words follow a call, or an output follows words. The order stays.
-3. ``tool_use`` is a call, ``tool_result`` the output of one. A failed one (``is_error``) says so in its text, since
-   outputs have no other place for that.
-4. ``thinking`` is reasoning that the client echoes. What only Anthropic can read (``redacted_thinking``, signatures)
-   is left out, as are ``cache_control`` and ``citations``, which mean nothing to another server.
-5. A tool with ``defer_loading`` is announced by its name alone until a ``tool_reference`` in an output has loaded it.
-   The client resends a loaded one in ``tools``, without that field; here it has its full entry as soon as the history
+1. ``system`` and messages of the role ``system`` are system messages, each in its place. The line with which Claude
+   Code bills its requests (``x-anthropic-billing-header``) differs from turn to turn and is meaningless to a model. It
+   is dropped, so that the prompt begins like the previous one.
+2. A message here contains blocks in any order; a chat message has its text before its calls, and each output is a
+   message. So a message becomes several wherever text follows a call, or an output follows text. The order is kept.
+3. ``tool_use`` is a call, ``tool_result`` its output. A failed output (``is_error``) says so in its text, since outputs
+   have no other place for that.
+4. ``thinking`` is reasoning that the client echoes. Content that only Anthropic can read (``redacted_thinking``,
+   signatures) is dropped, as are ``cache_control`` and ``citations``, which are meaningless to another server.
+5. A tool with ``defer_loading`` is announced by its name only until a ``tool_reference`` in an output has loaded it.
+   The client resends a loaded tool in ``tools``, without that field; here it has its full entry as soon as the history
    refers to it.
-6. A tool that Anthropic's server runs (``web_search_20250305``, ``mcp_toolset``) stays a hosted tool. One that the
-   client runs, though it is declared by type alone (``bash_20250124``), is a function (``client_tools.py``). A client's
-   own has an ``input_schema``, or the type ``custom``, or none.
+6. A tool that Anthropic's server runs (``web_search_20250305``, ``mcp_toolset``) stays a hosted tool. A tool that the
+   client runs, though declared by type only (``bash_20250124``), is a function (``client_tools.py``). A client's own
+   tool has an ``input_schema``, or the type ``custom``, or no type.
 7. An image or a document that is not text stays as it is (``wire/files.py``). A block of any other type is shown as its
-   JSON without what only Anthropic can read: the model sees what the client sent, in the only form that is left.
-8. ``tool_addition`` and ``tool_removal`` change the tools from their place on, in a message ``additional_tools``, as
-   the items of the Responses API do: what is declared before the conversation stays at its beginning. A reference is to
-   a tool with ``defer_loading``, or to one that was added before. If no tool is declared beforehand, those that are
-   added first are.
-9. ``metadata`` names the user and is not passed on. Fields that steer Anthropic's models alone are dropped and noted.
-10. Tools, choices, calls, their outputs and images in OpenAI's shapes are read too, since clients mix them.
+   JSON without the parts that only Anthropic can read, so that the model sees what the client sent.
+8. ``tool_addition`` and ``tool_removal`` change the tools from their place on, in a message ``additional_tools``, like
+   the items of the Responses API: tools declared before the conversation stay at its beginning. A reference is to
+   a tool with ``defer_loading``, or to a tool that was added before. If no tool is declared beforehand, the tools that
+   are added first are.
+9. ``metadata`` identifies the user and is not forwarded. Fields that steer only Anthropic's models are dropped and
+   reported.
+10. Tools, choices, calls, their outputs and images in OpenAI's shapes are accepted too, since clients mix them.
 
 Each 400 names the place in the client's own request.
 """
@@ -56,21 +57,21 @@ class ToolChanges:
     """The tools of a conversation, as its blocks change them (rule 8), each in chat's shape."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
-        """Read those that a request declares. Raises BadRequest."""
+        """Read the tools that a request declares. Raises BadRequest."""
         loaded = set(references(array(body.get("messages"))))
         self._declared: dict[str, Mapping[str, Any]] = {}
         self.first: list[dict[str, Any]] = []
-        """Those before the conversation."""
+        """Tools declared before the conversation."""
         self.is_changed = False
         for index, sent in enumerate(optional(body, "tools", list) or ()):
             tool = declared_tool(sent, f"tools[{index}]", loaded)
             self.first.append(tool)
             self._declared[_name_of(tool)] = sent
         self.now = list(self.first)
-        """Those that can be called in the end."""
+        """Tools that can be called at the end of the conversation."""
 
     def apply(self, block: Mapping[str, Any], place: str, *, is_spoken: bool) -> dict[str, Any] | None:
-        """Return the message that changes the tools, None if they are declared before the conversation."""
+        """Return the message that changes the tools, None if the change comes before the conversation."""
         sent = required(block, "tool", dict, place)
         if sent.get("type") == "tool_definition":
             definition = required(sent, "definition", dict, f"{place}.tool")
@@ -99,7 +100,7 @@ def _name_of(tool: Mapping[str, Any]) -> str:
 
 
 def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], list[dict[str, Any]] | None]:
-    """Return a Messages request as a chat request, and what is lost on the way. Raises BadRequest.
+    """Return a Messages request as a chat request, and the names of dropped fields. Raises BadRequest.
 
     Also returns the tools that were declared before the conversation, None if nothing has changed them.
     """
@@ -107,7 +108,7 @@ def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], li
     messages = required(body, "messages", list)
     changes = ToolChanges(body)
     asked["messages"] = [*system_messages(body), *chat_messages(messages, changes)]
-    if body.get("stream") is True:  # A message carries usage, which chat sends only on request.
+    if body.get("stream") is True:  # A message contains usage, which chat sends only on request.
         asked["stream_options"] = {"include_usage": True}
     if stops := optional(body, "stop_sequences", list):
         asked["stop"] = stops
@@ -180,7 +181,7 @@ def _blocks(content: object, place: str) -> list[dict[str, Any]]:
 
 
 def split(role: str, blocks: list[dict[str, Any]], place: str) -> Iterator[dict[str, Any]]:
-    """Yield one message as chat messages, a new one wherever the order of its blocks needs it (rule 2)."""
+    """Yield one message as chat messages, a new one wherever the order of its blocks requires it (rule 2)."""
     thoughts, words, calls = list[Any](), list[Any](), list[Any]()
 
     def flushed() -> Iterator[dict[str, Any]]:
@@ -223,7 +224,7 @@ def _call(block: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def _output(block: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return a ``tool_result`` as the message of a tool (rule 3)."""
+    """Return a ``tool_result`` as a tool message (rule 3)."""
     content = block.get("content")
     if content is None or isinstance(content, str):
         parts: list[dict[str, Any]] = [{"type": "text", "text": content or ""}]
@@ -243,7 +244,7 @@ def _output(block: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a chat message for a block of text, of something binary, or of anything else (rule 7)."""
+    """Yield the parts of a chat message for a text block, a binary block, or any other block (rule 7)."""
     match block.get("type"):
         case "text":
             yield {"type": "text", "text": required(block, "text", str, place)}
@@ -281,7 +282,7 @@ def references(messages: list[Any]) -> Iterator[str]:
 
 
 def declared_tool(declared: object, place: str, loaded: set[str]) -> dict[str, Any]:
-    """Return a declared tool in chat's shape of a function; a hosted one as sent (rules 5 and 6)."""
+    """Return a declared tool in chat's function shape; a hosted one as sent (rules 5 and 6)."""
     fields = expect(declared, dict, place)
     kind = optional(fields, "type", str, place)
     if kind is not None and kind != "custom" and "input_schema" not in fields:
@@ -292,7 +293,7 @@ def declared_tool(declared: object, place: str, loaded: set[str]) -> dict[str, A
     if (description := optional(fields, "description", str, place)) is not None:
         function["description"] = description
     if fields.get("defer_loading") is True and name not in loaded:
-        # Its schema is for later: the catalogue shows a name and a line.
+        # Its schema comes later: the manifest shows a name and a line.
         function["description"] = (description or "").partition("\n")[0]
         return declaration
     if (schema := optional(fields, "input_schema", dict, place)) is not None:

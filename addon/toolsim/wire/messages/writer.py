@@ -84,7 +84,7 @@ class MessagesWriter(Writer):
         self._open: Kind = ""
         """The kind of the open block, "" if none is open."""
         self._texts: list[str] = []
-        """The deltas of the open block. A stream never needs them again."""
+        """The deltas of the open block. A stream does not keep them."""
         self._index = -1
         """The index of the last block."""
         self._refused = False
@@ -155,7 +155,7 @@ class MessagesWriter(Writer):
         self._delta(text)
 
     def _prove(self, kind: str, fields: dict[str, Any]) -> None:
-        """Write what proves reasoning to the backend that made it (rule 8); the text before it may be withheld."""
+        """Write the proof of reasoning for the backend that produced it (rule 8), even without the text before it."""
         if kind == "redacted_thinking":
             self._begin("redacted_thinking", **fields)
         else:
@@ -168,7 +168,7 @@ class MessagesWriter(Writer):
         self._stop()
 
     def _begin(self, kind: Kind, **fields: Any) -> None:
-        """Start a block; the one before it is over (rule 2)."""
+        """Start a block and end the one before it (rule 2)."""
         self._start(Opened())
         self._stop()
         self._open = kind
@@ -181,7 +181,7 @@ class MessagesWriter(Writer):
         if not self._form.stream:
             self._texts.append(text)
             return
-        # Nearly all frames of an answer are these: written by hand, which takes a third of the time.
+        # Nearly all frames of an answer are of this kind. Formatting them by hand takes a third of the time.
         before, after = _DELTAS[self._open]
         head = f'event: content_block_delta\ndata: {{"type":"content_block_delta","index":{self._index},"delta":'
         self._frames.append(f"{head}{before}{dump_string(text)}{after}\n\n".encode())
@@ -220,7 +220,7 @@ class MessagesWriter(Writer):
 
 
 def _usage(usage: Usage | None) -> dict[str, int]:
-    """Return the counts of tokens; the API has no form for an answer without them (rules 4 and 5)."""
+    """Return the token counts; the API has no form for an answer without them (rules 4 and 5)."""
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0}
     counts = {"input_tokens": usage.input_tokens - usage.cached_tokens, "output_tokens": usage.output_tokens}
@@ -228,7 +228,7 @@ def _usage(usage: Usage | None) -> dict[str, int]:
 
 
 def _input(arguments: str) -> Any:
-    """Return a call's arguments as the object that a whole answer holds; what is not an object stays text."""
+    """Return a call's arguments as the object of a non-streamed answer; anything else stays text."""
     data = (arguments or "{}").encode("utf-8", "surrogatepass")
     value = parse_object(data, parse_float=as_read, parse_int=as_read, parse_constant=finite)
     return {"arguments": arguments} if value is None else value

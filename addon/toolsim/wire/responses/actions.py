@@ -1,11 +1,11 @@
-"""Two calls of the API that concern a turn without being one: counting its tokens, compacting a conversation.
+"""Two operations of the API that concern a turn without being one: counting its tokens, compacting a conversation.
 
-Both depend on what the model sees: the history with its calls as text, and the catalogue of the tools. No backend could
-derive that from the client's own request.
+Both depend on what the model sees: the history with its calls as text, and the tool manifest. No backend could derive
+that from the client's own request.
 
-1. *A count* is of the request as its turn would be sent. We ask a backend for it that has such an endpoint, with the
-   fields that the endpoint knows. Everywhere else the count is an estimate, and marked as such (``estimated``).
-2. *Compacting* is a turn that asks for a summary (``compaction.py``). The answer holds the unchanged messages of
+1. *A count* is of the request as its turn would be sent. If a backend has such an endpoint, it is queried, with the
+   fields that the endpoint supports. Everywhere else the count is an estimate, and marked as such (``estimated``).
+2. *Compacting* is a turn that requests a summary (``compaction.py``). The answer contains the unchanged messages of
    everyone except the model, and the item with the summary in place of everything else.
 """
 
@@ -30,16 +30,16 @@ from toolsim.wire.responses.stored import stored_item
 Action = Literal["input_tokens", "compact"]
 ACTIONS: tuple[Action, ...] = ("input_tokens", "compact")
 
-# The fields of a compaction request that apply to the turn that makes the summary. The API has no tools here, but Codex
-# sends them, and the prompt then begins with that of the turn before.
+# The fields of a compaction request that apply to the turn that writes the summary. The API has no tools here, but
+# Codex sends them, and the prompt then begins like the previous turn's.
 _TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_key", "prompt_cache_retention", "tools")
 
 
 @lru_cache(maxsize=64)
 def action_of(path: str) -> Action | None:
-    """Return the action of a path (its query included), None if it has none.
+    """Return the action of a path (its query included), or None.
 
-    Cached: the path of each request is looked up twice, and hardly any has one.
+    Cached: the path of each request is looked up twice, and hardly any has an action.
     """
     plain = path.partition("?")[0].rstrip("/")
     if any(plain.endswith(api.path_marker + api.token_count.path_suffix) for api in APIS.values() if api.token_count):
@@ -54,24 +54,24 @@ def turn_path(path: str) -> str:
 
 
 def action_path(path: str, action: Action, api: Api | None) -> str:
-    """Return the path of an action, given that of a turn; ``api``: of the server there, None if it is not known."""
+    """Return the path of an action, given the turn's path; ``api``: the server's API, None if unknown."""
     plain, mark, query = path.partition("?")
     ending = api.token_count.path_suffix if action == "input_tokens" and api and api.token_count else f"/{action}"
     return f"{plain.rstrip('/')}{ending}{mark}{query}"
 
 
 def count_body(body: Mapping[str, Any], api: Api) -> dict[str, Any]:
-    """Return a turn's body as the endpoint that counts takes it."""
+    """Return a turn's body in the form of the endpoint that counts tokens."""
     return {key: value for key, value in body.items() if api.token_count and key in api.token_count.fields}
 
 
 def count_answer(tokens: object, **more: bool) -> bytes:
-    """Return the answer with a count of tokens; ``more``: whether it is ``estimated``. Clients of any API read it."""
+    """Return the answer with a token count; ``more``: whether it is ``estimated``. It suits clients of any API."""
     return dump({"object": "response.input_tokens", "input_tokens": tokens, **more}).encode()
 
 
 def has_counted(status: int, body: bytes, model: str) -> bool | None:
-    """Return whether a backend has counted for a model; None if its answer is an error that the client has to see."""
+    """Return whether a backend has counted for a model; None if its answer is an error for the client."""
     answer = parse_object(body) or {}
     if status == 200:
         count = answer.get("input_tokens")

@@ -1,8 +1,8 @@
 """An answer made in the background: how it is stored, and its status before and after its end.
 
-It is stored from the start, in the form of ``stored.py``, with one more field: whether its events are stored
-too, so that a client that lost its stream can resume after the last event that it received. What changes while
-it is made is stored elsewhere: the stored Response stays ``queued`` until the answer has ended.
+It is stored from the start, in the form of ``stored.py``, with one more field: whether its events are stored too, so
+that a client that lost its stream can resume after the last event that it received. State that changes while the answer
+is being made is stored elsewhere: the stored Response stays ``queued`` until the answer has ended.
 
     queued ──▶ in_progress ──▶ completed | incomplete | failed
        └──────────────┴──────▶ cancelled                         failed also: its producer is gone
@@ -32,7 +32,7 @@ def value_of(response: bytes, own: bytes, *, stream: bool) -> bytes:
 
 
 def is_one(value: bytes) -> bool:
-    """Return whether a stored value is that of a background answer."""
+    """Return whether a stored value is a background answer."""
     return value.endswith((_STREAMED, _WHOLE))
 
 
@@ -47,9 +47,9 @@ def is_in_background(record: Mapping[str, Any]) -> bool:
 
 
 def response_now(response: Mapping[str, Any], state: str, *, cancel: bool = False) -> dict[str, Any]:
-    """Return the stored Response as its client gets it: with the ``state`` from its producer, "" if there is none.
+    """Return the stored Response for its client: with the ``state`` from its producer, "" if there is none.
 
-    ``cancel``: it is cancelled now; a finished one stays as it is.
+    ``cancel``: it is cancelled now; a finished answer stays as it is.
     """
     if response.get("status") not in PENDING:
         return dict(response)

@@ -1,17 +1,17 @@
 """Compaction: a summary that replaces a conversation in later requests, as one opaque item.
 
-1. A client asks for it by a last input item of type ``compaction_trigger`` (Codex does, when its context is full), or
+1. A client requests it by a last input item of type ``compaction_trigger`` (Codex does, when its context is full), or
    by the endpoint of that name (``actions.py``), whose request becomes such a turn.
-2. The model sees the conversation as in any other turn that may call nothing, so that its server has read most of it,
-   and is asked for a summary. Calls are recognised all the same: a model that calls a tool instead has not done it.
-3. The answer holds exactly one item, with the summary; reasoning is dropped. An answer without a whole summary has
-   failed and holds no item: a client that installed half of one would forget the rest.
-4. Clients treat the item as opaque; any toolsim instance can read it. It is not encrypted: it holds the client's own
-   conversation, and nothing that the client could not have written itself. A model sees it as a message of the user,
-   since tools and web pages may have contributed to it.
-5. We cannot read such an item of another server: like any unknown item it is left out, and noted.
-6. A stored conversation goes on from its last summary: of what preceded it only the messages of everyone except the
-   model are left.
+2. The model sees the conversation as in any other turn that must not call tools, so that most of the prompt is cached,
+   and is told to write a summary. Calls are recognized all the same: a model that calls a tool instead has failed.
+3. The answer contains exactly one item, with the summary; reasoning is dropped. An answer without a complete summary
+   has failed and contains no item: a client that installed half a summary would forget the rest.
+4. Clients treat the item as opaque; any toolsim instance can read it. It is not encrypted: it contains the client's own
+   conversation, and nothing that the client could not have written itself. A model sees it as a user message, since
+   tools and web pages may have contributed to it.
+5. Such an item from another server is unreadable: like any unknown item it is dropped and reported.
+6. A stored conversation continues from its last summary: of everything before it only the messages of everyone except
+   the model remain.
 """
 
 from __future__ import annotations
@@ -56,33 +56,33 @@ _MARK = "toolsim:"
 
 
 def wants_summary(body: Mapping[str, Any]) -> bool:
-    """Return whether a request asks for a summary in place of an answer."""
+    """Return whether a request demands a summary in place of an answer."""
     items = array(body.get("input"))
     return bool(items) and mapping(items[-1]).get("type") == TRIGGER
 
 
 def summary_turn(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request that asks the model for the summary.
+    """Return the request for the summary.
 
-    The tools stay, so that their calls are recognised; but none is offered, and no form of the answer is demanded.
+    The tools stay, so that their calls are recognized; but none is offered, and no answer format is required.
     """
     turn = {key: value for key, value in body.items() if key != "text"}
     return {**turn, "tool_choice": "none", "input": [*body["input"][:-1], {"role": "user", "content": SUMMARY_PROMPT}]}
 
 
 def since_summary[Item: Mapping[str, Any]](items: Sequence[Item]) -> list[Item]:
-    """Return the items of a conversation without what its last summary replaces."""
+    """Return the items of a conversation without those that its last summary replaces."""
     at = max((place for place, item in enumerate(items) if _summary(item) is not None), default=0)
     return [item for place, item in enumerate(items) if place >= at or remains(item)]
 
 
 def remains(item: Mapping[str, Any]) -> bool:
-    """Return whether an item stays beside the summary of what surrounds it."""
+    """Return whether an item stays next to the summary of the items around it."""
     return item.get("type") in (None, "message") and item.get("role") != "assistant"
 
 
 def with_summaries(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request with our own compaction items as their text; the very same request if it has none."""
+    """Return a request with toolsim's own compaction items as their text; the very same request if it has none."""
     items = body.get("input")
     if not isinstance(items, list):
         return body
@@ -95,7 +95,7 @@ def _words(summary: str) -> dict[str, Any]:
 
 
 def _summary(item: Any) -> str | None:
-    """Return the summary in one of our own items, None for any other item."""
+    """Return the summary in one of toolsim's own items, None for any other item."""
     if not isinstance(item, dict) or item.get("type") != ITEM:
         return None
     content = string(item.get("encrypted_content"))
@@ -131,7 +131,7 @@ class CompactionWriter(ResponsesWriter):
             case Opened() | KeepAlive() | Failed():
                 return super().write(event)
             case _:
-                pass  # Reasoning, refusals and what hosted tools did are no part of a summary.
+                pass  # Reasoning, refusals and the work of hosted tools are not part of a summary.
         return []
 
     def _announced(self) -> list[bytes]:
@@ -151,6 +151,6 @@ class CompactionWriter(ResponsesWriter):
     @override
     def _close_hosted(self) -> None:
         if self._hosted_at:
-            # The answer has failed, and its client must not take an empty item for a summary.
+            # The answer has failed, and its client must not mistake an empty item for a summary.
             self._hosted_at.clear()
             self._output.clear()

@@ -2,7 +2,7 @@
 
 1. Every frame is written in one piece; ``event:`` repeats the ``type``.
 2. One counter gives each event its ``sequence_number``, from 0, including errors and keep-alives.
-3. The deltas of one text differ only in their text and number: the rest of their frames is serialised once.
+3. The deltas of one text differ only in their text and number: the rest of their frames is serialized once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def head_of(event: str, fields: Mapping[str, Any], more: str = "") -> str:
 
 
 class EventStream:
-    """Makes frames, and buffers them until they are taken. ``is_on`` is false for an answer that is not streamed."""
+    """Creates frames and buffers them until they are taken. ``is_on`` is false for a non-streamed answer."""
 
     def __init__(self, *, is_on: bool) -> None:
         self.is_on = is_on
@@ -29,28 +29,28 @@ class EventStream:
         self._delta_head = self._delta_tail = ""
 
     def emit(self, event: str, fields: Mapping[str, Any], more: str = "") -> None:
-        """Make the frame of an event. ``more``: as in ``head_of``."""
+        """Create the frame of an event. ``more``: as in ``head_of``."""
         if self.is_on:
             self._frames.append(f"{head_of(event, fields, more)}{self._number}}}\n\n".encode())
             self._number += 1
 
     def start_deltas(self, event: str, fields: Mapping[str, Any], more: str = "") -> None:
-        """Make the following deltas events of this kind. ``more``: as in ``head_of``."""
+        """Set the kind of the following deltas' events. ``more``: as in ``head_of``."""
         self._delta_head = f'event: {event}\ndata: {dump({"type": event, **fields})[:-1]},"delta":'
         self._delta_tail = f'{more},"sequence_number":'
 
     def delta(self, text: str) -> None:
-        """Make the frame of a delta."""
+        """Create the frame of a delta."""
         if self.is_on:
             self._frames.append(f"{self._delta_head}{dump_string(text)}{self._delta_tail}{self._number}}}\n\n".encode())
             self._number += 1
 
     def done(self) -> None:
-        """Make the last frame, after all events."""
+        """Create the last frame, after all events."""
         if self.is_on:
             self._frames.append(encode("[DONE]"))
 
     def take(self) -> list[bytes]:
-        """Return the frames made since the last call."""
+        """Return the frames created since the last call."""
         frames, self._frames = self._frames, []
         return frames

@@ -33,21 +33,21 @@ def call_ids(items: Iterable[object]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A history as read."""
+    """The result of reading a history."""
 
     items: tuple[Item, ...] = ()
     highest: int = 0
-    """The highest number among the ids that may be ours."""
+    """The highest number among the ids that toolsim might have created."""
     notes: tuple[str, ...] = ()
-    """What was dropped, for the log."""
+    """The kinds of dropped items, for the log."""
     declaring: tuple[int, ...] = ()
-    """The indices of the items that declare tools in the middle of the conversation."""
+    """The indices of the items that declare tools within the conversation."""
 
 
 def read_history(value: object, param: str = "input", *, has_tools: bool = False) -> History:
     """Read a request's ``input``, or the value at another path, ``param``. Raises BadRequest.
 
-    ``has_tools``: tools are declared beside it.
+    ``has_tools``: the request also declares tools outside of it.
     """
     match value:
         case None | "":
@@ -63,9 +63,9 @@ def read_history(value: object, param: str = "input", *, has_tools: bool = False
 
 
 class _InputReader:
-    """Reads ``input``. Unknown item types are never fatal: they are kept as text or noted as dropped.
+    """Reads ``input``. Unknown item types are never fatal: they are kept as text or reported as dropped.
 
-    ``param``: the path of ``items``; ``has_tools``: tools are declared beside them.
+    ``param``: the path of ``items``; ``has_tools``: the request also declares tools outside of them.
     """
 
     def __init__(self, items: list[dict[str, Any]], param: str, *, has_tools: bool) -> None:
@@ -75,7 +75,7 @@ class _InputReader:
         self.notes: list[str] = []
         # The call_id of the latest call by the name of its tool.
         self._last_call: dict[str, str] = {}
-        # The call_ids of calls of tools declared by type alone; by kind (the latest call) and by each of their ids.
+        # The call_ids of calls of tools declared by type only; by kind (the latest call) and by each of their ids.
         self._local_calls: dict[str, str] = {}
 
     def read(self) -> History:
@@ -126,7 +126,7 @@ class _InputReader:
             case "configuration_update":  # Read with the request's fields.
                 return None
             case "item_reference":
-                # It refers to an item of this request, or to one that we do not know.
+                # It refers to an item of this request, or to an unknown one.
                 reference = item.get("id")
                 if not isinstance(reference, str) or reference not in self._ids:
                     self.notes.append("item_reference")
@@ -178,7 +178,7 @@ class _InputReader:
         if name is not None:
             name = model_name(name, optional(item, "namespace", str, param))
         call_id = optional(item, "call_id", str, param)
-        if call_id is None:  # A name may replace it: that of the latest call with this name.
+        if call_id is None:  # A name can replace it: the latest call with this name is meant.
             call_id = self._last_call.get(name or "", name or "")
         return CallOutput(call_id, read_parts(item.get("output"), "responses", f"{param}.output"), name)
 
@@ -192,7 +192,7 @@ class _InputReader:
         return None
 
     def _unknown(self, item: dict[str, Any], kind: str, param: str) -> Message | HostedItem | None:
-        """Keep the text of an item that we do not know. Hosted calls are opaque to another model."""
+        """Keep the text of an unknown item. Hosted calls are opaque to another model."""
         if kind.startswith(("mcp_", "program")) or kind.endswith(("_call", "_call_output")):
             return HostedItem(item)
         self.notes.append(kind[:40])

@@ -69,7 +69,7 @@ from toolsim.wire.json_codec import Joiner, whole_text
 from toolsim.wire.json_fields import count, json_text, mapping, mappings, seconds, string
 from toolsim.wire.responses.shapes import read_usage
 
-# Outputs of tools that nobody asked for: some backends report calls to unknown MCP servers this way.
+# Outputs of tools that nobody called: some backends report calls to unknown MCP servers this way.
 _PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _NOT_HOSTED = frozenset({"message", "reasoning"}) | _CALLS | _PHANTOMS
@@ -91,7 +91,7 @@ _TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelt
 
 @dataclass(slots=True)
 class _Part:
-    """The latest text of one kind in an item: the ``nth`` one (rule 15); ``number``: what the backend calls it."""
+    """The latest text of one kind in an item: the ``nth`` one (rule 15); ``number``: the backend's number for it."""
 
     nth: int
     number: int
@@ -114,7 +114,7 @@ class ResponsesReader(Reader):
         self._streamed_ahead: set[int] = set()
         # By item id: the index of items whose events have none (llama.cpp), in order of appearance.
         self._indexes: dict[str, int] = {}
-        # By output index: the place of its latest item, if several share it. By place: the item that is done there.
+        # By output index: the place of its latest item, if several share it. By place: the finished item there.
         self._moved: dict[int, int] = {}
         self._finished: dict[int, Mapping[str, Any]] = {}
         # The places of the messages that have had text, and of the latest of them.
@@ -274,7 +274,7 @@ class ResponsesReader(Reader):
         return kind, place, part.nth
 
     def _ended(self, kind: str, place: int, number: int) -> tuple[str, int, int]:
-        """Return the key of the text that has ended, the open one, or a new one that had no deltas."""
+        """Return the key of the text that has ended: the open one, or a new one that had no deltas."""
         part = self._parts.get((kind, place))
         is_repeated = part is not None and not part.is_open and part.number == number
         key = (kind, place, part.nth) if part and (part.is_open or is_repeated) else self._key(kind, place, number)
@@ -299,14 +299,14 @@ class ResponsesReader(Reader):
     def _done_text(
         self, key: tuple[str, int, int], text: object, kind: type[TextDelta | RefusalDelta]
     ) -> list[BackendEvent]:
-        """Return a whole text if there were no deltas, else the half character that the deltas ended with, if any."""
+        """Return a complete text if there were no deltas, else the half character at the end of the deltas."""
         if key in self._emitted:
             rest = self._texts.end(key[:2])
             return [kind(rest)] if rest else []
         return self._delta(key, text, kind) + self._done_text(key, None, kind) if isinstance(text, str) and text else []
 
     def _item(self, item: Mapping[str, Any], index: int) -> list[BackendEvent]:
-        """Return the events of a whole output item that its deltas have not covered."""
+        """Return the events of a complete output item that its deltas have not covered."""
         key = ("item", index)
         if key in self._emitted:
             return []

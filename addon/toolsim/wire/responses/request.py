@@ -1,4 +1,4 @@
-"""The Responses API's request: read from a client, and written for a backend."""
+"""Responses requests: read from a client, and written for a backend."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call
 # Fields that refer to a question the backend holds, so that the request itself need not contain one.
 _STORED_QUESTIONS = ("previous_response_id", "conversation", "prompt")
 
-# Chat fields that are translated, or mean nothing without the client's tools or stream.
+# Chat fields that are translated, or meaningless without the client's tools or stream.
 _TRANSLATED = frozenset(
     {"messages", "max_completion_tokens", "max_tokens", "response_format", "verbosity", "reasoning_effort", "store"}
     | {"stream_options", "n"}
 )
 
-# Fields that a Response reports in full, however much of them was sent.
+# Fields that a Response reports in full, regardless of how much of them was sent.
 _COMPLETED_FIELDS = frozenset({"background", "parallel_tool_calls", "reasoning", "text", "tools"})
 
 # Fields about the conversation, or about the form, length and sampling of its answer.
@@ -48,7 +48,7 @@ _ANSWER_FIELDS = frozenset(
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
-    """Return whether a request declares tools that the client runs, has a history of calls, or asks for a summary."""
+    """Return whether a request declares tools that the client runs, has a history of calls, or demands a summary."""
     history = any(
         (kind := string(item.get("type"))) in _HISTORY or (kind in CALLS and is_local(item))
         for item in mappings(input_items(body))
@@ -85,7 +85,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 
 
 def _configured(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a request with what the ``configuration_update`` items of its conversation have set since."""
+    """Return a request with the settings that ``configuration_update`` items of its conversation have changed."""
     updates = [item for item in mappings(body.get("input")) if item.get("type") == "configuration_update"]
     for update in updates:
         changed = {key: {**mapping(body.get(key)), **mapping(update.get(key))} for key in ("reasoning", "text")}
@@ -114,9 +114,9 @@ def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Cal
 
 
 def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-    """Return a request that asks the same model something, to be answered in a few tokens and deterministically.
+    """Return a request with a question to the same model, to be answered briefly and deterministically.
 
-    ``rule``: how to answer, "" if ``question`` says it.
+    ``rule``: how to answer, "" if ``question`` states it.
     """
     kept = {key: value for key, value in body.items() if key not in CONSUMED | _ANSWER_FIELDS}
     few = {"temperature": 0, "max_output_tokens": FEW_TOKENS, "store": False}
@@ -124,7 +124,7 @@ def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str,
 
 
 def _no_question(body: Mapping[str, Any]) -> BadRequest:
-    """Make the 400 for tools that come without a conversation."""
+    """Return the 400 for tools that come without a conversation."""
     if "messages" in body and "input" not in body:
         message = "Unsupported parameter: 'messages'. In the Responses API, this parameter has moved to 'input'."
         return BadRequest(message, "messages", "unsupported_parameter")
@@ -134,27 +134,27 @@ def _no_question(body: Mapping[str, Any]) -> BadRequest:
 
 
 def answer_form(body: Mapping[str, Any]) -> AnswerForm:
-    """Return how the client wants its answer; everything else in the body may be invalid."""
+    """Return the form of answer that the client expects; everything else in the body may be invalid."""
     return AnswerForm(
         stream=body.get("stream") is True, model=string(body.get("model")), include_usage=True, echo=echo(body)
     )
 
 
 def model_settings(request: ClientRequest) -> tuple[str, str, str]:
-    """Return how a client wants the model to work: effort, summary and verbosity; "" for anything not set."""
+    """Return a client's settings for the model: effort, summary and verbosity; "" for anything not set."""
     reasoning, text = mapping(request.body.get("reasoning")), mapping(request.body.get("text"))
     return string(reasoning.get("effort")), string(reasoning.get("summary")), string(text.get("verbosity"))
 
 
 def wants_background(request: ClientRequest) -> bool:
-    """Return whether a request asks for an answer in the background."""
+    """Return whether a request demands a background answer."""
     return request.body.get("background") is True
 
 
 def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
-    """Return the items of a request as a Responses backend takes them, and notes on what it cannot take.
+    """Return the items of a request for a Responses backend, and notes on items that it does not support.
 
-    Raises BadRequest if leaving something out would change what the client asked for.
+    Raises BadRequest if dropping something would change the client's question.
     """
     if request.api == "responses":
         if wants_background(request) and not request.form.stream:
@@ -174,9 +174,9 @@ def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
 def compose(
     request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
 ) -> dict[str, Any]:
-    """Write the body for a Responses backend: ``messages`` instead of the client's own items, hosted items as sent.
+    """Return the body for a Responses backend: ``messages`` instead of the client's own items, hosted items as sent.
 
-    ``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on (same dialect).
+    ``answer_format``: the structured output to request. ``keep_hosted``: forward hosted tools (same API).
     """
     if request.api != "responses":
         wanted = request.answer_format if answer_format == "as sent" else answer_format
@@ -207,7 +207,7 @@ def _compose_from_chat(
     if instructions:
         body["instructions"] = instructions
     body["input"] = [_write_message(message) for message in rest]
-    # The default is false in chat and true here: a chat client did not ask for storage.
+    # The default is false in chat and true here: a chat client did not request storage.
     body["store"] = sent.get("store") is True
     limit = sent.get("max_completion_tokens", sent.get("max_tokens"))
     if limit is not None:

@@ -1,7 +1,7 @@
 """Stored data as resources of the API: responses with their input items, and conversations with their items.
 
-Each request concerns one record: ``respond`` takes its value, and returns the answer and the record's new value. So a
-caller may read, respond and write in a loop until nobody else has written in between.
+Each request concerns one record: ``respond`` receives its value, and returns the answer and the record's new value. So
+a caller can read, respond and write in a loop until nobody else has written in between.
 
 | path                              | methods           |
 |-----------------------------------|-------------------|
@@ -57,9 +57,9 @@ class Resource:
 
     kind: Kind
     id: str = ""
-    """Of the record, "" for a new conversation."""
+    """The id of the record, "" for a new conversation."""
     item: str = ""
-    """The id of one item of it, "" for all."""
+    """The id of one of its items, "" for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +69,19 @@ class Call:
     resource: Resource
     method: str
     query: str = ""
-    """Of its URL."""
+    """The query of its URL."""
     body: bytes = b""
     state: str = ""
-    """Of an unfinished background answer, from its producer; "" if there is none."""
+    """The state of an unfinished background answer, from its producer; "" if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The answer to it, and what changes in the store."""
+    """The answer to a call, and the change to the store."""
 
     body: dict[str, Any]
     id: str = ""
-    """Of the record to write, "" for none."""
+    """The id of the record to write, "" for none."""
     value: bytes = b""
     """Its new value, b"" to delete it."""
 
@@ -110,7 +110,7 @@ def wrong_method(call: Call) -> ApiError | None:
 
 
 def respond(call: Call, value: bytes | None) -> Response:
-    """Answer a call. ``value``: of its record, None if there is none. Raises BadRequest, also for 404s."""
+    """Answer a call. ``value``: the record's value, None if there is none. Raises BadRequest, also for 404s."""
     resource = call.resource
     record = parse_object(value) if value is not None else None
     if resource.kind == "conversations":
@@ -153,7 +153,7 @@ def page(items: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
         raise BadRequest(message, "limit", "invalid_value")
     if order not in ("asc", "desc"):
         raise BadRequest(f"Invalid 'order': expected asc or desc, but got {order[:20]!r}.", "order", "invalid_value")
-    # A client may have sent an item again: of two with the same id, the next page would follow the first for ever.
+    # A client can send an item twice: with two of the same id, the next page would follow the first one forever.
     unique = list({string(item.get("id")) or index: item for index, item in enumerate(items)}.values())
     ordered = unique if order == "asc" else unique[::-1]
     start = 0

@@ -11,10 +11,10 @@ from toolsim.core.events import Usage
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import count, mapping
 
-# The only code of a failed response after which no client retries: they should retry after a broken stream, but not
-# after a model broke the schema of a tool.
+# The only code of a failed response after which no client retries. Clients should retry after a broken stream, but not
+# after a model violated a tool's schema.
 _FINAL_CODE = "invalid_prompt"
-# Those of the API's type, and those that Codex knows besides.
+# Codes of the API's type, and further codes that Codex knows.
 _CODES = frozenset(
     {"server_error", "rate_limit_exceeded", "invalid_prompt", "data_residency_mismatch", "bio_policy", "cyber_policy"}
     | {"misalignment_policy_violation", "vector_store_timeout", "invalid_image", "invalid_image_format"}
@@ -32,7 +32,7 @@ DELTA_OF = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reas
 
 
 def failure(error: ApiError) -> dict[str, Any]:
-    """Return the error of a final object. Some clients accept only a closed set of codes, without our own ones."""
+    """Return the error of a final object, with a code of the closed set that some clients accept."""
     return {"code": _code(error.code or "", error.type), "message": error.message}
 
 
@@ -41,13 +41,13 @@ def _code(code: str, kind: str) -> str:
         return code
     if code == "429" or "rate_limit" in f"{code} {kind}":
         return "rate_limit_exceeded"
-    # A request that is wrong stays so however often it is sent again.
+    # An invalid request stays invalid no matter how often it is sent.
     is_final = code == "invalid_tool_call" or (code.startswith("4") and len(code) == 3 and code.isdecimal())
     return _FINAL_CODE if is_final else "server_error"
 
 
 def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
-    """Return a Response as failed after all, through no fault of the model or the request."""
+    """Return a Response as failed after all, for a reason other than the model or the request."""
     fields = {"code": "server_error", "message": error.message}
     return {**response, "status": "failed", "error": fields, "completed_at": None}
 
@@ -79,9 +79,9 @@ def usage_of(usage: Usage | None) -> dict[str, Any] | None:
 
 
 def response_json(response: Mapping[str, Any], items: Mapping[int, str]) -> str:
-    """Return a final object as JSON; ``items``: its output items, by place, as serialised when each was done.
+    """Return a final object as JSON; ``items``: its output items, by place, as serialized when each was done.
 
-    There may be thousands of them: serialising them all again would block the event loop.
+    There can be thousands of them: serializing them all again would block the event loop.
     """
     at = list(response).index("output")
     before = dict(islice(response.items(), at))

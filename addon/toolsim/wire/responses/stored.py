@@ -1,16 +1,16 @@
 """The stored form of a Responses answer, and the resolution of requests that refer to stored data.
 
-A stored answer is the Response object as the client got it, with the request's own items (``input``); it may continue
-another one, or a conversation. So the context of a request is everything that it continues, from the beginning, each
-input followed by its output, and then its own items.
+A stored answer is the Response object as the client received it, with the request's own items (``input``); it can
+continue another answer, or a conversation. So the context of a request is everything that it continues, from the
+beginning, each input followed by its output, and then its own items.
 
-1. A request that refers to stored data becomes one that contains it: no backend sees our ids, and none needs a store.
-   It gets ``store: false``: storage happens here.
-2. An item may be referred to by its id. One that is in the context already is not repeated.
-3. A file may be damaged. What a request continues has to be whole, since without its context it would be another
-   question; anything else that is stored is read leniently.
-4. If an answer could not be stored, its last event has ``store: false``: we promise only what we hold.
-5. A context that has been compacted begins with what that has left of it (``compaction.py``).
+1. A request that refers to stored data becomes a request that contains it: backends see none of toolsim's ids and need
+   no store. It gets ``store: false``, since storage happens here.
+2. An item can be referred to by its id. An item that is already in the context is not repeated.
+3. A file can be damaged. The records that a request continues must be complete, since without its context it would be
+   another question; all other stored data is read leniently.
+4. If an answer could not be stored, its last event has ``store: false``, so that clients do not refer to it.
+5. A context that has been compacted begins with the remaining items (``compaction.py``).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What the store returned for ``references``."""
+    """The store's results for ``references``."""
 
     references: References = References()
     records: tuple[bytes, ...] = ()
@@ -71,7 +71,7 @@ class Recalled:
 
     @property
     def size(self) -> int:
-        """Bytes of all values."""
+        """The total bytes of all values."""
         return sum(map(len, self.records)) + sum(map(len, self.holders.values()))
 
 
@@ -83,13 +83,13 @@ class Resolved:
     own: list[dict[str, Any]]
     """Its own items in stored form."""
     names: tuple[str, ...]
-    """The ids that they got here."""
+    """The ids that they were assigned."""
     echo: dict[str, Any]
     """Fields that its answer repeats."""
 
 
 def may_refer_to_stored(body: bytes) -> bool:
-    """Return whether a body may refer to stored data, or ask for a background answer.
+    """Return whether a body might refer to stored data, or demand a background answer.
 
     False is always right for a body without escapes. Takes 7 ms per megabyte at worst.
     """
@@ -97,7 +97,7 @@ def may_refer_to_stored(body: bytes) -> bool:
 
 
 def pieces(body: bytes, size: int) -> Iterator[bool]:
-    """Yield for each piece of a body, of so many bytes, whether ``may_refer_to_stored`` may hold for it."""
+    """Yield for each piece of a body, of so many bytes, whether ``may_refer_to_stored`` might hold for it."""
     for start in range(0, len(body), size):
         yield _NAMES.search(body, start, start + size + _LONGEST_NAME) is not None
 
@@ -127,14 +127,15 @@ def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
     """Return a request with its references replaced by their content. Raises BadRequest, also for 404s."""
     trigger: list[dict[str, Any]] = []
     if wants_summary(body):
-        # Asks for a summary, and is no item of the conversation.
+        # Demands a summary, and is not an item of the conversation.
         trigger, body = body["input"][-1:], {**body, "input": body["input"][:-1]}
     records = [parse_object(record) for record in recalled.records]
     _check_continued(recalled.references, records)
     if not all(map(_is_whole, records)):
         raise NotStored(replace(not_found(recalled.references, _first(recalled.references)), status=404))
     if recalled.references:
-        # Behind what it continues, the client's items have other places than those that an error has to name.
+        # After the items that it continues, the client's items have other positions than the ones that an error has to
+        # name.
         read_history(body.get("input"))
     history = since_summary([item for record in records for item in items_of(record)])
     present = {string(item.get("id")) for item in history}
@@ -168,7 +169,7 @@ def stored_item(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def items_of(record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Return all items of a record: those of a conversation, or the input and output of an answer."""
+    """Return all items of a record: a conversation's items, or the input and output of an answer."""
     if record is None:
         return []
     if "items" in record:
@@ -182,7 +183,7 @@ def _first(asked: References) -> str:
 
 
 def _is_whole(record: Mapping[str, Any] | None) -> bool:
-    """Return whether a record is one of ours: an answer with the input to it, or a conversation."""
+    """Return whether a record is complete: an answer with the input to it, or a conversation."""
     if record is None:
         return False
     if "items" in record:
@@ -192,7 +193,7 @@ def _is_whole(record: Mapping[str, Any] | None) -> bool:
 
 
 def output_names(response: Mapping[str, Any] | None) -> tuple[str, ...] | None:
-    """Return the ids of an answer's items; None for one that is not stored, since it failed."""
+    """Return the ids of an answer's items; None for a failed answer, which is not stored."""
     if response is None or response.get("status") not in ("completed", "incomplete"):
         return None
     return tuple(id for item in mappings(response.get("output")) if (id := string(item.get("id"))))[-MAX_NAMES:]
@@ -208,7 +209,7 @@ def appended(conversation: bytes, own: bytes, output: object) -> bytes:
 
 
 def not_found(references: References, missing: str) -> ApiError:
-    """Return the error for a reference that is not in the store: ``missing`` is its id."""
+    """Return the error for a reference that is not in the store; ``missing`` is its id."""
     kind = "invalid_request_error"
     if references.conversation == missing:
         return ApiError(f"Conversation with id '{missing}' not found.", kind, None, "conversation", status=404)
@@ -219,9 +220,10 @@ def not_found(references: References, missing: str) -> ApiError:
 
 
 def with_outcome(data: bytes, outcome: ApiError | bool, *, stream: bool = True) -> bytes:
-    """Return a whole answer, or the last frames of one, adapted to the outcome of storing it.
+    """Return a non-streamed answer, or the last frames of a stream, adapted to the outcome of storing it.
 
-    ``outcome``: whether it was stored. An error replaces the end of a stream; a caller replaces a whole answer itself.
+    ``outcome``: whether it was stored. An error replaces the end of a stream; for a non-streamed answer the caller does
+    that.
     """
     if isinstance(outcome, ApiError):
         return as_failed(data, outcome)
@@ -229,7 +231,7 @@ def with_outcome(data: bytes, outcome: ApiError | bool, *, stream: bool = True) 
 
 
 def without_promise(data: bytes, *, stream: bool) -> bytes:
-    """Return a whole answer, or the last frames of one, marked as not stored."""
+    """Return a non-streamed answer, or the last frames of a stream, marked as not stored."""
 
     def change(event: dict[str, Any]) -> bytes:
         event["response"]["store"] = False
@@ -242,7 +244,7 @@ def without_promise(data: bytes, *, stream: bool) -> bytes:
 
 
 def as_failed(data: bytes, error: ApiError) -> bytes:
-    """Return the last frames of an answer as those of a failed one."""
+    """Return the last frames of an answer as those of a failed answer."""
 
     def change(event: dict[str, Any]) -> bytes:
         number = event["sequence_number"]
@@ -265,7 +267,7 @@ def _with_ending(data: bytes, change: Callable[[dict[str, Any]], bytes]) -> byte
 def _check_continued(asked: References, records: Sequence[Mapping[str, Any] | None]) -> None:
     """Raise BadRequest if a request continues a background answer that is unfinished, failed or cancelled.
 
-    Also if it names an answer as its conversation, which adding to it would damage, or the other way round.
+    The same applies if it names an answer as its conversation, which adding to it would damage, or vice versa.
     """
     last, previous = (records[-1] if records else None) or {}, asked.previous
     if ("conversation" if previous else "response") in last:
@@ -277,7 +279,7 @@ def _check_continued(asked: References, records: Sequence[Mapping[str, Any] | No
 
 
 def _found(recalled: Recalled, present: set[str]) -> dict[str, dict[str, Any]]:
-    """Return the items of single references, except those in the context anyway."""
+    """Return the items of single references, except those that are in the context anyway."""
     read: dict[bytes, dict[str, dict[str, Any]]] = {}
     found: dict[str, dict[str, Any]] = {}
     for id in recalled.references.items:

@@ -84,10 +84,10 @@ class ResponsesWriter(Writer):
         self._service_tier: str | None = None
         self._output: list[dict[str, Any]] = []
         self._written: dict[int, str] = {}  # By place: the finished items of a stream, as JSON.
-        # What closing the open item takes: its kind (or that of its open content part), and its text so far.
+        # State needed to close the open item: its kind (or the kind of its open content part), and its text so far.
         self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom", "local"] = ""
         self._local: CallStarted | None = None
-        self._encrypted: tuple[str, ...] = ()  # The parameters of the open function call that may be.
+        self._encrypted: tuple[str, ...] = ()  # The encrypted parameters of the open function call's tool.
         self._hosted_at: dict[str, int] = {}  # By key: the output index of each announced item of a hosted tool.
         # Not a list of deltas, which would take many times the memory of the text.
         self._text = StringIO(newline="\n")
@@ -125,7 +125,7 @@ class ResponsesWriter(Writer):
     # -- the response
 
     def queue(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Return an answer whose model has not started, and the frames that say so."""
+        """Return an answer whose model has not started, and the frames that report it."""
         self._name(Opened())
         response = self._response("queued", [])
         self._events.emit("response.created", {"response": response})
@@ -238,7 +238,7 @@ class ResponsesWriter(Writer):
         self._start(Opened())
         self._close("completed")
         if event.kind in LOCAL_TOOLS:
-            # Its item cannot hold incomplete arguments: it is announced when they are complete.
+            # Its item cannot contain incomplete arguments: it is announced when they are complete.
             self._open, self._local, self._text = "local", event, StringIO(newline="\n")
             return
         name, own = self._call_ids(event)
@@ -264,7 +264,7 @@ class ResponsesWriter(Writer):
         self._end_item(len(self._output) - 1)
 
     def _hosted(self, event: HostedStarted | HostedProgress | HostedEnded) -> None:
-        """Forward what a hosted item does; one that was never announced was dropped with the text around it."""
+        """Forward a hosted tool's progress; an item that was never announced was dropped with the text around it."""
         if isinstance(event, HostedStarted):
             self._start(Opened())
             self._close("completed")
