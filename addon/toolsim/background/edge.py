@@ -1,4 +1,4 @@
-"""Background answers at the edge: the requests that start one, and those that ask about one."""
+"""HTTP endpoints of background answers: the requests that start one, and those about an existing one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class BackgroundAnswers:
         return self._runs.families()
 
     def count(self) -> int:
-        """Return how many answers are in progress."""
+        """Return the number of answers in progress."""
         return len(self._runs)
 
     async def stop(self) -> None:
@@ -72,7 +72,7 @@ class BackgroundAnswers:
         await self._runs.stop()
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
-        """Start an answer, and send its client the queued Response; or answer the flow with an error."""
+        """Start an answer and send its client the queued Response, or answer the flow with an error."""
         context, store = exchange.stored_context, settings.store
         assert context is not None
         partition, most = context.partition, store.background if store is not None else BACKGROUND
@@ -91,7 +91,7 @@ class BackgroundAnswers:
             return
         run, shown = prepared
         self._runs.start(run)
-        # The answer is logged and counted when it is over, not with this flow.
+        # The answer is logged and counted when it has ended, not with this flow.
         exchange.report = Report()
         if not flow.comment and run.job.hosted is None:  # The comment shows calls that wait for approval.
             flow.comment = flow.metadata[COMMENT] = f"in the background: {run.lease.id}"
@@ -103,7 +103,7 @@ class BackgroundAnswers:
     async def _prepare(
         self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings
     ) -> tuple[Run, bytes] | ApiError:
-        """Store an answer as queued; return it and what its client gets, or the error."""
+        """Store an answer as queued; return it and the client's response, or the error."""
         context, limit = exchange.stored_context, exchange.limits.max_request_bytes
         request = flow.request
         assert context is not None
@@ -136,7 +136,7 @@ class BackgroundAnswers:
         return run, shown
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange, call: Call) -> bool:
-        """Answer a request about a background answer; return whether there is one."""
+        """Answer a request about a background answer; return whether the answer exists."""
         context = exchange.stored_context
         assert context is not None
         if call.resource.kind not in ("response", "cancel"):
@@ -158,7 +158,7 @@ class BackgroundAnswers:
         return reply is not False
 
     async def _current(self, partition: str, call: Call) -> bytes | ApiError | Literal[False]:
-        """Return the current state of an answer, False if there is none; store what the call changes."""
+        """Return the current state of an answer, False if it does not exist; store the changes of the call."""
         id = call.resource.id
         for _ in range(MAX_TRIES):
             entry = await self._ledger.read(partition, id)
@@ -179,7 +179,7 @@ class BackgroundAnswers:
         raise StoreError(f"{id} changes too often")
 
     async def _streamed(self, flow: HTTPFlow, exchange: Exchange, partition: str, call: Call) -> ApiError | bool:
-        """Answer a flow with the events of an answer; return why that is impossible, or False if there is none."""
+        """Answer a flow with an answer's events; return an error if that is impossible, False if it does not exist."""
         id, run = call.resource.id, self._runs.find(partition, call.resource.id)
         entry = await self._ledger.read(partition, id)
         if entry is None:

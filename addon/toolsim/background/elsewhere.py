@@ -1,7 +1,7 @@
 """Follows an answer that another proxy makes, by its events in the store.
 
-That proxy does not store the events until the answer is over. A proxy that follows the answer asks for them through the
-store; from then on the store gets new events about every second.
+That proxy normally stores the events only at the end of the answer. The following proxy requests them through the
+store, and from then on new events are stored about every second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KEEPALIVE_SECONDS = 10.0
 
 
 async def follow_stored(ledger: Ledger, partition: str, id: str, after: int) -> AsyncGenerator[bytes]:
-    """Yield the frames after the number ``after``, as they are stored, to the end of the answer."""
+    """Yield the frames after the number ``after`` as they are stored, until the answer ends."""
     has_asked, failures, quiet = False, 0, 0.0
     while True:
         try:

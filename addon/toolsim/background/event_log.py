@@ -1,6 +1,6 @@
-"""The events of an answer that is produced without its client: followers may start after any of them.
+"""The events of an answer that is made without its client; followers can start after any of them.
 
-All followers read the same frames. The newest are kept, in bounded memory; a follower that starts too late, or reads
+All followers read the same frames. The newest are kept in bounded memory; a follower that starts too late, or reads
 too slowly, gets an error.
 """
 
@@ -35,7 +35,7 @@ class EventLog:
         return self._first + len(self._frames) - 1
 
     def add(self, written: Sequence[bytes]) -> None:
-        """Add what a writer has written."""
+        """Add a writer's output."""
         frames = frames_of(written)
         self._frames += frames
         self._bytes += sum(map(len, frames))
@@ -49,15 +49,15 @@ class EventLog:
         self._wake()
 
     def has(self, after: int) -> bool:
-        """Return whether all events after the number ``after`` are still there."""
+        """Return whether all events after the number ``after`` are still available."""
         return after + 1 >= self._first
 
     def value(self, end: Sequence[bytes] = ()) -> bytes:
-        """Return the events for storage, followed by the last ones, ``end``, which nobody has received yet."""
+        """Return the events for storage, followed by the last ones, ``end``, which have not been sent yet."""
         return events_value(self._first, [*self._frames, *frames_of(end)])
 
     async def follow(self, after: int) -> AsyncGenerator[bytes]:
-        """Yield the frames after the number ``after``, as they come, to the end of the answer."""
+        """Yield the frames after the number ``after`` as they arrive, until the answer ends."""
         place = after + 1
         while True:
             if place < self._first:
@@ -73,7 +73,7 @@ class EventLog:
                 await self._grown.wait()
 
     def _forget(self) -> None:
-        """Forget the first events, more than necessary, so that not every further event takes time."""
+        """Drop the oldest events, more than necessary, so that not every new event takes time."""
         count = 0
         while count < len(self._frames) and self._bytes > self._max_bytes * 3 // 4:
             self._bytes -= len(self._frames[count])

@@ -1,7 +1,7 @@
-"""The events of an answer that is made in the background, and what a client that asks for them may be told.
+"""The frames of a background answer, and the parameters of a client that requests them.
 
-They are stored as their very frames, so that every reader gets the same bytes. Their position is their
-``sequence_number``; the oldest are dropped when there are too many bytes.
+They are stored as frames, so that every reader gets the same bytes. Their position is their ``sequence_number``; the
+oldest are dropped when there are too many bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from toolsim.wire.json_codec import dump
 from toolsim.wire.sse import encode
 
 DONE = b"data: [DONE]\n\n"
-"""Ends a stream; not an event, so it has no number."""
+"""Ends a stream; it is not an event, so it has no number."""
 
 DELETED = ApiError("The response was deleted.", code="response_deleted")
 ENDED = ApiError("The response was cancelled or deleted.", code="response_cancelled")
@@ -30,7 +30,7 @@ _ENDS = tuple(b"event: response.%s\n" % end for end in (b"completed", b"incomple
 
 
 def wants_stream(query: str) -> bool:
-    """Return whether a URL's query asks for the events."""
+    """Return whether a URL's query requests the events."""
     return parse_qs(query).get("stream", [""])[-1].lower() == "true"
 
 

@@ -15,21 +15,21 @@ from toolsim.wire.responses.background import is_one
 from toolsim.wire.responses.stored import appended
 
 RENEW_SECONDS = 2.0
-"""How often a lease is renewed, and so how long a model continues after its answer was cancelled at another proxy."""
+"""How often a lease is renewed, and so the time for which a model continues after a cancellation at another proxy."""
 LEASE_SECONDS = 10.0
-"""How long a lease is valid, by the store's clock: several renewals may fail, as while the store restarts."""
+"""How long a lease is valid, by the store's clock: several renewals can fail, for example while the store restarts."""
 FOLLOW_SECONDS = 1.0
-"""How often the events of an answer that is followed at another proxy are stored, and read there."""
+"""How often the events of an answer followed at another proxy are stored, and read there."""
 RETRY_SECONDS = 1.0
 """The pause before a retry after the store has failed."""
 PATIENCE = 20
-"""How often in a row the store may fail before we give up: a server may be restarting."""
+"""How often in a row the store can fail before an answer is given up: a server might be restarting."""
 _OVER = "over"
 
 
 @dataclass(slots=True)
 class Lease:
-    """The right to end an answer. ``version``: of the lease's record; ``token``: by which the holder recognises it."""
+    """The right to end an answer. ``version``: the version of the lease's record; ``token``: identifies the holder."""
 
     partition: str
     id: str
@@ -43,7 +43,7 @@ class Lease:
         return LEASE + self.id
 
     def record(self) -> Record:
-        """Return the lease as it is written now."""
+        """Return the lease's record in its current state."""
         return _named(self.name, f"{self.state} {self.token}".encode())
 
     def over(self) -> Record:
@@ -55,7 +55,7 @@ class Lease:
 class Entry:
     """The state of an answer at one moment.
 
-    ``state``: from its lease, "" if no proxy makes it; ``version``: of its lease, ``record``: version of its record.
+    ``state``: from its lease, "" if no proxy makes it; ``version``: of its lease, ``record``: of its record.
     """
 
     partition: str
@@ -68,9 +68,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an answer ends: the ``value`` of its record and the names in it, and its stored events (b"" = none).
+    """The end of an answer: the ``value`` of its record and its names, and its stored events (b"" = none).
 
-    Added to ``conversation``, if it has one: the request's ``own`` items (a JSON array), and the ``output``.
+    Added to ``conversation``, if the answer has one: the request's ``own`` items (a JSON array), and the ``output``.
     """
 
     value: bytes
@@ -96,7 +96,7 @@ class Ledger:
         return lease
 
     async def read(self, partition: str, id: str) -> Entry | None:
-        """Return the current state of an answer; None if there is none, or it is not a background answer."""
+        """Return the current state of an answer; None if it does not exist or is not a background answer."""
         found = await self._memory.find(partition, [id, LEASE + id])
         record, lease = found.get(id), found.get(LEASE + id)
         if record is None or record.id != id or not is_one(record.value):
@@ -111,11 +111,11 @@ class Ledger:
         return await self._replace(lease, [lease.record(), *_events(lease.id, events)])
 
     async def want(self, partition: str, id: str) -> None:
-        """Ask the proxy that makes an answer to store its events as they come."""
+        """Request that the proxy which makes an answer stores its events as they arrive."""
         await self._memory.write(partition, [_named(WANTED + id)], {})
 
     async def is_wanted(self, lease: Lease) -> bool:
-        """Return whether another proxy has asked for the events."""
+        """Return whether another proxy has requested the events."""
         return bool(await self._memory.find(lease.partition, [WANTED + lease.id]))
 
     async def store_events(self, lease: Lease, events: bytes) -> None:
@@ -126,9 +126,9 @@ class Ledger:
                 await self._memory.write(lease.partition, _events(lease.id, events), {lease.id: entry.record})
 
     async def end(self, lease: Lease, ending: Ending) -> ApiError | bool:
-        """Write how an answer has ended, as the proxy that made it.
+        """Write the end of an answer, as the proxy that made it.
 
-        Return whether it has; False if somebody else has ended it, an error if its conversation is gone.
+        Return whether it was written; False if another proxy has ended it, an error if its conversation is gone.
         """
         records = [Record(lease.id, ending.value, ending.parent, (lease.id, *ending.names))]
         records += _events(lease.id, ending.events)
@@ -149,7 +149,7 @@ class Ledger:
         raise StoreError(f"the conversation {ending.conversation} changes too often")
 
     async def settle(self, entry: Entry, value: bytes) -> bool:
-        """Write how an answer has ended, as any proxy may; return whether it was still unchanged."""
+        """Write the end of an answer, which any proxy can do; return whether the answer was still unchanged."""
         lease = Lease(entry.partition, entry.id)
         records = [_named(entry.id, value), lease.over()]
         try:
@@ -165,13 +165,13 @@ class Ledger:
             await self._memory.forget(lease.partition, [lease.name, WANTED + lease.id])
 
     async def events(self, partition: str, id: str) -> bytes | None:
-        """Return the events of an answer, None if they are not stored: all of one that is over, or those so far."""
+        """Return the stored events of an answer, or None: all of a finished answer, or those so far."""
         name = EVENTS + id
         found = await self._memory.find(partition, [name])
         return found[name].value if name in found else None
 
     async def delete(self, partition: str, id: str) -> None:
-        """Delete an answer. The lease goes first: without it, the proxy that makes the answer cannot write any more."""
+        """Delete an answer. The lease goes first: without it, the proxy that makes the answer can no longer write."""
         await self._memory.forget(partition, [LEASE + id, id, EVENTS + id, WANTED + id])
 
     async def _replace(self, lease: Lease, records: Sequence[Record]) -> bool:
@@ -187,9 +187,9 @@ class Ledger:
             return True
 
     async def _standing(self, lease: Lease) -> Literal["held", "over", "lost"]:
-        """Return the state of a lease, and note its version.
+        """Return the state of a lease, and record its version.
 
-        Our own writes change that too: one that came too late was done without our knowing.
+        This proxy's own writes also change it: a write that timed out might have succeeded.
         """
         found = (await self._memory.find(lease.partition, [lease.name])).get(lease.name)
         state, token = _read(found)
@@ -200,7 +200,7 @@ class Ledger:
 
 
 def _named(name: str, value: bytes = b"") -> Record:
-    """Return a record that is found by its id as well."""
+    """Return a record that can also be found by its id."""
     return Record(name, value, names=(name,))
 
 
@@ -209,6 +209,6 @@ def _events(id: str, events: bytes) -> list[Record]:
 
 
 def _read(lease: Record | None) -> tuple[str, str]:
-    """Return the state of the answer of a lease, and whose it is."""
+    """Return the state and the owner of a lease's answer."""
     words = lease.value.decode("utf-8", "replace").split() if lease is not None else []
     return (words[0], words[1]) if len(words) == 2 else ("", "")

@@ -1,8 +1,8 @@
-"""Who may start another answer in the background: places are limited, and there is no queue for them.
+"""Limits the number of concurrent background answers; there is no queue.
 
-1. A single key may take all of them.
-2. While another key has places, or has asked for one within the last minute, no key gets more than half. It keeps those
-   that it has beyond that: the next places that become free are for other keys.
+1. A single key can take all slots.
+2. While another key has slots, or has requested one within the last minute, no key gets more than half. A key keeps the
+   slots that it has beyond that: the next ones that become free are for other keys.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from contextlib import contextmanager
 from toolsim.core.errors import ApiError
 
 LATELY_SECONDS = 60.0
-"""How long a key counts as a contender after it has asked: many times what clients wait after a 429."""
+"""How long a key counts as a contender after a request: many times the delay of clients after a 429."""
 _RETRY_SECONDS = 5
 
 
 class Places:
-    """The places of one proxy. ``taken``: returns the partition of each answer that is being made."""
+    """The slots of one proxy. ``taken``: returns the partition of each answer in progress."""
 
     def __init__(self, taken: Callable[[], Iterable[str]], clock: Callable[[], float] = time.monotonic) -> None:
         self._taken = taken
         self._starting: list[str] = []
         self._clock = clock
-        # The last two keys that asked, and when: whichever asks next, one of the two is another one.
+        # The last two keys that requested a slot, and when: at least one of them differs from the next key.
         self._asked: dict[str, float] = {}
 
     def refusal(self, partition: str, most: int) -> ApiError | None:
-        """Return why a partition gets none of ``most`` places, None if it gets one."""
+        """Return the reason why a partition gets none of ``most`` slots, None if it gets one."""
         taken = Counter([*self._starting, *self._taken()])
         has_others = self._have_others_asked(partition) or bool(taken.keys() - {partition})
         share = (most + 1) // 2 if has_others else most
@@ -42,7 +42,7 @@ class Places:
 
     @contextmanager
     def starting(self, partition: str) -> Iterator[None]:
-        """Hold a place for an answer until it is being made, or cannot be."""
+        """Hold a slot for an answer until it is in progress, or has failed to start."""
         self._starting.append(partition)
         try:
             yield
@@ -50,7 +50,7 @@ class Places:
             self._starting.remove(partition)
 
     def _have_others_asked(self, partition: str) -> bool:
-        """Note that a partition asks, and return whether another one did recently."""
+        """Record the request of a partition, and return whether another one made a request recently."""
         now = self._clock()
         self._asked.pop(partition, None)
         lately = any(at > now - LATELY_SECONDS for at in self._asked.values())

@@ -47,8 +47,8 @@ STATUSES = ("completed", "incomplete", "failed", "cancelled")
 class Run:
     """One answer in progress.
 
-    ``own``: the request's own items, ``names``: their ids; ``conversation``: the one to add them and the output to.
-    ``why``: the reason for ending it early. ``end``: the last frames to publish; ``failed``: what went wrong then.
+    ``own``: the request's own items, ``names``: their ids; ``conversation``: where to add them and the output.
+    ``why``: the reason for ending it early. ``end``: the last frames to publish; ``failed``: the error in them.
     """
 
     job: Job
@@ -77,7 +77,7 @@ class Run:
         self.failed = error
 
     def ending(self, response: Mapping[str, Any]) -> Ending:
-        """Return what to store at the end, given the final Response."""
+        """Return the end to store, given the final Response."""
         names, stream = output_names(response), self.log is not None
         value = value_of(dump(response).encode(), self.own, stream=stream)
         events = self.log.value(self.end) if self.log is not None else b""
@@ -113,7 +113,7 @@ class Runs:
         return [running, ended]
 
     def find(self, partition: str, id: str) -> Run | None:
-        """Return the answer with this id, if it is made here."""
+        """Return the answer with this id, if this proxy makes it."""
         run = self._runs.get(id)
         return run if run is not None and run.lease.partition == partition else None
 
@@ -123,7 +123,7 @@ class Runs:
         run.task = asyncio.create_task(self._run(run))
 
     async def end(self, run: Run, why: ApiError) -> None:
-        """End an answer early, and wait until its model has been stopped."""
+        """End an answer early, and wait until its model has stopped."""
         if run.task is not None and not run.task.done():
             run.why = run.why or why
             run.task.cancel()
@@ -197,7 +197,7 @@ class Runs:
         run.fail(run.failed or LOST)
 
     async def _cut(self, run: Run, why: ApiError) -> None:
-        """End an answer early; one that was only waiting to be stored when the proxy stops is stored."""
+        """End an answer early. If it was only waiting to be stored when the proxy stops, it is stored."""
         if run.writer.body is None:
             run.end = run.writer.write(Failed(why))
             run.failed = why
@@ -214,7 +214,7 @@ class Runs:
             await self._ledger.store_events(run.lease, run.log.value(run.end))
 
     async def _renew(self, run: Run) -> None:
-        """Keep renewing the lease, and store the events as they come once another proxy wants them."""
+        """Keep renewing the lease, and store the events as they arrive once another proxy has requested them."""
         stored, is_wanted = -1, False
         while True:
             with suppress(TimeoutError):

@@ -1,1 +1,1 @@
-"""The command ``toolsim``: it starts mitmproxy with the addon, and what belongs to it."""
+"""The command ``toolsim``: starts mitmproxy with the addon, and related programs."""

@@ -1,6 +1,6 @@
-"""``toolsim claude``: what Claude Code needs to know, and Claude Code itself over any backend.
+"""``toolsim claude``: the settings for Claude Code, and Claude Code itself over any backend.
 
-toolsim claude              the two variables, for a toolsim that is running already
+toolsim claude              prints the two variables for a running toolsim
 toolsim claude URL          serves that backend, and prints them
 … --run [-- ARGUMENTS]      starts Claude Code with them, and ends when it does
 """
@@ -86,7 +86,7 @@ class Over:
             *self._command, env=_environment(host, port, ctx.options.toolsim_api_key)
         )
         with suppress(NotImplementedError):  # Windows.
-            # Ctrl-C goes to both, and is meant for the one that is on the screen.
+            # Ctrl-C goes to both processes, and is meant for the one on the screen.
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
         self.code = await child.wait()
         ctx.master.shutdown()  # type: ignore[no-untyped-call]

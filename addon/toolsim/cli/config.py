@@ -28,10 +28,10 @@ _TYPES = {str: "a text", int: "a whole number", bool: "true or false"}
 
 
 def completed(words: Sequence[str], args: Namespace) -> list[str]:
-    """Return the words of a command line, with what its file says put before what it says itself.
+    """Return the arguments of a command line, preceded by the contents of its settings file.
 
-    ``args``: the same words, parsed. A later word overrides an earlier one, but options add up, so
-    those that the command line names are left out. Raises UsageError, in one line with the place.
+    ``args``: the same arguments, parsed. A later argument overrides an earlier one, but options add up, so options on
+    the command line are left out of the file's. Raises UsageError, in one line with the place.
     """
     values, text = _read(args.config)
     given = {pair.partition("=")[0] for pair in args.set}
@@ -42,7 +42,7 @@ def completed(words: Sequence[str], args: Namespace) -> list[str]:
             if name not in _ARGUMENTS:
                 of_file += [f"--set={name}={word}" for word in _option(name, value) if name not in given]
             elif name == "backend":
-                # The built-in backends have commands of their own, which take none.
+                # The built-in backends have separate commands without this argument.
                 if getattr(args, name, "") is None:
                     own.append(_argument(name, value))
             elif name == "web":
@@ -73,7 +73,7 @@ def _argument(name: str, value: Any) -> Any:
 
 
 def _option(name: str, value: Any) -> list[str]:
-    """Return an option's value as the command line would have it: a list is given word by word."""
+    """Return an option's value as on the command line: a list is given item by item."""
     if isinstance(value, dict):
         raise ValueError("got a table, expected an option: names are not grouped")
     for option in table.OPTIONS:

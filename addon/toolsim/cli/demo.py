@@ -24,7 +24,7 @@ from toolsim.wire.dialect import CHAT, RESPONSES
 
 logger = logging.getLogger(__name__)
 
-# The proxy may be up before the built-in backend is.
+# The proxy can be up before the built-in backend is.
 _START_SECONDS = 20.0
 _TURN_SECONDS = 60.0
 _PAUSE = 0.5

@@ -1,8 +1,8 @@
-"""``toolsim doctor URL``: what a server supports, and the command that serves it.
+"""``toolsim doctor URL``: reports what a server supports, and the command that serves it.
 
-Four questions, each of which may end the examination: does anything answer (``/models``), which APIs are there (an
-empty body costs nothing: an existing API refuses it with a status other than 404), which models, and does one of them
-call tools by itself (one short question with one tool)?
+Four checks, each of which can end the examination: whether anything answers (``/models``); which APIs exist (an empty
+body costs nothing: an existing API rejects it with a status other than 404); which models exist; and whether one of
+them calls tools by itself (one short question with one tool).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from toolsim.wire.json_fields import mapping, mappings, string
 
 _MAX_SHOWN = 6
 _MAX_CHARS = 120
-# A model may have to be loaded before it answers.
+# A model might have to be loaded before it answers.
 _TURN_SECONDS = 120.0
 _MAX_TOKENS = 200
 
@@ -38,12 +38,12 @@ _QUESTION = "What is the weather in Bonn? Call the tool."
 
 
 class Sick(Exception):
-    """What is wrong with the server, in one line."""
+    """A problem with the server, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found: the base URL that answered, the APIs there, and the names of the models."""
+    """The result: the base URL that answered, its APIs, and the names of the models."""
 
     url: str
     apis: tuple[Api, ...]
@@ -51,7 +51,7 @@ class Finding:
 
 
 def main(args: Namespace) -> int:
-    """Ask and print; return the exit code."""
+    """Run the checks and print the result; return the exit code."""
     key = ""
     if args.key_env and not (key := os.environ.get(args.key_env, "")):
         raise UsageError(f"--key-env: the environment variable {args.key_env} is not set")
@@ -86,7 +86,7 @@ def main(args: Namespace) -> int:
 
 
 def _profile(model: str) -> str:
-    """Return which profile a model has by default, and what it decides."""
+    """Return the default profile of a model, and its settings."""
     try:
         found = nearest_profile(read_profiles("auto", os.environ), model)
     except ValueError as problem:
@@ -100,7 +100,7 @@ def _profile(model: str) -> str:
 def examine(url: str, key: str) -> Finding:
     """Return what is at a base URL, or below its ``/v1`` if it has no path. Raises Sick."""
     path = url.partition("://")[2].partition("/")[2]
-    # Some servers have the list of models in two places, and the API only under /v1.
+    # Some servers have the list of models in two places, but the API only under /v1.
     places = [url] if path.endswith("v1") else [f"{url}/v1", url] if not path else [url, f"{url}/v1"]
     answers: list[tuple[str, Answer]] = []
     for place in places:
@@ -122,7 +122,7 @@ def examine(url: str, key: str) -> Finding:
 
 
 def calls_by_itself(found: Finding, model: str, key: str) -> str:
-    """Return whether a model calls a tool that it is offered, in words that start with yes or no. Raises Sick."""
+    """Return whether a model calls an offered tool, as text that starts with yes or no. Raises Sick."""
     api = found.apis[0]
     answer = _ask(found.url + api.path_suffix, key, _question(api, model), _TURN_SECONDS, api)
     if answer.status in (401, 403):
@@ -142,7 +142,7 @@ def calls_by_itself(found: Finding, model: str, key: str) -> str:
 
 def serve_line(found: Finding, *, native: bool) -> str:
     """Return the command that serves it."""
-    # A server on this machine may have the port on which toolsim would listen.
+    # A server on this machine might use toolsim's default port.
     backend = parse_url(found.url)
     is_taken = backend.port == DEFAULT_PORT and is_loopback(backend.host)
     port = " --port 9000" if is_taken else ""

@@ -1,8 +1,8 @@
-"""``toolsim``: one command for those who do not want to learn mitmproxy's.
+"""``toolsim``: one command for people who do not want to learn mitmproxy's commands.
 
-What needs mitmproxy is imported where it is used, so that a missing package is reported in one line. Each command is a
-function of parsed arguments; those of ``PLUGINS`` have their own parsers. Exit codes: 0 if all is well, 1 if a
-server or a recording is not as it should be, 2 for a wrong command line, 130 after Ctrl-C.
+Modules that need mitmproxy are imported where they are used, so that a missing package is reported in one line. Each
+command is a function of parsed arguments; those of ``PLUGINS`` have their own parsers. Exit codes: 0 for success, 1 for
+a problem with a server or a recording, 2 for a usage error, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from toolsim.version import __version__
 EXIT_INTERRUPTED = 130
 
 PLUGINS = {"eval": "toolsim.eval.command", "tune": "toolsim.eval.learn.command", "replay": "toolsim.recordings.replay"}
-"""The commands of other packages: the module whose ``main(words)`` is called with the words after it, on demand."""
+"""Commands of other packages: the module whose ``main(words)`` is called on demand with the remaining arguments."""
 
 RENAMED = {"learn": "tune"}
-"""Commands by their earlier names, which keep working for one release."""
+"""Former names of commands, which keep working for one release."""
 
 _DESCRIPTION = "OpenAI function calling for any text-only model backend."
 _EPILOG = "toolsim COMMAND --help says more. Options of --set: see README, or mitmdump --options."
@@ -51,7 +51,7 @@ def _run(words: list[str]) -> int:
     if words and words[0] in PLUGINS:
         return int(importlib.import_module(PLUGINS[words[0]]).main(words[1:]))
     made = parser()
-    # Only claude runs a program that has words of its own.
+    # Only claude runs a program with arguments of its own.
     words, of_program = _split(words) if words[:1] == ["claude"] else (words, [])
     args = made.parse_args(words)
     if args.command is None:
@@ -86,7 +86,7 @@ def _run(words: list[str]) -> int:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return the words before and after ``--``."""
+    """Return the arguments before and after ``--``."""
     end = words.index("--") if "--" in words else len(words)
     return words[:end], words[end + 1 :]
 
@@ -101,7 +101,7 @@ def _backend(args: argparse.Namespace) -> str:
 
 
 def parser() -> Parser:
-    """Return the parser of all commands; those of ``PLUGINS`` are only named in it."""
+    """Return the parser of all commands; those of ``PLUGINS`` are only listed in it."""
     from toolsim.cli import usage
 
     made = Parser(prog="toolsim", description=_DESCRIPTION, epilog=_EPILOG)
@@ -109,7 +109,7 @@ def parser() -> Parser:
     commands = made.add_subparsers(dest="command", metavar="command", parser_class=Parser)
 
     def command(name: str, words: str, description: str = "", **more: Any) -> Parser:
-        """Add a command; its description is what the list of commands says of it, as a sentence."""
+        """Add a command; its description in the list of commands becomes a sentence."""
         sentence = description or f"{words[0].upper()}{words[1:]}."
         added: Parser = commands.add_parser(name, help=words, description=sentence, **more)
         return added

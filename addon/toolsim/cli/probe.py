@@ -28,12 +28,12 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 
 class Unreachable(Exception):
-    """Nothing answers, or not over HTTP; the message says why, in one line."""
+    """Nothing answers, or not over HTTP; the message has the reason, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back; ``body`` is None if it is not a JSON object."""
+    """The response; ``body`` is None if it is not a JSON object."""
 
     status: int
     content_type: str
@@ -41,12 +41,12 @@ class Answer:
 
     @property
     def is_page(self) -> bool:
-        """Whether it is a web page, which no API answers with."""
+        """Whether it is a web page, which no API returns."""
         return self.content_type.partition(";")[0].strip().lower() in ("text/html", "application/xhtml+xml")
 
     @property
     def problem(self) -> str:
-        """The message of an error, "" if there is none."""
+        """The message of an error, or ""."""
         if self.body is None:
             return ""
         message = read_error(self.body).message
@@ -54,7 +54,7 @@ class Answer:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """A redirect is an answer: a POST would not survive it."""
+    """Treats a redirect as the answer: a POST would not survive it."""
 
     def redirect_request(self, *_: Any) -> None:
         """Follow none."""
@@ -70,7 +70,7 @@ def ask(
 ) -> Answer:
     """Return the answer to a GET, or to a POST of ``json_body``. Raises Unreachable.
 
-    ``key``: sent as a Bearer token; an API that has other headers for it names them in ``headers``.
+    ``key``: sent as a Bearer token; an API with other headers for it passes them in ``headers``.
     """
     headers = {"accept": "application/json", "user-agent": "toolsim", **headers}
     if key:
@@ -79,7 +79,7 @@ def ask(
     if json_body is not None:
         headers["content-type"] = "application/json"
         data = json.dumps(json_body).encode()
-    # A proxy that the environment names is for the world outside.
+    # A proxy from the environment is for external addresses.
     proxies = [ProxyHandler({})] if is_loopback(parse_url(url).host) else []
     opener = build_opener(_NoRedirect, HTTPHandler, HTTPSHandler, *proxies)
     try:
@@ -93,7 +93,7 @@ def ask(
 
 
 def _opened(opener: OpenerDirector, request: Request, seconds: float) -> Any:
-    """Return the response; an error's is one too, and its body may break off like any other."""
+    """Return the response, also for an error; its body can break off like any other."""
     try:
         return opener.open(request, timeout=seconds)
     except HTTPError as error:

@@ -1,8 +1,8 @@
 """Starts mitmdump or mitmweb with the addon, in this process.
 
-The command line that is built here is one that anybody could type: ``mitmdump -s …/toolsim.py --mode reverse:…``. In
-addition, mistakes are found beforehand and reported in one line, and mitmproxy's own lines at startup are silenced: the
-greeting has the same information.
+It builds an ordinary command line: ``mitmdump -s …/toolsim.py --mode reverse:…``. In addition, mistakes are found
+beforehand and reported in one line, and mitmproxy's own lines at startup are silenced, because the startup banner has
+the same information.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from toolsim.cli.usage import MODEL_SUFFIX, check_known, check_settings
 from toolsim.command_line import UsageError, addon_script
 from toolsim.proxy.address import parse_url, url_host
 
-# What they log below a warning is in the greeting, or of no interest to people who did not type the command themselves.
+# Their lines below a warning are in the startup banner, or irrelevant to people who did not type the command
+# themselves.
 _TALKERS = ("mitmproxy.addons.script", "mitmproxy.proxy.mode_servers", "toolsim.proxy.builtin")
 WEB_PORT = 8081
 
@@ -66,13 +67,13 @@ def arguments(start: Start) -> list[str]:
 
 
 def state_folder() -> Path:
-    """Return toolsim's folder among those where programs keep the state of this user."""
+    """Return toolsim's folder for the state of this user."""
     local = os.environ.get("LOCALAPPDATA", "") if os.name == "nt" else ""
     return Path(os.environ.get("XDG_STATE_HOME") or local or Path.home() / ".local" / "state") / "toolsim"
 
 
 def run(start: Start, *addons: object) -> int:
-    """Serve until a signal comes; ``addons`` are loaded beside toolsim. Raises UsageError; returns the exit code."""
+    """Serve until a signal arrives, with further ``addons``; return the exit code. Raises UsageError."""
     words = arguments(start)
     check_settings([*words[words.index("--set") + 1 :: 2]] if "--set" in words else [], host=start.host)
     check_free(start.host, start.port, "--port ")
@@ -105,7 +106,7 @@ def run(start: Start, *addons: object) -> int:
 def check_free(host: str, port: int, remedy: str) -> None:
     """Raise UsageError if that address is taken; ``remedy``: how to set another port, whose number is appended.
 
-    A port may still be taken a moment later; mitmproxy reports that.
+    The port can still be taken a moment later; mitmproxy reports that.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

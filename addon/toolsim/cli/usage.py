@@ -1,4 +1,4 @@
-"""Checks the command's arguments, and the options among them, before mitmproxy sees them."""
+"""Checks the command's arguments, including options, before mitmproxy sees them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from toolsim.proxy.options.option import PREFIX
 
 _ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|models)/?$")
 MODEL_SUFFIX = ".gguf"
-"""The ending that identifies a model file."""
+"""The suffix that identifies a model file."""
 DEFAULT_PORT = 8080
-"""Where toolsim listens by default."""
+"""toolsim's default port."""
 _OLLAMA_PORT = 11434
-# The servers that people call by their names, and where they listen by default.
+# Servers with well-known names, and their default ports.
 _PORTS = {"ollama": _OLLAMA_PORT, "lmstudio": 1234, "vllm": 8000}
 _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 
@@ -39,7 +39,7 @@ def backend_url(text: str) -> str:
         backend = parse_url(text)
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
-    # Ollama answers on both paths, but only one is the API that we speak. Elsewhere /api may be just that.
+    # Ollama answers on both paths, but only one has the supported API. On other servers /api can be right.
     if (backend.port, backend.path) == (_OLLAMA_PORT, "/api"):
         raise argparse.ArgumentTypeError(
             f"got {text!r}, which is Ollama's own API, expected its OpenAI-compatible one; did you mean "
@@ -53,7 +53,7 @@ def backend_url(text: str) -> str:
 
 
 def served_backend(text: str) -> str:
-    """Return what to serve: the base URL of a backend, or a model file. Raises ArgumentTypeError."""
+    """Return the base URL of a backend, or a model file. Raises ArgumentTypeError."""
     if not text.endswith(MODEL_SUFFIX):
         return backend_url(text)
     if not Path(text).expanduser().is_file():
@@ -67,7 +67,7 @@ def command_for(backend: str) -> str:
 
 
 def recorded_backend(text: str) -> str:
-    """Return what to record: codex, scripted, or what can be served. Raises ArgumentTypeError."""
+    """Return the backend to record: codex, scripted, or any that can be served. Raises ArgumentTypeError."""
     return text if text in ("codex", "scripted") else served_backend(text)
 
 
@@ -93,7 +93,7 @@ def setting(text: str) -> str:
 
 
 def check_settings(given: Iterable[str], *, host: str) -> None:
-    """Raise UsageError for the first of our options that is wrong; ``host``: where the proxy will listen."""
+    """Raise UsageError for toolsim's first invalid option; ``host``: where the proxy will listen."""
     manager = Options()
     manager.update(listen_host=host)  # type: ignore[no-untyped-call]
     try:
@@ -106,9 +106,9 @@ def check_settings(given: Iterable[str], *, host: str) -> None:
 
 
 def check_known(manager: Options, given: Iterable[str]) -> None:
-    """Raise UsageError for the first name that is not an option of any addon, or for a value that its option refuses.
+    """Raise UsageError for the first name that is not an option of any addon, or for a value that its option rejects.
 
-    ``manager``: mitmproxy's options, with those of its own addons. Ours are not among them yet.
+    ``manager``: mitmproxy's options, including those of its own addons; toolsim's are not among them yet.
     """
     for pair in given:
         name = pair.partition("=")[0]

@@ -1,13 +1,13 @@
 """Calls that wait for approval.
 
-1. What was asked about is what gets approved: tool, arguments and server are stored here, and nothing that a client
-   echoes is trusted. An id carries no information, and cannot be guessed.
-2. An id is valid for one decision, for a limited time, and only for the client that was asked: with another key for the
-   proxy or the backend it is not found.
-3. A limited number of calls waits at a time. Beyond it the oldest of the client with the most are forgotten, and so
-   refused: no client pushes out another's.
+1. The call that was shown is the call that is approved: tool, arguments and server are stored here, and nothing that a
+   client echoes is trusted. An id carries no information and cannot be guessed.
+2. An id is valid for one decision, for a limited time, and only for the same client: with another key for the proxy or
+   the backend it is not found.
+3. The number of waiting calls is limited. Beyond the limit the oldest calls of the client with the most are dropped,
+   which refuses them: no client displaces another's.
 4. If the operator decides (``Desk``), the answer itself waits, for a limited time. No decision in time is a refusal,
-   and so is a client that leaves.
+   and so is a client that disconnects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_SECONDS = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call that waits. ``owner``: who was asked."""
+    """A call that waits for approval. ``owner``: the client."""
 
     server: Server
     tool: str
@@ -39,21 +39,21 @@ class Asked:
 
 
 class Approvals:
-    """The calls that wait, by id."""
+    """Calls that wait for approval, by id."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._asked: Shares[Asked] = Shares(MAX_WAITING, MAX_WAITING)
 
     def ask(self, server: Server, tool: str, shown: str, arguments: str, owner: str) -> str:
-        """Store a call; return the id by which it is approved."""
+        """Store a call; return the id by which it can be approved."""
         name = f"mcpr_{secrets.token_hex(24)}"
         asked = Asked(server, tool, shown, arguments, owner, self._clock() + MAX_SECONDS)
         self._asked.put(name.encode(), asked, owner)
         return name
 
     def take(self, name: str, owner: str) -> Asked | None:
-        """Return the call with this id and forget it, None if there is none for this owner."""
+        """Remove and return the call with this id, None if this owner has no such call."""
         key = name.encode("utf-8", "surrogatepass")
         asked = self._asked.get(key)
         if asked is None or not secrets.compare_digest(asked.owner, owner):
@@ -73,7 +73,7 @@ class Question:
 
 
 class Desk:
-    """Questions to the operator. ``changed`` is called with an answer's id whenever its questions have changed."""
+    """Approval prompts for the operator. ``changed`` is called with an answer's id when its prompts have changed."""
 
     def __init__(self, changed: Callable[[str], None] = lambda answer: None) -> None:
         self._changed = changed
@@ -93,11 +93,11 @@ class Desk:
             self._changed(question.answer)
 
     def waiting(self, answer: str) -> list[Question]:
-        """Return the questions of an answer."""
+        """Return the prompts of an answer."""
         return [question for question in self._waiting.values() if question.answer == answer]
 
     def decide(self, answer: str, *, approve: bool) -> list[Question]:
-        """Decide all questions of an answer; return them."""
+        """Decide all prompts of an answer; return them."""
         decided = [(decision, question) for decision, question in self._waiting.items() if question.answer == answer]
         for decision, _ in decided:
             if not decision.done():

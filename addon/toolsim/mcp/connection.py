@@ -41,17 +41,17 @@ for _name in ("mcp", "client", "httpx2", "httpcore2"):
 
 _MAX_PAGES = 20
 _MAX_PAUSE = 60.0
-# The client's error codes if it is not the tool that failed.
+# The client's error codes for failures other than the tool's.
 _BROKEN = (CONNECTION_CLOSED, REQUEST_TIMEOUT, INVALID_REQUEST)
 _MAX_WORDS = 300
 
 
 class ServerFailed(Exception):
-    """A server could not be reached or did not answer; the message says why, without secrets."""
+    """A server could not be reached or did not answer; the message has the reason, without secrets."""
 
 
 class Connection:
-    """The connection to one server, whose ``timeout`` is that of each request, including the opening."""
+    """The connection to one server; ``timeout`` applies to each request and to opening the connection."""
 
     def __init__(self, server: Server, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.server = server
@@ -77,7 +77,7 @@ class Connection:
         return self._tools
 
     async def call(self, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker = NOBODY) -> Outcome:
-        """Call a tool; ``limit``: bytes of its output. Never raises, whatever the server does."""
+        """Call a tool; ``limit``: maximum bytes of its output. Never raises, regardless of the server."""
 
         async def called(client: Client) -> Outcome:
             try:
@@ -96,7 +96,7 @@ class Connection:
             return failed(str(problem))
 
     async def close(self) -> None:
-        """Close the connection; whoever waits for it gets an error."""
+        """Close the connection; waiting callers get an error."""
         life, self._life = self._life, None
         if life is not None:
             life.end_later()
@@ -104,7 +104,7 @@ class Connection:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def _ends(self, life: _Life) -> None:
-        # asyncio itself holds tasks only weakly.
+        # asyncio itself holds only weak references to tasks.
         if life.task is not None:
             self._ending.add(life.task)
             life.task.add_done_callback(self._ending.discard)
@@ -152,11 +152,11 @@ class Connection:
         except TimeoutError:
             raise self._given_up(life, f"it gave no answer within {self.server.timeout:g} seconds") from None
         except OSError as problem:
-            # Its message names files of this machine.
+            # Its message contains file names of this machine.
             what = "be started" if self.server.command else "be reached"
             raise self._given_up(life, f"it cannot {what} ({type(problem).__name__})") from problem
         except Exception as problem:
-            # Few of the client's exceptions are documented: whatever it is, this connection is over.
+            # Few of the client's exceptions are documented: any of them ends this connection.
             raise self._given_up(life, self._words(problem)) from problem
         self._failures = 0
         return answer
@@ -168,7 +168,7 @@ class Connection:
                     label = self.server.label
                     raise ServerFailed(f"The server {label!r} has failed; it is tried again in {pause:.0f} s.")
                 self._life, self._tools = _Life(self), None
-            # It may still be opening: whoever asked for that may have left.
+            # It might still be opening: the caller that requested it might be gone.
             life = self._life
             await life.begin()
             return life
@@ -182,7 +182,7 @@ class Connection:
             self._not_before = self._clock() + min(_MAX_PAUSE, 2.0 ** min(self._failures - 1, 10) - 1)
         if life is not None:
             why = "; ".join([*life.cut, why])
-            # Closing may take a while, and the caller has no time left.
+            # Closing can take a while, and the caller has no time left.
             life.has_failed = True
             life.end_later()
             self._ends(life)
@@ -212,7 +212,7 @@ class _Life:
         self.task: asyncio.Task[None] | None = None
         self._last_words: list[str] = []
         self.cut: list[str] = []
-        """Why it was cut off."""
+        """The reason why it was disconnected."""
         self.has_failed = False
 
     @property
@@ -226,7 +226,7 @@ class _Life:
         return self._closing.is_set() or (self.task is not None and self.task.done())
 
     async def begin(self) -> None:
-        """Open it, or wait until it is open. Raises what the package raises."""
+        """Open it, or wait until it is open. Raises the package's exceptions."""
         self.task = self.task or asyncio.create_task(self._run())
         await asyncio.shield(self._up)
 
@@ -246,7 +246,7 @@ class _Life:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as problem:
-            # Whoever waits gets the error that it is gone. How exactly it ended does not matter to anyone.
+            # Waiting callers get a "connection closed" error; the cause is irrelevant to them.
             if not self._up.done():
                 is_plain = isinstance(problem, Exception)
                 self._up.set_exception(problem if is_plain else ConnectionError("it was given up"))
@@ -255,7 +255,7 @@ class _Life:
             self._closing.set()
             never_up = self._up.done() and self._up.exception() is not None
             if (self.has_failed or never_up) and self._last_words:
-                # What it wrote to its standard error is for the operator alone.
+                # Its standard error is for the operator alone.
                 label, words = self._connection.server.label, self._connection.clean(self._last_words[-1])
                 logger.warning("toolsim: the last words of the MCP server %r: %s", label, words[-_MAX_WORDS:].strip())
 

@@ -1,4 +1,4 @@
-"""What the house is given: ``Engine`` of ``toolsim.mcp.runtime``."""
+"""Implements ``Engine`` of ``toolsim.mcp.runtime``."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""The parent of a local server: what the server started ends with it, however the proxy itself ends.
+"""The parent process of a local server, which ends everything that the server started when the proxy ends.
 
-It is a program of its own between the proxy and the server: ``python guardian.py LIFELINE COMMAND …``.
+It is a separate program between the proxy and the server: ``python guardian.py LIFELINE COMMAND …``.
 The server has the standard streams; the guardian only watches.
 
-- LIFELINE is the reading end of a pipe whose other end only the proxy has. When that end is closed,
-  by the proxy or by the kernel because the proxy was killed, everything that the server started is
-  killed. A byte in the pipe means: do the same once the server itself has exited.
-- Children that left the server's process group or session, and those whose parent has died, are
-  still descendants of the guardian, since Linux gives orphans to the nearest *subreaper*. Other
-  systems have none: there the process group is killed, and what has left it lives on.
+- LIFELINE is the reading end of a pipe whose other end only the proxy has. When that end is closed, by the proxy or by
+  the kernel because the proxy was killed, everything that the server started is killed. A byte in the pipe means: do
+  the same once the server itself has exited.
+- Children that left the server's process group or session, and those whose parent has died, are still descendants of
+  the guardian, since Linux gives orphans to the nearest *subreaper*. Other systems have none: there the process group
+  is killed, and processes that have left it survive.
 
-It is started without site packages: it must import nothing but small parts of the standard library.
+It is started without site packages: it must import only small parts of the standard library.
 """
 
 import contextlib
@@ -22,19 +22,19 @@ import time
 
 PR_SET_CHILD_SUBREAPER = 36
 NOT_STARTED = 127
-"""The exit code for a command that cannot be run, as shells have it."""
+"""The exit code for a command that cannot be run, as in shells."""
 _PATIENCE_SECONDS = 3.0
-"""How long to kill what starts again and again, or what this user may not kill."""
+"""How long to try to kill processes that keep restarting, or that this user is not allowed to kill."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run a command until nothing of it is left; return its exit code, 1 for a signal."""
+    """Run a command until none of its processes is left; return its exit code, 1 for a signal."""
     lifeline, command = int(arguments[0]), arguments[1:]
     os.set_inheritable(lifeline, False)
     is_subreaper = _adopt_orphans()
     woken = _wake_on_signals()
     try:
-        # Python ignores these two signals, and a program that it starts would, too.
+        # Python ignores these two signals, and a program started by it would ignore them, too.
         ignored = [signal.SIGPIPE, signal.SIGXFSZ]
         server = os.posix_spawnp(command[0], command, os.environ, setsigdef=ignored)
     except OSError as error:
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _adopt_orphans() -> bool:
-    """Become the parent of descendants whose parent dies; return whether the system has that."""
+    """Become the parent of descendants whose parent dies; return whether the system supports that."""
     if sys.platform != "linux":
         return False
     import ctypes  # only this system needs it
@@ -80,7 +80,7 @@ def _wake_on_signals() -> int:
 
 
 def _drop_streams() -> None:
-    """Leave the standard streams to the server: their ends are its own."""
+    """Leave the standard streams to the server alone."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
@@ -112,12 +112,12 @@ def _kill_all(is_subreaper: bool) -> None:
 
 
 def _descendants() -> list[int]:
-    """Return all processes that come from this one, by the parents that /proc names."""
+    """Return all descendants of this process, by the parents listed in /proc."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                # The name in parentheses may itself hold spaces and parentheses.
+                # The name in parentheses can itself contain spaces and parentheses.
                 parent = int(file.read().rpartition(b")")[2].split()[1])
                 children.setdefault(parent, []).append(int(name))
     found, unread = [], [os.getpid()]

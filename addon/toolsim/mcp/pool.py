@@ -1,4 +1,4 @@
-"""The connections of this proxy: those to local servers stay open, all others are closed when they are idle."""
+"""The connections of this proxy: those to local servers stay open, all others are closed when idle."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from toolsim.mcp.connection import Connection
 
 MAX_CONNECTIONS = 32
-"""To servers at URLs. Those that clients name have their own credentials, so that no two clients share one."""
+"""Maximum connections to URLs. Servers that clients name have their own credentials, so no two clients share one."""
 MAX_OF_ONE = 8
-"""How many of them one client may have."""
+"""Maximum connections per client."""
 IDLE_SECONDS = 300.0
 
 
 class TooManyConnections(Exception):
-    """There is no room for another connection; the message is for anyone to read."""
+    """The limit for connections is reached; the message is for anyone to read."""
 
 
 class Pool:
@@ -37,18 +37,18 @@ class Pool:
         self._clock = clock
         self._module: ModuleType | None = None
         self._connections: OrderedDict[Server, Connection] = OrderedDict()
-        # Who has opened each.
+        # The owner of each connection.
         self._owners: dict[Server, str] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
     async def tools(self, server: Server, who: Asker = NOBODY) -> tuple[RemoteTool, ...]:
-        """Return the tools of a server. Raises an exception whose message, safe for anyone to read, says why not."""
+        """Return the tools of a server. Raises an exception whose message is safe for anyone to read."""
         return await (await self._connection(server, who.owner)).tools(who)
 
     async def call(
         self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker = NOBODY
     ) -> Outcome:
-        """Call a tool of a server; ``limit``: bytes of its output."""
+        """Call a tool of a server; ``limit``: maximum bytes of its output."""
         try:
             connection = await self._connection(server, who.owner)
         except TooManyConnections as problem:
@@ -63,8 +63,8 @@ class Pool:
 
     async def _connection(self, server: Server, owner: str) -> Connection:
         if self._module is None:
-            # Importing the package takes a second, which must not block the event loop. Later nothing is awaited here,
-            # so that the calls of a round reach their server in their order.
+            # Importing the package takes a second, which must not block the event loop. Afterwards nothing is awaited
+            # here, so that the calls of a round reach their server in order.
             self._module = await asyncio.to_thread(importlib.import_module, "toolsim.mcp.connection")
         endpoint = server.endpoint
         found: Connection | None = self._connections.get(endpoint)
@@ -84,9 +84,9 @@ class Pool:
                 self._close(key)
 
     def _make_room(self, owner: str) -> None:
-        """Close what is unused for longest, of this owner or of whoever has most. Raises TooManyConnections.
+        """Close the longest unused connection, of this owner or of the owner with the most. Raises TooManyConnections.
 
-        A connection that is busy is nobody else's to close.
+        Busy connections of other owners stay open.
         """
         shares = Counter(self._owners[key] for key in self._connections if not key.command)
         if shares[owner] >= MAX_OF_ONE:

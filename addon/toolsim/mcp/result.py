@@ -1,4 +1,4 @@
-"""What a server answers, as the outcome of a call.
+"""Converts a server's answer to the outcome of a call.
 
 1. A result is text: its text parts, one after another; other parts are named with their kind and size; structured
    content counts if there is no text.

@@ -13,7 +13,7 @@ from toolsim.plugins import MCP
 
 
 class Asker(NamedTuple):
-    """On whose behalf a server is asked. ``owner``: the client, by its key; ``answer``: the id of its flow."""
+    """The originator of a request to a server. ``owner``: the client, by its key; ``answer``: the id of its flow."""
 
     owner: str = ""
     answer: str = ""
@@ -23,15 +23,15 @@ NOBODY = Asker()
 
 
 class Pool(Protocol):
-    """The connections of this proxy to servers, which are opened when they are needed."""
+    """The connections of this proxy to servers, opened on demand."""
 
     async def tools(self, server: Server, who: Asker = NOBODY) -> Sequence[RemoteTool]:
-        """Return the tools of a server. Raises an exception whose message, safe for anyone to read, says why not."""
+        """Return the tools of a server. Raises an exception whose message is safe for anyone to read."""
 
     async def call(
         self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker = NOBODY
     ) -> Outcome:
-        """Call a tool of a server; ``limit``: bytes of its output. Never raises, whatever the server does."""
+        """Call a tool of a server; ``limit``: maximum bytes of its output. Never raises, regardless of the server."""
 
     async def close(self) -> None:
         """Stop all local servers, and close all connections."""
@@ -41,7 +41,7 @@ class Engine(Protocol):
     """The interface of the runtime's module."""
 
     def missing(self) -> str:
-        """Return what has to be installed, in words for the operator; "" if nothing is missing."""
+        """Return what has to be installed, as a message for the operator; "" if nothing is missing."""
 
     def read_file(self, text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
         """Read the operator's file. Raises ValueError, whose message quotes no value of the file."""
@@ -49,13 +49,13 @@ class Engine(Protocol):
     def read_tool(
         self, declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]
     ) -> Server:
-        """Read an ``mcp`` tool of a request; ``known``: the file's servers by label. Raises BadRequest.
+        """Parse an ``mcp`` tool of a request; ``known``: the file's servers by label. Raises BadRequest.
 
-        ``hosts``: those that a client may name, as ``host`` (of https) or ``host:port``.
+        ``hosts``: the hosts that a client can name, as ``host`` (https) or ``host:port``.
         """
 
     def may_be_named(self, server: Server, hosts: Collection[str]) -> bool:
-        """Return whether a request may name a server with this URL; ``hosts`` as in ``read_tool``."""
+        """Return whether a request can name a server with this URL; ``hosts`` as in ``read_tool``."""
 
     def open_pool(self) -> Pool:
         """Return a pool without connections."""

@@ -1,9 +1,9 @@
-"""A server as a process of this machine, which reads and writes lines of JSON; what it may write is bounded.
+"""A server as a process of this machine, which reads and writes lines of JSON; its output is bounded.
 
 The package's own transport reads a line of any length into memory, again and again from its beginning. Here a server
 that writes a line of more than ``MAX_MESSAGE_BYTES``, or more than ``MAX_BETWEEN_BYTES`` since its last request, is
 killed. ``guardian`` is its parent, so that its children are killed with it. It gets only the part of the environment
-that a program needs, and what the operator adds. Its standard error is kept for the log, without its secrets.
+that a program needs, and the operator's additions. Its standard error is kept for the log, without its secrets.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from toolsim.mcp.servers import Server
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 MAX_BETWEEN_BYTES = 8 * 1024 * 1024
-"""What a server may write between two requests, including notifications and noise."""
+"""Maximum bytes that a server can write between two requests, including notifications and noise."""
 MAX_BETWEEN_MESSAGES = 2_000
 
 _PIECE = 64 * 1024
@@ -44,7 +44,7 @@ Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObj
 
 
 class Flood(Exception):
-    """A server sent more than it may."""
+    """A server sent more than the limit."""
 
 
 class Meter:
@@ -54,7 +54,7 @@ class Meter:
         self._bytes = self._messages = 0
 
     def asked(self) -> None:
-        """Note a request."""
+        """Record a request."""
         self._bytes = self._messages = 0
 
     def add(self, size: int, messages: int = 0) -> None:
@@ -68,7 +68,7 @@ class Meter:
 
 
 class Process:
-    """A server's process and all that it starts; ``lifeline``: its guardian's, None on Windows."""
+    """A server's process and all processes that it starts; ``lifeline``: its guardian's, None on Windows."""
 
     def __init__(self, process: asyncio.subprocess.Process, lifeline: int | None) -> None:
         assert process.stdin is not None
@@ -77,7 +77,7 @@ class Process:
         self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
         self._process = process
         self._has_guardian = lifeline is not None
-        # Closed by now or by the end of this proxy, in whatever way it ends.
+        # Closed by this object or by the end of this proxy, however it ends.
         self._lifeline = lifeline
 
     @classmethod
@@ -113,7 +113,7 @@ class Process:
         return cls(process, lifeline)
 
     async def end(self) -> None:
-        """Stop it: by closing its input, by SIGTERM, by SIGKILL; and its children once it has exited."""
+        """Stop it: close its input, then SIGTERM, then SIGKILL. Stop its children once it has exited."""
         self.stdin.close()
         if self._lifeline is not None:
             with contextlib.suppress(OSError):
@@ -125,7 +125,7 @@ class Process:
                 await asyncio.wait_for(self._process.wait(), _END_SECONDS)
                 break
         self.kill()
-        # If the guardian itself was killed, the server may have outlived it, and still hold its pipes.
+        # If the guardian itself was killed, the server might have survived, and still hold its pipes.
         self._signal(signal.SIGKILL)
 
     def _terminate(self) -> None:
@@ -139,7 +139,7 @@ class Process:
                 self._process.terminate()
 
     def kill(self) -> None:
-        """Kill it and all that it started."""
+        """Kill it and all processes that it started."""
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
@@ -148,7 +148,7 @@ class Process:
 
 
 def _check(program: str, folder: str, environment: Mapping[str, str]) -> None:
-    """Raise FileNotFoundError if there is no such program: the guardian could say it only to the log."""
+    """Raise FileNotFoundError if there is no such program: the guardian could report it only to the log."""
     path = os.path.join(folder, program) if os.path.dirname(program) else program
     if shutil.which(path, path=environment.get("PATH")) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
@@ -158,7 +158,7 @@ def _check(program: str, folder: str, environment: Mapping[str, str]) -> None:
 async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[str], None]) -> AsyncGenerator[Streams]:
     """Start a server, and stop it on leaving. Raises OSError.
 
-    ``cut`` is called with the reason why it was cut off, ``log`` with the end of its standard error.
+    ``cut`` is called with the reason for disconnecting it, ``log`` with the end of its standard error.
     """
     process = await Process.start(server)
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -172,11 +172,11 @@ async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[
     try:
         yield read, write
     finally:
-        # Nothing may keep the process alive, a cancelled task least of all.
+        # Nothing must keep the process alive, least of all a cancelled task.
         with anyio.CancelScope(shield=True):
             read.close()
             await process.end()
-            # What it wrote until then is read to the end, unless a child that escaped still holds the pipe.
+            # Remaining output is drained unless a detached child still holds the pipe open.
             await asyncio.wait(tasks, timeout=_DRAIN_SECONDS)
             for task in tasks:
                 task.cancel()
@@ -196,13 +196,13 @@ async def _listen(process: Process, incoming: Incoming, meter: Meter, cut: Calla
         except Flood as flood:
             cut(str(flood))
             process.kill()
-    # Nobody reads any more, but a full pipe would keep it from exiting.
+    # Nobody reads it anymore, but a full pipe would keep the server from exiting.
     while await process.stdout.read(_PIECE):
         pass
 
 
 async def _line(stdout: asyncio.StreamReader) -> bytes:
-    """Return the next line with its end; b"" if no whole one follows. Raises Flood for one that is too long."""
+    """Return the next line with its end; b"" if no complete line follows. Raises Flood for a line that is too long."""
     try:
         return await stdout.readuntil(b"\n")
     except asyncio.IncompleteReadError:
@@ -215,7 +215,7 @@ def _message(line: bytes) -> SessionMessage | Exception:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError:
-        # The validator's own words repeat the line.
+        # The validator's message repeats the line.
         return ValueError("The server sent a line that is not a protocol message.")
 
 
@@ -226,7 +226,7 @@ async def _speak(process: Process, outgoing: Outgoing, incoming: Incoming, meter
             process.stdin.write(request.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
             await process.stdin.drain()
     except OSError:
-        # It has gone: whoever waits for an answer gets an error.
+        # It is gone: waiting callers get an error.
         incoming.close()
 
 

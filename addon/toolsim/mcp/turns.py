@@ -1,6 +1,6 @@
-"""Whose turn it is: a server gets one request at a time, and answers take turns.
+"""A fair lock: a server gets one request at a time, and answers take turns.
 
-An answer may make dozens of calls at once. They are made in their order, but a call of another answer comes after at
+An answer can make dozens of calls at once. They are made in order, but a call of another answer comes after at
 most one of them, not after all.
 """
 
@@ -15,17 +15,17 @@ from toolsim.mcp.runtime import Asker
 
 
 class Turns:
-    """One turn at a time."""
+    """A lock with one holder at a time."""
 
     def __init__(self) -> None:
-        # Those who wait, each in his own order; the first one is next.
+        # Waiters by answer, each answer's in order; the first answer is next.
         self._waiting: OrderedDict[Asker, deque[asyncio.Future[None]]] = OrderedDict()
         self._last = Asker()
         self._is_taken = False
 
     @asynccontextmanager
     async def turn(self, who: Asker, seconds: float) -> AsyncGenerator[None]:
-        """Wait for a turn, and hold it. Raises TimeoutError after ``seconds`` of waiting."""
+        """Wait for the lock and hold it. Raises TimeoutError after ``seconds`` of waiting."""
         if self._is_taken:
             await self._wait(who, seconds)
         self._is_taken, self._last = True, who
@@ -41,7 +41,7 @@ class Turns:
             async with asyncio.timeout(seconds):
                 await mine
         except BaseException:
-            # Its turn may have come in the very moment in which it was given up.
+            # The lock may have been granted just as the waiter was cancelled.
             if mine.done() and not mine.cancelled():
                 self._pass_on()
             raise
@@ -54,7 +54,7 @@ class Turns:
             following = queue.popleft()
             if queue:
                 self._waiting[who] = queue
-            # One that was given up is still there.
+            # A cancelled waiter is still in the queue.
             if not following.done():
                 following.set_result(None)
                 return

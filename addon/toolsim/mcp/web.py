@@ -1,9 +1,9 @@
-"""A server over HTTP: by streamable HTTP, or by the older SSE; what it may send, and where it may lead, is bounded.
+"""A server over HTTP, by streamable HTTP or the older SSE; its output and its redirects are bounded.
 
-1. Every request goes to the server's own origin, whatever its redirects or events say.
-2. An answer is read as it comes. A compressed one, which may be a thousand times as large as what arrives, is refused,
-   and so is one that is longer than a local server's may be (see ``stdio``).
-3. Proxies of the environment, cookie jars and password files are not used.
+1. Every request goes to the server's own origin, regardless of its redirects and events.
+2. An answer is read as it arrives. A compressed answer, which can expand a thousandfold, is rejected, and so is one
+   longer than a local server's may be (see ``stdio``).
+3. Proxies from the environment, cookie jars and password files are not used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolsim.mcp.stdio import MAX_MESSAGE_BYTES, Flood, Meter
 
 
 class Bounded(httpx2.AsyncBaseTransport):
-    """Requests to one origin, whose answers are counted."""
+    """Requests to one origin whose answers are counted."""
 
     def __init__(self, url: str, inner: httpx2.AsyncBaseTransport | None = None) -> None:
         self._origin = _origin(httpx2.URL(url))
@@ -37,7 +37,7 @@ class Bounded(httpx2.AsyncBaseTransport):
             raise httpx2.ConnectError("the server points to another host")
         if request.method == "POST":
             self._meter.asked()
-            # The trace of whoever asks, if there is one; the package itself puts it into the message.
+            # The trace of the originator, if any; the package itself puts it into the message.
             inject(request.headers)
         response = await self._inner.handle_async_request(request)
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
@@ -80,7 +80,7 @@ class _Counted(httpx2.AsyncByteStream):
 
 @asynccontextmanager
 async def connect(server: Server) -> AsyncGenerator[Any]:
-    """Connect to a server, whose ``timeout`` is that of everything that does not run a tool."""
+    """Connect to a server; ``timeout`` applies to everything that does not run a tool."""
     headers = {"accept-encoding": "identity", **dict(server.headers)}
 
     def client(
@@ -102,7 +102,7 @@ async def connect(server: Server) -> AsyncGenerator[Any]:
 
 @cache
 def _trusted() -> SSLContext:
-    """Return the certificates that are trusted. Reading them takes 70 ms, during which the proxy does nothing else."""
+    """Return the trusted certificates. Reading them takes 70 ms, which blocks the proxy."""
     return httpx2.create_ssl_context()
 
 

@@ -1,1 +1,1 @@
-"""The edge: the only wing that imports mitmproxy."""
+"""The proxy: the only package that imports mitmproxy."""

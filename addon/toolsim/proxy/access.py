@@ -1,20 +1,20 @@
-"""Who may come in. Pure: what a request says, and the settings in; a refusal out.
+"""Access control. A pure function of the request and the settings; returns a refusal or None.
 
 Rules, in this order:
 
-1. *A forward proxy has to be asked for.* With a built-in backend the listener is a server, and what is addressed to
-   another host, a tunnel (CONNECT) included, is refused: otherwise whoever reaches the listener would reach every
-   service of this machine and its network. Who sets ``toolsim_upstream`` asks for a forward proxy, and so does who
-   chooses a mode such as socks5 or transparent.
-2. *The key.* If one is set, nothing passes without it, whatever its path: a backend may accept spellings of its paths
-   that we do not recognise. A client of the forward proxy shows it in ``Proxy-Authorization``.
-3. *Web pages*, unless a key excludes them. A page may send requests from any visitor's browser. So its origin
-   has to be listed, unless this very listener has served the page; and the name by which it has reached us has to be
-   one that only we can have. A page at any other name has had it resolved to our address (DNS rebinding): for the
-   browser we are then the page's own server, whose answers it may read.
-4. *The Codex login* is lent to other machines only with a key.
+1. *A forward proxy has to be enabled.* With a built-in backend the listener is a server, and requests to other hosts,
+   tunnels (CONNECT) included, are refused: otherwise anyone who can reach the listener could reach every service of
+   this machine and its network. Setting ``toolsim_upstream`` enables the forward proxy, as does choosing a mode such as
+   socks5 or transparent.
+2. *The key.* If one is set, every request needs it, regardless of its path: a backend might accept spellings of its
+   paths that toolsim does not recognize. A client of the forward proxy sends it in ``Proxy-Authorization``.
+3. *Web pages*, unless a key excludes them. A page can send requests from any visitor's browser. So its origin has to be
+   listed, unless this very listener has served the page, and the Host has to be a name that only this proxy can have. A
+   page at any other name has had it resolved to this machine's address (DNS rebinding): the browser then takes the
+   proxy for the page's own server and lets the page read its answers.
+4. *The Codex login* is available to other machines only with a key.
 
-A refusal is an ``ApiError``. Programs send no ``Origin``, and may reach us by an address.
+A refusal is an ``ApiError``. Programs send no ``Origin``, and can use an address as Host.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from toolsim.proxy.options.settings import Settings
 from toolsim.wire.dialect import APIS
 
 KEY_HEADERS = tuple(dict.fromkeys(name for api in APIS.values() for name in api.key_headers))
-"""Where clients send their key: the first as a token, the others bare."""
+"""The headers in which clients send their key: the first as a bearer token, the others bare."""
 
-# Names of the machine that runs a container, inside the container. No public name ends in "internal".
+# Names of a container's host inside the container. No public name ends in "internal".
 _OF_CONTAINERS = ("host.docker.internal", "host.containers.internal")
 
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """What a decision depends on. ``headers`` has lower-case names, or ignores their case."""
+    """The input of a decision. ``headers`` has lower-case names, or ignores their case."""
 
     method: str
     # The target.
@@ -48,25 +48,26 @@ class Incoming:
     port: int
     path: str
     headers: Mapping[str, str]
-    # The way it came: see ``route``.
+    # The kind of connection: see ``route``.
     is_reverse: bool = False
     is_direct: bool = False
-    # The client uses us as its proxy, and knows it: mitmproxy's modes regular and upstream.
+    # The client deliberately uses this proxy: mitmproxy's modes regular and upstream.
     is_forward: bool = False
-    # The client has shown the key to the forward proxy.
+    # The client has sent the key to the forward proxy.
     has_proxy_key: bool = False
     # The client is on this machine.
     is_local: bool = True
     # A person at this proxy replays it, so it carries no key.
     is_resent: bool = False
-    # The host and port by which the client has reached us, as it wrote them; "" = it did not say.
+    # The Host by which the client has reached the proxy, as host and port; "" = unknown.
     reached_at: str = ""
 
 
 def own_names(hostname: str, listen_hosts: Iterable[str], origins: Origins) -> frozenset[str]:
-    """Return the names, in lower case, that lead to the listener beside ``localhost``.
+    """Return the lower-case names that lead to the listener in addition to ``localhost``.
 
-    Those are the machine's, the ones that the operator lets it listen on, and the hosts of the listed web pages.
+    These are the machine's names, the names on which the operator lets it listen, and the hosts of the listed web
+    pages.
     """
     stem = hostname.lower().removesuffix(".local")
     names = (stem, f"{stem}.local", *_OF_CONTAINERS, *listen_hosts, *origins.hosts)
@@ -74,7 +75,7 @@ def own_names(hostname: str, listen_hosts: Iterable[str], origins: Origins) -> f
 
 
 def check_forward(settings: Settings, *, has_key: bool) -> ApiError | None:
-    """Return why nothing, or nothing of this client, is forwarded to other hosts; None if it is."""
+    """Return the reason for refusing to forward this client's requests to other hosts, or None."""
     if settings.builtin is not None and settings.upstream is None:
         message = (
             "This listener is not a forward proxy: it serves its own backend, under /v1. Requests for other hosts are "
@@ -91,9 +92,9 @@ def check_forward(settings: Settings, *, has_key: bool) -> ApiError | None:
 
 
 def check_server(request: Incoming, settings: Settings, *, is_through: bool, to_builtin: bool) -> ApiError | None:
-    """Return why a request is not served, None if it is.
+    """Return the reason for refusing to serve a request, or None.
 
-    ``is_through``: it was meant for some other host, and ``toolsim_upstream`` takes it over.
+    ``is_through``: it was addressed to another host, and ``toolsim_upstream`` takes it over.
     """
     if settings.api_key:
         token, *bare = (request.headers.get(name, "") for name in KEY_HEADERS)
@@ -105,7 +106,7 @@ def check_server(request: Incoming, settings: Settings, *, is_through: bool, to_
     if to_builtin and settings.builtin == "codex" and not request.is_local:
         message = "The codex backend is served to other machines only with toolsim_api_key."
         return ApiError(message, "invalid_request_error", "forbidden", status=403)
-    # In any other way the name is the target, and only names that are certainly ours count as the listener.
+    # In all other modes the Host is the target; only names that certainly belong to this proxy identify the listener.
     problem = _foreign_name(request.reached_at, settings) if request.is_reverse else ""
     problem = problem or _foreign_page(request, settings)
     return ApiError(problem, "invalid_request_error", "forbidden", status=403) if problem else None
@@ -134,9 +135,9 @@ def _same(sent: str, key: str) -> bool:
 
 
 def _foreign_name(reached_at: str, settings: Settings) -> str:
-    """Return what is wrong with the name by which a client has reached us, "" if nothing is."""
+    """Return what is wrong with the Host by which a client has reached the proxy, or ""."""
     host = host_of(reached_at).lower().rstrip(".")
-    # A browser always says where it sends a request.
+    # A browser always sends the Host.
     if not reached_at or is_address(host) or is_loopback(host) or host in settings.names or settings.origins.are_all:
         return ""
     return (
@@ -146,11 +147,11 @@ def _foreign_name(reached_at: str, settings: Settings) -> str:
 
 
 def _foreign_page(request: Incoming, settings: Settings) -> str:
-    """Return what is wrong with the web page that sends a request, "" if nothing is or it is not sent by one."""
+    """Return what is wrong with the web page that sends a request, or "", also if it was not sent by a page."""
     origin = request.headers.get("origin")
     if not origin or settings.origins.allow(origin):
         return ""
-    # A page that has come from this listener: the web interface of a backend.
+    # A page from this listener: the web interface of a backend.
     served_from = request.reached_at.lower()
     if served_from and origin.lower() in (f"http://{served_from}", f"https://{served_from}"):
         return ""

@@ -1,10 +1,10 @@
 """The addon: mitmproxy's hooks, in the order in which they are called, and the parts that do the work.
 
-- ``arrivals``: the head of a request has come; where does it go?
-- ``rewriting``: the body of a request or an answer is there.
-- ``exchanges``: what is in flight; each ``Exchange`` carries one request and its answer.
-- ``guard``: what becomes of an exchange in which one of these hooks raises.
-- ``mitmproxy12``: ends answers on our own terms.
+- ``arrivals``: dispatches a request whose headers have arrived.
+- ``rewriting``: handles the body of a request or an answer.
+- ``exchanges``: everything in flight; each ``Exchange`` carries one request and its answer.
+- ``guard``: ends an exchange in which one of these hooks raises.
+- ``mitmproxy12``: ends answers early where mitmproxy cannot.
 """
 
 from __future__ import annotations
@@ -67,20 +67,20 @@ class ToolSim:
 
     ``keepalive``: seconds without a byte after which the client of a stream gets a keep-alive.
     ``alone``: nothing else shares the event loop, so hooks work synchronously.
-    ``by_hand``: full names of options that count as set by hand though they may be at their default.
+    ``by_hand``: full names of options that count as set explicitly even if they have their default value.
     """
 
     exchanges: ClassVar = Exchanges()
-    """What is in flight: one for all instances, so that a reload of the script loses nothing."""
+    """Everything in flight: one object for all instances, so that a reload of the script loses nothing."""
     guard: ClassVar = Guard()
-    """What ends an exchange in which something raises; one, for the same reason."""
+    """Ends an exchange in which an exception is raised; one object, for the same reason."""
 
     def __init__(
         self, *, keepalive: float = KEEPALIVE_SECONDS, alone: bool = False, by_hand: Collection[str] = ()
     ) -> None:
         self._keepalive = keepalive
         self._by_hand = frozenset(by_hand)
-        """Never fewer: mitmproxy forgets them when it rolls back."""
+        """Only ever added to: mitmproxy forgets them when it rolls back."""
         self._is_running = False
         self._modes: list[ProxyMode] = []
         self._work = Work(has_workers=not alone)
@@ -112,10 +112,10 @@ class ToolSim:
             self._drain,
             Clearance(self.guard),
         ]
-        """Loaded with this one: their hooks are called too, each after ours. ``Clearance`` has to be the last."""
+        """Loaded with this addon: their hooks run after its own. ``Clearance`` has to be the last."""
 
     def _wire(self, settings: Settings) -> None:
-        """Put together what holds nothing but the settings, and the parts that outlive them."""
+        """Create the objects that hold only settings, and references to the parts that outlive them."""
         self._settings = settings
         readiness = Readiness(settings, self._builtin, self._memory, self._drain)
         overview = Overview(settings, self._builtin, self._reports)
@@ -140,10 +140,10 @@ class ToolSim:
             settings, self.exchanges, self._work, self._servers, self._rounds, self._remembering
         )
 
-    # -- the life of the addon --
+    # -- lifecycle --
 
     def load(self, loader: Loader) -> None:
-        """Register the options. Raises OptionsError if one was given wrongly: better no proxy than a bare one."""
+        """Register the options. Raises OptionsError for a wrong one: a proxy without toolsim must not start."""
         for warning in table.register(loader, os.environ):
             logger.warning(warning)
         if problems := startup.take_problems(loader.master.options):
@@ -177,8 +177,8 @@ class ToolSim:
         self._memory.configure(settings.store)
         self._servers.update(settings.mcp)
         self._reports.label(settings.metrics_labels)
-        # Eagerly connected, a target that is down or does not exist ends the client's connection before we hear of the
-        # request; and requests that are sent elsewhere need no live target.
+        # With eager connections, a target that is down or does not exist ends the client's connection before the
+        # request arrives; and requests that are sent elsewhere need no live target.
         is_server = any(isinstance(mode, ReverseMode) for mode in modes) or settings.builtin is not None
         if (is_server or settings.upstream is not None) and ctx.options.connection_strategy == "eager":
             ctx.options.update(connection_strategy="lazy")  # type: ignore[no-untyped-call]
@@ -214,7 +214,7 @@ class ToolSim:
     # -- a request --
 
     def requestheaders(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Route a request, and open an exchange if toolsim carries it."""
+        """Route a request, and open an exchange if toolsim handles it."""
         return self._arrivals.take(flow)
 
     def request(self, flow: HTTPFlow) -> Awaitable[None] | None:
@@ -223,7 +223,7 @@ class ToolSim:
         return self._rewriting.request(flow, exchange) if exchange is not None else None
 
     def toolsim_resend(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a request once more, without what its backend has refused."""
+        """Rewrite a request again, without the feature that its backend has rejected."""
         exchange = self.exchanges.of(flow)
         return self._rewriting.resend(flow, exchange) if exchange is not None else None
 
@@ -246,11 +246,11 @@ class ToolSim:
             response.stream = True
 
     async def toolsim_pause(self, answer: StreamedAnswer) -> None:
-        """Let other work continue between two slices of an answer."""
+        """Let other work run between two slices of an answer."""
         await answer.pause()
 
     def toolsim_ask(self, flow: HTTPFlow) -> None:
-        """Ask the model once more, in place of the end of a streamed answer."""
+        """Start a further round in place of the end of a streamed answer."""
         if (exchange := self.exchanges.of(flow)) is not None:
             self._rewriting.ask(flow, exchange)
 
@@ -260,7 +260,7 @@ class ToolSim:
             await self._remembering.store_streamed(exchange)
 
     def response(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a whole answer, as in ``request``; in any case the exchange is over then."""
+        """Rewrite a non-streamed answer, as in ``request``; end the exchange in any case."""
         exchange = self.exchanges.of(flow)
         if exchange is not None:
             return self._rewriting.answer(flow, exchange)

@@ -16,7 +16,7 @@ _NUMBERS = re.compile(r"[0-9a-fx]+(\.[0-9a-fx]+){0,3}", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Where requests are sent instead; ``path`` (without a slash at its end) goes before the endpoint's."""
+    """The destination of redirected requests; ``path`` (without a trailing slash) precedes the endpoint's path."""
 
     scheme: str
     host: str
@@ -29,7 +29,7 @@ def parse_url(url: str) -> Upstream:
     if (found := _parsed(url)) is not None:
         return found
     if credentials := re.match(r"(\w+://)[^/?#]*@", url):
-        # The message must not repeat them: it ends up in logs.
+        # The message must not repeat credentials: it ends up in logs.
         plain = credentials[1] + url[credentials.end() :]
         raise ValueError(
             f"got {plain} with a name and password, expected none: clients send a key, or toolsim_upstream_key is sent"
@@ -67,7 +67,7 @@ def is_address(host: str) -> bool:
 
 
 def host_of(authority: str) -> str:
-    """Return the host of a ``Host`` header, whose port and brackets are left out."""
+    """Return the host of a ``Host`` header, without port and brackets."""
     if authority.startswith("["):
         return authority[1:].partition("]")[0]
     return authority if authority.count(":") > 1 else authority.partition(":")[0]
@@ -90,8 +90,8 @@ def url_host(host: str) -> str:
 def is_listener(host: str, port: int, sockname: tuple[str | int, ...] | None) -> bool:
     """Return whether the target of a request is the socket (``sockname``) on which it arrived.
 
-    Only names that certainly mean this machine count: a foreign name that resolves to it may be an attack by a web page
-    (DNS rebinding).
+    Only names that certainly mean this machine count: a foreign name that resolves to it might be an attack by a web
+    page (DNS rebinding).
     """
     if not sockname or port != sockname[1]:
         return False

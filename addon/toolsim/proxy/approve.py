@@ -1,4 +1,4 @@
-"""The operator's approval or refusal, as commands: the list of flows shows the answers that wait for it."""
+"""The operator's approval or refusal, as commands; the flow list shows the waiting answers."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from toolsim.proxy.mitmproxy12.update import updated
 logger = logging.getLogger(__name__)
 
 WAITS = "waits for a yes: "
-"""The beginning of the comment of a flow whose answer waits."""
+"""The prefix of the comment of a flow whose answer waits."""
 
 
 class Approve:
-    """The commands ``toolsim.waiting``, ``toolsim.approve``, ``toolsim.refuse``, and the desk where they decide."""
+    """The commands ``toolsim.waiting``, ``toolsim.approve``, ``toolsim.refuse``, and the calls that they decide."""
 
     def __init__(self) -> None:
         self.desk = Desk(self._changed)
         self._flows: WeakValueDictionary[str, HTTPFlow] = WeakValueDictionary()
 
     def watch(self, flow: HTTPFlow) -> None:
-        """Remember a client's flow, whose answer may have to wait."""
+        """Remember a client's flow whose answer might have to wait."""
         self._flows[flow.id] = flow
 
     @command.command("toolsim.waiting")  # type: ignore[untyped-decorator]
     def waiting(self, flows: Sequence[Flow]) -> Data:
-        """List the calls that wait for a yes: server, tool, arguments."""
+        """List the calls that wait for approval: server, tool, arguments."""
         questions = [question for name in _answers(flows) for question in self.desk.waiting(name)]
         table: Any = [[question.label, question.tool, question.arguments] for question in questions] or [
             ["nothing", "", ""]
@@ -50,7 +50,7 @@ class Approve:
 
     @command.command("toolsim.refuse")  # type: ignore[untyped-decorator]
     def refuse(self, flows: Sequence[Flow]) -> None:
-        """Refuse the calls that these answers wait for; the model reads that."""
+        """Refuse the calls that these answers wait for; the model is told so."""
         self._decide(flows, approve=False)
 
     def _decide(self, flows: Sequence[Flow], *, approve: bool) -> None:
@@ -75,11 +75,11 @@ class Approve:
 
 
 def _comment(questions: Sequence[Question]) -> str:
-    # Without arguments: a comment goes wherever the flow goes.
+    # Without arguments: a comment is stored with the flow.
     return WAITS + ", ".join(f"{question.label}.{question.tool}" for question in questions) if questions else ""
 
 
 def _answers(flows: Sequence[Flow]) -> list[str]:
-    """Return the ids of the client's flows that these are, or are rounds of."""
+    """Return the ids of the client flows among these, or of which these are rounds."""
     reports = [(flow, flow.metadata.get(REPORT) or {}) for flow in flows]
     return list(dict.fromkeys(str(report.get("part_of") or flow.id) for flow, report in reports))

@@ -1,8 +1,8 @@
-"""What happens when the head of a request has come: where it goes, and whether toolsim carries it.
+"""Dispatches a request once its headers have arrived: forward, answer, or pass through.
 
-In this order: a round of an answer was routed when it was its client's own request; a request that has
-been here before is refused; ``route`` decides by the head; the flow gets what the decision says; and what
-toolsim carries gets an exchange, with the features that it needs.
+In this order: a round was already routed as its client's own request; a request that has been here before is
+refused; ``route`` decides by the headers; the flow is changed accordingly; and a request that toolsim handles gets an
+exchange with the features that it needs.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from toolsim.wire.dialect import APIS, CHAT, api_of_headers, api_of_path
 from toolsim.wire.responses.resources import resource_of
 
 MakePage = Callable[[HTTPFlow], Response | Awaitable[Response]]
-"""Makes the answer of a page of our own."""
+"""Creates the response of a built-in page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Receives the heads of requests, under these settings."""
+    """Receives request headers, under these settings."""
 
     settings: Settings
     exchanges: Exchanges
@@ -56,20 +56,20 @@ class Arrivals:
     pages: Mapping[str, MakePage]
 
     def take(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Route a request, and let it through as it arrives unless its body has to be read.
+        """Route a request, and stream its body through unless it has to be read.
 
-        What is returned has to be awaited first: a backend is asked what it is, or a page is made.
+        The returned awaitable has to be awaited first: a backend is probed, or a page is created.
         """
         sent = flow.request.copy() if "upgrade" in flow.request.headers else flow.request
         reached_at = self.doors.take_host(flow)
         if flow.response is not None and not is_stored(flow):
             return None
         is_replay = is_resent(flow)
-        # A round arrives as a replay does.
+        # A round arrives like a replay.
         if is_replay and flow.live and (asked := round_of(flow)) is not None:
             flow.is_replay = None
             flow.request.stream = False
-            # Its target is the one that the client's own request was routed to.
+            # Its target is the target of the client's own request.
             request = flow.request
             features: list[Feature] = []
             if route.leads_to(request.host, request.port, self._builtin_port):
@@ -87,13 +87,13 @@ class Arrivals:
         if self.circle.has_come_back(flow):
             flow.response = error_response(LOOP)
             return None
-        # The key of the client may be exchanged for the backend's in what follows.
+        # The client's key might be replaced by the backend's below.
         owner = partition_of(flow.request.headers.fields)
         match route.decide(incoming, self.settings, self._builtin_port):
             case route.Answer() as answer:
                 return self._answer(flow, answer)
             case route.Serve():
-                # It has a body that has to be read, and bounded: the exchange does that.
+                # Its body has to be read, with a limit, which the exchange enforces.
                 flow.request.stream = False
                 self._remember(flow, self._open(flow, owner, Report(), *features))
             case route.Upgrade():
@@ -136,14 +136,14 @@ class Arrivals:
         owner: str,
         features: list[Feature],
     ) -> Awaitable[None] | None:
-        """Give a flow the target and the headers that a decision names; open an exchange if its body concerns us."""
+        """Set a flow's target and headers as decided; open an exchange if its body is relevant."""
         request, client = flow.request, flow.client_conn
         if isinstance(decision, route.Forward):
             target = decision.upstream
             request.scheme, request.host, request.port = target.scheme, target.host, target.port
             request.path = decision.path
         authorize(request.headers, decision.authorization)
-        # Only a backend that the operator named gets our signature, and is asked what it is.
+        # Only a backend that the operator named gets the Via entry and is probed.
         is_named = isinstance(decision, route.Forward) or isinstance(client.proxy_mode, ReverseMode)
         if decision.to_builtin:
             features.append(self._admitted(flow))
@@ -155,7 +155,7 @@ class Arrivals:
         if not is_for_us or (api is None and not route.endpoint(request.path)):
             request.stream = True
             return None
-        # Whatever ``stream_large_bodies`` says: the body has to be read.
+        # Regardless of ``stream_large_bodies``: the body has to be read.
         request.stream = False
         exchange = self._carry(flow, api, incoming, decision, owner, features)
         exchange.backend.is_named = exchange.backend.is_named or (is_named and not decision.to_builtin)
@@ -173,14 +173,14 @@ class Arrivals:
         owner: str,
         features: list[Feature],
     ) -> Exchange:
-        """Open the exchange of a request for a model, or for the list of models (``api`` is None)."""
-        # A live flow that is a round has been taken before; this one is from a file.
+        """Open the exchange of a request for a model, or for the model list (``api`` is None)."""
+        # A live round was handled before; this one is from a file.
         asked = round_of(flow) if not flow.live else None
         report = asked.report if asked is not None else Report()
         report.client = api.name if api is not None else ""
-        # The path of a list of models is the same in all APIs.
+        # The path of the model list is the same in all APIs.
         client = api or api_of_headers(incoming.headers) or CHAT
-        # A round is for the runner, which knows OpenAI's shape.
+        # A round is for the runner, which reads OpenAI's format.
         if client.has_own_errors and asked is None:
             features.append(InShape(client))
         if decision.action is not None:
@@ -195,7 +195,7 @@ class Arrivals:
         return exchange
 
     def _admitted(self, flow: HTTPFlow) -> Admitted:
-        """Let a flow through to the built-in backend, now and whenever it is sent."""
+        """Admit a flow to the built-in backend each time it is sent."""
         self.builtin.admit(flow)
         return Admitted(self.builtin, flow)
 
@@ -205,7 +205,7 @@ class Arrivals:
 
     def _open(self, flow: HTTPFlow, owner: str, report: Report, *features: Feature) -> Exchange:
         if is_resent(flow) or flow.metadata:
-            # It may have been here before.
+            # It might have passed before.
             forget(flow)
         request = flow.request
         exchange = Exchange(

@@ -1,12 +1,12 @@
-"""A request that attempts what its backend may refuse, and the same request without it.
+"""A request with a feature that its backend might reject, and the same request without it.
 
-Some servers accept ``tools`` and some an enforced form of the answer, some have one API and some have three; only the
-answer shows which server does, and for which model. So with ``auto`` the first request tries. If an error names the
-feature, or rejects the path, the client's request is rewritten without the feature, or for the next API. The stream
-sends it in place of the first (``mitmproxy12.resending``), so that the client sees one answer. Over HTTP/2 it cannot,
-and the client gets the error. What was found is remembered, and logged once.
+Some servers accept ``tools`` and some an enforced form of the answer; some have one API and some have three. Only the
+answer shows what a server supports, and for which model. So with ``auto`` the first request tries the feature. If an
+error names the feature, or rejects the path, the client's request is rewritten without the feature, or for the next
+API. The stream sends it in place of the first one (``mitmproxy12.resending``), so that the client sees one answer. Over
+HTTP/2 that is impossible, and the client gets the error. The result is remembered, and logged once.
 
-A request is sent again only after an error that says that nothing was run: one that refuses a feature, or a path.
+A request is resent only after an error which shows that nothing was run: the rejection of a feature or of a path.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _WARNINGS: Mapping[BackendFeature, str] = {
 
 
 Fields = tuple[tuple[bytes, bytes], ...]
-"""The headers of a request, as mitmproxy holds them."""
+"""The headers of a request, in mitmproxy's form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +57,22 @@ class _Error:
 
 
 class Attempt(Feature):
-    """How a client's request was rewritten, with something that its backend may refuse, and how it is without that."""
+    """A rewritten request with an optional feature, and its replacement without it."""
 
     def __init__(self, job: RequestJob, headers: Fields) -> None:
         self._job = job
-        """How the request was rewritten."""
+        """The job that rewrote the request."""
         self._headers = headers
-        """Its own, before it was rewritten."""
+        """The request's headers before it was rewritten."""
         self.second: RequestJob | None = None
-        """How it is to be rewritten without what was refused; None: it is not to be sent again."""
+        """The job that rewrites it without the rejected feature; None: it is not resent."""
         self.final: Response | None = None
-        """What the client gets once the path of each API has been rejected: the error of the first one."""
+        """The client's answer once the path of each API has been rejected: the error of the first one."""
         self._warnings: list[str] = []
-        """What has been refused so far, for the report."""
+        """Rejected features so far, for the report."""
         self._rejected: list[ApiName] = []
         self.first_plan: Plan | None = None
-        """How the request of that error was sent."""
+        """The plan of the request that got that error."""
         self._first: Response | None = None
 
     @override
@@ -87,7 +87,7 @@ class Attempt(Feature):
         may_lack_path = self._may_lack_path and response.status_code in NO_PATH
         if is_present or not (has_features or may_lack_path):
             return False
-        # The error may only refuse what was attempted: its body decides.
+        # The error might concern only the attempted feature: its body decides.
         response.stream = False
         return True
 
@@ -96,9 +96,9 @@ class Attempt(Feature):
         return bool(self._job.fallbacks or self._rejected)
 
     def is_refused(self, exchange: Exchange, flow: HTTPFlow, *, can_resend: bool) -> bool:
-        """Inspect an error that has arrived whole; return whether to answer otherwise.
+        """Inspect an error that has arrived completely; return whether to replace it.
 
-        That is by sending the request a ``second`` time, if ``can_resend``, or with the ``final`` error.
+        It is replaced by resending the request a ``second`` time, if ``can_resend``, or by the ``final`` error.
         """
         error = _error(flow)
         if error is None:
@@ -125,7 +125,7 @@ class Attempt(Feature):
                 return True
             job = replace(job, policy=replace(job.policy, backend=job.fallbacks[0]), fallbacks=job.fallbacks[1:])
         if not can_resend:
-            # The next request is asked in the next API.
+            # The next request uses the next API.
             if self._rejected:
                 backend.rejects(self._rejected)
             return False
@@ -134,7 +134,7 @@ class Attempt(Feature):
         return True
 
     def take_resent(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
-        """Send the request that was rewritten a ``second`` time, or unchanged if it needs no rewriting any more."""
+        """Send the request as rewritten for the ``second`` time, or unchanged if it needs no rewriting anymore."""
         assert self.second is not None
         self._job, self.second = self.second, None
         request = flow.request
@@ -145,7 +145,7 @@ class Attempt(Feature):
             flow.metadata[NOTE]["options"] = policy_as_dict(exchange.plan.policy)
 
     def _api(self, exchange: Exchange) -> ApiName:
-        """Return the API in which the backend was asked."""
+        """Return the API in which the backend was queried."""
         return exchange.plan.backend if exchange.plan is not None else self._job.dialect
 
     def _lacks_path(self, error: _Error, exchange: Exchange) -> bool:
@@ -154,7 +154,7 @@ class Attempt(Feature):
         return rejects_path(error.status, parse_object(error.text.encode()), exchange.report.model)
 
     def _note_api(self, exchange: Exchange) -> None:
-        """Remember which API a backend has, and which it has not."""
+        """Remember which APIs a backend has, and which it lacks."""
         if self._rejected:
             exchange.backend.has(self._api(exchange), self._rejected)
 
@@ -165,14 +165,14 @@ class Attempt(Feature):
 
 
 def _note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:
-    """Remember a backend that was given tools and whose answer held a call as text: its own parser does not know it."""
+    """Remember a backend that got native tools and answered with a call as text: its own parser does not support it."""
     missed = any(verdict.startswith("call ") for block in report.blocks for verdict in block["verdicts"])
     if missed and "tools" in plan.attempts:
         backend.refuses(plan.form.model, "tools")
 
 
 def _error(flow: HTTPFlow) -> _Error | None:
-    """Return the error that a backend has answered with, None if it is not one or cannot be decoded."""
+    """Return a backend's error, None if the answer is not an error or cannot be decoded."""
     response = flow.response
     if response is None or 200 <= response.status_code < 300:
         return None

@@ -1,4 +1,4 @@
-"""Answers in the background, which are made without a waiting client.
+"""Background answers, made without a waiting client.
 
 An optional package makes them (``BACKGROUND`` in ``plugins.py``), imported for the first request about one.
 """
@@ -32,19 +32,19 @@ class Answers(Protocol):
     """The interface of that package."""
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
-        """Start an answer, and send its client the queued Response; or answer the flow with an error."""
+        """Start an answer and send its client the queued Response, or answer the flow with an error."""
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange, call: Call) -> bool:
-        """Answer a request about a background answer; return whether there is one."""
+        """Answer a request about a background answer; return whether the answer exists."""
 
     def count(self) -> int:
-        """Return how many answers are in progress."""
+        """Return the number of answers in progress."""
 
     def families(self) -> list[Family]:
         """Return the metrics."""
 
     async def stop(self) -> None:
-        """End all answers that are in progress."""
+        """End all answers in progress."""
 
 
 class Parts(NamedTuple):
@@ -54,7 +54,7 @@ class Parts(NamedTuple):
     rounds: Rounds
     servers: Servers
     do: Callable[[Job], Awaitable[Done]]
-    """Does a job, here or in a worker."""
+    """Runs a job, here or in a worker."""
     finished: Finished
 
 
@@ -67,7 +67,7 @@ class Background:
 
     @property
     def answers(self) -> Answers:
-        """Those of the package. Only a proxy with a store has any."""
+        """The package's implementation. Only a proxy with a store needs it."""
         if self._answers is None:
             self._answers = importlib.import_module(BACKGROUND).BackgroundAnswers(self._parts)
         return self._answers

@@ -1,7 +1,7 @@
-"""The built-in backends: one of them runs in this process, on the loopback, for permitted clients.
+"""Runs the selected built-in backend in this process, on a loopback port, for authorized clients.
 
-Most proxies have another backend, so these, and the server in front of them, are imported with the one that is named.
-They are optional packages: this module only knows ``Loopback`` and the table of options.
+Most proxies use another backend, so built-in backends and the server in front of them are imported on demand. They are
+optional packages: this module only contains ``Loopback`` and reads the table of options.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class Loopback(Protocol):
-    """The server of a built-in backend, which answers admitted requests alone."""
+    """The server of a built-in backend, which answers admitted requests only."""
 
     @property
     def port(self) -> int:
@@ -43,14 +43,14 @@ class Loopback(Protocol):
         """Return the ids of the models on offer."""
 
     def admit(self, flow: str) -> dict[str, str]:
-        """Expect the request of a flow; return the header that shows it."""
+        """Expect the request of a flow; return the header that identifies it."""
 
     def forget(self, flow: str) -> None:
-        """Expect it no longer."""
+        """Stop expecting the flow."""
 
 
 class BuiltinBackend:
-    """Runs the built-in backend that the settings name, if any."""
+    """Runs the built-in backend that the settings select, if any."""
 
     def __init__(self) -> None:
         self._settings = Settings()
@@ -63,7 +63,7 @@ class BuiltinBackend:
         return self._loopback.port if self._loopback else None
 
     async def models(self) -> Sequence[str] | str:
-        """Return the backend's models, or what is wrong with it."""
+        """Return the backend's models, or its problem."""
         models = await self._loopback.models() if self._loopback else []
         return models.message if isinstance(models, ApiError) else models
 
@@ -80,7 +80,7 @@ class BuiltinBackend:
             self.start(settings, modes)
 
     def stop(self, first: Coroutine[Any, Any, None] | None = None) -> asyncio.Task[None]:
-        """Stop serving once the work ``first``, which may still need the backend, is done."""
+        """Stop serving after the work ``first``, which might still need the backend."""
         return spawn(self._stop(first), self._tasks)
 
     async def _serve(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:
@@ -107,7 +107,7 @@ class BuiltinBackend:
                 ", ".join(elsewhere),
             )
         elif settings.builtin == "codex":
-            # Codex's supervision logs whether there is a Codex to answer them.
+            # Codex's supervisor logs whether a Codex is available.
             message = "toolsim: requests to this listener, under /v1, go to the codex backend on %s:%s"
             logger.info(message, LOOPBACK, self.port)
         else:
@@ -124,18 +124,18 @@ class BuiltinBackend:
     # -- access --
 
     def admit(self, flow: HTTPFlow) -> None:
-        """Let a request through to the backend, once its sender has been checked; the backend answers no others."""
+        """Admit a request, whose sender has been checked, to the backend; the backend answers no others."""
         if self._loopback is not None:
             flow.request.headers.update(self._loopback.admit(flow.id))
 
     def forget(self, flow_id: str) -> None:
-        """Admit a request no longer that is over, and may never have been sent."""
+        """Revoke the admission of a request that has ended, perhaps without being sent."""
         if self._loopback is not None:
             self._loopback.forget(flow_id)
 
 
 class Admitted(Feature):
-    """Lets the request of an exchange through to the backend as often as it is sent."""
+    """Admits the request of an exchange to the backend each time it is sent."""
 
     def __init__(self, builtin: BuiltinBackend, flow: HTTPFlow) -> None:
         self._builtin = builtin

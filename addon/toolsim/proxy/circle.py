@@ -1,18 +1,17 @@
-"""Detects requests that come back to the listener that sent them.
+"""Detects requests that return to the listener that sent them.
 
-A target may be this very proxy, by more names than we can list: ``LOCALHOST``, ``127.1``, any name
-that resolves to it. One such request would use up all file descriptors. There are two ways back:
+The target of a request can be this very proxy, under more names than can be listed: ``LOCALHOST``, ``127.1``, any name
+that resolves to it. One such request would use up all file descriptors. It can return in two ways:
 
-1. *At once.* A connection that we open to our own listener arrives there with the address that it
-   left with (``Connections``). We remember each one with the listeners that its request has passed,
-   and refuse a request that returns to one of them. Another listener of the same process is not a loop.
-   We compare both ends: a client on this machine may have the very port of one of our connections to
-   somewhere else, and a busy machine reuses each port many times.
-2. *By way of another proxy.* If two proxies name each other as their backend, each connection leads
-   to the other one, and only the request itself can show where it has been. ``Via`` names who has
-   forwarded it (RFC 9110, 7.6.3): each listener signs what it sends to a backend with a unique name,
-   and refuses what bears its own. What merely goes through this proxy to some other host is not
-   signed.
+1. *Directly.* A connection that the proxy opens to its own listener arrives there with the source address that it left
+   with (``Connections``). Each one is remembered together with the listeners that its request has passed, and a request
+   that returns to one of them is refused. Another listener of the same process is not a loop. Both ends are compared: a
+   client on this machine can have the same port as one of the proxy's connections to somewhere else, and a busy machine
+   reuses each port many times.
+2. *Through another proxy.* If two proxies name each other as their backend, each connection leads to the other one, and
+   only the request itself can show its route. ``Via`` names the proxies that have forwarded it (RFC 9110, 7.6.3). Each
+   listener adds a unique name to the requests that it sends to a backend, and refuses requests with its own name.
+   Requests that merely pass through this proxy to another host are not marked.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ LOOP = ApiError("The request has come back to the proxy that sent it.", code="lo
 _VIA = "via"
 
 _Address = tuple[str, int]
-# Source and target address: no two open connections share both.
+# Source and target address; no two open connections have the same pair.
 _Ends = tuple[_Address, _Address]
 
 
 class Circle:
-    """Finds requests that have come back, and signs those that go out."""
+    """Detects requests that have returned, and marks outgoing ones."""
 
     def __init__(self) -> None:
         self.connections = Connections()
@@ -47,18 +46,18 @@ class Circle:
     def has_come_back(self, flow: HTTPFlow) -> bool:
         """Return whether a request has passed its listener before."""
         client = flow.client_conn
-        # A flow that a person sends again has our own signature from its first run.
+        # A flow that a person resends has the proxy's own mark from its first run.
         is_signed = not is_resent(flow) and self._via.has_passed(flow.request.headers.get(_VIA, ""), client)
         return is_signed or self.connections.is_circle(client)
 
     def sign(self, flow: HTTPFlow) -> None:
-        """Write into a request for a backend which listener it came in on."""
+        """Mark a request for a backend with the listener on which it arrived."""
         headers = flow.request.headers
         headers[_VIA] = self._via.signed(headers.get(_VIA, ""), flow.client_conn)
 
 
 class Connections:
-    """An addon that tracks the connections that we open, until they are closed."""
+    """An addon that tracks the connections that the proxy opens until they are closed."""
 
     def __init__(self) -> None:
         self._passed: dict[_Ends, frozenset[_Address]] = {}
@@ -70,7 +69,7 @@ class Connections:
             self._passed[ends] = self._before(data.client) | {_address(data.client.sockname)}
 
     def server_disconnected(self, data: ServerConnectionHookData) -> None:
-        """Forget one that was closed."""
+        """Forget a connection that was closed."""
         if (ends := _ends(data.server.sockname, data.server.peername)) is not None:
             self._passed.pop(ends, None)
 
@@ -94,17 +93,17 @@ def _address(name: tuple[object, ...]) -> _Address:
 
 
 class Via:
-    """Signs requests in the name of the listener that they came in on."""
+    """Marks requests with the name of the listener on which they arrived."""
 
     def __init__(self) -> None:
         self._seed = secrets.token_hex(16)
 
     def has_passed(self, via: str, client: Client) -> bool:
-        """Return whether a request with this header has passed the client's listener before; "" = it has none."""
+        """Return whether a request with this header has passed the client's listener before; "" = no header."""
         return bool(via) and self._name(client) in _names(via)
 
     def signed(self, via: str, client: Client) -> str:
-        """Return the header with the listener's name; one that is there already (a flow sent again) is replaced."""
+        """Return the header with the listener's name; an existing one (of a resent flow) is replaced."""
         own = self._name(client)
         foreign = [entry for entry in _entries(via) if own not in entry.split()]
         return ", ".join([*foreign, f"1.1 {own}"])

@@ -1,14 +1,14 @@
-"""The three clocks of an exchange, all monotonic.
+"""The three timers of an exchange, all monotonic.
 
-1. ``seconds`` only measures, from the beginning.
-2. *The backend's silence* counts from when it last sent anything: ``idle_timeout`` and ``connect_timeout``.
-3. *The client's silence* counts from when it last received anything: ``keepalive``. Until it has received anything the
-   limit is somewhat longer, because the status of its answer is undecided until then.
+1. ``seconds`` only measures the time since the start.
+2. *The backend's silence* counts from its last activity: ``idle_timeout`` and ``connect_timeout``.
+3. *The client's silence* counts from the last data it received: ``keepalive``. Before the first data the limit is
+   somewhat longer, because the status of the answer is undecided until then.
 
-And they stop when the proxy does (``end``): then everybody is overdue.
+They also expire when the proxy stops (``end``): then every exchange is overdue.
 
-mitmproxy's streams have no timers: ``next_tick`` returns when to check the latter two again. A stream that is over
-stays in memory until its next tick, with everything it holds, so ticks are frequent.
+mitmproxy's streams have no timers: ``next_tick`` returns when to check the latter two again. A finished stream stays in
+memory until its next tick, with everything that it holds, so ticks are frequent.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from toolsim.core.events import FIRST_KEEPALIVE_FACTOR
 from toolsim.proxy.options.settings import Limits
 
 MAX_TICK_SECONDS = 2.0
-"""Often enough to release streams that are over, and rare enough to cost nothing."""
+"""Often enough to release finished streams, and rarely enough to cost nothing."""
 
 
 class Clocks:
-    """Running from the start; ``limits`` says what they are compared with."""
+    """Timers that run from the start; ``limits`` has their limits."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -33,19 +33,19 @@ class Clocks:
         self._answered_at: float | None = None
         self._is_served = False
         self.ended_by: ApiError | None = None
-        """Why the time is over, whatever the clocks say; None while it is not."""
+        """The reason for an early end, regardless of the timers; None while there is none."""
 
     def backend_active(self) -> None:
-        """Count the backend's silence from now on."""
+        """Restart the backend's silence."""
         self._last_input_at = time.monotonic()
 
     def connected(self) -> None:
-        """Note that the request is on its way."""
+        """Record that the request is on its way."""
         self._is_connected = True
         self.backend_active()
 
     def client_served(self) -> None:
-        """Count the client's silence from now on."""
+        """Restart the client's silence."""
         self._last_output_at, self._is_served = time.monotonic(), True
 
     def answered(self) -> None:
@@ -63,19 +63,19 @@ class Clocks:
         return time.monotonic() - self._started_at
 
     def end(self, error: ApiError) -> None:
-        """Let the time be over; ``error`` is what the client gets."""
+        """Expire at once; ``error``: the client's error."""
         self.ended_by = error
 
     def next_tick(self) -> float:
-        """Return the seconds until the backend may be overdue, or the client needs a keep-alive."""
+        """Return the seconds until the backend might be overdue, or the client needs a keep-alive."""
         now = time.monotonic()
         due = self._last_output_at + self._silence_limit
         if due <= now:
-            # An answer that is not streamed has no keep-alives.
+            # A non-streamed answer has no keep-alives.
             due = now + MAX_TICK_SECONDS
         if self._limits.idle_timeout:
             due = min(due, self._last_input_at + self._limits.idle_timeout)
-        # Never at once: the clocks of timers may differ a little.
+        # Never zero: the timers' clocks can differ slightly.
         return min(max(due - now, 0.01), MAX_TICK_SECONDS)
 
     @property
@@ -84,24 +84,24 @@ class Clocks:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the backend has been silent for too long, or the proxy ends."""
+        """Whether the backend has been silent for too long, or the proxy stops."""
         return self.ended_by is not None or 0 < self._limits.idle_timeout <= time.monotonic() - self._last_input_at
 
     def overdue(self) -> ApiError:
-        """Return the error for an answer that is overdue."""
+        """Return the error for an overdue answer."""
         if self.ended_by is not None:
             return self.ended_by
         message = f"The backend sent no data for {self._limits.idle_timeout:g} s."
         return ApiError(message, code="backend_timeout", status=504)
 
     def unreachable(self, message: str) -> ApiError:
-        """Return the error for a backend that could not be reached, in time or at all, or that went away."""
+        """Return the error for a backend that could not be reached, or that disconnected."""
         if self.ended_by is not None:
             return self.ended_by
         if not self._is_connected and 0 < self._limits.connect_timeout <= time.monotonic() - self._last_input_at:
             text = f"The backend could not be reached within {self._limits.connect_timeout:g} s."
             return ApiError(text, code="backend_timeout", status=504)
-        # Only an answer that failed needs the words.
+        # Only a failed answer needs the explanation.
         from toolsim.proxy.reporting.unreachable import reason
 
         return ApiError(f"The backend gave no answer: {reason(message)}", code="backend_unavailable", status=502)

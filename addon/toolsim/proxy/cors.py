@@ -1,4 +1,4 @@
-"""Cross-origin requests: which web pages may read answers, and the headers that say so."""
+"""Cross-origin requests: the web pages that may read answers, and the headers that allow it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests for an action instead of a turn, a count or a summary: see ``wire/responses/actions.py``."""
+"""Auxiliary requests, for a count or a summary instead of a turn: see ``wire/responses/actions.py``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_COUNT_BYTES = 64 * 1024
 
 
 class OtherAction(Feature):
-    """Gives the client what it wants instead of a turn."""
+    """Produces the result of an auxiliary request."""
 
     def __init__(self, action: Action) -> None:
         self.action = action
@@ -34,11 +34,11 @@ class OtherAction(Feature):
         by = next((api for api in APIS.values() if api.token_count and policy.engine in api.token_count.engines), None)
         if self.action != "input_tokens":
             return job
-        # The endpoint that counts may be missing alone.
+        # The server might lack only the counting endpoint.
         job = replace(job, fallbacks=())
         if counts_itself or by is None:
             return job
-        # Its turns are text over another API, and so is what it counts by this one.
+        # Its turns use another API as text, but it counts tokens by this one.
         mode = "inject" if policy.mode == "auto" else policy.mode
         return replace(job, policy=replace(policy, backend=by.name, mode=mode))
 
@@ -57,12 +57,12 @@ class OtherAction(Feature):
         assert flow.response is not None
         if self.action != "input_tokens":
             return False
-        # The backend may not count tokens: the body decides.
+        # The backend might not count tokens: the body decides.
         flow.response.stream = False
         return True
 
     def take_count(self, exchange: Exchange, flow: HTTPFlow) -> None:
-        """Inspect the answer of a backend that was asked for a count; one that cannot count is not asked again."""
+        """Inspect a backend's answer to a count; a backend that cannot count is not queried again."""
         response = flow.response
         if exchange.plan is None or response is None or not self._prepared:
             return
@@ -91,6 +91,6 @@ class OtherAction(Feature):
                 return replace(done, body=body)
 
     def _estimate(self) -> Response:
-        # Cleared, so that ``take_count`` does not take the estimate for the backend's answer.
+        # Cleared, so that ``take_count`` does not mistake the estimate for the backend's answer.
         estimate, self._prepared = self._prepared, b""
         return Response.make(200, estimate, {"content-type": "application/json"})

@@ -1,4 +1,4 @@
-"""Bodies without their content encoding, up to a limit: 33 kB of zstd can hold 2 GB.
+"""Decoding of content encodings, with a limit: 33 kB of zstd can contain 2 GB.
 
 Each decoder is asked for one byte more than the limit, and never holds more than that in memory.
 """
@@ -21,14 +21,14 @@ class TooLarge(ValueError):
 
 
 def decoded(data: bytes, encoding: str, limit: int) -> bytes:
-    """Return a whole body without its content encoding. Raises TooLarge, or ValueError for what cannot be decoded.
+    """Return a complete body without its content encoding. Raises TooLarge, or ValueError if it cannot be decoded.
 
     ``encoding``: the header's value, "" or "identity" for none.
     """
     encoding = encoding.strip().lower() or "identity"
     decode = _DECODERS.get(encoding)
     if decode is None:
-        # mitmproxy would try Python's codecs, many of which have nothing to do with HTTP.
+        # mitmproxy would try Python's codecs, many of which are unrelated to HTTP.
         raise ValueError(f"got content encoding {encoding!r}, expected one of {', '.join(_DECODERS)}")
     body = decode(data, limit + 1) if data else data
     if len(body) > limit:

@@ -1,11 +1,11 @@
-"""What ``access`` and ``route`` decide by: read off a flow, and two things that it does not show.
+"""Builds the input for ``access`` and ``route`` from a flow, plus two facts that mitmproxy hides.
 
 *The Host header.* In reverse mode mitmproxy replaces it by the backend's before any hook sees the request, unless its
-option ``keep_host_header`` is set. But the name by which a client has reached us decides whether it is served
-(``access``, rule 3). So we set that option, and replace the header ourselves unless the operator wants it kept. With
-the option set, mitmproxy would also send the client's SNI to the backend: we send the backend's own name.
+option ``keep_host_header`` is set. But the Host by which a client has reached the proxy decides whether it is served
+(``access``, rule 3). So this module sets that option, and replaces the header itself unless the operator wants it kept.
+With the option set, mitmproxy would also send the client's SNI to the backend, so the backend's own name is set there.
 
-*The key of a tunnel.* A client shows it in the CONNECT request, once for all that goes through its connection.
+*The key of a tunnel.* A client sends it in the CONNECT request, once for all requests of its connection.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ _KEEP = "keep_host_header"
 
 
 def with_names(settings: Settings, listen_hosts: Collection[str]) -> Settings:
-    """Return settings that know what the listener is called."""
+    """Return settings that include the listener's names."""
     return replace(settings, names=own_names(socket.gethostname(), listen_hosts, settings.origins))
 
 
 class Doors:
-    """An addon that answers CONNECT, and knows by which name and with which key a request has come in."""
+    """An addon that answers CONNECT, and determines the Host and key with which a request has arrived."""
 
     def __init__(self) -> None:
         self.settings = Settings()
-        """The current ones."""
+        """The current settings."""
         # The clients whose tunnels were opened with the key.
         self._opened: WeakSet[Client] = WeakSet()
-        # Whether we do what mitmproxy does without keep_host_header, which we have set.
+        # Whether to do what mitmproxy does without keep_host_header, which is set here.
         self._replaces = False
         self._is_setting = False
 
     # -- hooks --
 
     def configure(self, updated: Collection[str]) -> None:
-        """Take the option over."""
+        """Take over the option."""
         if _KEEP in updated and not self._is_setting:
             self._replaces = not ctx.options.keep_host_header
             self._set(True)
 
     def done(self) -> None:
-        """Give it back."""
+        """Restore the option."""
         if self._replaces:
             self._set(False)
 
     def http_connect(self, flow: HTTPFlow) -> None:
-        """Refuse a tunnel if nobody has asked for a forward proxy, or if its client does not have the key."""
+        """Refuse a tunnel if the forward proxy is not enabled, or if its client does not have the key."""
         if flow.response is not None:
             return
         has_key = self.take_key(flow)
@@ -73,24 +73,24 @@ class Doors:
             self._opened.add(flow.client_conn)
 
     def server_connect(self, data: ServerConnectionHookData) -> None:
-        """Name the backend itself in its TLS handshake."""
+        """Use the backend's own name in its TLS handshake."""
         mode, server = data.client.proxy_mode, data.server
         if isinstance(mode, ReverseMode) and self._replaces and server.address == mode.address:
             server.sni = server.sni or mode.address[0]
 
-    # -- what the hooks of a request want to know --
+    # -- called by the request hooks --
 
     def take_host(self, flow: HTTPFlow) -> str:
-        """Return by which host and port the client has reached us, and name the backend to the backend."""
+        """Return the host and port by which the client has reached the proxy, and set the backend's Host."""
         request = flow.request
         found = request.authority or request.host_header or ""
-        # A flow from a file is as it was.
+        # A flow from a file is left unchanged.
         if flow.live and isinstance(flow.client_conn.proxy_mode, ReverseMode) and self._replaces:
             request.host_header = hostport(request.scheme, request.host, request.port)
         return found
 
     def incoming(self, flow: HTTPFlow, reached_at: str) -> Incoming:
-        """Return what decides where a flow goes; ``reached_at``: as returned by ``take_host``."""
+        """Return the input for routing a flow; ``reached_at``: as returned by ``take_host``."""
         request, client = flow.request, flow.client_conn
         return Incoming(
             request.method,
@@ -108,14 +108,14 @@ class Doors:
         )
 
     def take_key(self, flow: HTTPFlow) -> bool:
-        """Return whether the client has shown the key to the forward proxy; the header goes no further."""
+        """Return whether the client has sent the key to the forward proxy; the header is removed."""
         key, headers = self.settings.api_key, flow.request.headers
         if not key:
             return False
         if is_proxy_key(headers.get("proxy-authorization", ""), key):
             del headers["proxy-authorization"]
             return True
-        # mitmproxy's own option proxyauth, which has checked it.
+        # mitmproxy's own option proxyauth has checked it.
         return flow.client_conn in self._opened or "proxyauth" in flow.metadata
 
     def _set(self, value: bool) -> None:

@@ -1,22 +1,22 @@
-"""Ends the proxy well: what is under way is finished, or its client learns why not.
+"""Graceful shutdown: answers in progress are finished, or their clients get an error.
 
     signal ─▶ announce ─▶ stop listening ─▶ wait ─▶ end what is left ─▶ mitmproxy's own end
                3 s                          option      3 s at most
 
-1. The first SIGTERM or SIGINT begins this. A second one ends mitmproxy at once, as the first one
-   does if ``toolsim_drain_timeout`` is 0.
-2. *Announce.* Whoever asks whether the proxy is ready (``readiness``) gets a no from the beginning.
-   If somebody has asked lately, the listener stays open until a load balancer has had time to hear
-   it: a connection that arrives in the very moment in which a listener closes is lost.
-3. *Wait.* Requests on connections that exist are answered as ever, each with ``connection: close``.
-   Our own pages are the exception, so that a monitor that has a connection sees how it goes on. A WebSocket
-   connection is closed (1001) when its client waits for no answer any more, so an idle one is at once.
-4. *End what is left.* Each stream gets the error event of its API, and what has no head yet a 503.
-   Streams look at the clock by themselves (``clocks``), so this takes up to
-   ``clocks.MAX_TICK_SECONDS``. Answers that pass unread cannot get an event: they break off.
+1. The first SIGTERM or SIGINT starts the drain. A second one ends mitmproxy at once, as the first one does if
+   ``toolsim_drain_timeout`` is 0.
+2. *Announce.* Readiness checks fail from this point on (``readiness``). If there have been any recently, the listener
+   stays open until load balancers have had time to react; a connection that arrives just as the listener closes is
+   lost.
+3. *Wait.* Requests on existing connections are served as usual, each with ``connection: close``. Built-in pages are the
+   exception, so that a monitoring connection stays usable. A WebSocket connection is closed (1001) once its client
+   waits for no answer, so an idle one is closed at once.
+4. *End what is left.* Each stream gets its API's error event, and an answer without a head a 503. Streams check their
+   timers by themselves (``clocks``), so this takes up to ``clocks.MAX_TICK_SECONDS``. Answers that pass unread cannot
+   get an event: they are cut off.
 
-All this comes before mitmproxy's own end, whose hooks are called one after the other: what ``-w``
-writes is closed then, perhaps before we would be called.
+All this happens before mitmproxy's own shutdown, whose hooks are called one after another: the file of ``-w`` is closed
+then, perhaps before this addon would be called.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from toolsim.proxy.upgrades import Sockets
 logger = logging.getLogger(__name__)
 
 ANNOUNCE_SECONDS = 3.0
-"""How long the listener stays open for a load balancer that asks once a second."""
+"""How long the listener stays open for a load balancer that checks once a second."""
 WATCHED_SECONDS = 15.0
-"""Who has asked within this time will ask again."""
+"""A client that has checked readiness within this time will check again."""
 END_SECONDS = 3.0
-"""How long the end of what is left may take; longer than a stream needs to look at the clock."""
+"""How long the end of the remaining answers can take; longer than a stream needs to check its timers."""
 POLL_SECONDS = 0.05
 
 STOPPED = ApiError(
@@ -55,14 +55,14 @@ STOPPED = ApiError(
 
 
 class Drain:
-    """An addon that counts what is under way, and ends the proxy."""
+    """An addon that counts answers in progress, and shuts the proxy down."""
 
     def __init__(self, exchanges: Exchanges, rounds: Rounds, background: Background, sockets: Sockets) -> None:
         self.seconds = 0
-        """How long answers may take once the proxy is to end; 0 = it ends at once."""
+        """How long answers can take during the drain; 0 = the proxy ends at once."""
         self.is_draining = False
         self.asked_at: float | None = None
-        """When somebody last asked whether the proxy is ready."""
+        """The time of the last readiness check."""
         self._exchanges = exchanges
         self._rounds = rounds
         self._background = background
@@ -74,16 +74,16 @@ class Drain:
     # -- signals --
 
     def running(self) -> None:
-        """Take the signals."""
+        """Install the signal handlers."""
         self._taken = stopping.take_signals(self.begin)
 
     def done(self) -> None:
-        """Give them back."""
+        """Restore the signal handlers."""
         taken, self._taken = self._taken, []
         stopping.return_signals(taken)
 
     def begin(self) -> None:
-        """End the proxy: a signal has come."""
+        """Start the drain after a signal."""
         if self.is_draining or not self.seconds:
             self._end_now()
             return
@@ -93,7 +93,7 @@ class Drain:
     def _end_now(self) -> None:
         if open_ := self.open():
             logger.warning("toolsim: stopped at once, with %s open", _in_words(open_))
-        # Whatever breaks off from now on does so because of us.
+        # Any answer that breaks off from now on does so because of the shutdown.
         self._exchanges.end(STOPPED)
         ctx.master.shutdown()  # type: ignore[no-untyped-call]
 
@@ -127,10 +127,10 @@ class Drain:
         while (self.open() or self._unsent) and time.monotonic() < until:
             await asyncio.sleep(POLL_SECONDS)
 
-    # -- what is under way --
+    # -- answers in progress --
 
     def open(self) -> int:
-        """Return the number of exchanges and other answers; a round belongs to one of either."""
+        """Return the numbers of exchanges and of other answers; a round belongs to one of either."""
         return self._exchanges.answers() + len(self._exchanges.passing) + self._background.count()
 
     def families(self) -> list[Family]:
@@ -139,24 +139,24 @@ class Drain:
         draining.add({}, int(self.is_draining))
         return [draining]
 
-    # These hooks are called after those of the addon itself.
+    # These hooks are called after the addon's own.
 
     def requestheaders(self, flow: HTTPFlow) -> None:
-        """Count a request, or refuse it when the time is over."""
+        """Count a request, or refuse it once the time is up."""
         exchange = self._exchanges.of(flow)
         if exchange is not None and self._exchanges.ended_by is not None and flow.response is None:
             flow.response = exchange.refuse(self._exchanges.ended_by)
-        # What a forward proxy passes may be anything, such as a page's stream that never ends.
+        # Traffic through a forward proxy can be anything, such as a page's endless stream.
         is_served = isinstance(flow.client_conn.proxy_mode, ReverseMode)
         if exchange is None and is_served and flow.response is None and flow.live:
             self._exchanges.passing[flow.id] = flow.client_conn.id
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Let the connection end with this answer."""
+        """End the connection with this answer."""
         self._close_after(flow)
 
     def response(self, flow: HTTPFlow) -> None:
-        """The same, for an answer that is sent now; the exchange is over."""
+        """The same, for an answer that is sent now; the exchange has ended."""
         self._exchanges.passing.pop(flow.id, None)
         assert flow.response is not None
         if not flow.response.stream:
@@ -172,7 +172,7 @@ class Drain:
         response = flow.response
         assert response is not None
         is_http1 = flow.request.http_version.startswith("HTTP/1")
-        # An upgrade has its own meaning of that header.
+        # Upgrades use that header in another way.
         if self.is_draining and is_http1 and PAGE not in flow.metadata and "upgrade" not in response.headers:
             response.headers["connection"] = "close"
 

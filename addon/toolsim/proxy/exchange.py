@@ -4,22 +4,22 @@
                                                                      ├─▶ whole:   answer_job ──▶ take_answer
                                                                      └─▶ pass:    the backend's bytes, as they are
 
-``jobs.run`` does each job, here or in a worker.
+``jobs.run`` runs each job, here or in a worker.
 
 Five outcomes, each of which ends the client's answer properly:
 
 1. *streamed*: ``streamed`` has sent the client everything (``streamed.py``).
 2. *whole*: the answer was read to its end and rewritten in one piece.
-3. *passed*: not ours to rewrite, such as a backend's error response. From then on ``is_ours`` is false.
-4. *refused*: our own error replaces an answer that never began: a bad request, a backend that cannot be
-   reached or stays silent, a body that cannot be decoded. ``is_ours`` is false here too.
+3. *passed*: not rewritten, such as a backend's error response. From then on ``is_ours`` is false.
+4. *refused*: toolsim's own error replaces an answer that never began: a bad request, a backend that cannot be reached
+   or stays silent, a body that cannot be decoded. ``is_ours`` is false here too.
 5. *cut*: a stream ended before the backend did; ``mitmproxy12.endable`` then stops the backend.
 
-The ``clocks`` say when the stream has to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
+The ``clocks`` determine when the stream has to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
 
-What not every request needs is a ``Feature``: counting, replays, reports … attach to
-an exchange, which calls each of them and knows none by name. Who needs a certain one finds it by its class. Both are in
-this room, since each is defined by what it asks of the other.
+Optional concerns (counting, replays, reports, …) attach to an exchange as ``Feature``s. The exchange calls each of them
+without knowing any by name; other code finds a feature by its class. Both classes are in this module, since each
+defines the other's interface.
 """
 
 from __future__ import annotations
@@ -57,48 +57,48 @@ from toolsim.wire.dialect import APIS, api_named
 logger = logging.getLogger(__name__)
 
 MODE_HEADER = "x-proxy-output-mode"
-# They do not apply to the body that we send.
+# They do not apply to the body that is sent.
 _CLIENTS_OWN = (b"content-encoding", b"transfer-encoding", MODE_HEADER.encode())
 
 
 class Feature:
-    """What an optional part of the proxy does with an exchange: nothing, unless it overrides a method.
+    """An optional part of the proxy that follows an exchange; does nothing unless it overrides a method.
 
-    The methods are called in this order, those of the feature that was attached first come first; except
-    at the end, where it comes last.
+    The methods are called in this order, features in the order in which they were attached, except at the end, where
+    the order is reversed.
     """
 
     def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
-        """Return how the request is to be rewritten."""
+        """Return the job that rewrites the request."""
         return job
 
     def planned(self, plan: Plan) -> Plan:
-        """Return the plan of a request that has been rewritten."""
+        """Return the plan of a rewritten request."""
         return plan
 
     def hosting(self, hosting: Hosting) -> Hosting:
-        """Return how calls of MCP tools are run, if the request may make any."""
+        """Return the context in which MCP tools are called, if the request can use any."""
         return hosting
 
     def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
-        """Follow up on a request whose job is done; ``done.rewritten`` is None if it passes unchanged."""
+        """Handle the result of the request's job; ``done.rewritten`` is None if it passes unchanged."""
 
     def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
-        """Decide how an answer reaches the client whose head has arrived; return whether that is decided now."""
+        """Decide how an answer reaches the client once its headers have arrived; return whether it was decided."""
         return False
 
     def asked_again(self, exchange: Exchange, flow: HTTPFlow, report: Report) -> None:
-        """Follow up on a turn of the model that is over, and after which it is asked once more for the same answer."""
+        """Handle the end of a round that another round of the same answer follows."""
 
     def read(self, exchange: Exchange, done: Done) -> Done:
-        """Return a whole answer that has been rewritten, as the client gets it."""
+        """Return a rewritten non-streamed answer in the form that the client gets."""
         return done
 
     def sent(self, exchange: Exchange, flow: HTTPFlow) -> None:
-        """Follow up on an answer whose head is about to be sent, with the whole body unless it is streamed."""
+        """Handle an answer whose headers are about to be sent, with the complete body unless it is streamed."""
 
     def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
-        """Follow up on an exchange that is over; ``status``: of its answer, None if none reached the client."""
+        """Handle the end of an exchange; ``status``: of its answer, None if none reached the client."""
 
 
 class Exchange:
@@ -115,42 +115,42 @@ class Exchange:
         backend: Backend | None = None,
     ) -> None:
         self.report = report
-        """What happened so far."""
+        """The events so far."""
         self.client_id = client_id
-        """The connection that the request came in on."""
+        """The connection on which the request arrived."""
         self.owner = owner
-        """Whose request it is: the partition of the client's key."""
+        """The client: the partition of its key."""
         self.cors = cors
-        """Headers for our own answers."""
+        """Headers for toolsim's own answers."""
         self.limits = limits
         self.backend = backend or Backend(Root("http", "", 0))
-        """What we know about the backend."""
+        """The known facts about the backend."""
         self.clocks = Clocks(limits)
         self.recorder = BodyRecorder()
-        """The answer on both sides, for people to inspect."""
+        """Both sides of the answer, for people to inspect."""
         self.plan: Plan | None = None
         """None until the request has been read, and always if it passes unchanged.
 
-        Then we answer only if the backend never does.
+        In that case toolsim answers only if the backend never does.
         """
         self.streamed: StreamedAnswer | None = None
         """The answer, if it is streamed."""
         self.early: Response | None = None
-        """The head that the client of a stream got before the backend had sent one."""
+        """The headers that the client of a stream got before the backend had sent any."""
         self.is_ours = True
-        """Whether the answer is still ours to make or to replace."""
+        """Whether toolsim can still create or replace the answer."""
         self.is_request_too_large = False
-        """Whether the request's body was dropped as it arrived."""
+        """Whether the request's body was dropped on arrival."""
         self.round: RoundFlow | None = None
-        """The round that this is; None for a client's own request."""
+        """The round of this exchange; None for a client's own request."""
         self.is_delegated = False
-        """Whether the runner answers it, in rounds that are exchanges of their own."""
+        """Whether the runner answers it, in rounds with exchanges of their own."""
         self.topic: Topic | None = None
         """The label of a delegated request, which no job rewrites."""
         self.stored_context: StoredContext | None = None
-        """What the request refers to in the store, and what is stored of it; None without a store."""
+        """The stored data that the request refers to, and the part of it that is stored; None without a store."""
         self.after_error: Callable[[], Feature] | None = None
-        """Makes the feature that may answer an error of the backend otherwise; few requests need it."""
+        """Creates the feature that can replace an error of the backend; few requests need it."""
         self._problem = ""
         self._features: list[Feature] = []
 
@@ -164,17 +164,17 @@ class Exchange:
         self._features.append(feature)
 
     def attach_after_error(self) -> None:
-        """Add the feature that few requests need."""
+        """Add the feature that handles the backend's errors."""
         if self.after_error is not None:
             self.attach(self.after_error())
             self.after_error = None
 
     def find[F: Feature](self, kind: type[F]) -> F | None:
-        """Return the feature of a class, None if there is none."""
+        """Return the feature of a class, or None."""
         return next((feature for feature in self._features if isinstance(feature, kind)), None)
 
     def ask_again(self, flow: HTTPFlow, report: Report, further: Feature) -> None:
-        """Let a ``further`` turn of the model follow; ``report``: of the answer so far."""
+        """Let a ``further`` round follow; ``report``: the answer's report so far."""
         for feature in self._features:
             feature.asked_again(self, flow, report)
         self.attach(further)
@@ -185,20 +185,20 @@ class Exchange:
 
     @property
     def is_turn(self) -> bool:
-        """Whether this asks a model; otherwise it asks for a list of models, which can only fail like a turn."""
+        """Whether this queries a model; otherwise it is a request for the model list."""
         return bool(self.report.client)
 
     # -- the request --
 
     def hosting(self, hosting: Hosting | None) -> Hosting | None:
-        """Return how its calls of MCP tools are run, None if it may make none."""
+        """Return the context in which MCP tools are called, None if the request cannot use any."""
         if hosting is not None:
             for feature in self._features:
                 hosting = feature.hosting(hosting)
         return hosting
 
     def request_job(self, flow: HTTPFlow, dialect: ApiName, policy: Policy) -> RequestJob | None:
-        """Return the job of rewriting a request; None if it has already been answered, with an error."""
+        """Return the job that rewrites a request; None if it has already been answered with an error."""
         request, limit = flow.request, self.limits.max_request_bytes
         if self.is_request_too_large:
             flow.response = self.refuse(request_too_large(limit))
@@ -229,7 +229,7 @@ class Exchange:
         return self.stored_context.on_job(job) if self.stored_context is not None else job
 
     def take_request(self, flow: HTTPFlow, done: Done) -> None:
-        """Turn the request into the rewritten one for its backend, or answer it with an error."""
+        """Replace the request by the rewritten one for its backend, or answer it with an error."""
         self._take(done)
         if done.rewritten is not None:
             # The flow keeps the client's own request: mitmweb shows it, and revert restores it.
@@ -247,7 +247,7 @@ class Exchange:
             self.stored_context.on_rewritten(done)
 
     def _send(self, flow: HTTPFlow, rewritten: Rewritten, digest: str) -> None:
-        """Give the flow the request that goes to the backend."""
+        """Set the flow's request to the one for the backend."""
         plan = rewritten.plan
         for feature in self._features:
             plan = feature.planned(plan)
@@ -262,7 +262,7 @@ class Exchange:
 
     def _take(self, done: Done) -> None:
         if done.report is not self.report:
-            # Another process had a copy.
+            # The other process had a copy.
             self.report.become(done.report)
         if done.crash:
             logger.error("toolsim failed to rewrite a body; please report this.\n%s", done.crash)
@@ -270,7 +270,7 @@ class Exchange:
     # -- the answer --
 
     def begin(self, flow: HTTPFlow) -> None:
-        """Decide by the backend's headers whether the answer passes, is streamed, or is rewritten when it is whole."""
+        """Decide by the backend's headers whether the answer passes, is streamed, or is rewritten once complete."""
         response = flow.response
         assert response is not None
         is_error = not 200 <= response.status_code < 300
@@ -281,7 +281,7 @@ class Exchange:
         if self.early is not None and self.plan is not None:
             self._follow(flow, response)
         elif is_error and self._is_translated:
-            # It has to be whole to be rewritten.
+            # It has to be complete to be rewritten.
             response.stream = False
         elif self.plan is None or is_error:
             self.pass_on(response, recorded=self.plan is not None or response.status_code >= 400)
@@ -295,14 +295,14 @@ class Exchange:
 
     @property
     def _is_translated(self) -> bool:
-        """Whether the backend's errors may be in the shape of another API than the client's, which is OpenAI's."""
+        """Whether the backend's errors can have another API's format than the client's, which is OpenAI's."""
         plan = self.plan
         return plan is not None and plan.client != plan.backend and not APIS[plan.client].has_own_errors
 
     def open_early(self, flow: HTTPFlow) -> Response | None:
-        """Begin the answer of a stream whose client has had nothing for too long; return its head, None if not due.
+        """Begin the answer of a stream whose client has waited too long; return its headers, None if not due.
 
-        A round of an answer has no client of its own: its error would still become one.
+        A round has no client of its own, and its error can still change the status of the answer.
         """
         plan = self.plan
         if plan is None or not plan.stream or self.report.part_of or self.streamed is not None:
@@ -318,23 +318,23 @@ class Exchange:
         return self.early
 
     def _follow(self, flow: HTTPFlow, response: Response) -> None:
-        """Continue an answer that has begun: with the backend's stream, or with the whole answer once it is there."""
+        """Continue an answer that has begun, with the backend's stream or with its complete answer."""
         if 200 <= response.status_code < 300 and head.is_event_stream(response):
             self._continue(flow, response)
         else:
             response.stream = False
 
     def _continue(self, flow: HTTPFlow, response: Response) -> None:
-        """Give the flow the head that the client has, in place of the backend's, whose body is fed to the answer."""
+        """Replace the backend's headers in the flow by those that the client has; the body is fed to the answer."""
         assert self.early is not None
         self.recorder.begin(response)
         flow.response = backup.copied(self.early)
         flow.response.stream = self.early.stream
 
     def follow_whole(self, flow: HTTPFlow) -> bytes | None:
-        """Return the non-streamed answer of a backend for a stream that has begun.
+        """Return a backend's non-streamed answer for a stream that has begun.
 
-        None if it is an error, or cannot be decoded: the flow then has the error.
+        None if it is an error, or cannot be decoded: the flow then contains the error.
         """
         response = flow.response
         assert response is not None
@@ -352,9 +352,9 @@ class Exchange:
         return body
 
     def pass_on(self, response: Response, *, recorded: bool) -> None:
-        """Let an answer through as it is; ``recorded``: people can inspect it later."""
+        """Pass an answer through unchanged; ``recorded``: people can inspect it later."""
         self.is_ours = False
-        # One that is present was made by another addon, or read from a file.
+        # An existing body was created by another addon, or read from a file.
         is_present = response.raw_content is not None
         response.stream = not is_present
         if recorded and not is_present:
@@ -362,7 +362,7 @@ class Exchange:
             response.stream = self.recorder.passing
 
     def _stream(self, flow: HTTPFlow, plan: Plan) -> None:
-        """Begin the streamed answer; the flow has its head."""
+        """Begin the streamed answer; the flow has its headers."""
         response = flow.response
         assert response is not None
         self.streamed = StreamedAnswer(
@@ -381,7 +381,7 @@ class Exchange:
             feature.sent(self, flow)
 
     def answer_job(self, flow: HTTPFlow) -> AnswerJob | None:
-        """Return the job of rewriting an answer; None if it was streamed or passed."""
+        """Return the job that rewrites an answer; None if it was streamed or passed."""
         response = flow.response
         assert response is not None
         if not self.is_ours or self.streamed is not None:
@@ -401,7 +401,7 @@ class Exchange:
         )
 
     def take_answer(self, flow: HTTPFlow, done: Done) -> None:
-        """Turn the whole answer into the rewritten one."""
+        """Replace the non-streamed answer by the rewritten one."""
         for feature in self._features:
             done = feature.read(self, done)
         self._take(done)
@@ -427,11 +427,11 @@ class Exchange:
         return self.refuse(self.clocks.overdue())
 
     def close(self, flow: HTTPFlow | None, status: int | None) -> None:
-        """Finish an exchange that is over; ``flow``: None if it is gone.
+        """Finish an exchange that has ended; ``flow``: None if it is gone.
 
-        mitmproxy's streams are cycles of objects, which stay in memory until a garbage collection finds them,
-        1,000 requests later. Nobody needs more of an answer that is over, so its flow releases the exchange:
-        with the reader and writer of the answer, that is most of what would stay in memory, 30 MB.
+        mitmproxy's streams are reference cycles, which stay in memory until a garbage collection finds them, 1,000
+        requests later. A finished answer is not needed anymore, so its flow releases the exchange: with the reader and
+        writer of the answer, that is most of what would stay in memory, 30 MB.
         """
         if flow is not None and flow.response is not None and callable(flow.response.stream):
             flow.response.stream = True
@@ -443,7 +443,7 @@ class Exchange:
         for feature in reversed(self._features):
             try:
                 feature.closed(self, flow, status)
-            except Exception as problem:  # The others are over too.
+            except Exception as problem:  # The others have ended too.
                 problems.append(problem)
         if problems:
             raise problems[0]
@@ -451,11 +451,11 @@ class Exchange:
     # -- errors --
 
     def problem(self) -> str:
-        """Return in words why there was an HTTP error, ours or the backend's; "" if no reason was given."""
+        """Return the reason for an HTTP error, toolsim's or the backend's, as text; "" if there is none."""
         return self._problem or head.error_message(self.recorder.received.content())
 
     def refuse(self, error: ApiError) -> Response:
-        """Return an error as the whole answer."""
+        """Return an error as the complete answer."""
         self.is_ours = False
         self._problem = error.message
         self.report.error = error.code or error.type
@@ -463,13 +463,13 @@ class Exchange:
 
 
 class Exchanges:
-    """The exchanges in flight, by their flows: from the head of a request to the end of its answer."""
+    """The exchanges in flight by flow, from the headers of the request to the end of the answer."""
 
     def __init__(self) -> None:
         self.ended_by: ApiError | None = None
-        """Why all of them end; None while the proxy goes on."""
+        """The reason why all of them end; None while the proxy runs."""
         self.passing: dict[str, str] = {}
-        """What passes us unread in reverse mode, and has no exchange: the clients, by flow id."""
+        """Traffic that passes unread in reverse mode, without an exchange: the clients, by flow id."""
         self._open: dict[str, Exchange] = {}
 
     def __len__(self) -> int:
@@ -482,7 +482,7 @@ class Exchanges:
             exchange.clocks.end(self.ended_by)
 
     def of(self, flow: HTTPFlow) -> Exchange | None:
-        """Return the exchange of a flow, None if toolsim has nothing to do with it."""
+        """Return the exchange of a flow, None if toolsim does not handle it."""
         return self._open.get(flow.id)
 
     def close(self, flow: HTTPFlow, status: int | None) -> bool:
@@ -495,12 +495,12 @@ class Exchanges:
         return exchange is not None
 
     def drop(self, flow: HTTPFlow) -> None:
-        """Forget a flow that is over, in case no hook did."""
+        """Forget a flow that has ended, in case no hook did."""
         self.passing.pop(flow.id, None)
         self.close(flow, flow.response.status_code if flow.response is not None and flow.error is None else None)
 
     def close_of(self, client: Client) -> None:
-        """End all exchanges of a client that has left, in case no other hook did."""
+        """End all exchanges of a client that has disconnected, in case no other hook did."""
         for flow_id, exchange in list(self._open.items()):
             if exchange.client_id == client.id:
                 del self._open[flow_id]
@@ -509,20 +509,20 @@ class Exchanges:
             del self.passing[flow_id]
 
     def end(self, error: ApiError) -> None:
-        """Let the time of all be over, also of those to come: each ends with this error when it looks at its clocks."""
+        """Expire all exchanges, also future ones: each ends with this error when it checks its timers."""
         self.ended_by = error
         for exchange in self._open.values():
             exchange.clocks.end(error)
 
     def answers(self) -> int:
-        """Return how many of them clients wait for: all but the rounds of an answer."""
+        """Return the number of exchanges that clients wait for: all but the rounds of an answer."""
         return sum(not exchange.report.part_of for exchange in self._open.values())
 
     def turns(self) -> int:
-        """Return how many of them ask a model."""
+        """Return the number of exchanges that query a model."""
         return sum(exchange.is_turn for exchange in self._open.values())
 
     def forget(self) -> None:
-        """Drop all, without an end."""
+        """Drop all exchanges without ending them."""
         self._open.clear()
         self.ended_by = None

@@ -1,15 +1,15 @@
-"""Fails closed: an exception in toolsim ends the exchange that it happened in, and nothing unchecked is forwarded.
+"""Fails closed: an exception in toolsim ends the exchange in which it happened, and nothing unchecked is forwarded.
 
-mitmproxy logs an exception that leaves a hook, and goes on with the flow as it is. So no hook counts unless it is known
-to have run to its end, and what is not known is refused:
+mitmproxy logs an exception that leaves a hook, and continues with the unchanged flow. So a hook counts only if it is
+known to have completed; otherwise the flow is refused:
 
-1. mitmproxy calls the hooks of a script's addons one after another, and none of those that follow one that raises.
-   ``Clearance`` is the last of them: what it clears, all others have handled.
-2. The stream (``mitmproxy12/guarded.py``) asks for clearance after each hook, and ends its exchange without one, as it
+1. mitmproxy calls the hooks of a script's addons one after another, and skips those after one that raises.
+   ``Clearance`` is the last of them: if it clears a flow, all others have handled it.
+2. The stream (``mitmproxy12/guarded.py``) requires clearance after each hook, and ends its exchange without one, as it
    does when anything in it raises. It sends the error; before there is an exchange, a plain 502.
-3. What only reports is exempt: ``reporting`` logs its exceptions, and the turn goes on.
+3. Reporting is exempt: ``reporting`` logs its exceptions, and the turn continues.
 
-A flow that is not live, such as one that is replayed from a file, has no stream: its exceptions reach the caller.
+A flow that is not live, such as one replayed from a file, has no stream: its exceptions reach the caller.
 """
 
 from __future__ import annotations
@@ -37,62 +37,62 @@ _FOLDER = str(Path(__file__).parents[1])
 
 
 class NotCleared(Exception):
-    """A hook has not run to its end; mitmproxy has logged why."""
+    """A hook has not completed; mitmproxy has logged the reason."""
 
 
 class Guard:
-    """Knows what has been cleared, and counts failures. One for all instances of the addon, as ``Exchanges``."""
+    """Tracks clearance, and counts failures. One object for all instances of the addon, like ``Exchanges``."""
 
     def __init__(self) -> None:
         self.failures = 0
-        """How many exceptions have ended an exchange, or would have."""
+        """Number of exceptions that have ended an exchange, or would have."""
         self._since = 0.0
-        """When it began to ask for clearance; 0 while it does not."""
+        """When clearance was first required; 0 while it is not."""
         self._flows: WeakSet[HTTPFlow] = WeakSet()
-        """The flows whose last hook has run to its end."""
+        """Flows whose last hook has completed."""
         self._servers: WeakSet[Server] = WeakSet()
-        """The connections to backends whose hooks have."""
+        """Connections to backends whose hooks have completed."""
 
     def start(self) -> None:
-        """Ask for clearance from now on."""
+        """Require clearance from now on."""
         self._since = time.time()
 
     def stop(self) -> None:
-        """Ask for none: there is nobody to give it."""
+        """Require none, since there is no addon to grant it."""
         self._since = 0.0
 
     def clear(self, flow: HTTPFlow) -> None:
-        """Note that a hook of a flow has run to its end."""
+        """Record that a hook of a flow has completed."""
         self._flows.add(flow)
 
     def forget(self, flow: HTTPFlow) -> None:
-        """Note that a hook of a flow begins."""
+        """Record that a hook of a flow begins."""
         self._flows.discard(flow)
 
     def check(self, flow: HTTPFlow, hook: str) -> None:
-        """Raise NotCleared unless the hook has run to its end."""
+        """Raise NotCleared unless the hook has completed."""
         if self._since and flow not in self._flows:
             raise NotCleared(f"the hook {hook} was not completed")
 
     def clear_server(self, server: Server) -> None:
-        """Note that the hooks of a new connection to a backend have run to their end."""
+        """Record that the hooks of a new connection to a backend have completed."""
         self._servers.add(server)
 
     def check_server(self, server: Server) -> None:
-        """Raise NotCleared for a connection to a backend whose hooks have not run to their end."""
-        # One that leads through another proxy is not the one that was opened.
+        """Raise NotCleared for a connection to a backend whose hooks have not completed."""
+        # A connection through another proxy is not the one that was opened.
         is_ours = self._since and server.via is None and (server.timestamp_start or 0.0) > self._since
         if is_ours and server not in self._servers:
             raise NotCleared("the hook server_connected was not completed")
 
     def note(self, problem: Exception) -> None:
-        """Count an exception, and log where it came from; what mitmproxy has logged has been counted then."""
+        """Count an exception and log its origin, unless mitmproxy has logged it, when it was already counted."""
         if not isinstance(problem, NotCleared):
             self.failures += 1
             logger.error("%s", described(problem), exc_info=problem)
 
     def note_logged(self, problem: BaseException | None) -> str:
-        """Count an exception that mitmproxy is about to log; return what is logged instead, "" if it is not ours."""
+        """Count an exception that mitmproxy is about to log; return the replacement, "" if it is not toolsim's."""
         if not isinstance(problem, Exception) or not place_of(problem):
             return ""
         self.failures += 1
@@ -112,7 +112,7 @@ def described(problem: Exception) -> str:
 
 
 def place_of(problem: Exception) -> str:
-    """Return the innermost function of toolsim that an exception has come through, "" if there is none."""
+    """Return the innermost toolsim function in an exception's traceback, or ""."""
     frames = [frame for frame, _ in traceback.walk_tb(problem.__traceback__)]
     own = [frame.f_code for frame in frames if frame.f_code.co_filename.startswith(_FOLDER)]
     if not own:
@@ -123,7 +123,7 @@ def place_of(problem: Exception) -> str:
 
 @contextmanager
 def reporting() -> Iterator[None]:
-    """Log what a report raises: no turn ends because of it."""
+    """Log an exception raised while reporting, so that it does not end a turn."""
     try:
         yield
     except Exception:
@@ -131,7 +131,7 @@ def reporting() -> Iterator[None]:
 
 
 class Clearance:
-    """The last addon: clears what all others have handled."""
+    """The last addon: clears flows that all others have handled."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -145,10 +145,10 @@ class Clearance:
     toolsim_resend = toolsim_ask = toolsim_store = http_connect
 
     def server_connect(self, data: ServerConnectionHookData) -> None:
-        """Note the first hook of a connection."""
+        """Record the first hook of a connection."""
         self._connecting.add(data.server)
 
     def server_connected(self, data: ServerConnectionHookData) -> None:
-        """Clear a connection whose hooks have both run to their end."""
+        """Clear a connection whose hooks have both completed."""
         if data.server in self._connecting:
             self._guard.clear_server(data.server)

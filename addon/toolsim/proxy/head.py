@@ -1,4 +1,4 @@
-"""Error responses, and the heads of answers whose bodies we write."""
+"""Error responses, and the headers of rewritten answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolsim.wire.sse import UNBUFFERED
 
 logger = logging.getLogger(__name__)
 
-# Framing and encoding of the backend's own connection: they do not apply to the answer that we send.
+# Framing and encoding of the backend's own connection: they do not apply to the answer that is sent.
 _HOP_HEADERS = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"content-encoding")
 
 # Statuses whose answers have no body, so that there is nothing to stream.
@@ -26,21 +26,21 @@ _WITHOUT_BODY = (204, 205)
 
 
 def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an error as a whole HTTP answer in the API's own shape."""
+    """Return an error as a complete HTTP response in the API's own format."""
     response = Response.make(error.status, json.dumps({"error": error.body()}), {"content-type": "application/json"})
     if error.retry_after is not None:
         response.headers["retry-after"] = str(error.retry_after)
     if error.status == 401:
         response.headers["www-authenticate"] = "Bearer"
     if error.status == 407:
-        # What programs know how to answer; Bearer is accepted too.
+        # A scheme that programs can answer; Bearer is accepted too.
         response.headers["proxy-authenticate"] = 'Basic realm="toolsim"'
     response.headers.update(headers or {})
     return response
 
 
 def write_error(response: Response) -> None:
-    """Write a backend's error in OpenAI's shape; one that has it, with a message, stays as it is."""
+    """Write a backend's error in OpenAI's format; one that has it, with a message, is unchanged."""
     body = response.get_content(strict=False) or b""
     document = loaded(body.decode("utf-8", "replace"))
     found = mapping((document or {}).get("error"))
@@ -53,7 +53,7 @@ def write_error(response: Response) -> None:
 
 
 def authorize(headers: Headers, authorization: str | None) -> None:
-    """Replace the client's key by ``Authorization``; "" removes it, and None leaves it as the client has sent it."""
+    """Replace the client's key by ``Authorization``; "" removes it, and None leaves the client's headers unchanged."""
     if authorization is None:
         return
     given = {"authorization": authorization} if authorization else {}
@@ -61,13 +61,13 @@ def authorize(headers: Headers, authorization: str | None) -> None:
 
 
 def internal_error() -> ApiError:
-    """Log the exception that is being handled, a bug in toolsim, and return the error for the client."""
+    """Log the current exception, a bug in toolsim, and return the error for the client."""
     logger.exception("toolsim failed to rewrite an answer; please report this.")
     return ApiError("toolsim failed to rewrite the backend's answer.", code="internal_error")
 
 
 def by_name(headers: Headers) -> dict[str, str]:
-    """Return all headers by their lower-case names, in one pass: mitmproxy scans all of them for each lookup."""
+    """Return all headers by lower-case name, in one pass: mitmproxy scans all of them for each lookup."""
     found: dict[str, str] = {}
     for raw_name, raw in headers.fields:
         name, value = raw_name.lower().decode("utf-8", "surrogateescape"), raw.decode("utf-8", "surrogateescape")
@@ -76,14 +76,14 @@ def by_name(headers: Headers) -> dict[str, str]:
 
 
 def change(headers: Headers, *, without: Iterable[bytes], given: Mapping[str, str]) -> None:
-    """Remove some headers, by their lower-case names, and set others, also in one pass."""
+    """Remove some headers, by lower-case name, and set others, also in one pass."""
     fields = [(name.encode(), value.encode()) for name, value in given.items()]
     gone = {*without, *(name for name, _ in fields)}
     headers.fields = (*(field for field in headers.fields if field[0].lower() not in gone), *fields)
 
 
 def set_head(response: Response, content_type: str) -> None:
-    """Turn a backend's head into that of an answer of this type, whose body we write."""
+    """Turn a backend's headers into those of a rewritten answer of this type."""
     buffering = UNBUFFERED if content_type.startswith("text/event-stream") else {}
     change(response.headers, without=_HOP_HEADERS, given={"content-type": content_type, **buffering})
     if response.http_version == "HTTP/1.0":
@@ -91,17 +91,17 @@ def set_head(response: Response, content_type: str) -> None:
 
 
 def is_event_stream(response: Response) -> bool:
-    """Return whether a backend's answer is still to come, as a stream of events that can be read in pieces."""
+    """Return whether a backend's answer is a stream of events that can be read in pieces."""
     if response.raw_content is not None or response.status_code in _WITHOUT_BODY:
         return False
     headers = by_name(response.headers)
-    # One that is compressed although we asked for identity cannot be read so.
+    # A stream compressed despite the request for identity cannot be read in pieces.
     is_plain = headers.get("content-encoding", "identity").strip().lower() == "identity"
     return is_plain and headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
 
 
 def response_error(response: Response) -> ApiError:
-    """Return the error that an HTTP error answer describes, with its status."""
+    """Return the error described by an HTTP error response, with its status."""
     error = read_error(loaded((response.raw_content or b"").decode("utf-8", "replace")))
     return replace(error, status=response.status_code)
 
@@ -113,7 +113,7 @@ def error_message(body: bytes) -> str:
 
 
 def for_backend(headers: Headers, client: Api, backend: Api) -> list[str]:
-    """Change the headers of a client to those that its backend knows; return what was asked for in the others."""
+    """Change a client's headers to those that its backend supports; return the features requested by the others."""
     dropped: list[str] = []
     for api in {client.name: client, backend.name: backend}.values():
         sent = by_name(headers)

@@ -1,7 +1,7 @@
-"""Errors and lists of models in the format of a client's API, if that is not OpenAI's (``Api.has_own_errors``).
+"""Errors and model lists in the format of a client's API, if that is not OpenAI's (``Api.has_own_errors``).
 
-Errors are written, by toolsim and by nearly every backend, in OpenAI's shape, and so are lists of models. A client
-decides by the shape that it knows: Claude Code takes any other error for a feature that it has to do without.
+toolsim and nearly every backend write errors and model lists in OpenAI's format. A client decides by its own API's
+format: Claude Code interprets any other error as an unsupported feature.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from toolsim.wire.api import Api
 
 
 def reshape(response: Response, client: Api | None) -> None:
-    """Write an error in the shape of a client's API."""
+    """Write an error in the format of a client's API."""
     if client is not None and client.has_own_errors and response.status_code >= 400:
         response.content = client.error_answer(response.status_code, response.get_content(strict=False) or b"")
         response.headers["content-type"] = "application/json"
 
 
 class InShape(Feature):
-    """Gives a client errors and lists of models in the shape of its API."""
+    """Converts errors and model lists to the format of a client's API."""
 
     def __init__(self, client: Api) -> None:
         self._client = client
@@ -32,7 +32,7 @@ class InShape(Feature):
         response = flow.response
         if response is None or (exchange.is_turn and response.status_code < 400):
             return False
-        # It has to be whole to be rewritten.
+        # It has to be complete to be rewritten.
         response.stream = False
         return True
 

@@ -1,11 +1,11 @@
-"""An answer that is nothing but an invented call: its model is asked for words, in a round of its own (``rounds/``).
+"""Replaces an answer that consists only of an undeclared call: a separate round asks the model for plain text.
 
-The answer itself was the first round. The runner is told of it, says whether another one may follow, and merges what
-that brings; so the rules of ``rounds/`` hold, without its cost for answers that need none of it. The client gets the
-words in the stream that has begun, as they come; or if there are none, what the model had answered.
+The answer itself was the first round. The runner is notified, decides whether another round is allowed, and merges its
+output. So the rules of ``rounds/`` apply, without their cost for answers that need none of it. The client gets the text
+in the stream that has begun, as it arrives, or the model's original answer if there is none.
 
-The further round ends with its exchange: when its client leaves, nobody waits for it. When a client does not read, the
-model is not read either.
+The further round ends with its exchange: when the client disconnects, nobody waits for it. While a client does not
+read, the model is not read either.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from toolsim.wire.json_codec import read_body
 from toolsim.wire.responses.stored import output_names
 
 _LOOK_SECONDS = 0.5
-"""How long a stream waits for what comes before it looks whether its client is still there."""
+"""How long a stream waits for events before it checks whether its client is still connected."""
 _TASKS: set[asyncio.Task[None]] = set()
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How models are asked for words."""
+    """Asks models for plain text."""
 
     rounds: Rounds
     bounds: Bounds
     policy: Callable[[HTTPFlow, Exchange], Policy]
-    """That of a flow, before its model is known."""
+    """Returns the policy of a flow, before its model is known."""
 
     def ask(self, flow: HTTPFlow, exchange: Exchange, retry: Retry, report: Report) -> InWords | None:
-        """Ask the model of an answer that ended with ``retry``; None if that is not possible.
+        """Start a further round for an answer that ended with ``retry``; None if that is not possible.
 
-        ``report``: that of the answer, to which the further round is added.
+        ``report``: the answer's report, to which the further round is added.
         """
         events = self._events(flow, exchange, retry, report)
         if events is None:
@@ -65,7 +65,7 @@ class Asking:
         return asked
 
     async def whole(self, flow: HTTPFlow, exchange: Exchange, done: Done) -> Done:
-        """Return a whole answer as it is once its model has been asked."""
+        """Return a non-streamed answer after the further round."""
         plan, retry = exchange.plan, done.retry
         assert plan is not None
         assert retry is not None
@@ -77,7 +77,7 @@ class Asking:
             await asked.wait()
             events += asked.take()
         if not events or not isinstance(events[-1], Ended | Failed):
-            return done  # Its client has left.
+            return done  # Its client has disconnected.
         writer = APIS[plan.client].writer(plan.form)
         for event in events:
             writer.write(event)
@@ -116,7 +116,7 @@ def _left(seconds: float, gone: float) -> float:
 
 
 def _after(retry: Retry, further: Ask) -> Ask:
-    """Return what asks rounds, of which the first has been."""
+    """Return a function that asks rounds, the first of which has already taken place."""
 
     async def ask(round_: Round) -> AsyncGenerator[RoundEvent]:
         if round_.number == 1:
@@ -131,7 +131,7 @@ def _after(retry: Retry, further: Ask) -> Ask:
 
 
 class InWords(Feature):
-    """A further round on its way, whose ``events`` are those of the runner."""
+    """A further round on its way, with the runner's ``events``."""
 
     def __init__(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         self._arrived: list[ClientEvent] = []
@@ -141,21 +141,21 @@ class InWords(Feature):
 
     @property
     def is_over(self) -> bool:
-        """Whether all that comes has been taken."""
+        """Whether all events have been consumed."""
         return self._following.done() and not self._arrived
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it was ended with its exchange."""
+        """Whether it ended with its exchange."""
         return self._following.cancelled()
 
     async def wait(self) -> None:
-        """Wait until something has come, or for a while."""
+        """Wait until an event has arrived, or for a while."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
 
     def take(self) -> Sequence[ClientEvent]:
-        """Return what has come since; the last of all is the end of the answer."""
+        """Return the events since the last call; the last one ends the answer."""
         arrived, self._arrived = self._arrived, []
         self._taken.set()
         if not self._following.done():
@@ -169,7 +169,7 @@ class InWords(Feature):
     async def _follow(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         async with aclosing(events):
             async for event in events:
-                # The first round was answered: no refusal comes, and what opens the answer is with the client.
+                # The first round was answered: there can be no refusal, and the client has the beginning of the answer.
                 if not isinstance(event, Opened | Refused):
                     self._arrived.append(event)
                     self._changed.set()

@@ -1,8 +1,8 @@
-"""The work on whole bodies, plain values in and plain values out: ``run`` does it, in this process or another.
+"""Jobs on complete bodies, from plain values to plain values; ``run`` runs them, in this process or another.
 
 A body of more than ``LOOP_BYTES`` would block the event loop for too long: rewriting takes up to 0.5 ms per kilobyte
-(many tiny messages, tools or strict schemas; long texts take a hundredth of that). A compressed body may not be decoded
-here either, since its decoded size is unknown. A ``Worker`` handles those.
+(many tiny messages, tools or strict schemas; long texts take a hundredth of that). A compressed body must not be
+decoded here either, since its decoded size is unknown. A ``Worker`` handles those.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ LOOP_BYTES = 32 * 1024
 """Bodies up to this size are rewritten on the event loop: 16 ms at worst; a trip to a worker adds 3 ms."""
 
 ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
-"""The warning of a request that is too large for several rounds, and is answered in one turn of the model."""
+"""The warning for a request that is too large for several rounds and gets only one."""
 
-# A body that mentions tools cannot pass unread: its backend would never learn how to call them.
+# A body that mentions tools must not pass unread: its backend would never learn how to call them.
 _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """What all jobs have."""
+    """Fields of all jobs."""
 
     encoding: str = ""
-    """That in which the body came."""
+    """The content encoding of the body."""
     report: Report = field(default_factory=Report)
     owner: str = ""
-    """For whom it is done, see ``Exchange``: their jobs take turns."""
+    """The owner, see ``Exchange``: owners' jobs take turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestJob(_Job):
-    """A request to rewrite. ``data``: its body as it came; ``limit``: its size in bytes, decoded."""
+    """A request to rewrite. ``data``: its body as it arrived; ``limit``: the maximum size in bytes, decoded."""
 
     dialect: ApiName
     path: str
@@ -72,23 +72,23 @@ class RequestJob(_Job):
     policy: Policy
     output_mode: str | None = None
     refused: frozenset[tuple[str, Feature]] = frozenset()
-    """What the backend has refused before, by model."""
+    """Features that the backend has rejected before, by model."""
     fallbacks: tuple[ApiName, ...] = ()
-    """The APIs to try next if the backend rejects the path of the policy's."""
+    """The APIs to try next if the backend rejects the path of the policy's API."""
     stored_as: StoredAs | None = None
     wants_own: bool = False
     """Whether to return the items of the request for the store, too."""
     is_round: bool = False
-    """Whether it is one of several rounds of an answer: then it is always rewritten."""
+    """Whether it is a round of an answer: then it is always rewritten."""
     action: Action | None = None
-    """What is requested instead of a turn: then it is rewritten too."""
+    """The auxiliary operation, if it is not a turn: then it is always rewritten."""
     marks_of_rounds: tuple[bytes, ...] | None = None
-    """Of one that is too large for several rounds: a body with one of these would have taken them anyway."""
+    """For a request too large for several rounds: byte strings that show it would have needed them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveJob(_Job):
-    """A request: find what it refers to or, given what was ``recalled``, make a request that contains it."""
+    """A request: find its references or, given what was ``recalled``, build a request that contains it."""
 
     data: bytes
     limit: int
@@ -97,7 +97,7 @@ class ResolveJob(_Job):
 
 @dataclass(frozen=True, slots=True)
 class AnswerJob(_Job):
-    """A whole answer to rewrite, as in ``RequestJob``. ``with_events``: return its events too."""
+    """A non-streamed answer to rewrite, like ``RequestJob``. ``with_events``: return its events too."""
 
     plan: Plan
     content_type: str
@@ -108,7 +108,7 @@ class AnswerJob(_Job):
 
 @dataclass(frozen=True, slots=True)
 class PageJob(_Job):
-    """A call about a stored resource, with the body ``data``. ``value``: of its record, None if there is none."""
+    """A call about a stored resource, with the body ``data``. ``value``: the record's value, None if there is none."""
 
     call: Call
     value: bytes | None
@@ -118,7 +118,7 @@ class PageJob(_Job):
 
 @dataclass(frozen=True, slots=True)
 class PluginJob(_Job):
-    """A body that an optional package reads: a module and the name of its function, whose BadRequest is the error."""
+    """A body that an optional package reads with the function ``read``, whose BadRequest is the error."""
 
     data: bytes
     limit: int
@@ -132,7 +132,7 @@ Job = RequestJob | AnswerJob | ResolveJob | PageJob | PluginJob
 class Done:
     """The result of a job. ``report``: the job's, with the findings added to it.
 
-    ``error``: what the client gets instead. ``crash``: the traceback of a bug in toolsim, which is an error too.
+    ``error``: the client's error. ``crash``: the traceback of a bug in toolsim, which is an error too.
     """
 
     report: Report
@@ -141,9 +141,9 @@ class Done:
     rewritten: Rewritten | None = None
     """The rewritten request, without its items; None = it passes unchanged."""
     digest: str = ""
-    """Of its body."""
+    """The digest of its body."""
     topic: Topic | None = None
-    """What a rewritten request is about."""
+    """The label of a rewritten request."""
     status: int = 200
     content_type: str = ""
     body: bytes = b""
@@ -152,30 +152,30 @@ class Done:
     in_background: bool = False
     """Whether to make the answer in the background."""
     own: bytes = b""
-    """The items of a request, in the form in which they are stored: a JSON array."""
+    """The items of a request in stored form: a JSON array."""
     echo: Mapping[str, Any] = field(default_factory=dict)
     names: tuple[str, ...] | None = None
     """The ids of an answer's items, None if it is not to be stored; or the new ids of a request's items."""
     prepared: bytes = b""
-    """For an action: the input of its answer, either the messages that stay or an estimate."""
+    """For an auxiliary operation: the input of its answer, either the messages that stay or an estimate."""
     change: tuple[str, bytes] | None = None
     """For a resource: the id of the record to write, and its new value, b"" to delete it."""
     read: object = None
-    """What ``PluginJob.read`` has returned."""
+    """The result of ``PluginJob.read``."""
     events: tuple[ClientEvent, ...] = ()
     retry: Retry | None = None
-    """Why to ask the model again."""
+    """The reason for another round."""
     withheld: int = 0
-    """How many of the last ``events``, and what was written of them, count only if nobody does; none of a round."""
+    """The number of final ``events``, and their output, that count only without another round; 0 in a round."""
 
 
 def is_heavy(job: Job) -> bool:
-    """Return whether a job may block the event loop for too long."""
+    """Return whether a job might block the event loop for too long."""
     return size_of(job) > LOOP_BYTES or job.encoding.strip().lower() not in ("", "identity")
 
 
 def size_of(job: Job) -> int:
-    """Return how many bytes a job has to read."""
+    """Return the number of bytes that a job has to read."""
     match job:
         case ResolveJob(recalled=Recalled() as recalled):
             return len(job.data) + recalled.size
@@ -185,7 +185,7 @@ def size_of(job: Job) -> int:
 
 
 def run(job: Job, *, patient: bool = False) -> Done:
-    """Do a job; never raises. ``patient``: nothing else waits for this process."""
+    """Run a job; never raises. ``patient``: nothing else waits for this process."""
     try:
         match job:
             case RequestJob():
@@ -211,7 +211,7 @@ def failed(job: Job, crash: str) -> Done:
 
 
 def too_much(job: Job, what: str) -> ApiError:
-    """Return the error for a job that takes more of something ("time", "memory") than it may."""
+    """Return the error for a job that exceeds its limit of "time" or "memory"."""
     size = f"its {size_of(job)} bytes take too much {what} to be read"
     if not isinstance(job, AnswerJob):
         message = f"The request body is too large: {size}."
@@ -220,7 +220,7 @@ def too_much(job: Job, what: str) -> ApiError:
 
 
 def _with_body[J: (RequestJob, ResolveJob, PageJob, PluginJob)](job: J, work: Callable[[J, bytes], Done]) -> Done:
-    """Return the result of ``work`` on a request's decoded body, or the error that the client gets instead."""
+    """Return the result of ``work`` on a request's decoded body, or the client's error."""
     try:
         return work(job, decoded(job.data, job.encoding, job.limit))
     except BadRequest as bad:
@@ -234,7 +234,7 @@ def _with_body[J: (RequestJob, ResolveJob, PageJob, PluginJob)](job: J, work: Ca
 
 
 def _rewrite_request(job: RequestJob, body: bytes) -> Done:
-    """Return the rewritten request, and what it is about."""
+    """Return the rewritten request and its label."""
     prepared = b""
     if job.action == "compact" and (document := read_body(body)) is not None:
         body, prepared = dump(summary_request(document)).encode(), dump(remaining(document)).encode()
@@ -257,7 +257,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
     if rewritten is None and too_deep(body) and (job.action is not None or _MENTIONS_TOOLS.search(body)):
         raise BadRequest(f"The request body cannot be read. {TOO_DEEP}.")
     client = APIS[job.dialect]
-    # The backend of another API would be asked for a path that it does not have.
+    # A backend of another API would get a request for an unknown path.
     is_translated = backend_of(client, job.policy.backend) is not client
     if rewritten is None and (job.action is not None or is_translated):
         raise BadRequest("The request body is not a JSON object.")
@@ -273,7 +273,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         rewritten = replace(rewritten, path=path, body=dump(count_body(shown, backend)).encode())
         prepared = count_answer(estimated_tokens(shown), estimated=True)
     own, names = _own(rewritten.asked) if job.wants_own and rewritten.plan.form.id else (b"", ())
-    # The items would be as much work for a process that takes them over as the body.
+    # Transferring the items between processes would take as much work as the body.
     bare = Rewritten(rewritten.plan, rewritten.body, rewritten.path, asked={})
     return Done(
         job.report, rewritten=bare, digest=digest(bare.body), topic=topic, own=own, names=names, prepared=prepared
@@ -286,7 +286,7 @@ def digest(body: bytes) -> str:
 
 
 def _own(document: Mapping[str, Any]) -> tuple[bytes, tuple[str, ...]]:
-    """Return what is stored of a request that refers to nothing, and the ids that its items got."""
+    """Return the stored part of a request without references, and the ids that its items were assigned."""
     resolved = resolve(document, Recalled())
     return dump(resolved.own).encode(), resolved.names
 
@@ -300,7 +300,7 @@ def _resolve(job: ResolveJob, body: bytes) -> Done:
         wanted = optional(document, "background", bool) is True
         return Done(job.report, references=references(document), in_background=wanted)
     resolved = resolve(document, job.recalled)
-    # A request that refers to nothing goes to its backend as it came: only its items are wanted.
+    # A request without references goes to its backend unchanged: only its items are needed.
     shown = dump(resolved.body).encode() if job.recalled.references else b""
     own = dump(resolved.own).encode()
     return Done(job.report, body=shown, own=own, echo=resolved.echo, names=resolved.names)

@@ -1,17 +1,18 @@
-"""What is known of each backend, by its address: which server it is, which APIs it has, and what it has refused.
+"""A registry of backends by address: the server software, its APIs, and the features it has rejected.
 
-A backend is asked once, by GETs of pages that only one kind of server has (``request/engine.py``), when the first API
-request for it comes in; its answers show what it refuses, a feature or the path of an API (``attempt.py``).
+A backend is probed once, by GETs of pages that only one kind of server has (``request/engine.py``), when the first API
+request for it arrives. Its answers show what it rejects, a feature or the path of an API (``attempt.py``).
 
-1. Only what the operator named is asked: the target of a reverse mode, or ``toolsim_upstream``. A host that a client
-   merely passes through to is none of our business, and a built-in backend needs no query.
-2. The first request waits for the answers, ``WAIT_SECONDS`` at most; later ones never wait. A backend that answers
-   later, or not at all, is asked again after a while, in parallel with the requests.
-3. No secret is sent but ``toolsim_upstream_key``. Redirects are not followed, and an answer has a size limit.
-4. When a backend cannot be reached there may be a different server at its address next time: what is known of it is
-   assumed until a server there has answered again. It is asked only now and then, and more and more rarely, so that a
-   server that struggles is not asked more for struggling.
-5. An API whose path a backend has rejected is tried last, for ``MISSING_SECONDS``: then there may be a new version.
+1. Only backends that the operator named are probed: the target of a reverse mode, or ``toolsim_upstream``. Hosts that a
+   client merely passes through to are not, and a built-in backend needs no probe.
+2. The first request waits for the probe, ``WAIT_SECONDS`` at most; later ones never wait. A backend that answers
+   later, or not at all, is probed again after a while, in parallel with the requests.
+3. No secret is sent except ``toolsim_upstream_key``. Redirects are not followed, and an answer has a size limit.
+4. After a failed connection, a different server might run at the address next time. The known facts are assumed until a
+   server there has answered again. It is probed only now and then, and more and more rarely, so as not to burden a
+   server that is already struggling.
+5. An API whose path a backend has rejected is tried last, for ``MISSING_SECONDS``: by then there might be a new
+   version.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ WAIT_SECONDS = 1.0
 PROBE_SECONDS = 5.0
 _MAX_PAGE_BYTES = 4 * 1024 * 1024
 
-# Addresses and models may come from clients, so their number needs a limit.
+# Addresses and models can come from clients, so their number is limited.
 _MAX_BACKENDS = 256
 _MAX_REFUSED = 1024
 
@@ -74,43 +75,43 @@ class Backend:
     root: Root
     # None until it has answered.
     engine: Engine | None = None
-    # Whether there may be another server at its address now.
+    # Whether another server might be at its address now.
     is_doubtful: bool = False
-    # Whether the operator named it. Others get no request that their client has not sent to them.
+    # Whether the operator named it. Others get only requests that a client has sent to them.
     is_named: bool = False
-    # The APIs by which it does not count tokens.
+    # The APIs whose token counts it does not support.
     uncounted: set[ApiName] = field(default_factory=set)
     # The APIs whose paths it has rejected, and when each is tried again, by the monotonic clock.
     missing: dict[ApiName, float] = field(default_factory=dict)
-    # What was last logged of its APIs.
+    # The last logged line about its APIs.
     logged: str = ""
-    # What it has refused, by model.
+    # Rejected features, by model.
     refused: set[tuple[str, Feature]] = field(default_factory=set)
     asking: asyncio.Task[None] | None = None
-    # When it was last asked which server it is, and for how many seconds after that it is not asked again.
+    # The time of the last probe, and the seconds after it without another one.
     asked_at: float | None = None
     rest: float = REST_SECONDS
 
     @property
     def is_known(self) -> bool:
-        """Whether the server at its address has said which one it is."""
+        """Whether the server at its address has been identified."""
         return self.engine is not None and not self.is_doubtful
 
     def may_be_asked(self, now: float) -> bool:
-        """Return whether to find out now which server it is; if so, the next time is further away."""
+        """Return whether to probe the server now; if so, the next time is further away."""
         if self.asking is not None or self.is_known:
             return False
         if self.asked_at is not None:
             since = now - self.asked_at
             if since < self.rest:
                 return False
-            # After a long quiet time the pauses are short again.
+            # After a long quiet time the intervals are short again.
             self.rest = min(2 * self.rest, MAX_REST_SECONDS) if since < 4 * self.rest else REST_SECONDS
         self.asked_at = now
         return True
 
     def is_now(self, engine: Engine) -> None:
-        """Note which server has answered. If it was in doubt, it may have been started with other options."""
+        """Record which server has answered. If it was stale, it might have been restarted with other options."""
         if self.is_doubtful:
             self.refused.clear()
             self.uncounted.clear()
@@ -118,17 +119,17 @@ class Backend:
         self.engine, self.is_doubtful = engine, False
 
     def doubt(self) -> None:
-        """Note that it could not be reached."""
+        """Record that it could not be reached."""
         self.is_doubtful = True
 
     def known_for(self, policy: Policy) -> Policy:
-        """Return the operator's policy with the engine, as far as it is known by now."""
+        """Return the operator's policy with the engine, as far as it is known."""
         return replace(policy, engine=self.engine or "unknown") if policy.engine == "auto" else policy
 
     def apis_for(self, client: Api, chosen: ApiName | Literal["auto"]) -> tuple[ApiName, ...]:
-        """Return the APIs to try for a client, in this order (rule 5); ``chosen``: what the operator says of it.
+        """Return the APIs to try for a client, in this order (rule 5); ``chosen``: the operator's setting.
 
-        A backend that the operator did not name is tried in only one.
+        A backend that the operator did not name is tried in only one API.
         """
         if chosen != "auto" or not self.is_named:
             return (backend_of(client, chosen).name,)
@@ -140,13 +141,13 @@ class Backend:
         return tuple(sorted(order, key=self.missing.__contains__))
 
     def has(self, found: ApiName, rejected: Collection[ApiName]) -> None:
-        """Note which API it has answered in, after it had rejected the paths of others."""
+        """Record the API in which it has answered, after it had rejected the paths of others."""
         self.rejects(rejected)
         self.missing.pop(found, None)
         self._log(logging.INFO, f"APIs {apis_line([found], self.missing)}")
 
     def has_none(self) -> None:
-        """Log that it has no API, which is not remembered: it may be starting."""
+        """Log that it has no API, which is not remembered: it might be starting."""
         self._log(logging.WARNING, f"it {NO_API}: is the base URL right?")
 
     def _log(self, level: int, line: str) -> None:
@@ -155,18 +156,18 @@ class Backend:
             logger.log(level, "toolsim: the backend at %s: %s", self.root.url("/v1"), line)
 
     def rejects(self, apis: Collection[ApiName]) -> None:
-        """Remember that the paths of these APIs are to be tried last for a while."""
+        """Remember to try the paths of these APIs last for a while."""
         self.missing |= dict.fromkeys(apis, time.monotonic() + MISSING_SECONDS)
 
     def refuses(self, model: str, feature: Feature) -> None:
-        """Remember that a feature is not to be attempted again."""
+        """Remember not to attempt a feature again."""
         if len(self.refused) >= _MAX_REFUSED:
             self.refused.clear()
         self.refused.add((model, feature))
 
 
 class KnownBackends:
-    """All backends that requests were sent to, the last ``_MAX_BACKENDS`` of them."""
+    """All backends that received requests, the last ``_MAX_BACKENDS`` of them."""
 
     def __init__(self) -> None:
         self._known: dict[Root, Backend] = {}
@@ -176,27 +177,27 @@ class KnownBackends:
         root = Root(scheme, host, port, prefix.removesuffix("/v1").rstrip("/"))
         backend = self._known.pop(root, None)
         if backend is None or (backend.is_doubtful and backend.asked_at is None):
-            # One that is never asked could stay in doubt for ever.
+            # A backend that is never probed could stay stale forever.
             backend = Backend(root, is_named=backend.is_named if backend is not None else False)
-        # In the order of lookup: the least recently looked up is evicted first.
+        # In order of use: the least recently used backend is evicted first.
         self._known[root] = backend
         if len(self._known) > _MAX_BACKENDS:
             del self._known[next(iter(self._known))]
         return backend
 
     def ask(self, backend: Backend, key: str) -> Awaitable[None] | None:
-        """Ask a backend which server it is, with the operator's key for it; return what the first request waits for."""
+        """Probe a backend, with the operator's key for it; return what the first request waits for."""
         is_first = backend.asked_at is None
         if backend.may_be_asked(time.monotonic()):
             backend.asking = asyncio.get_running_loop().create_task(_recognise(backend, key))
         return _waited(backend.asking) if backend.asking is not None and is_first else None
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Return the tasks that are asking backends at the moment."""
+        """Return the running probe tasks."""
         return [backend.asking for backend in self._known.values() if backend.asking is not None]
 
     def stop(self) -> None:
-        """Stop asking."""
+        """Stop probing."""
         for task in self.tasks():
             task.cancel()
 
@@ -229,8 +230,8 @@ async def _recognise(backend: Backend, key: str) -> None:
 
 
 async def page_client(pages: int = 1) -> SimpleAsyncHTTPClient:
-    """Return a client that asks a backend for so many pages at one time."""
-    # Half of what a start would import, and only needed here: in a thread, so that no other request waits for it.
+    """Return a client for probing a backend with so many concurrent requests."""
+    # Half of a start's imports, and only needed here: in a thread, so that no other request waits for it.
     await asyncio.to_thread(import_module, "tornado.simple_httpclient")
     from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
@@ -255,12 +256,12 @@ def page_request(url: str, key: str, seconds: float) -> HTTPRequest:
 
 
 async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, key: str) -> Engine | None:
-    """Return the engine that a page shows, ``unknown`` if it shows none, None if there was no answer."""
+    """Return the engine that a page identifies, ``unknown`` if it identifies none, None without an answer."""
     from tornado.httpclient import HTTPClientError
 
     try:
         answer = await client.fetch(page_request(root.url(probe.path), key, PROBE_SECONDS), raise_error=False)
     except (HTTPClientError, OSError, ValueError):
-        # A timeout is an HTTP error to Tornado, though no response ever came.
+        # Tornado reports a timeout as an HTTP error, although there was no response.
         return None
     return engine_of(probe, answer.code, answer.headers, parse_object(answer.body) or {}) or "unknown"

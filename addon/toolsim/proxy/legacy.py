@@ -4,10 +4,10 @@
    and recordings are read through the same map, silently.
 2. Renamed *headers* and *metrics* are sent under both names for one release. Renamed fields and codes of the log and of
    traces switched at once; in recordings they are read through this map.
-3. A *removed* option stops the start, with one line on what to write instead.
+3. A *removed* option prevents startup, with one line on its replacement.
 4. The *environment variables* of toolsim's predecessor each change the default of an option. They are read as the
-   predecessor read them: in any case, and a truth value in any of the usual words. An invalid one is ignored, with a
-   warning.
+   predecessor read them: ignoring case, with truth values in any of the usual spellings. An invalid one is ignored,
+   with a warning.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ VARIABLES: Mapping[str, Callable[[str], str | int | bool]] = {
 
 
 def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str | int | bool], list[str]]:
-    """Return the defaults that the environment gives, by the names of options, and a warning for each bad variable."""
+    """Return the defaults from the environment, by option name, and a warning for each invalid variable."""
     given: dict[str, str | int | bool] = {}
     warnings = []
     for name, read in VARIABLES.items():
-        # A delimiter may be whitespace, line breaks included.
+        # A delimiter can be whitespace, including line breaks.
         word = environment.get(name, "") if read is str else environment.get(name, "").strip()
         if not word:
             continue
@@ -86,7 +86,7 @@ def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str | in
 
 
 def _defaults(given: Mapping[str, str | int | bool]) -> dict[str, str | int | bool]:
-    """Return what the variables mean together: some options have replaced several of them."""
+    """Return the combined meaning of the variables: some options have replaced several of them."""
     defaults: dict[str, str | int | bool] = {}
     if "OUTPUT_MODE" in given or "RESPONSES_OUTPUT_MODE" in given:
         in_chat = given.get("OUTPUT_MODE") == "obsidian-xml"
@@ -124,31 +124,31 @@ _PORT = "toolsim_backend takes any free port, and answers on the listener"
 _STORE = "it is a part of toolsim_store, as in toolsim_store=memory?{}"
 
 RENAMED: Mapping[str, str] = {"llm_options_defaults": "request_defaults", "preset": "profiles"}
-"""Options by their earlier names."""
+"""Options by their former names."""
 
 RENAMED_VALUES: Mapping[str, Mapping[str, str]] = {
     "history": {"record": "bracketed", "sentinel": "tagged"},
     "reasoning": {"tell": "include"},
     "second_opinion": {"invented": "undeclared"},
 }
-"""By the present name of an option: values by their earlier names."""
+"""By an option's present name: its values by their former names."""
 
 
 RENAMED_HEADERS: Mapping[str, str] = {"x-toolsim-left-out": "x-toolsim-dropped-tools"}
-"""Response headers by their earlier names."""
+"""Response headers by their former names."""
 
 RENAMED_METRICS: Mapping[str, str] = {"exchanges_open": "exchanges_in_progress"}
-"""Metrics by their earlier names, without the prefix."""
+"""Metrics by their former names, without the prefix."""
 
 RENAMED_FIELDS: Mapping[str, str] = {"asked_again": "retries", "hosted_calls": "mcp_calls"}
-"""Fields of a report (JSON log, recordings, trace attributes) by their earlier names."""
+"""Fields of a report (JSON log, recordings, trace attributes) by their former names."""
 
 RENAMED_CODES: Mapping[str, str] = {
     "ASKED": "APPROVAL_REQUESTED",
     "SCHEMA_UNSETTLED": "SCHEMA_CHECK_TIMED_OUT",
     "TOOL_LEFT_OUT": "TOOL_DROPPED",
 }
-"""Codes of the log and of metrics by their earlier names."""
+"""Codes of the log and of metrics by their former names."""
 
 
 def current_report(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,4 +210,4 @@ REMOVED: Mapping[str, str] = {
     "mcp_timeout": "write timeout at a server in the file of toolsim_mcp_config",
     "mcp_max_calls": _CONSTANT,
 }
-"""What to write instead, by the name of the option."""
+"""The replacement, by the name of the option."""

@@ -1,13 +1,12 @@
-"""What the proxy remembers between requests: the edge between turns and the store.
+"""The data that the proxy keeps between requests: the interface between turns and the store.
 
     request ──▶ recall (what it refers to) ──▶ resolved body ──▶ rewritten as any other
     answer  ──▶ store ──▶ the client gets its end
 
-1. A turn that refers to nothing never waits for the store before its answer, and is answered whatever the store does.
-2. A turn that refers to something gets a 503 while the store fails: without its context it would be a different
-   question.
-3. An answer is stored before its end is sent. If that fails, the answer has ``store: false``; one that belongs to a
-   conversation fails, since the next turn would lack it.
+1. A turn without references never waits for the store before its answer, and is answered even if the store fails.
+2. A turn with references gets a 503 while the store fails: without its context it would be a different question.
+3. An answer is stored before its end is sent. If that fails, the answer has ``store: false``; an answer that belongs to
+   a conversation fails, since the next turn would lack it.
 4. Everything is stored in the partition of the client's key, of which only a hash goes to the store.
 """
 
@@ -48,13 +47,13 @@ LOST = ApiError(
     retry_after=1,
 )
 INTERNAL = LEASE, EVENTS, WANTED = ("lease_", "events_", "wanted_")
-"""How the names of records about answers in the background begin: they are nobody's to read."""
+"""The prefix of the names of records about background answers, which clients cannot read."""
 _LARGE_BYTES = 1024 * 1024
 _KEY_HEADERS = tuple(name.encode() for name in KEY_HEADERS)
 
 
 class Memory:
-    """The store as the proxy uses it. ``is_on``: whether there is one."""
+    """The proxy's interface to the store. ``is_on``: whether there is one."""
 
     def __init__(self) -> None:
         self._store: Store | None = None
@@ -86,7 +85,7 @@ class Memory:
         return [records, size, evicted, errors]
 
     def configure(self, address: Address | None) -> None:
-        """Use this store from now on, None = none, unless it is in use already.
+        """Use this store from now on, None = none, unless it is already in use.
 
         The previous one is closed once pending writes are done; turns in flight write to the new one.
         """
@@ -96,13 +95,13 @@ class Memory:
             self._leave(left)
 
     async def close(self) -> None:
-        """Finish pending writes and close the store, in bounded time. It may still be used again."""
+        """Finish pending writes and close the store, in bounded time. It can be used again afterwards."""
         self._leave(self._store)
         if self._closing:
             await asyncio.wait(self._closing)
 
     async def recall(self, partition: str, references: References, max_bytes: int) -> Recalled | ApiError:
-        """Return what a request refers to, or an error if it cannot be answered."""
+        """Return the data that a request refers to, or an error."""
         first = references.previous or references.conversation
         records: list[Record] = []
         holders: dict[str, Record] = {}
@@ -117,7 +116,7 @@ class Memory:
             message = f"The request is too large with what it refers to: {problem} (toolsim_max_body_bytes)."
             return ApiError(message, "invalid_request_error", "request_too_large", status=413)
         except StoreError:
-            # Without its context the request would be another one.
+            # Without its context the request would be a different one.
             return UNAVAILABLE
         if first and not records:
             return not_found(references, first)
@@ -129,7 +128,7 @@ class Memory:
         return Recalled(references, tuple(record.value for record in records), values)
 
     async def store(self, context: StoredContext, answer: bytes, names: Sequence[str]) -> ApiError | bool:
-        """Store a whole answer; return whether it is stored, or the error that the client gets instead.
+        """Store a complete answer; return whether it is stored, or the client's error.
 
         ``answer``: the Response object; ``names``: the ids of its items.
         """
@@ -139,7 +138,7 @@ class Memory:
             return LOST if references.conversation else False
         parts = b'{"response":', answer, b',"input":', own, b"}"
         is_large = len(answer) + len(own) > _LARGE_BYTES
-        # A thread joins large ones without holding up the event loop.
+        # A thread joins large values without blocking the event loop.
         value = await asyncio.to_thread(b"".join, parts) if is_large else b"".join(parts)
         record = Record(context.stored_as.id, value, references.previous, (*context.names, *names))
         try:
@@ -153,7 +152,7 @@ class Memory:
         return True
 
     async def serve(self, partition: str, id: str, respond: Callable[[bytes | None], Awaitable[Done]]) -> Done:
-        """Answer a call about the resource ``id``, and store what it changes.
+        """Answer a call about the resource ``id``, and store its changes.
 
         ``respond`` is called with the value of the record, and again if it was changed meanwhile.
         """
@@ -224,7 +223,7 @@ class Memory:
         self.evicted += self.size.evicted
 
     def _used(self) -> Store:
-        """Return the current store, which may be another one than before an ``await``."""
+        """Return the current store, which can be another one than before an ``await``."""
         if self._store is None:
             raise StoreError("it has been taken away")
         return self._store
@@ -251,7 +250,7 @@ class Memory:
                 self._failed(what, problem)
             raise
         except Exception as problem:
-            # Whatever it is: a server may lie.
+            # Any exception counts, since a server can send anything.
             self._failed(what, problem)
             raise StoreError(str(problem)) from problem
         self._works(what)

@@ -1,6 +1,6 @@
 """A flow's metadata, as plain data.
 
-The report of an exchange, a digest of what was sent, and the options under which a recording was made.
+The report of an exchange, a digest of the sent body, and the options under which a recording was made.
 """
 
 from __future__ import annotations
@@ -16,47 +16,47 @@ from toolsim.proxy.legacy import current_name, current_value
 from toolsim.wire.dialect import RESPONSES
 
 REPORT = "toolsim"
-"""The key of the report, on every finished exchange that toolsim worked on."""
+"""The key of the report, on every finished exchange that toolsim handled."""
 SENT = "toolsim_sent"
-"""The key of a digest of the body that we sent in place of the client's."""
+"""The key of a digest of the body that was sent in place of the client's."""
 PAGE = "toolsim_page"
 """The key of the name of the built-in page that answered a flow."""
 SOCKET = "toolsim_socket"
-"""The key of a mark on the flow of a WebSocket connection that leads to our own server."""
+"""The key of a mark on the flow of a WebSocket connection to the local server."""
 COMMENT = "toolsim_comment"
-"""The key of the comment that we gave a flow: any other comment is a person's."""
+"""The key of the comment that toolsim gave a flow: any other comment is a person's."""
 NOTE = "toolsim_capture"
 """The key under which a recording describes itself: ``side``, ``options`` and more."""
 
 
 def policy_as_dict(policy: Policy) -> dict[str, Any]:
-    """Return the fields of a policy that are not at their default, as plain data for a flow's metadata."""
+    """Return the fields of a policy without their default value, as plain data for a flow's metadata."""
     default = Policy()
-    # Profiles that may still apply decide nothing.
+    # Profiles that might still apply decide nothing.
     names = [field.name for field in fields(policy) if field.name != "known_profiles"]
     decided = {name: value for name in names if (value := getattr(policy, name)) != getattr(default, name)}
     return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in decided.items()}
 
 
 def is_stored(flow: HTTPFlow) -> bool:
-    """Return whether a flow was read from a file, with an answer that the addon has not worked on."""
+    """Return whether a flow was read from a file, with an answer that the addon has not handled."""
     return not flow.live and REPORT not in flow.metadata
 
 
 def builtin_policy(policy: Policy) -> Policy:
-    """Return the policy for a built-in backend, which speaks the Responses API."""
+    """Return the policy for a built-in backend, which uses the Responses API."""
     return replace(policy, backend=RESPONSES.name)
 
 
 def is_recorded(flow: HTTPFlow) -> bool:
-    """Return whether a flow says under which options it was recorded."""
+    """Return whether a flow contains the options under which it was recorded."""
     return "side" in flow.metadata.get(NOTE, {})
 
 
 def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> Policy:
     """Return the policy under which an exchange was recorded, except for the fields that the operator set ``by_hand``.
 
-    Those are as in ``policy``.
+    Those are taken from ``policy``.
     """
     default, decided = Policy(), set(by_hand)
     values: dict[str, Any] = {field: getattr(policy, field) for field in decided}

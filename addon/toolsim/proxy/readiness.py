@@ -1,11 +1,11 @@
 """The pages for load balancers and supervisors: whether the proxy is alive, and whether it can answer now.
 
-Both are served without the key, so they say nothing that it protects: no address, no model, no version.
+Both are served without the key, so they contain nothing that it protects: no address, no model, no version.
 
-1. ``/toolsim/health``: 200 as long as the process serves, also while it ends.
-2. ``/toolsim/ready``: 200, or 503 if the backend or the store cannot be reached, or the proxy is being stopped.
-3. Whoever asks often costs nothing: a backend is only connected to, without a request, and what was found counts for
-   ``FRESH_SECONDS`` and for all who ask meanwhile.
+1. ``/toolsim/health``: 200 as long as the process serves, even during a drain.
+2. ``/toolsim/ready``: 200, or 503 if the backend or the store cannot be reached, or during a drain.
+3. Frequent checks cost nothing: a backend is only connected to, without a request, and the result is valid for
+   ``FRESH_SECONDS`` and for all concurrent checks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from toolsim.stores.record import StoreError
 
 FRESH_SECONDS = 2.0
 CHECK_SECONDS = 1.0
-"""How long a check may take. HAProxy waits for an answer as long as between two questions."""
+"""Timeout of a check. HAProxy waits for an answer as long as its interval between two checks."""
 
 _HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
 
@@ -48,7 +48,7 @@ class Readiness:
         return Response.make(200, json.dumps({"status": "ok"}), _HEADERS)
 
     async def ready(self, flow: HTTPFlow) -> Response:
-        """Return the page of all that an answer needs; ``flow``: which listener is asked."""
+        """Return the page about everything that an answer needs; ``flow``: identifies the listener."""
         self.drain.asked_at = time.monotonic()
         backend, store = await asyncio.gather(self._backend(flow), self._store())
         is_draining = self.drain.is_draining
@@ -60,7 +60,7 @@ class Readiness:
         """Return whether the backend can be reached, None if the listener has none."""
         mode, upstream = flow.client_conn.proxy_mode, self.settings.upstream
         if isinstance(mode, UpstreamMode):
-            # Whatever the target is, the way leads through the next proxy.
+            # The next proxy leads to every target.
             address = mode.address
         elif upstream is not None:
             address = upstream.host, upstream.port
@@ -85,14 +85,14 @@ class Readiness:
         return True
 
     async def _checked(self, key: object, check: Coroutine[Any, Any, bool]) -> bool:
-        """Return what a check finds, or has found lately."""
+        """Return the result of a check, perhaps a recent one."""
         began, task = self._checks.get(key, (0.0, None))
         if task is None or time.monotonic() - began > FRESH_SECONDS:
             task = asyncio.create_task(check)
             self._checks[key] = time.monotonic(), task
         else:
             check.close()
-        # One who leaves does not take it away from the others.
+        # A client that disconnects does not cancel the check for the others.
         return await asyncio.shield(task)
 
 

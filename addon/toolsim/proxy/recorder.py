@@ -7,18 +7,18 @@ from mitmproxy.http import HTTPFlow, Response
 from toolsim.proxy.mitmproxy12 import backup
 
 MAX_BYTES = 4 * 1024 * 1024
-"""Stored of each side of an answer: more than any turn that a person reads, little enough for a long-running proxy."""
+"""Limit for each side of an answer: more than any turn that a person reads, small enough for a long-running proxy."""
 
 
 class BoundedBuffer:
-    """A bounded copy of a stream: whole chunks, up to the first that does not fit."""
+    """A bounded copy of a stream: complete chunks, up to the first that does not fit."""
 
     def __init__(self, limit: int = MAX_BYTES) -> None:
         self._limit = limit
         self._chunks: list[bytes] = []
         self._size = 0
         self.missing = 0
-        """Bytes that went through and were not stored."""
+        """Bytes that passed without being stored."""
 
     def __repr__(self) -> str:
         return f"BoundedBuffer({self._size} bytes stored, {self.missing} not)"
@@ -45,16 +45,16 @@ class BodyRecorder:
         self._response: Response | None = None
 
     def begin(self, response: Response) -> None:
-        """Remember the head of the backend's answer, which must not be changed from now on."""
+        """Remember the headers of the backend's answer, which must not be changed from now on."""
         self._response = response
 
     def whole(self, response: Response) -> None:
-        """Remember the backend's answer, which arrived whole and is about to be changed."""
+        """Remember the backend's complete answer, which is about to be changed."""
         self._response = backup.copied(response)
         self.received.add(response.raw_content or b"")
 
     def pass_on(self, chunks: list[bytes]) -> list[bytes]:
-        """Record what the client gets, and return it."""
+        """Record data for the client, and return it."""
         for chunk in chunks:
             self.sent.add(chunk)
         return chunks
@@ -72,7 +72,7 @@ class BodyRecorder:
         return {side: count for side, count in by_side.items() if count}
 
     def store_in(self, flow: HTTPFlow) -> None:
-        """Give the flow its body, and its backup the backend's answer; to be called last."""
+        """Store the body in the flow, and the backend's answer in its backup; to be called last."""
         response = flow.response
         if response is not None and response.raw_content is None:
             response.raw_content = self.sent.content()

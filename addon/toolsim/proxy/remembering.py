@@ -1,4 +1,4 @@
-"""What a flow needs of the memory before its request is rewritten, and before its answer is sent."""
+"""Loads stored data for a request before it is rewritten, and stores its answer before it is sent."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ logger = logging.getLogger(__name__)
 
 NOTHING = Recalled()
 _AT_ONCE = 256 * 1024
-"""As much of a body is searched before other work continues: 2 ms at worst."""
+"""The size of a body that is searched before other work continues: 2 ms at worst."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remembering:
-    """Looks up what turns refer to, and stores their answers."""
+    """Looks up the references of turns, and stores their answers."""
 
     memory: Memory
     do: Callable[[Job], Awaitable[Done]]
-    """Does a job, here or in a worker."""
+    """Runs a job, here or in a worker."""
     background: Background
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Answer a request for something that is stored."""
+        """Answer a request for stored data."""
         context, request, limit = exchange.stored_context, flow.request, exchange.limits.max_request_bytes
         assert context is not None
         assert context.resource is not None
@@ -58,7 +58,7 @@ class Remembering:
             flow.response = Response.make(200, done.body, {"content-type": "application/json"})
 
     def take(self, flow: HTTPFlow, exchange: Exchange) -> bool:
-        """Accept the body of a request; return whether it may refer to something: then await ``recall``."""
+        """Accept the body of a request; return whether it might contain references: then await ``recall``."""
         context, request = exchange.stored_context, flow.request
         if context is None or exchange.is_request_too_large:
             return False
@@ -68,11 +68,11 @@ class Remembering:
         return bool(encoding) or len(context.received) > _AT_ONCE or may_refer_to_stored(context.received)
 
     async def recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Read what a request refers to; answer it with an error if that fails, for whatever reason."""
+        """Load the data that a request refers to; answer it with an error if that fails for any reason."""
         try:
             await self._recall(flow, exchange)
         except Exception:
-            # Without its context the request would be another one.
+            # Without its context the request would be a different one.
             logger.exception("toolsim failed to look up what a request refers to; please report this.")
             flow.response = exchange.refuse(UNAVAILABLE)
 
@@ -105,7 +105,7 @@ class Remembering:
         context.stored_as = StoredAs(context.stored_as.id, done.echo)
 
     async def store_streamed(self, exchange: Exchange) -> None:
-        """Store a streamed answer that is over except for its end, which then reports whether it was stored."""
+        """Store a streamed answer that has finished except for its end, which then reports whether it was stored."""
         answer, context = exchange.streamed, exchange.stored_context
         names = output_names(answer.final) if answer is not None else None
         if answer is None or context is None or names is None:
@@ -119,7 +119,7 @@ class Remembering:
             answer.report.error = outcome.code
 
     async def store_whole(self, exchange: Exchange, done: Done) -> Done:
-        """Store a whole answer; return it as it is then sent."""
+        """Store a non-streamed answer; return it in the form in which it is sent."""
         context = exchange.stored_context
         if context is None or done.names is None or done.error is not None or done.status != 200:
             return done
@@ -129,7 +129,7 @@ class Remembering:
         return replace(done, body=with_outcome(done.body, outcome, stream=False))
 
     def store_function(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
-        """Return a function that stores an answer of the loop's runner, given the Response object."""
+        """Return a function that stores an answer of the runner, given the Response object."""
         context, limit = exchange.stored_context, exchange.limits.max_request_bytes
         assert context is not None
 
@@ -148,7 +148,7 @@ class Remembering:
 
 
 async def _may_refer(body: bytes) -> bool:
-    """Return whether a body may refer to something, while other work continues."""
+    """Return whether a body might contain references, while other work continues."""
     for is_mentioned in pieces(body, _AT_ONCE):
         if is_mentioned:
             return True

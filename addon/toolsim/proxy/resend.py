@@ -1,13 +1,13 @@
-"""A flow that is sent once more: "Replay" in mitmweb, ``replay.client`` in the console, ``mitmdump -C FILE``.
+"""A replayed flow: "Replay" in mitmweb, ``replay.client`` in the console, ``mitmdump -C FILE``.
 
-mitmproxy sends the request that the flow holds. After "Revert" that is the client's own, and everything works as the
-first time. Otherwise it is the one that we have rewritten: it has no tools, so the answer would pass unchanged, with
-its calls as text. So we send the client's own request again, from the flow's backup, under the current options. If
-someone has edited the rewritten request in between, their text goes to the model unchanged; the answer is still read by
-the plan of the client's own request.
+mitmproxy sends the request that the flow contains. After "Revert" that is the client's own, and everything works as the
+first time. Otherwise it is the rewritten one, without tools, so the answer would pass unchanged, with its calls as
+text. So the client's own request is sent again, from the flow's backup, under the current options. If a person has
+edited the rewritten request in between, the edited text goes to the model unchanged; the answer is still read by the
+plan of the client's own request.
 
-mitmproxy reads the body before our first hook, and gives it to the flow after that. So we restore a request in two
-steps: its head in ``requestheaders`` and its body in ``request``.
+mitmproxy reads the body before the addon's first hook, and sets it in the flow afterwards. So a request is restored in
+two steps: its head in ``requestheaders`` and its body in ``request``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolsim.proxy.reporting import summary
 
 
 class Resent(Feature):
-    """What a replayed flow still holds of its first run. ``words``: the rewritten body that a person has edited."""
+    """The state of a replayed flow from its first run. ``words``: the rewritten body that a person has edited."""
 
     def __init__(self, flow: HTTPFlow) -> None:
         sent = flow.metadata.get(SENT)
@@ -45,15 +45,15 @@ class Resent(Feature):
             flow.request.content = self.words
 
     def give_body(self, flow: HTTPFlow) -> None:
-        """Give the flow the body of the client's own request."""
+        """Set the flow's body to that of the client's own request."""
         if self._body is not None:
             flow.request.raw_content = self._body
 
 
 def forget(flow: HTTPFlow) -> None:
-    """Remove what an earlier run left in a flow that is sent again; what a person wrote or marked stays."""
+    """Remove what an earlier run left in a replayed flow; a person's comments and marks stay."""
     if is_resent(flow):
-        # Otherwise its old answer would remain beside a new one that passes unchanged.
+        # Otherwise its old answer would remain next to a new one that passes unchanged.
         backup.drop(flow)
     flow.metadata.pop(SENT, None)
     if flow.comment == flow.metadata.pop(COMMENT, None):

@@ -1,15 +1,15 @@
-"""Where a request goes. Pure: paths, hosts and headers in, a decision out.
+"""Routing. Pure: paths, hosts and headers in, a decision out.
 
-A request reaches us in one of three ways, and the way decides what we may do with it:
+A request reaches the proxy in one of three ways, which determines how it can be handled:
 
-1. *reverse*: mitmproxy is a reverse proxy for one backend. Whatever a client sends is for that backend, and we are the
-   server that the client sees: we serve metrics, check the key and answer preflights.
-2. *direct*: the target of the request is the listener itself, though mitmproxy is an ordinary proxy. It is for the
-   built-in backend or for ``toolsim_upstream``; without either there is nowhere to send it.
-3. *through*: the request is for some other host. We leave it alone if it may pass at all (see ``access``), unless
+1. *reverse*: mitmproxy is a reverse proxy for one backend. All requests are for that backend, and toolsim is the server
+   that the client sees: it serves metrics, checks the key and answers preflights.
+2. *direct*: the target of the request is the listener itself, although mitmproxy is an ordinary proxy. It is for the
+   built-in backend or for ``toolsim_upstream``; without either it cannot be forwarded.
+3. *through*: the request is for another host. It is left unchanged if it may pass at all (see ``access``), unless
    ``toolsim_upstream`` takes over the API requests of clients whose base URL cannot be set.
 
-A built-in backend can be the target in each of the three, so it is recognised by its address, not by the way.
+A built-in backend can be the target in all three cases, so it is recognized by its address.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ USE_HTTP = ApiError("WebSocket mode is not served here: use HTTP.", "invalid_req
 _USE_HTTP = {"upgrade": "HTTP/1.1", "connection": "upgrade"}
 
 Page = Literal["", "metrics", "health", "ready", "overview", "overview_public"]
-"""A page of our own; "" = none."""
+"""A built-in page; "" = none."""
 METRICS = "/toolsim/metrics"
 OVERVIEW = "/toolsim/"
 PAGES: Mapping[str, Page] = {
@@ -42,13 +42,13 @@ PAGES: Mapping[str, Page] = {
     METRICS: "metrics",
     "/toolsim/health": "health",
     "/toolsim/ready": "ready",
-    "/api/hello": "health",  # What Claude Code asks for at its start.
+    "/api/hello": "health",  # Claude Code requests this at startup.
 }
 WITHOUT_KEY = ("health", "ready")
-"""Pages for those who have no key, such as load balancers.
+"""Pages for clients without a key, such as load balancers.
 
-With a key set they are for everybody: nothing in them is secret, and no other rule applies to a
-listener with a key (``access``, rule 3).
+With a key set they are for everybody: they contain no secrets, and no other rule applies to a listener with a key
+(``access``, rule 3).
 """
 MODELS = "/models"
 _ENDPOINTS = ", ".join([*(f"/v1{api.path_suffix}" for api in APIS.values()), f"/v1{MODELS}", OVERVIEW])
@@ -56,10 +56,10 @@ _ENDPOINTS = ", ".join([*(f"/v1{api.path_suffix}" for api in APIS.values()), f"/
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """Let the request go to its target; ``to_builtin``: that is the built-in backend.
+    """Let the request pass to its target; ``to_builtin``: the target is the built-in backend.
 
-    ``authorization``: the header of that name for the backend; None = what the client sent, "" = none. ``action``: what
-    is requested instead of a turn.
+    ``authorization``: the header of that name for the backend; None = the client's own, "" = none. ``action``: the
+    auxiliary operation, if it is not a turn.
     """
 
     to_builtin: bool = False
@@ -91,14 +91,14 @@ class Serve:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """Answer the requests that come by this connection, a WebSocket, as requests of their own."""
+    """Answer the requests on this connection, a WebSocket, as separate requests."""
 
 
 Route = Pass | Answer | Serve | Upgrade
 
 
 def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> Route:
-    """Return where a request goes; ``builtin_port``: the port of the built-in backend, None while it is not up."""
+    """Return the route of a request; ``builtin_port``: the port of the built-in backend, None while it is not up."""
     plain = request.path.partition("?")[0]
     we_are_the_server = request.is_reverse or request.is_direct
     takes_over = we_are_the_server or settings.upstream is not None
@@ -156,7 +156,7 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
 
 
 def _page(request: Incoming, plain: str, settings: Settings) -> Page:
-    """Return which page of toolsim's own a request to this server names.
+    """Return the built-in page that a request to this server names.
 
     In reverse mode, or with an upstream, ``/`` belongs to the backend.
     """
@@ -167,37 +167,37 @@ def _page(request: Incoming, plain: str, settings: Settings) -> Page:
 
 
 def leads_to(host: str, port: int, builtin_port: int | None) -> bool:
-    """Return whether an address is that of the built-in backend."""
+    """Return whether an address belongs to the built-in backend."""
     return port == builtin_port and leads_here(host)
 
 
 def endpoint(path: str) -> str:
-    """Return the ending that makes a path (with its query) an API endpoint, such as "/responses"; "" if none."""
+    """Return the suffix that makes a path (with its query) an API endpoint, such as "/responses"; "" if none."""
     api = api_of_path(path)
     if api is not None:
         return api.path_suffix
     plain = path.partition("?")[0].rstrip("/")
     if plain.endswith(MODELS):
         return MODELS
-    # One model. Without the version, "/models/…" may be anybody's page.
+    # One model. Without the version, "/models/…" could be any website's page.
     one = re.search(rf"/v1({MODELS}/.+)$", plain)
     return one[1] if one else ""
 
 
 def prefix(path: str) -> str:
-    """Return what precedes the endpoint in the path of an API request."""
+    """Return the path before the endpoint of an API request."""
     path = turn_path(path) if action_of(path) else path
     plain = path.partition("?")[0].rstrip("/")
     return plain.removesuffix(endpoint(path))
 
 
 def api_of(method: str, path: str, action: Action | None = None) -> Api | None:
-    """Return the API of a request that may declare tools; ``action``: what it requests instead of a turn."""
+    """Return the API of a request that can declare tools; ``action``: its auxiliary operation."""
     return api_of_path(turn_path(path) if action else path) if method == "POST" else None
 
 
 def join(upstream: Upstream, path: str) -> str:
-    """Return the path of an API request at ``upstream``, whose own path replaces what precedes the endpoint."""
+    """Return the path of an API request at ``upstream``, whose own path replaces the part before the endpoint."""
     ending = endpoint(path)
     if not upstream.path or not ending:
         return path
@@ -220,10 +220,10 @@ def _other_target(request: Incoming, ending: str, settings: Settings, builtin_po
 
 
 def _authorization(request: Incoming, settings: Settings, *, to_builtin: bool) -> str | None:
-    """Return what a backend gets instead of the client's key: the operator's key is only for us."""
+    """Return the replacement of the client's key for a backend: the operator's key is only for this proxy."""
     if settings.upstream_key and not to_builtin:
         return f"Bearer {settings.upstream_key}"
     sent = request.headers.get("authorization", "")
-    # Whoever has shown the key to the forward proxy may send another one to the backend.
+    # A client that has sent the key to the forward proxy can send another one to the backend.
     is_ours = not request.has_proxy_key or is_bearer(sent, settings.api_key)
     return "" if settings.api_key and is_ours else None

@@ -13,42 +13,42 @@ from toolsim.wire.responses.stored import Recalled, References
 
 @dataclass(slots=True)
 class StoredContext:
-    """What one request refers to in the store, and what is stored of it."""
+    """A request's references to the store, and the part of it that is stored."""
 
     partition: str
-    """Of the client's key: what others have stored does not exist for it."""
+    """The partition of the client's key: the data of other clients does not exist for it."""
     received: bytes = b""
     """The request's body."""
     encoding: str = ""
-    """That of ``received``."""
+    """The content encoding of ``received``."""
     stored_as: StoredAs = field(default_factory=lambda: StoredAs(f"resp_{secrets.token_hex(24)}"))
     references: References = References()
-    """What the request refers to."""
+    """The references of the request."""
     body: bytes | None = None
-    """The request with what it refers to, None if it refers to nothing."""
+    """The request including the data that it refers to, None if it has no references."""
     own: bytes | None = None
-    """The request's own items, as they are stored; None until they have been read."""
+    """The request's own items in stored form; None until they have been read."""
     names: tuple[str, ...] = ()
-    """The ids that they got."""
+    """The ids that they were assigned."""
     resource: Resource | None = None
-    """What is requested, if not a turn."""
+    """The requested resource, if it is not a turn."""
     in_background: bool = False
     """Whether the answer is made without its client."""
 
     def resolve_job(self, limit: int, recalled: Recalled | None = None) -> ResolveJob:
-        """Return the job of finding what the request refers to; ``limit``: see ``Job``."""
+        """Return the job that finds the request's references; ``limit``: see ``Job``."""
         return ResolveJob(self.received, limit, recalled, encoding=self.encoding, owner=self.partition)
 
     def on_job(self, job: RequestJob) -> RequestJob:
-        """Return how the request is to be rewritten, with what it refers to."""
+        """Return the job that rewrites the request, including the data that it refers to."""
         if self.body is not None:
             job = replace(job, data=self.body, encoding="")
         if job.action is not None:
             return job
-        # The job also returns the request's own items, if nothing has read them yet.
+        # The job also returns the request's own items, if they have not been read yet.
         return replace(job, stored_as=self.stored_as, wants_own=self.own is None)
 
     def on_rewritten(self, done: Done) -> None:
-        """Keep the items of the request, which the job of rewriting it has read."""
+        """Keep the items of the request, which the job that rewrote it has read."""
         if self.own is None and done.own:
             self.own, self.names = done.own, done.names or ()

@@ -1,16 +1,16 @@
-"""An answer in flight that its client gets as a stream.
+"""An answer in flight that its client receives as a stream.
 
-    feed … feed, feed(b"")      what the backend sends; in ``slices`` if the caller can pause, and wait
+    feed … feed, feed(b"")      the backend's bytes; in ``slices`` if the caller can pause, and wait
     tick                        the backend is silent
 
-1. It is ``finished`` once the rewriter has emitted everything. If the backend does not hang up then, the next tick
+1. It is ``finished`` once the rewriter has emitted everything. If the backend does not disconnect then, the next tick
    stops it.
-2. It is ``cut`` if it ends before the backend does: because the turn is over, because of silence, or because it is too
-   large. The caller then stops the backend, and ends the client's answer.
+2. It is ``cut`` if it ends before the backend does: because the turn has ended, because of silence, or because it is
+   too large. The caller then stops the backend, and ends the client's answer.
 3. The last frames of an answer that has to be stored are held back (``end``) until they are released.
-4. One that is nothing but an invented call ``waits`` at its end: the caller has the model asked once more, and sends
-   what that brings (``further``), as it comes.
-5. It is rewritten in slices of time, between which other work continues. A chunk of an answer may hold a thousand
+4. An answer that consists only of an undeclared call ``waits`` at its end: the caller starts a further round, and sends
+   its output (``further``) as it arrives.
+5. It is rewritten in slices of time, between which other work continues. A chunk of an answer can contain a thousand
    calls: rewriting it at once would stop every other stream.
 """
 
@@ -33,7 +33,7 @@ from toolsim.response.retry import Retry
 from toolsim.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
 from toolsim.wire.responses.stored import without_promise
 
-# So little that measuring its time would cost as much as the work; between such pieces others have their turn anyway.
+# A size for which measuring the time would cost as much as the work; between such pieces others get their turn anyway.
 _SMALL_BYTES = 4096
 
 
@@ -42,21 +42,21 @@ class Further(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether all that comes has been taken."""
+        """Whether all events have been consumed."""
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it was ended because nobody needs it any more: its client has left."""
+        """Whether it was cancelled because its client has disconnected."""
 
     async def wait(self) -> None:
-        """Wait until something of it has come, or for a while."""
+        """Wait until an event has arrived, or for a while."""
 
     def take(self) -> Sequence[ClientEvent]:
-        """Return what has come; the last of all is the end of the answer."""
+        """Return the new events; the last one ends the answer."""
 
 
 class StreamedAnswer:
-    """The answer to the request of a ``plan``."""
+    """The streamed answer to the request of a ``plan``."""
 
     def __init__(
         self,
@@ -79,17 +79,17 @@ class StreamedAnswer:
         self._recorder = recorder
         self._pace = Pace()
         self._received = 0
-        """Bytes of the backend's, so far."""
+        """Bytes received from the backend."""
         self.cut = False
         """Whether it ends before the backend does (rule 2)."""
         self.end = b""
         """The last frames, if they are held back (rule 3)."""
         self.further: Further | None = None
-        """What comes in place of its end, if it waits, and its model has been asked (rule 4)."""
+        """The further round in place of its end, if it waits and one was started (rule 4)."""
 
     @property
     def finished(self) -> bool:
-        """Whether the client has all of it."""
+        """Whether the client has received all of it."""
         return self._rewriter.is_done
 
     @property
@@ -104,36 +104,36 @@ class StreamedAnswer:
 
     @property
     def needs_time(self) -> bool:
-        """Whether what the caller does at its end may take time, so that it must not be fed by ``feed``."""
+        """Whether its end can take the caller time, so that it must not be fed by ``feed``."""
         return self.is_stored or self._rewriter.is_withholding
 
     @property
     def reason(self) -> Retry | None:
-        """Why it waits."""
+        """The reason why it waits."""
         return self._rewriter.waits
 
     @property
     def final(self) -> Mapping[str, Any] | None:
-        """The whole answer if it is over and has to be stored, else None."""
+        """The complete answer if it has finished and has to be stored, else None."""
         return self._rewriter.final if self.is_stored else None
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the client's bytes for the backend's; b"" = end of input, whichever side ended it."""
+        """Return the client's bytes for the backend's; b"" = end of input, regardless of which side ended it."""
         chunks = [chunk for chunks in self.slices(data) for chunk in chunks or ()]
-        if self.waits:  # This caller can ask nobody,
+        if self.waits:  # This caller cannot start a round,
             chunks += self.proceed()
         if self.end:  # nor wait for the store.
             chunks += self.release(without_promise(self.end, stream=True))
         return [b"".join(chunks)] if chunks else []
 
     def slices(self, data: bytes) -> Iterator[list[bytes] | None]:
-        """Yield what ``feed`` returns, and None whenever other work should run first."""
+        """Yield the results of ``feed``, and None whenever other work should run first."""
         self._note_input(data)
         if self._received > self.limits.max_answer_bytes and not self.finished:
             self.cut = True
             yield self._chunk_of(self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes)))
         elif not data and self._clocks.ended_by is not None and not self.finished:
-            # The connection was closed because the proxy ends: that is not the backend's fault.
+            # The connection was closed because the proxy stops, which is not the backend's fault.
             yield self._chunk_of(self._rewriter.fail(self._clocks.ended_by))
         else:
             pace = self._pace if len(data) > _SMALL_BYTES else None
@@ -141,18 +141,18 @@ class StreamedAnswer:
                 yield None if frames is None else self._chunk_of(frames)
 
     async def pause(self) -> None:
-        """Let other work continue: between two slices, or until something of a further round has come."""
+        """Let other work continue: between two slices, or until events of a further round have arrived."""
         if self.further is None:
             await asyncio.sleep(PAUSE_SECONDS)
         else:
             await self.further.wait()
 
     def proceed(self) -> list[bytes]:
-        """Return what has come of a further round, or the end as it is if there is none."""
+        """Return the new events of a further round, or the original end if there is none."""
         if self.further is None:
             return self._chunk_of(self._rewriter.conclude())
         events = self.further.take()
-        # Its client may leave just before the stream learns of that.
+        # Its client can disconnect just before the stream learns of that.
         if not events and self.further.is_over and not self.further.is_cancelled:
             raise RuntimeError("the further round has no end")
         return self._chunk_of(self._rewriter.proceed(events))
@@ -165,10 +165,10 @@ class StreamedAnswer:
     def tick(self) -> list[bytes]:
         """Return a keep-alive, or the end of the answer when it is overdue."""
         if self.finished:
-            # The client has everything, but the backend does not hang up.
+            # The client has everything, but the backend does not disconnect.
             self.cut = True
             return []
-        # The further round has clocks of its own.
+        # The further round has its own timers.
         if self._clocks.is_overdue and not self.waits:
             self.cut = True
             return self._recorder.pass_on(self._rewriter.fail(self._clocks.overdue()))
@@ -178,21 +178,21 @@ class StreamedAnswer:
         return self._recorder.pass_on(self._rewriter.keepalive())
 
     def fail(self, error: ApiError) -> list[bytes]:
-        """End the answer as failed, for a reason that the backend's stream does not hold."""
+        """End the answer as failed, for a reason outside the backend's stream."""
         return self._recorder.pass_on(self._rewriter.fail(error))
 
     def follow(self, content_type: str) -> None:
-        """Read a backend's answer of this type from now on; the client's has begun without it."""
+        """Read a backend's answer of this type from now on; the client's answer has already begun."""
         self._rewriter.follow(content_type)
 
     def replan(self, plan: Plan) -> None:
-        """Read the answer to another request for the same answer from now on; the client's has begun."""
+        """Read the answer to a replacement request from now on; the client's answer has already begun."""
         self._rewriter = self._rewriter.replanned(plan)
 
     def crash(self, error: ApiError) -> list[bytes] | None:
-        """End an answer that we failed to rewrite with an error.
+        """End an answer that toolsim failed to rewrite with an error.
 
-        None if it cannot be: it was written to its end, of which a part may be lost.
+        None if that is impossible: it was written to its end, part of which can be lost.
         """
         self.cut = True
         return None if self.finished else self._recorder.pass_on(self._rewriter.abandon(error))
@@ -224,8 +224,8 @@ def in_slices(
 ) -> Iterator[list[bytes] | None]:
     """Yield the frames of ``steps``, those of one slice together, and None whenever other work should run.
 
-    What a step raises follows the frames before it. ``is_over``: there are no frames to come. Without a ``pace`` there
-    is but one slice.
+    An exception in a step is raised after the frames before it. ``is_over``: there are no frames to come. Without a
+    ``pace`` there is only one slice.
     """
     frames: list[bytes] = []
     if pace is not None:

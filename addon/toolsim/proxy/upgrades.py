@@ -1,4 +1,4 @@
-"""Which upgrades to WebSocket connections are admitted, and which requests have come by one.
+"""Admits upgrades to WebSocket connections, and recognizes the requests that arrive on them.
 
 An optional package serves the connections on the loopback (``SOCKETS`` in ``plugins.py``): each request becomes a
 separate flow.
@@ -22,13 +22,13 @@ from toolsim.proxy.mitmproxy12.replayed import own_flow
 from toolsim.proxy.mitmproxy12.unread import bound_buffers, writer_of
 
 TOKEN = "toolsim-socket"
-"""The header that names an upgrade to our server: it cannot be guessed, and is valid once."""
+"""The header that identifies an upgrade to the local server: it cannot be guessed, and is valid once."""
 
 BUFFER_BYTES = 64 * 1024
-"""Of the kernel, for each direction of a relayed connection; it takes twice that."""
+"""The kernel's buffer for each direction of a relayed connection; it uses twice that."""
 
 MAX_CONNECTIONS = 128
-"""Connections of one key. Each takes three file descriptors."""
+"""Maximum connections per key. Each takes three file descriptors."""
 
 TOO_MANY = ApiError(
     f"Too many WebSocket connections with this key: expected at most {MAX_CONNECTIONS}. HTTP is served.",
@@ -39,14 +39,14 @@ TOO_MANY = ApiError(
 )
 
 
-# Of the upgrade, and of a body that it does not have.
+# Headers of the upgrade, and of a body that it does not have.
 _DROPPED = ("connection", "upgrade", "content-length", "transfer-encoding", TOKEN)
 _PREFIX = "sec-websocket-"
 
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """An upgrade of a client. ``sent``: as it came; ``has_proxy_key``: its client has shown the key of the proxy."""
+    """An upgrade of a client. ``sent``: as it arrived; ``has_proxy_key``: its client has sent the proxy's key."""
 
     flow: HTTPFlow
     sent: Request
@@ -54,7 +54,7 @@ class Upgrade:
     has_proxy_key: bool
 
     def post(self, body: bytes) -> HTTPFlow:
-        """Return the flow of a request on this connection, which ``forget`` has to follow."""
+        """Return the flow of a request on this connection; ``forget`` has to follow."""
         request: Request = self.sent.copy()
         for name in list(request.headers):
             if name.lower() in _DROPPED or name.lower().startswith(_PREFIX):
@@ -71,7 +71,7 @@ class Upgrade:
 
 
 def forget(flow: HTTPFlow) -> None:
-    """Let the flow of a request be over."""
+    """Forget the flow of a finished request."""
     _POSTS.pop(flow.id, None)
 
 
@@ -80,12 +80,12 @@ _POSTS: dict[str, Upgrade] = {}
 
 
 def upgrade_of(flow: HTTPFlow) -> Upgrade | None:
-    """Return the upgrade of the connection that a request has come by, None for one that came over HTTP."""
+    """Return the upgrade of the connection on which a request has arrived, None for an HTTP request."""
     return _POSTS.get(flow.id)
 
 
 class SocketServer(Protocol):
-    """Serves the connections of upgrades that it was told to expect, on 127.0.0.1:``port``."""
+    """Serves the connections of expected upgrades, on 127.0.0.1:``port``."""
 
     port: int
     is_draining: bool
@@ -94,25 +94,25 @@ class SocketServer(Protocol):
         """Bind a free port. Raises OSError if there is none."""
 
     def drain(self) -> None:
-        """Close each connection when its client waits for no answer any more."""
+        """Close each connection once its client waits for no answer."""
 
     async def stop(self) -> None:
-        """Tell all clients, and close their connections."""
+        """Notify all clients and close their connections."""
 
     def count(self, owner: str) -> int:
-        """Return how many connections an owner has, those that are being opened included."""
+        """Return the number of an owner's connections, including those that are being opened."""
 
     def admit(self, upgrade: Upgrade, max_bytes: int) -> str:
-        """Return the token with which one upgrade is accepted; ``max_bytes``: of a request."""
+        """Return the token with which one upgrade is accepted; ``max_bytes``: the limit for a request."""
 
     def forget(self, upgrade: Upgrade) -> None:
-        """Forget an upgrade that never came."""
+        """Forget an upgrade that never arrived."""
 
 
 class Sockets:
     """An addon that admits upgrades.
 
-    ``has_store``: whether the proxy stores answers now; ``do`` does a job, here or in a worker.
+    ``has_store``: whether the proxy stores answers now. ``do``: runs a job, here or in a worker.
     """
 
     def __init__(self, has_store: Callable[[], bool], do: Callable[[Job], Awaitable[Done]]) -> None:
@@ -125,9 +125,10 @@ class Sockets:
     def admit(
         self, flow: HTTPFlow, sent: Request, owner: str, max_bytes: int, *, has_proxy_key: bool
     ) -> ApiError | None:
-        """Send an upgrade to our server; return why it is refused, None if it is not.
+        """Send an upgrade to the local server; return the reason for refusing it, or None.
 
-        ``sent``: the request as it came; ``owner``: that of its key; ``max_bytes``: of a request on the connection.
+        ``sent``: the request as it arrived; ``owner``: of its key; ``max_bytes``: the limit for a request on the
+        connection.
         """
         server = self._serve()
         if server.count(owner) >= MAX_CONNECTIONS:
@@ -140,7 +141,7 @@ class Sockets:
         return None
 
     def answered(self, flow: HTTPFlow) -> None:
-        """Give an upgrade that has been answered, or has failed, its own target again, which people see."""
+        """Restore the target of an upgrade that was answered or has failed, for people."""
         if (upgrade := self._upgrades.pop(flow.id, None)) is not None:
             request, sent = flow.request, upgrade.sent
             if self._server is not None:
@@ -149,14 +150,14 @@ class Sockets:
             request.headers = sent.headers.copy()
 
     def server_connected(self, data: ServerConnectionHookData) -> None:
-        """Bound what the kernel buffers on this side of a relayed connection."""
+        """Limit the kernel's buffers on this side of a relayed connection."""
         if self._server is not None and data.server.address == ("127.0.0.1", self._server.port):
             writer = writer_of(data.client, data.server)
             if writer is not None:
                 bound_buffers(writer.get_extra_info("socket"), BUFFER_BYTES)
 
     def drain(self) -> None:
-        """Close each connection, from now on, when its client waits for no answer any more: the proxy is to end."""
+        """During a drain: close each connection once its client waits for no answer."""
         self._is_draining = True
         if self._server is not None:
             self._server.drain()

@@ -1,18 +1,18 @@
-"""Does jobs: at once where that is quick, and in a separate process where it would block the event loop.
+"""Runs jobs: quick ones at once, and those that would block the event loop in a separate process.
 
 The process is for large bodies, and compressed ones.
 
-A thread would not do: Python's JSON parser holds the GIL until it is done, for seconds on 16 MiB of empty lists. A
-process can also be limited, unlike anything in this one:
+A thread would not help: Python's JSON parser holds the GIL until it is done, for seconds on 16 MiB of empty lists. A
+process can also be limited, unlike this one:
 
-1. *time*: the system ends it after ``MAX_SECONDS`` of processor time, and it runs at a lower priority;
-2. *memory*: it may grow by at most ``GROWTH`` times the body (one emoji makes a text four times as large, and there are
+1. *time*: the system ends it after ``MAX_SECONDS`` of CPU time, and it runs at a lower priority;
+2. *memory*: it can grow by at most ``GROWTH`` times the body (one emoji makes a text four times as large, and there are
    a few copies of it). Empty lists would take twenty times, small objects more.
 
-Exceeding either limit fails the job, and the next one gets a new process. A process that ends for any other reason is
-a bug, which the client gets as a 500; nothing that a job returns ends it. So does the job after one that has left its
-process with more than ``KEEP_BYTES``, as many small objects do, and long strings do not. A worker starts when it is
-first needed, does one job at a time, and exits when its input ends. Both ends exchange pickles over its pipes; neither
+Exceeding either limit fails the job, and the next one gets a new process. A process that ends for any other reason is a
+bug, which the client gets as a 500; nothing that a job returns can end it. A job also gets a new process if the one
+before it has left more than ``KEEP_BYTES`` behind, as many small objects do, and long strings do not. A worker starts
+on first use, does one job at a time, and exits when its input ends. Both ends exchange pickles over its pipes; neither
 reads from anyone else.
 """
 
@@ -46,12 +46,12 @@ logger = logging.getLogger(__name__)
 MAX_SECONDS = 20
 GROWTH = 16
 HUGE_BYTES = 1024 * 1024
-"""Bodies of more than this have a worker of their own."""
+"""Larger bodies have a separate worker."""
 KEEP_BYTES = 128 * 1024 * 1024
-# The memory that even the smallest job may take.
+# The memory that even the smallest job can use.
 _SPARE_BYTES = 64 * 1024 * 1024
 _DEATH_SECONDS = 5
-# How the system ends a process that takes too much time; one that takes too much memory says so itself.
+# The signal with which the system ends a process that takes too much time; too much memory raises MemoryError.
 _TOO_LONG = getattr(signal, "SIGPROF", 0)
 _PIPE_BYTES = 1024 * 1024
 _PACKAGES = Path(__file__).parents[2]
@@ -83,7 +83,7 @@ class Worker:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            # At once, so that a job that cannot be written leaves the process without half of it.
+            # In one write, so that a job that cannot be written leaves nothing incomplete in the pipe.
             process.stdin.write(pickle.dumps(job, protocol=5))
             process.stdin.flush()
             done = pickle.load(process.stdout)
@@ -98,7 +98,7 @@ class Worker:
         return done
 
     def _died(self, job: Job, process: subprocess.Popen[bytes]) -> Done:
-        """Return the result of a job whose process has died: because of its limit, or for no known reason."""
+        """Return the result of a job whose process has died: because of its limit, or for an unknown reason."""
         code = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(_DEATH_SECONDS)
@@ -129,7 +129,7 @@ class Worker:
 
 
 class Work:
-    """Does jobs; ``has_workers``: whether there is anybody who would have to wait."""
+    """Runs jobs; ``has_workers``: whether there are other clients that would have to wait."""
 
     def __init__(self, *, has_workers: bool) -> None:
         self._has_workers = has_workers
@@ -138,13 +138,13 @@ class Work:
         self._huge = Worker("huge")
 
     def take(self, job: Job, then: Callable[[Done], Awaitable[None] | None]) -> Awaitable[None] | None:
-        """Do a job and hand its result on: at once (None), or once what is returned is awaited, by ``then`` too."""
+        """Run a job and pass its result to ``then``: at once (returns None), or when the result is awaited."""
         if self._has_workers and is_heavy(job):
             return self._awaited(job, then)
         return then(run(job))
 
     async def do(self, job: Job) -> Done:
-        """Do a job; never raises."""
+        """Run a job; never raises."""
         if not (self._has_workers and is_heavy(job)):
             return run(job)
         worker = self._huge if size_of(job) > HUGE_BYTES else self._large
@@ -161,7 +161,7 @@ class Work:
 
 
 def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
-    """Do jobs until the input ends."""
+    """Run jobs until the input ends."""
     while True:
         try:
             job: Job = pickle.load(incoming)
@@ -185,7 +185,7 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
 
 
 def _resident(pid: int) -> int:
-    """Return the bytes of memory that a process has; more than any where the system does not say it."""
+    """Return the bytes of memory of a process; a very large number if the system does not report it."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, AttributeError):
@@ -193,7 +193,7 @@ def _resident(pid: int) -> int:
 
 
 def _bound_memory(growth: int | None) -> None:
-    """Let this process grow by so many bytes from now on; None = no limit. Linux only: others hide the size."""
+    """Let this process grow by at most so many bytes; None = no limit. Linux only."""
     statm = Path("/proc/self/statm")
     if resource is None or not statm.exists():
         return
@@ -207,7 +207,7 @@ def _bound_memory(growth: int | None) -> None:
 if __name__ == "__main__":
     # Ctrl-C is meant for the proxy, which ends its worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Whoever waits for it sent something large; on a busy machine the proxy's own thread comes first.
+    # Its clients sent something large, so on a busy machine the proxy's own thread comes first.
     os.nice(10)
     with contextlib.suppress(BrokenPipeError):
         serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,4 +1,4 @@
-"""An HTTP server on 127.0.0.1 for answers that our own proxy asks for; each ends with its connection."""
+"""An HTTP server on 127.0.0.1 for answers that this proxy itself requests; each ends with its connection."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from toolsim.core.errors import ApiError
 MAX_BODY_BYTES = 512 * 1024 * 1024
 
 _UNSENT_BYTES = 64 * 1024
-"""Of an answer, that the system takes before it is read."""
+"""The part of an answer that the kernel buffers before it is read."""
 
 
 class AnsweringHandler(RequestHandler):
-    """Answers a POST by ``answer``, in its own task, which is in ``running``.
+    """Answers a POST by ``answer``, in a separate task, which is in ``running``.
 
-    Every error has the API's own shape, whatever raised it.
+    Every error has the API's own shape, regardless of the exception.
     """
 
     running: set[asyncio.Task[None]]
@@ -36,14 +36,14 @@ class AnsweringHandler(RequestHandler):
 
     async def post(self) -> None:
         """Run the answer."""
-        # In its own task, so that a closed connection can cancel the answer without cancelling tornado's handler.
+        # In a separate task, so that a closed connection can cancel the answer without cancelling tornado's handler.
         self._task = asyncio.create_task(self.answer())
         self.running.add(self._task)
         try:
             await self._task
         except asyncio.CancelledError:
-            # The client has left, or the server is stopping. Tornado would log a cancelled handler as an error, and
-            # would complete the answer of a handler that simply returns.
+            # The client has disconnected, or the server is stopping. Tornado would log a cancelled handler as an error,
+            # and would complete the answer of a handler that simply returns.
             if not self._task.cancelled():
                 raise
             self.detach().close()
@@ -51,7 +51,7 @@ class AnsweringHandler(RequestHandler):
             self.running.discard(self._task)
 
     def on_connection_close(self) -> None:
-        """Cancel the answer: its client has left."""
+        """Cancel the answer, because its client has disconnected."""
         if self._task is not None:
             self._task.cancel()
 
@@ -71,7 +71,7 @@ class AnsweringHandler(RequestHandler):
 class Listener:
     """An HTTP server on 127.0.0.1, from ``start``, which needs a running event loop, to ``stop``.
 
-    ``port``: 0 binds any free one, and is then replaced by its number. ``running``: the tasks that answer, entered by
+    ``port``: 0 binds any free port, and is then replaced by its number. ``running``: the answering tasks, added by
     their handlers.
     """
 
@@ -84,7 +84,7 @@ class Listener:
         """Bind the port; ``rules`` are tornado's. Raises OSError when it is taken."""
         sockets = bind_sockets(self.port, "127.0.0.1")
         for listening in sockets:
-            # What nobody reads is not made. Accepted connections have the options of their listener.
+            # Output that nobody reads is not produced. Accepted connections inherit the options of their listener.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT_BYTES)
         self.port = sockets[0].getsockname()[1]
         # The addon logs each request already.

@@ -1,23 +1,23 @@
-"""Which rounds an answer takes: what each one sends, why another one may follow, and when the answer ends.
+"""Plans the rounds of an answer: the request of each round, the reasons for another one, and the end.
 
-| reason                                            | asked again                                                     |
+| reason                                            | retried                                                         |
 |---------------------------------------------------|-----------------------------------------------------------------|
-| a faulty call, or none where one is demanded      | ``toolsim_retry`` times                                         |
-| an answer that is not the JSON that was demanded  | ``toolsim_retry`` times too; without tools after an output      |
+| a faulty call, or a missing one that is required  | ``toolsim_retry`` times                                         |
+| an answer that is not the required JSON           | ``toolsim_retry`` times too; without tools after an output      |
 | a tool that was never declared                    | once, with ``toolsim_unknown_tool=retry``, if not as above      |
 | an empty answer after a tool's output             | once, with ``toolsim_fix_empty_final``; without tools           |
 | a lookup of tools by ``find_tools``               | 3 times; the model is shown their entries                       |
-| calls that the model disapproves of, or invents   | once, with ``toolsim_second_opinion``; without tools            |
+| calls that the model rejects, or invents          | once, with ``toolsim_second_opinion``; without tools            |
 | an error from the backend                         | once, with ``toolsim_tool_use_mode=relaxed``; without tools     |
 | outputs of MCP tools                              | always; the last round that the bounds allow has no tools       |
 
-"Without tools" after outputs means that none may be called: the catalogue stays, since a server would have to read
-everything again without it. Then the backend enforces the JSON that the client demands, with no call in its way. A
-model that has just called needlessly does not see it any more.
+"Without tools" after outputs means that none may be called. The manifest stays, because without it the server would
+process the entire prompt again. The backend then enforces the JSON that the client requires, since no call is in its
+way. After a needless call the manifest is dropped.
 
-A question about a call (``opinion.py``) is a round as well, asked apart from the conversation.
+A question about a call (``opinion.py``) is a round as well, apart from the conversation.
 
-The bounds: ``toolsim_max_rounds`` in all, ten minutes from the first round to the beginning of the last, and as much
+The bounds: ``toolsim_max_rounds`` in total, ten minutes from the first round to the beginning of the last, and as much
 text as one answer may have.
 """
 
@@ -39,7 +39,7 @@ from toolsim.wire.api import Api
 _NOT_OF_TOOLS = (401, 402, 403, 404, 408, 429)
 """Errors that a request without tools would get too: about the key, the quota, the model, a timeout."""
 _MAX_FINDS = 3
-"""How often a model may look up tools within one answer; then it is shown all of them."""
+"""How often a model can look up tools within one answer; afterwards it is shown all of them."""
 
 _ANEW = "That call was not made. Write it again from its beginning, whole and corrected, and nothing else."
 _GO_ON = (
@@ -51,16 +51,16 @@ _ANSWER = "That answer was not passed on. Write it again, as one JSON object tha
 _DONE = " The calls before it were made: do not repeat them."
 
 NOTHING = "(no answer)"
-"""Shown for an answer without words: without it, the record would join the user's own message before it."""
+"""Shown for an answer without text: otherwise the record would be merged with the user's own message before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round: a request as the client could have sent it, and how it is treated.
+    """One round: a request that the client could have sent, and how it is treated.
 
-    ``number`` counts from 1. ``asks``: the reasons for which another round may follow. ``begun``: the unfinished call
-    that its answer continues. ``hosted``: the names of the tools that we run after it. ``is_aside``: it is our own
-    question, apart from the conversation.
+    ``number`` counts from 1. ``asks``: the faults that allow another round. ``begun``: the partial call that its answer
+    continues. ``hosted``: names of the tools that toolsim runs afterwards. ``is_aside``: a question of toolsim's own,
+    apart from the conversation.
     """
 
     number: int
@@ -82,9 +82,9 @@ class Bounds:
 
 
 def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether the answer to a request may take several rounds.
+    """Return whether the answer to a request can take several rounds.
 
-    Never one of several choices, nor one in the background, which nobody watches, nor a summary.
+    False for several choices, for background answers, which nobody watches, and for summaries.
     """
     if request.n != 1 or request.body.get("background") is True or request.form.compacts:
         return False
@@ -102,7 +102,7 @@ def wants_opinion(request: ClientRequest, policy: Policy) -> bool:
 
 
 def may_be_hosted(request: ClientRequest, policy: Policy, bounds: Bounds) -> bool:
-    """Return whether MCP tools can be run for a request: it wants one answer and allows calls, and two rounds fit."""
+    """Return whether MCP tools can be run for a request: it needs one choice, allowed calls, and two rounds."""
     is_whole = request.n == 1 and request.body.get("background") is not True and not request.form.legacy_functions
     may_call = request.tool_choice.mode != "none" and policy.tool_use_mode != "disabled"
     return is_whole and may_call and bounds.rounds > 1
@@ -111,8 +111,8 @@ def may_be_hosted(request: ClientRequest, policy: Policy, bounds: Bounds) -> boo
 class Course:
     """The rounds of one answer to ``body``, a request of ``api``.
 
-    After the outputs of ``hosted`` tools, which we run ourselves, a round follows (``after_calls``) if the bounds
-    allow one.
+    After the outputs of ``hosted`` tools, which toolsim runs, a round follows (``after_calls``) if the bounds allow
+    one.
     """
 
     def __init__(
@@ -123,12 +123,12 @@ class Course:
         self._policy = policy
         self._bounds = bounds
         self._hosted = hosted
-        self._number = 1  # Of the last round.
-        self._asked = 0  # About calls.
-        self._answers = 0  # About the JSON of an answer.
-        self._has_outputs = False  # Whether what is asked again answers outputs.
+        self._number = 1  # The number of the last round.
+        self._asked = 0  # Retries because of calls.
+        self._answers = 0  # Retries because of an answer's JSON.
+        self._has_outputs = False  # Whether the retried turn answers outputs.
         self._has_fixed = False
-        self._has_words = False  # Whether words were asked for in place of calls.
+        self._has_words = False  # Whether a plain-text answer was requested in place of calls.
         self._fallbacks = 0
         self._finds = 0
 
@@ -137,9 +137,9 @@ class Course:
         return Round(1, self._body, self._policy, self._asks(1), hosted=self._hosted)
 
     def next(self, before: Round, retry: Retry, *, called: bool, seconds: float, size: int) -> Round | None:
-        """Return the round that asks again, None if the bounds forbid it.
+        """Return the round that retries, None if the bounds forbid it.
 
-        ``called``: the client has received calls; ``seconds`` and ``size``: what has been used up.
+        ``called``: the client has received calls; ``seconds`` and ``size``: the time and text used so far.
         """
         if self._is_over(seconds) or size > self._bounds.text_bytes:
             return None
@@ -170,9 +170,9 @@ class Course:
         return self._round(body, policy, retry.fault.begun)
 
     def aside(self, rule: str, question: str, *, seconds: float) -> Round | None:
-        """Return the round that asks something apart from the conversation.
+        """Return the round with a question apart from the conversation.
 
-        None if the bounds do not allow it and one more round, which may follow from the answer.
+        None if the bounds do not allow it and one more round, which might follow from the answer.
         """
         if self._is_over(seconds) or self._number + 2 > self._bounds.rounds:
             return None
@@ -183,7 +183,7 @@ class Course:
         return Round(self._number, self._api.side_request(self._body, rule, question), self._policy, is_aside=True)
 
     def without_tools(self, before: Round, status: int, *, seconds: float) -> Round | None:
-        """Return the round that asks again without tools, None if that cannot help against an error of ``status``."""
+        """Return the round that retries without tools, None if that cannot help against an error of ``status``."""
         policy = self._policy
         may = policy.falls_back and self._fallbacks < policy.fallback_retry_count
         if self._is_over(seconds) or not may or status in _NOT_OF_TOOLS:
@@ -224,12 +224,12 @@ class Course:
 
 
 def words_of(retry: Retry) -> str:
-    """Return what the model wrote, as it is shown."""
+    """Return the model's text in the form in which it is shown."""
     return retry.words if retry.words.strip() else NOTHING
 
 
 def reply_to(retry: Retry, *, called: bool, may_call: bool = True) -> str:
-    """Return our words to the model. ``called``: there are valid calls; ``may_call``: there may be more."""
+    """Return the reply to the model. ``called``: there are valid calls; ``may_call``: more are allowed."""
     fault = retry.fault
     answer = f"{_ANSWER}, or call a tool." if may_call else f"{_ANSWER}."
     instruction = {CUT_OFF: _GO_ON, NO_CALL: _CALL, ANSWER_MISMATCH: answer}.get(fault.reason, _ANEW)

@@ -1,12 +1,12 @@
-"""The calls that a client was not shown, for its next requests.
+"""Calls that a client was not shown, for its next requests.
 
-A chat message has no place for calls of tools that the client does not run: the client gets only the words, and sends
-only these back. The model would not know what it had found out. So the calls of an answer are stored here, and inserted
-before that answer when its conversation continues.
+A chat message has no place for calls of tools that the client does not run: the client gets only the text, and sends
+only the text back. The model would not know the results. So the calls of an answer are stored here, and inserted before
+that answer when its conversation continues.
 
-An answer is identified by all messages before it, its owner, the servers that they named, and its own words and calls:
-a client that can show the same under the same key has received that very answer. The number of answers and their bytes
-are bounded (``Shares``), and the model can find out again what was lost.
+An answer is identified by all messages before it, its owner, the servers that they named, and its own text and calls:
+a client that presents the same under the same key has received that answer. The number of answers and their bytes are
+bounded (``Shares``), and the model can look up lost results again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_BYTES = 16 * 1024 * 1024
 
 
 class Hidden:
-    """Calls with their outputs, by the answer that they led to."""
+    """Calls with their outputs, by the answer that followed them."""
 
     def __init__(self) -> None:
         self._calls: Shares[tuple[Called, ...]] = Shares(MAX_ANSWERS, MAX_BYTES)

@@ -1,14 +1,14 @@
-"""The events of several rounds as those of one answer.
+"""Merges the events of several rounds into those of one answer.
 
-1. The answer is opened once, by the first round that is answered; its id is the id of the answer.
-2. The numbers of calls continue. A call that an earlier round made is not made again: a model that is asked for the
-   second of two calls often writes both. So a later round's calls are withheld until they are whole.
+1. The answer is opened once, by the first round that is answered, whose id it has.
+2. The numbers of calls continue. A call that an earlier round made is not repeated: a model that is asked for the
+   second of two calls often writes both. So a later round's calls are withheld until they are complete.
 3. Text that follows text of an earlier round starts a paragraph. After calls it is emitted only if the API has a place
    for it.
 4. The tokens of all rounds are added up, as far as backends report them.
-5. An answer with calls ends with the reason ``tool_calls``, however its last round ended; one whose calls were all
-   dropped does not. But once an announced call has broken off, it ends with ``length``. A call that breaks off before
-   it was announced leaves no trace.
+5. An answer with calls ends with the reason ``tool_calls``, however its last round ended, unless all of its calls were
+   dropped. But once an announced call has broken off, it ends with ``length``. A call that breaks off before it was
+   announced leaves no trace.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _PARAGRAPH = "\n\n"
 class Merger:
     """Merges rounds; it is fed their events in order, with ``next_round`` between them.
 
-    ``text_follows_calls``: whether text of a later round may follow calls. ``max_calls``: how many calls the answer may
-    hold, 0 = any number.
+    ``text_follows_calls``: whether text of a later round can follow calls. ``max_calls``: the maximum number of calls
+    in the answer, 0 = any number.
     """
 
     def __init__(self, *, text_follows_calls: bool, max_calls: int = 0) -> None:
@@ -47,8 +47,8 @@ class Merger:
         self.is_opened = False
         """Whether the answer has started."""
         self._usage: Usage | None = None
-        self._is_later = False  # Whether this is a further round.
-        self._number = 0  # Of the last call that was emitted.
+        self._is_later = False  # Whether this is not the first round.
+        self._number = 0  # The number of the last emitted call.
         self._made: set[tuple[str | None, str, str]] = set()  # The calls of earlier rounds.
         self._emitted: list[tuple[str | None, str, str]] = []  # The calls of this round.
         self._call: list[CallStarted | CallDelta | CallEnded] = []  # The open call.
@@ -56,7 +56,7 @@ class Merger:
         self._begins = False  # Whether this further round has emitted no text yet.
         self._is_broken = False  # Whether an announced call ended incomplete.
         self.calls: list[str] = []
-        """The names of those that were emitted."""
+        """The names of the emitted calls."""
         self.size = 0
         """Characters that were emitted."""
         self.has_emitted = False
@@ -75,11 +75,11 @@ class Merger:
         self.has_emitted = False
 
     def go_back(self) -> None:
-        """Undo a round of which nothing was emitted: what comes now belongs to the one before."""
+        """Undo a round that has emitted nothing: the next events belong to the round before it."""
         self._begins = False
 
     def ended(self, reason: EndReason = "stop") -> Ended:
-        """Return the end of the answer as it is now (rule 5); ``reason``: that of its last round."""
+        """Return the current end of the answer (rule 5); ``reason``: the reason of its last round."""
         if self._is_broken:
             reason = "length"
         elif self.calls:
@@ -89,7 +89,7 @@ class Merger:
         return Ended({0: reason}, self._usage)
 
     def feed(self, event: ClientEvent) -> list[ClientEvent]:
-        """Return what is emitted for one event of the round."""
+        """Return the events to emit for one event of the round."""
         match event:
             case Opened():
                 if self.is_opened:
@@ -148,7 +148,7 @@ class Merger:
         return out
 
     def _is_new(self) -> bool:
-        """Note the open call, which is complete now; return whether it is emitted."""
+        """Record the open call, which is complete now; return whether it is emitted."""
         started = self._call[0]
         assert isinstance(started, CallStarted)
         arguments = "".join(event.text for event in self._call if isinstance(event, CallDelta))

@@ -1,25 +1,25 @@
 """A second opinion of the model on its own calls, before the client gets them.
 
-A small model calls whatever tool it is shown, even for a question that the tool was not made for. Shown just the tool
+A small model calls any tool that it is shown, even for a question that the tool was not made for. Shown just the tool
 and the request, in a separate conversation, the same model sometimes notices; asked after its call, in the same
 conversation, it never does (addon/docs/figures.md).
 
 1. From the first call of a turn everything is withheld until the turn ends: most backends answer one request at a
    time, so a question asked meanwhile would wait for the turn anyway.
-2. The question is about the tool. It refuses nearly all needless calls, and some that are right; shown the call with
-   its arguments, the model refuses fewer of both, and others. So a no to the first question is followed by the second,
-   and both have to be a no. Each tool is asked about once within an answer, by its first call, however often it is
-   called, and an earlier verdict counts in later rounds.
-3. Only a plain no refuses. The call counts if the question fails, is answered in any other way, takes more than
-   ``PATIENCE_SECONDS``, or does not fit into the bounds.
-4. A refused call is not emitted. If the answer holds no other call, the model is asked once more, without tools, so
-   that the client gets words; what it wrote after the call is dropped too, since it was about an output that does not
-   exist. If that round fails, the call is emitted after all.
-5. We only ask about calls that the model made of its own accord, in answer to the user. Not about those that the client
-   demanded, nor those after a tool's output: in the middle of a task a tool need not look like what the user asked
-   for. Nor about MCP tools that we run: the model reads their outputs, and answers in words in any case. Nor about the
-   Responses API's own kinds (``shell``), which fit any request.
-6. A call of a tool that there is not is refused without a question (``response/invented.py``).
+2. The first question is about the tool. It rejects nearly all needless calls, but also some right ones. Shown the call
+   with its arguments, the model rejects fewer of both, and different ones. So a "no" to the first question is followed
+   by the second one, and both have to be a "no". Each tool is questioned once per answer, at its first call, no matter
+   how often it is called, and an earlier verdict applies to later rounds.
+3. Only a plain "no" rejects a call. The call counts if the question fails, gets any other answer, takes more than
+   ``PATIENCE_SECONDS``, or exceeds the bounds.
+4. A rejected call is not emitted. If the answer contains no other call, another round without tools asks the model for
+   text; text after the call is dropped too, since it was about an output that does not exist. If that round fails, the
+   call is emitted after all.
+5. Only calls that the model made unprompted, in answer to the user, are questioned. Calls that the client requires are
+   not. Calls after a tool's output are not either: in the middle of a task a tool need not resemble the user's request.
+   MCP tools that toolsim runs are never questioned, because the model reads their output and answers in prose anyway.
+   The same goes for the Responses API's own kinds (``shell``), which fit any request.
+6. A call of a nonexistent tool is rejected without a question (``response/invented.py``).
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ CALL_QUESTION = (
 )
 
 PATIENCE_SECONDS = 60.0
-"""How long a question may take: it is short, and the client waits for a call that is ready."""
+"""Timeout of a question: it is short, and the client waits for a call that is ready."""
 
 NO_OPINION = "NO_OPINION"
-"""A warning: a question about a call was not answered by yes or no, so the call counts."""
+"""A warning: a question about a call was answered by neither yes nor no, so the call counts."""
 
 _MAX_REQUESTS = 3
-"""How many of the user's messages are shown: "And in Paris?" means nothing by itself."""
+"""Number of user messages shown: "And in Paris?" means nothing by itself."""
 _MAX_REQUEST = 4_000
-"""How many characters of each are shown, from its beginning and its end."""
+"""Maximum characters shown of each message, from its beginning and its end."""
 _MAX_DESCRIPTION = 2_000
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
@@ -78,12 +78,12 @@ Pose = Callable[[str, str], Round | None]
 
 
 def question_about(tool: Tool, request: str) -> str:
-    """Return what the model is asked about a tool; ``request``: the user's."""
+    """Return the question about a tool; ``request``: the user's request."""
     return QUESTION.format(function=_shown(tool), request=request)
 
 
 def question_about_call(tool: Tool, arguments: str, request: str) -> str:
-    """Return what the model is asked about a call of a tool, with the text of its arguments."""
+    """Return the question about a call of a tool, with the text of its arguments."""
     values = parse_object(arguments.encode()) if tool.kind == "function" else None
     pairs = (f"{name}={dump(value)}" for name, value in values.items()) if values is not None else [dump(arguments)]
     return CALL_QUESTION.format(
@@ -103,13 +103,13 @@ def verdict_of(text: str) -> bool | None:
 
 
 def user_request(request: ClientRequest) -> str:
-    """Return what the user of a conversation wants: the last messages."""
+    """Return the user's request in a conversation: the last messages."""
     texts = [item.text.strip() for item in request.items if isinstance(item, Message) and item.role == "user"]
     return "\n".join(map(_shortened, texts[-_MAX_REQUESTS:]))
 
 
 def stand(report: Report) -> None:
-    """Note that the refused calls of an answer are emitted after all."""
+    """Record that the rejected calls of an answer are emitted after all."""
     dropped = report.dropped_calls
     dropped[:] = [call for call in dropped if code_of(call) != SECOND_OPINION]
 
@@ -121,10 +121,10 @@ def _shortened(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """What was withheld of a round: those events that have ``passed``, and the ``whole`` of them.
+    """The withheld events of a round: those that have ``passed``, and the ``whole`` of them.
 
     ``refused``: the names of the tools whose calls have not passed; ``has_calls``: whether other calls have. ``usage``:
-    that of the questions.
+    the tokens of the questions.
     """
 
     passed: Sequence[ClientEvent]
@@ -134,9 +134,9 @@ class Weighed:
     usage: Usage | None = None
 
     def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], Retry]:
-        """Return what is emitted of a round that has no call left, and the fault that asks for words (rule 4)."""
+        """Return the emitted events of a round without remaining calls, and the fault that requests text (rule 4)."""
         passed = [event for event in self.passed if not isinstance(event, TextDelta)]
-        # Not looked up among those that have passed: there may be tens of thousands of both.
+        # Not looked up among the passed events: there can be tens of thousands of both.
         otherwise = [
             event for event in self.whole if isinstance(event, TextDelta | CallStarted | CallDelta | CallEnded)
         ]
@@ -145,9 +145,9 @@ class Weighed:
 
 
 class SecondOpinion:
-    """The calls of one answer to ``request``, which are withheld until the model has been asked about them.
+    """The calls of one answer to ``request``, withheld until the model has been questioned about them.
 
-    ``ask``: asks one round. ``report``: that of the answer. ``patience``: how many seconds a question may take.
+    ``ask``: asks one round. ``report``: the answer's report. ``patience``: the timeout of a question in seconds.
     """
 
     def __init__(
@@ -185,19 +185,20 @@ class SecondOpinion:
         return passed
 
     def release(self) -> Weighed:
-        """Return what is withheld, unchanged: its round has failed."""
+        """Return the withheld events unchanged, because their round has failed."""
         withheld, self._withheld = self._withheld, []
         return Weighed(withheld, withheld)
 
     async def weigh(self, pose: Pose) -> Weighed:
-        """Ask about the calls that are withheld, and return the outcome."""
+        """Question the model about the withheld calls, and return the outcome."""
         withheld, self._withheld = self._withheld, []
         passed: list[ClientEvent] = []
         refused: list[str] = []
         # The calls that remain are numbered without a gap.
         numbers = (event.number for event in withheld if isinstance(event, CallStarted))
         called = iter(_arguments(withheld))
-        calls, tool, arguments = False, None, ""  # ``tool``: that of the refused call that is open, or has just ended.
+        # ``tool``: the tool of the rejected call that is open, or has just ended.
+        calls, tool, arguments = False, None, ""
         for event in withheld:
             match event:
                 case CallStarted() if tool := await self._refused(event, arguments := next(called), pose):
@@ -219,7 +220,7 @@ class SecondOpinion:
         return Weighed(passed, withheld, refused, calls, usage)
 
     async def _refused(self, call: CallStarted, arguments: str, pose: Pose) -> Tool | None:
-        """Return the tool of a call that is refused, None if it counts."""
+        """Return the tool of a rejected call, None if the call counts."""
         tool = self._tools.get((call.name, call.namespace))
         if tool is None or not self._request:
             return None
@@ -233,7 +234,7 @@ class SecondOpinion:
         return tool if self._verdicts[tool.name] is False else None
 
     async def _verdict(self, rule: str, asked: str, pose: Pose) -> bool | None:
-        """Ask; None if the answer is neither yes nor no, or none came."""
+        """Ask; None if the answer is neither yes nor no, or there is none."""
         question = pose(rule, asked)
         if question is None:
             return None

@@ -1,4 +1,4 @@
-"""The runner: asks round after round, and merges them into one answer."""
+"""The runner: runs the rounds of an answer and merges them."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ TOKEN = "toolsim-rounds"
 """The header that names a job to its server. Tokens cannot be guessed, and each is valid for one request."""
 
 _MAX_AHEAD = 32
-"""Events of an answer that wait until they are written."""
+"""Events of an answer that can wait to be written."""
 
 Stream = Callable[[], AsyncGenerator[bytes]]
 """Yields a stream that somebody else writes, in whole frames."""
 
 ROUND_FAILED = "ROUND_FAILED"
-"""A warning: a further round failed before it emitted anything, and the answer ends as it would have without it."""
+"""A warning: a further round failed before it emitted anything, so the answer ends as it would have without it."""
 
 
 PROVIDER_ERROR = "PROVIDER_ERROR"
-"""Why a round was asked again without tools."""
+"""The reason of a retry without tools after a backend error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A round that got no answer: an HTTP error of the backend or the proxy, as it would reach the client."""
+    """A round without an answer: an HTTP error of the backend or the proxy, as the client would receive it."""
 
     status: int
     headers: Mapping[str, str]
@@ -54,25 +54,25 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """The end of a round that was answered; ``report``: what happened in it."""
+    """The end of a round that was answered; ``report``: its report."""
 
     report: Report
 
 
 RoundEvent = ClientEvent | Retry | Refused | RoundReport
 _End = Retry | Refused | Failed | Ended
-"""How a round ended, if that is not emitted."""
+"""How a round ended, if its end is not emitted."""
 Ask = Callable[[Round], AsyncGenerator[RoundEvent]]
-"""Asks one round. What it yields ends with ``Refused`` or ``RoundReport``; closing it early stops the model."""
+"""Runs one round. The iterator ends with ``Refused`` or ``RoundReport``; closing it early stops the model."""
 
 
 StoreAnswer = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
-"""Stores a whole answer; returns whether it is stored, or the error that replaces it."""
+"""Stores a complete answer; returns whether it was stored, or the error that replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One client's request. ``ask``: asks its rounds. ``report``: filled as they go, for the client's own flow.
+    """One client's request. ``ask``: runs its rounds. ``report``: filled meanwhile, for the client's own flow.
 
     ``store``: stores the answer before its end is emitted, None if it is not to be stored. ``hosted``: the MCP tools
     that are run for it.
@@ -90,7 +90,7 @@ class Job:
 
 
 def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
-    """Answer a request, in as many rounds as it takes.
+    """Answer a request, in as many rounds as needed.
 
     The events end with ``Ended`` or ``Failed``; or there is one ``Refused``, if the first round got no answer.
     """
@@ -104,10 +104,10 @@ async def with_keepalives[Event](
     *,
     first: float | None = None,
 ) -> AsyncGenerator[Event | KeepAlive | Failed]:
-    """Yield ``events``, and a keep-alive whenever none has come for so many ``seconds``.
+    """Yield ``events``, and a keep-alive after so many ``seconds`` without one.
 
-    ``first``: the seconds before the first of either, if they differ. ``ending``: once it is done, they end with its
-    error. A consumer of many events at once pauses between them.
+    ``first``: the seconds before the first of either, if they differ. ``ending``: once it is done, the events end with
+    its error. Pauses between many events that arrive at once.
     """
     ahead: deque[Event] = deque()
     changed, taken = asyncio.Event(), asyncio.Event()
@@ -142,7 +142,7 @@ async def with_keepalives[Event](
                 await pace.rest()
                 continue
             if not taken.is_set():
-                # Whoever makes the events has waited for this: what both do without a pause is one piece of work.
+                # The producer of the events has waited for this: what both do without a pause is one piece of work.
                 taken.set()
                 await asyncio.sleep(0)
                 continue
@@ -166,7 +166,7 @@ async def with_keepalives[Event](
 
 
 class _Answering:
-    """The rounds of one answer: what each of them emits, and which one follows it."""
+    """The rounds of one answer: the events that each emits, and the choice of the next one."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -174,17 +174,17 @@ class _Answering:
         self._hosted = job.hosted
         self._course: Course
         self._opinion: SecondOpinion | None = None
-        # Calls beside their XML are emitted as text: without it they would be lost.
+        # Calls next to their XML are emitted as text: without it they would be lost.
         in_words = job.policy.output_mode != "openai-json"
         self._merger = Merger(
             text_follows_calls=job.api.text_follows_calls or in_words, max_calls=job.policy.tool_block_max
         )
         self._record = ClientRecord(job.api, job.form, job.report)
         self._listed: list[ClientEvent] = []  # Emitted once the answer is opened.
-        self._last: Retry | None = None  # Why the current round was asked.
+        self._last: Retry | None = None  # The reason for the current round.
 
     async def events(self) -> AsyncGenerator[ClientEvent | Refused]:
-        """Ask round after round."""
+        """Run the rounds."""
         try:
             following: Round | None = await self._first()
         except BadRequest as bad:
@@ -214,7 +214,7 @@ class _Answering:
                 case None:
                     return
                 case Retry() | Ended() if self._hosted is not None and self._hosted.has_work:
-                    # What else is wrong with the round is not asked again: the model goes on from the outputs.
+                    # Other faults in the round are not retried: the model continues from the outputs.
                     self._last = self._opinion = None
                     self._merger.count(end.usage)
                     async with aclosing(self._hosted.run(round_.body)) as ran:
@@ -250,24 +250,24 @@ class _Answering:
 
     @property
     def _seconds(self) -> float:
-        """Since the answer was started."""
+        """Seconds since the answer was started."""
         return time.monotonic() - self._started
 
     @property
     def _is_withheld(self) -> bool:
-        """Whether the end of the round is not that of the answer: calls wait for their outputs or verdicts."""
+        """Whether the round's end is not the answer's end, because calls wait for their outputs or verdicts."""
         has_work = self._hosted is not None and self._hosted.has_work
         return has_work or (self._opinion is not None and self._opinion.has_withheld)
 
     def _passed(self, event: ClientEvent) -> list[ClientEvent]:
-        """Return what an event of the round lets pass."""
+        """Return the events that pass for an event of the round."""
         events = [event] if self._hosted is None else self._hosted.take(event)
         events = [*events, *self._listed] if isinstance(event, Opened) else [*self._listed, *events]
         self._listed = []
         return events if self._opinion is None else self._opinion.take(events)
 
     def _emit(self, events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
-        """Yield what the client gets of events."""
+        """Yield the client's events for ``events``."""
         for event in events:
             for out in self._merger.feed(event):
                 self._note(out)
@@ -281,7 +281,7 @@ class _Answering:
             self._hosted.emitted(event)
 
     async def _weighed(self, opinion: SecondOpinion, end: _End | None) -> tuple[Sequence[ClientEvent], _End | None]:
-        """Return what is emitted of the withheld calls, and the end of the round, None if it is emitted too."""
+        """Return the emitted part of the withheld calls, and the end of the round, None if it is emitted too."""
         weighed = await opinion.weigh(self._aside) if isinstance(end, Retry | Ended) else opinion.release()
         self._merger.count(weighed.usage)
         if not isinstance(end, Ended) or (self._hosted is not None and self._hosted.has_work):
@@ -293,7 +293,7 @@ class _Answering:
     def _aside(self, rule: str, question: str) -> Round | None:
         return self._course.aside(rule, question, seconds=self._seconds)
 
-    # Which round follows: None if the answer ends here.
+    # The next round: None if the answer ends here.
 
     def _after_tools(self, before: Round, hosted: HostedCalls) -> Round | None:
         if self._merger.has_called or hosted.is_waiting:
@@ -311,7 +311,7 @@ class _Answering:
         if following is not None and is_opinion:
             refused = entry(SECOND_OPINION, end.fault.name)
             self._job.report.retries.append(refused)
-            # Calls that the model was asked about have no words, and are in the report already.
+            # Questioned calls have no text, and are in the report already.
             self._job.report.dropped_calls += [refused] if end.words else []
         return following
 
@@ -325,7 +325,7 @@ class _Answering:
         return following
 
     def _concluded(self, end: _End) -> Iterator[ClientEvent | Refused]:
-        """Yield the end of the answer, whose last round ended like this."""
+        """Yield the end of the answer after its last round."""
         report, merger, last = self._job.report, self._merger, self._last
         if isinstance(end, Refused | Failed):
             if last is None or merger.has_emitted or _is_no_worse(end, last):
@@ -348,7 +348,7 @@ class _Answering:
 
 
 def _opinion(job: Job) -> SecondOpinion | None:
-    """Return what withholds the calls of an answer and asks about them, None if nothing does."""
+    """Return the second opinion for an answer, None if its calls are not questioned."""
     if job.policy.second_opinion != "on" or not job.body:
         return None
     request = job.api.read(job.body)
@@ -356,7 +356,7 @@ def _opinion(job: Job) -> SecondOpinion | None:
 
 
 def failure(end: Failed | Refused) -> Failed:
-    """Return an error as that of an answer that has started."""
+    """Return an error as the failure of an answer that has started."""
     if isinstance(end, Failed):
         return end
     return Failed(replace(read_error(parse_object(end.body)), status=end.status))
@@ -367,10 +367,10 @@ def _status(end: Failed | Refused) -> int:
 
 
 def _is_no_worse(end: Failed | Refused, last: Retry) -> bool:
-    """Return whether the failure of a further round says at least as much as the failure without it."""
+    """Return whether the failure of a further round is at least as informative as the failure without it."""
     return last.fault.reason == FIND_TOOLS or (_is_verdict(end) and isinstance(last.otherwise[-1], Failed))
 
 
 def _is_verdict(end: Failed | Refused) -> bool:
-    """Return whether a round failed because of what the model wrote."""
+    """Return whether a round failed because of the model's output."""
     return isinstance(end, Failed) and end.error.code == INVALID_CALL

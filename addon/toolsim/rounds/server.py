@@ -1,6 +1,6 @@
-"""The runner as an upstream: an HTTP server on 127.0.0.1 that answers only requests that it expects.
+"""The runner as an upstream: an HTTP server on 127.0.0.1 that answers only expected requests.
 
-For each it holds a job, or a stream that somebody else writes.
+For each of them it holds a job, or a stream produced elsewhere.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RunnerServer:
 
     @property
     def port(self) -> int:
-        """The port that is bound."""
+        """The bound port."""
         return self._listener.port
 
     def start(self) -> None:
@@ -47,12 +47,12 @@ class RunnerServer:
         self._listener.start([(r"/.*", _Answers, {"server": self, "running": self._listener.running})])
 
     def end(self, error: ApiError) -> None:
-        """End all jobs, those to come included; each client gets this error."""
+        """End all jobs, including future ones; each client gets this error."""
         if not self.ending.done():
             self.ending.set_result(error)
 
     async def stop(self) -> None:
-        """Refuse new requests, and stop those that run."""
+        """Reject new requests and stop running ones."""
         await self._listener.stop()
 
     def admit(self, job: Job | Stream) -> str:
@@ -100,7 +100,7 @@ class _Answers(AnsweringHandler):
         self.set_header("Content-Type", "text/event-stream; charset=utf-8")
         for name, value in UNBUFFERED.items():
             self.set_header(name, value)
-        # Some clients only read frames that arrive whole.
+        # Some clients only read frames that arrive in one piece.
         self.write(frames)
         await self.flush()
 
@@ -118,7 +118,7 @@ class _Answers(AnsweringHandler):
             if isinstance(event, KeepAlive) and not stream:
                 continue
             if isinstance(event, Failed) and self.server.ending.done() and not has_begun:
-                # Without a head there is still a status to tell it by.
+                # Without a head, the status can still report it.
                 self.refuse(self.server.ending.result())
                 return
             frames = writer.write(event)

@@ -1,4 +1,4 @@
-"""One WebSocket connection: which requests wait, and which answers are being made for it."""
+"""One WebSocket connection: its waiting requests and its answers in progress."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an HTTP answer. ``headers``: those that a client may need with an error."""
+    """The head of an HTTP response. ``headers``: those that a client might need with an error."""
 
     status: int
     content_type: str
@@ -42,13 +42,13 @@ class Head:
 
 
 class Asked(Protocol):
-    """A request on its way: its answer, as it comes, to which it continues by itself unless it is left."""
+    """A request on its way and its answer as it arrives, which continues to its end unless it is left."""
 
     def parts(self) -> AsyncGenerator[Head | bytes]:
         """Yield the head of the answer, if there is one, and its body."""
 
     async def leave(self) -> None:
-        """Hang up, which stops the model."""
+        """Disconnect, which stops the model."""
 
 
 Read = Callable[[bytes], Awaitable[Message]]
@@ -60,10 +60,10 @@ Send = Callable[[Sequence[str]], Awaitable[None]]
 
 
 class Connection:
-    """Answers the requests of one client. ``max_bytes``: of the requests that wait.
+    """Answers the requests of one client. ``max_bytes``: the limit for waiting requests.
 
-    ``recent``: what it remembers. ``has_store``: whether the proxy stores answers now. ``on_end``: called after each
-    request that has been answered.
+    ``recent``: the remembered conversations. ``has_store``: whether the proxy stores answers now. ``on_end``: called
+    after each answered request.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Connection:
         self._recent = recent
         self._lanes: dict[str, asyncio.Lock] = {"": asyncio.Lock()}
         self._slots = asyncio.Semaphore(MAX_RUNNING)
-        self._waiting = 0  # Requests,
+        self._waiting = 0  # Waiting requests,
         self._waiting_size = 0  # and their bytes.
         self._running: dict[str, tuple[Answer, asyncio.Task[None]]] = {}  # By lane.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -94,11 +94,11 @@ class Connection:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an answer is awaited."""
+        """Whether an answer is in progress."""
         return bool(self._tasks)
 
     async def receive(self, data: bytes) -> bool:
-        """Accept a message, after the one before it; return whether it was readable.
+        """Handle a message, after the one before it; return whether it was readable.
 
         Raises ConnectionError when the client is gone.
         """
@@ -120,13 +120,13 @@ class Connection:
         return True
 
     async def _refuse(self, bad: BadMessage) -> None:
-        # A client of another version of the protocol, say. Once: there may be many.
+        # For example, a client with another version of the protocol. Logged once: there can be many.
         logger.log(logging.DEBUG if self._has_refused else logging.WARNING, "WebSocket: %s", bad.error.message)
         self._has_refused = True
         await self._send([error_message(bad.error, bad.lane)])
 
     async def stop(self, error: ApiError | None = STOPPED) -> None:
-        """Stop what is being answered; the client learns why, None if it is gone."""
+        """Stop all answers; the client gets the reason, None if it is gone."""
         self._is_stopping = True
         if error is not None and self._tasks:
             with suppress(ConnectionError):
@@ -161,7 +161,7 @@ class Connection:
         raise BadMessage(NOT_ACTIVE, message.lane)
 
     async def _in_turn(self, message: Message, lane: asyncio.Lock) -> None:
-        """Answer a request when those before it in its lane have been answered."""
+        """Answer a request once the earlier requests of its lane have been answered."""
         is_waiting = True
         try:
             async with lane, self._slots:
@@ -169,9 +169,9 @@ class Connection:
                 self._started(message)
                 await self._answer(message)
         except ConnectionError:
-            return  # The client is gone, and the server will say so.
+            return  # The client is gone, and the server will report it.
         except Exception:
-            # A bug in toolsim; the client would wait for ever.
+            # A bug in toolsim; without this the client would wait forever.
             with suppress(ConnectionError):
                 await self._send([error_message(internal_error(), message.lane)])
         finally:
@@ -223,10 +223,10 @@ class Connection:
                 await asked.leave()
 
     async def _deliver(self, answer: Answer, data: bytes, pace: Pace) -> None:
-        """Send what a part of an answer makes, in slices: a part may hold thousands of events."""
+        """Send the messages for a part of an answer in slices: a part can contain thousands of events."""
         for messages in answer.feed(data):
             if answer.is_over:
-                # Before the client learns of its end, and continues it.
+                # Before the client sees the end and continues from it.
                 self._recent.take(answer, has_store=self._has_store())
             await self._send(messages)
             await pace.rest()

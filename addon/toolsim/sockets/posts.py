@@ -1,4 +1,4 @@
-"""A request of a WebSocket connection, sent as a flow of its own, and what of its answer waits for the client."""
+"""A request of a WebSocket connection, sent as a separate flow, and the backlog of its answer."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from toolsim.proxy.upgrades import Upgrade, forget
 from toolsim.sockets.connection import Head
 
 MAX_UNREAD_BYTES = 1024 * 1024
-"""Of the answers of one connection that its client has not taken; beyond it no backend of the connection is read."""
+"""Unread bytes of one connection's answers above which none of its backends is read."""
 _PART_BYTES = 256
-"""What a part costs in addition to its bytes."""
+"""The memory of a part in addition to its bytes."""
 
 
 class Backlog:
-    """The bytes that wait for the client of one connection, which pause its backends while there are too many."""
+    """The unread bytes of one connection, which pause its backends while there are too many."""
 
     def __init__(self) -> None:
         self._bytes = 0
         self._paused: set[asyncio.Event] = set()
 
     def add(self, size: int, reading: asyncio.Event) -> None:
-        """Count a part that has arrived; ``reading``: cleared if its backend is not to be read for now."""
+        """Count a part that has arrived; ``reading``: cleared if its backend must not be read for now."""
         self._bytes += size
         if self._bytes > MAX_UNREAD_BYTES:
             reading.clear()
             self._paused.add(reading)
 
     def remove(self, size: int) -> None:
-        """Count a part that the client has taken."""
+        """Count a part that the client has read."""
         self._bytes -= size
         if self._bytes <= MAX_UNREAD_BYTES:
             while self._paused:
@@ -42,7 +42,7 @@ class Backlog:
 
 
 class Post:
-    """A request of a connection, on its way as a flow of its own."""
+    """A request of a connection, on its way as a separate flow."""
 
     def __init__(self, upgrade: Upgrade, backlog: Backlog, body: bytes) -> None:
         flow = upgrade.post(body)
@@ -55,7 +55,7 @@ class Post:
         self._task.add_done_callback(lambda _: forget(flow))
 
     async def parts(self) -> AsyncGenerator[Head | bytes]:
-        """Yield the answer as it arrives. Closed at the answer's end, the flow reads the rest by itself."""
+        """Yield the answer as it arrives. If closed at the answer's end, the flow reads the rest by itself."""
         try:
             while (part := await self._parts.get()) is not None:
                 try:
@@ -69,7 +69,7 @@ class Post:
             self._handler.reading.set()
 
     async def leave(self) -> None:
-        """Hang up, which stops the model."""
+        """Disconnect, which stops the model."""
         if not self._task.done():
             await self._handler.leave()
 

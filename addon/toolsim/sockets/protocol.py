@@ -1,19 +1,19 @@
 """WebSocket mode of the Responses API, without the socket: messages in, requests out; answers in, messages out.
 
-1. A ``response.create`` has the body of a POST, and its answer is that of the POST, streamed: one message for each
-   event, and no ``[DONE]``. An HTTP error is an ``error`` message with its status. An ``error`` event before
-   ``response.failed`` is left out: clients take either for the end, and the other one for the answer to what follows.
-2. A connection remembers what it has answered, as the conversation up to there. A request that continues it becomes
-   one that contains it: it needs no store, and ``store: false`` is respected. What the proxy's own store holds is
-   left to that, so that nothing is stored twice.
-3. A continuation that fails makes the connection forget what it continued, as the specification demands: its client
-   sends the whole conversation again. So does an output without its call; over HTTP, where we cannot always see the
-   whole conversation, we accept it.
-4. A ``stream_id`` names a lane. Requests of one lane are answered in their order, those of several side by side; each
+1. A ``response.create`` has the body of a POST, and its answer is the streamed answer to that POST: one message per
+   event, without ``[DONE]``. An HTTP error is an ``error`` message with its status. An ``error`` event before
+   ``response.failed`` is dropped: clients take either one for the end, and the other one for the next answer.
+2. A connection remembers its answers as the conversation up to each of them. A request that continues one becomes
+   a request that contains it: it needs no store, and ``store: false`` is respected. Responses in the proxy's own store
+   are resolved there, so that nothing is stored twice.
+3. A continuation that fails makes the connection forget what it continued, as the specification requires; its client
+   sends the entire conversation again. The same applies to an output without its call. Over HTTP, where the entire
+   conversation is not always visible, such an output is accepted.
+4. A ``stream_id`` names a lane. Requests of one lane are answered in order, those of different lanes concurrently; each
    message of an answer repeats its lane.
-5. ``generate: false`` prepares a turn. There is nothing to prepare here: it is answered at once, and can be continued.
-6. ``response.steer`` is refused with the event that the API has for that. Codex reports what it has read with
-   ``response.processed``, which needs no answer.
+5. ``generate: false`` prepares a turn. Nothing needs to be prepared here: it is answered at once and can be continued.
+6. ``response.steer`` is rejected with the API's event for that. Codex sends ``response.processed`` to report what it
+   has read, which needs no answer.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from toolsim.wire.responses.writer import ResponsesWriter
 from toolsim.wire.sse import ServerSentEvent, SSEDecoder
 
 MAX_LANES = 32
-"""Lanes of one connection with a name, as OpenAI limits them."""
+"""Named lanes per connection, OpenAI's limit."""
 MAX_RUNNING = 16
-"""Answers of one connection that are made side by side, likewise."""
+"""Concurrent answers per connection, also OpenAI's limit."""
 MAX_LANE_NAME = 256
-"""Characters of a ``stream_id``, which each message repeats."""
+"""Maximum characters of a ``stream_id``, which each message repeats."""
 MAX_WAITING = 64
-"""Requests of one connection that wait for their turn."""
+"""Waiting requests per connection."""
 
 TOO_MANY_LANES = ApiError(
     f"Too many values of 'stream_id' on this connection: expected at most {MAX_LANES}.",
@@ -83,13 +83,13 @@ class Message:
     kind: Literal["create", "cancel", "steer", "processed"]
     lane: str
     size: int
-    """Of the message, in bytes."""
+    """The size of the message in bytes."""
     draft: Draft | None = None
-    """Of ``create``: its request."""
+    """For ``create``: its request."""
     response_id: str = ""
-    """Of ``cancel``: what is to be cancelled, "" for what its lane answers."""
+    """For ``cancel``: the response to cancel, "" for the current one of its lane."""
     refusal: str = ""
-    """Of ``steer``: the event that refuses it."""
+    """For ``steer``: the event that rejects it."""
 
 
 class BadMessage(Exception):
@@ -102,7 +102,7 @@ class BadMessage(Exception):
 
 
 def message_or_error(data: bytes) -> Message | tuple[ApiError, str]:
-    """Return a message, or what is wrong with it and its lane; what a worker does, where no exception can travel."""
+    """Return a message, or its error and lane. For a worker, from which no exception can be raised."""
     try:
         return read_message(data)
     except BadMessage as bad:
@@ -148,15 +148,15 @@ def _generates(document: Mapping[str, Any]) -> bool:
 
 
 def error_message(error: ApiError, lane: str = "", headers: Mapping[str, str] | None = None) -> str:
-    """Return the message of an error that is no part of an answer; ``headers``: of the HTTP answer, for the client."""
-    # The Open Responses schema demands a code.
+    """Return the message of an error outside an answer; ``headers``: of the HTTP response, for the client."""
+    # The Open Responses schema requires a code.
     body = {**error.body(), "code": error.code or error.type}
     fields = {"headers": dict(headers)} if headers else {}
     return _in_lane(dump({"type": "error", "status": error.status, "error": body, **fields}), lane)
 
 
 def _steering_refused(body: Mapping[str, Any], lane: str) -> str:
-    """Return the event that refuses to steer a response, with the input, which the client may send otherwise."""
+    """Return the event that rejects steering, with the input, which the client can send in another way."""
     error = {"type": "invalid_request_error", "code": "steering_not_supported", "message": _NO_STEERING}
     steer = {key: body.get(key) for key in ("previous_response_id", "input")}
     event = {"type": "response.steer.failed", "sequence_number": 0, "error": error, "steer": steer}
@@ -181,30 +181,30 @@ class Context:
         return cls(b",".join([dump(item).encode() for item in items]), frozenset(calls))
 
     def then(self, more: Context) -> Context:
-        """Return the conversation with more of it."""
+        """Return the conversation extended by more items."""
         return Context(b",".join(filter(None, (self.items, more.items))), self.calls | more.calls)
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A request as it was read, as bytes: nothing on the event loop depends on how many values it has."""
+    """A parsed request, as bytes: the work on the event loop does not depend on the number of its values."""
 
     body: bytes
-    """Of the POST."""
+    """The body of the POST."""
     own: Context | None = None
-    """Its items, None if they cannot be read: what is wrong with them is reported where they are."""
+    """Its items, None if they cannot be read: the error is reported when they are rewritten."""
     answered: tuple[str, ...] = ()
-    """The ids of the calls that it has the outputs of."""
+    """The ids of the calls whose outputs it contains."""
     previous: str | None = None
-    """The response that it continues, None if it names none."""
+    """The response that it continues, or None."""
     rest: bytes = b"{}"
-    """If it does: ``body`` without its items."""
+    """For a continuation: ``body`` without its items."""
     trigger: bytes = b""
-    """The item that asks for a summary, if it has one."""
+    """The item that demands a summary, if any."""
     in_conversation: bool = False
     is_stored: bool = True
     prepared: bytes | None = None
-    """The stream that answers it, if it is not to generate anything."""
+    """The stream that answers a request which must not generate anything."""
 
 
 def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> Draft:
@@ -231,26 +231,26 @@ def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> Draft:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A request as it is sent. ``previous``: the response of this connection that it continues, "" if none."""
+    """A request as it is sent. ``previous``: the response of this connection that it continues, or ""."""
 
     body: bytes
     previous: str = ""
     context: Context | None = None
-    """The whole conversation up to its answer, None if we do not know it."""
+    """The conversation up to its answer, None if it is not known."""
 
 
 MAX_NAMES = 1000
-"""Responses that one connection remembers, whatever room there is."""
+"""Responses that one connection remembers at most."""
 
 
 class Recent:
-    """What one connection remembers. ``places``: what all of them remember, in shares; ``owner``: of its share."""
+    """The memory of one connection. ``places``: the memory of all connections, in shares; ``owner``: of its share."""
 
     def __init__(self, places: Shares[Context], owner: str) -> None:
         self._places = places
         self._owner = owner
         self._prefix = secrets.token_bytes(16)
-        # Of the responses, the oldest first; others may have pushed out some.
+        # Ids of the responses, oldest first; other owners can have evicted some.
         self._names: dict[str, None] = {}
 
     def turn(self, draft: Draft, *, has_store: bool) -> Turn:
@@ -276,7 +276,7 @@ class Recent:
         return Turn(b"".join((draft.rest[:-1], b',"input":[', whole, b"]}")), previous, context)
 
     def take(self, answer: Answer, *, has_store: bool) -> None:
-        """Remember an answer that is over, unless it is stored; after a failure, forget what it continued."""
+        """Remember a finished answer unless it is stored; after a failure, forget what it continued."""
         turn, response = answer.turn, answer.response or {}
         if answer.has_failed:
             self.forget(turn.previous)
@@ -303,7 +303,7 @@ class Recent:
             self._places.pop(self._key(name))
 
     def clear(self) -> None:
-        """Forget all of them: the connection is closed."""
+        """Forget all responses, because the connection is closed."""
         for name in list(self._names):
             self.forget(name)
 
@@ -315,7 +315,7 @@ class Recent:
 
 
 class _Missing(BadRequest):
-    """The request continues a response that is not known."""
+    """The request continues an unknown response."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)
@@ -323,19 +323,19 @@ class _Missing(BadRequest):
 
 
 def _answered(items: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the ids of the calls that items have the outputs of."""
+    """Return the ids of the calls whose outputs are among the items."""
     return [string(item.get("call_id")) for item in items if item.get("type") in _OUTPUTS and item.get("call_id")]
 
 
 def prepared(body: Mapping[str, Any]) -> bytes:
-    """Return the stream that answers a request which is not to generate anything."""
+    """Return the stream that answers a request which must not generate anything."""
     writer = ResponsesWriter(replace(answer_form(body), stream=True))
     nothing = Usage(input_tokens=0, output_tokens=0, total_tokens=0)
     return b"".join(writer.write(Opened()) + writer.write(Ended(usage=nothing)))
 
 
 class Answer:
-    """Turns an HTTP answer into messages. ``turn``: the request."""
+    """Converts an HTTP response to messages. ``turn``: the request."""
 
     def __init__(self, turn: Turn, lane: str) -> None:
         self.turn = turn
@@ -345,18 +345,18 @@ class Answer:
         self._headers: dict[str, str] = {}
         self._is_stream = True
         self._whole = bytearray()
-        self._error = ""  # A message that is held back, since the end of the answer may say the same.
+        self._error = ""  # A message that is held back because the end of the answer might repeat it.
         self.response: Mapping[str, Any] | None = None
-        """The Response, as it was when the answer began or ended."""
+        """The Response at the beginning or the end of the answer."""
         self.is_over = False
-        """Whether the client has all of it."""
+        """Whether the client has received all of it."""
         self.has_failed = False
         """Whether it ended with an error."""
         self.is_cancelled = False
-        """Whether the client does not want the rest."""
+        """Whether the client has cancelled it."""
 
     def begin(self, status: int, content_type: str, headers: Mapping[str, str]) -> None:
-        """Take the head of the answer. ``headers``: those that the client may need with an error."""
+        """Handle the head of the response. ``headers``: those that the client might need with an error."""
         self._status = status
         self._headers = dict(headers)
         self._is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
@@ -397,7 +397,7 @@ class Answer:
             self.has_failed = kind == "response.failed"
             if self.turn.previous:
                 continued = f'"previous_response_id":{dump(self.turn.previous)}'
-                # Not as a template, whose backslashes would mean something.
+                # Not as a template, in which backslashes have a meaning.
                 data = _CONTINUES_NOTHING.sub(lambda _: continued, data, count=1)
         before, self._error = [self._error] if self._error and not self.has_failed else [], ""
         message = _in_lane(data, self._lane)
@@ -407,7 +407,7 @@ class Answer:
         return [*before, message]
 
     def _document(self, body: bytes) -> str:
-        """Return the message of an answer that is no stream: an error, or a Response after all."""
+        """Return the message for an answer that is not a stream: an error, or a Response after all."""
         self.is_over = True
         document = parse_object(body) or {}
         if self._status < 300 and "output" in document:

@@ -1,4 +1,4 @@
-"""The server of upgraded connections, on the loopback: accepts them, watches them and closes them."""
+"""The loopback server of upgraded connections: accepts, monitors and closes them."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from toolsim.sockets.websocket import GOING_AWAY, POLICY, WebSocket
 logger = logging.getLogger(__name__)
 
 PING_SECONDS = 30.0
-"""Between two pings. Proxies and routers forget connections that are silent."""
+"""Seconds between two pings. Proxies and routers drop silent connections."""
 SILENT_SECONDS = 600.0
-"""How long a client may answer no ping. One that is busy reads nothing for a while."""
+"""How long a client can leave pings unanswered. A busy client reads nothing for a while."""
 UNUSED_SECONDS = 3600.0
-"""How long a connection may be open without a request, as with OpenAI."""
+"""How long a connection can be open without a request, as with OpenAI."""
 MEMORY_COUNT, MEMORY_BYTES = 10_000, 256 * 1024 * 1024
-"""Of the conversations that all connections remember together."""
+"""The limit for the remembered conversations of all connections."""
 STOP_SECONDS = 2.0
-"""How long a client may take to read that the proxy stops."""
+"""How long a client has to read the news that the proxy stops."""
 
 
 class SocketServer:
-    """Serves the upgrades that it is told to expect, on 127.0.0.1:``port``, from ``start`` to ``stop``.
+    """Serves expected upgrades on 127.0.0.1:``port``, from ``start`` to ``stop``.
 
-    ``has_store``: whether the proxy stores answers now; ``do`` does a job, here or in a worker.
+    ``has_store``: whether the proxy stores answers now. ``do``: runs a job, here or in a worker.
     """
 
     def __init__(self, has_store: Callable[[], bool], do: Callable[[Job], Awaitable[Done]]) -> None:
         self._do = do
         self.port = 0
-        self._counts: Counter[str] = Counter()  # Open connections, by their owners.
+        self._counts: Counter[str] = Counter()  # Open connections by owner.
         self.has_store = has_store
         self.memory = Shares[Context](MEMORY_COUNT, MEMORY_BYTES)
         """The conversations of all connections."""
@@ -57,7 +57,7 @@ class SocketServer:
         self._open: set[_Handler] = set()
         self._server: asyncio.Task[asyncio.Server] | None = None
         self.is_draining = False
-        """Whether each connection ends with the turn that is under way."""
+        """Whether connections end after the turn in progress."""
 
     def start(self) -> None:
         """Bind a free port. Raises OSError if there is none."""
@@ -69,13 +69,13 @@ class SocketServer:
         self._server = asyncio.get_running_loop().create_task(serving)
 
     def drain(self) -> None:
-        """Close each connection with 1001 when its client waits for no answer any more."""
+        """Close each connection with 1001 once its client waits for no answer."""
         self.is_draining = True
         for handler in list(self._open):
             handler.close_if_idle()
 
     async def stop(self) -> None:
-        """Tell all clients, and close their connections."""
+        """Notify all clients and close their connections."""
         if self._server is None:
             return
         (await self._server).close()
@@ -100,7 +100,7 @@ class SocketServer:
             websocket.shut()
 
     async def read(self, data: bytes, owner: str) -> Message:
-        """Read a message of an owner. Raises BadMessage."""
+        """Parse a message of an owner. Raises BadMessage."""
         done = await self._do(PluginJob(data, len(data), message_or_error, owner=owner))
         match done.read:
             case Message() as message:
@@ -112,26 +112,26 @@ class SocketServer:
         raise BadMessage(done.error or internal_error())
 
     def count(self, owner: str) -> int:
-        """Return how many connections an owner has, those that are being opened included."""
+        """Return the number of an owner's connections, including those that are being opened."""
         return self._counts[owner] + sum(upgrade.owner == owner for upgrade, _ in self._expected.values())
 
     def admit(self, upgrade: Upgrade, max_bytes: int) -> str:
-        """Return the token with which one upgrade is accepted; ``max_bytes``: of a request."""
+        """Return the token with which one upgrade is accepted; ``max_bytes``: the limit for a request."""
         token = secrets.token_hex(16)
         self._expected[token] = upgrade, max_bytes
         return token
 
     def take(self, token: str) -> tuple[Upgrade, int] | None:
-        """Return what a token was given for, once."""
+        """Return the upgrade for a token, once."""
         return self._expected.pop(token, None)
 
     def forget(self, upgrade: Upgrade) -> None:
-        """Forget an upgrade that never came."""
+        """Forget an upgrade that never arrived."""
         for token in [token for token, (expected, _) in self._expected.items() if expected is upgrade]:
             del self._expected[token]
 
     def opened(self, handler: _Handler, owner: str) -> None:
-        """Enter a connection."""
+        """Register a connection."""
         self._open.add(handler)
         self._counts[owner] += 1
 
@@ -144,7 +144,7 @@ class SocketServer:
 
 
 class _Handler:
-    """One connection. ``max_bytes``: of a request."""
+    """One connection. ``max_bytes``: the limit for a request."""
 
     def __init__(self, server: SocketServer, websocket: WebSocket, upgrade: Upgrade, max_bytes: int) -> None:
         self._server = server
@@ -170,7 +170,7 @@ class _Handler:
         self._server.opened(self, owner)
         watch = asyncio.create_task(self._watched())
         try:
-            # What is too large as a request is refused as one; this only bounds the memory that it takes until then.
+            # Requests that are too large are rejected individually; this only bounds their memory until then.
             async with aclosing(websocket.messages(2 * self._max_bytes)) as messages:
                 async for message in messages:
                     self._heard = self._used = time.monotonic()
@@ -185,12 +185,12 @@ class _Handler:
             await self._connection.stop(None)
 
     def close_if_idle(self) -> None:
-        """Close the connection, unless its client waits for an answer."""
+        """Close the connection unless its client waits for an answer."""
         if not self._connection.is_busy:
             self._websocket.close(GOING_AWAY, "the proxy is stopping")
 
     async def stop(self) -> None:
-        """Tell the client that the proxy stops, unless it reads nothing, and close."""
+        """Notify the client that the proxy stops, unless it does not read, and close."""
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
                 await self._connection.stop()
@@ -209,7 +209,7 @@ class _Handler:
         self._used = time.monotonic()
 
     async def _watched(self) -> None:
-        """Ping the client, and close a connection that is dead or that nobody uses."""
+        """Ping the client, and close a dead or unused connection."""
         pongs = 0
         while True:
             await asyncio.sleep(PING_SECONDS)

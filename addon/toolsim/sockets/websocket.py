@@ -1,14 +1,14 @@
-"""One WebSocket over a TCP stream: frames by wsproto, at a pace that leaves the event loop to others.
+"""One WebSocket over a TCP stream: frames by wsproto, with pauses for other tasks.
 
-1. *Pace.* Reading from a stream whose data has already arrived does not suspend, and neither does writing to one that
-   takes it. So a client that sends tiny frames could hold the event loop for as long as it likes. After each frame the
+1. *Pace.* Reading from a stream whose data has already arrived does not suspend, and neither does writing to a stream
+   with room. So a client that sends tiny frames could hold the event loop for as long as it likes. After each frame the
    time slice is checked, and others get a pause once it is used up (``core.pace``).
-2. *Rate.* Frames and messages draw on one allowance, which no real client exhausts at ten times its rate: 2,000 tiny
-   frames or 200 messages a second, after a burst of five seconds' worth. Frames of a KiB or more are free, because
+2. *Rate.* Frames and messages draw on one allowance, which no real client exhausts even at ten times its rate: 2,000
+   tiny frames or 200 messages a second, after a burst of five seconds' worth. Frames of a KiB or more are free, because
    clients split large messages into them. An unreadable message costs as much as ten. A client without allowance left
    loses its connection, with the code 1008.
-3. *Memory.* The kernel's buffers are small (``BUFFER_BYTES``), so what one side does not take stops the other one. A
-   message has a maximum size. Of several pings that arrive while the client reads nothing, only the last is answered
+3. *Memory.* The kernel's buffers are small (``BUFFER_BYTES``), so a side that does not read stops the other one. A
+   message has a maximum size. Of several pings that arrive while the client does not read, only the last is answered
    (RFC 6455, 5.5.3).
 """
 
@@ -42,11 +42,11 @@ from toolsim.proxy.upgrades import BUFFER_BYTES
 
 READ_BYTES = 16 * 1024
 HANDSHAKE_SECONDS = 10.0
-"""How long an upgrade may take to arrive. It comes from this process."""
+"""How long an upgrade can take to arrive. It comes from this process."""
 CLOSE_SECONDS = 5.0
-"""How long a client may take to answer a close frame, before its connection is broken off."""
+"""How long a client has to answer a close frame before its connection is closed."""
 DISCARD_SECONDS = 1.0
-"""How long a client that is closed for a violation may take to read that; what it sends is discarded."""
+"""How long a client that is closed for a violation has to read the reason; its data is discarded."""
 
 UNITS_PER_SECOND, UNITS_BURST = 2_000, 10_000
 FRAME_UNITS, MESSAGE_UNITS, UNREADABLE_UNITS = 1, 10, 100
@@ -58,7 +58,7 @@ GOING_AWAY, UNSUPPORTED_DATA, POLICY, TOO_BIG = 1001, 1003, 1008, 1009
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What a client has done that ends its connection."""
+    """A violation by a client, which ends its connection."""
 
     code: int
     reason: str
@@ -74,7 +74,7 @@ class WebSocket:
         self._allowance = TokenBucket(UNITS_PER_SECOND, UNITS_BURST)
         self._writing = asyncio.Lock()
         self._ponging: set[asyncio.Task[None]] = set()
-        self._ping = b""  # The payload of the last ping that waits for its pong.
+        self._ping = b""  # The payload of the last ping that has not been answered.
         self._violation: Violation | None = None
         self.pongs = 0
         """Pongs received."""
@@ -84,7 +84,7 @@ class WebSocket:
     # -- the upgrade --
 
     async def upgrade(self) -> Request | None:
-        """Return the request to upgrade; None if there is none, after a refusal."""
+        """Return the upgrade request; None if there is none, after rejecting it."""
         async with asyncio.timeout(HANDSHAKE_SECONDS):
             while data := await self._reader.read(READ_BYTES):
                 try:
@@ -96,7 +96,7 @@ class WebSocket:
                     hint = problem.event_hint
                     self.reject(hint if isinstance(hint, RejectConnection) else RejectConnection(status_code=400))
                     return None
-                except ValueError:  # A host that is no name.
+                except ValueError:  # An invalid host name.
                     self.reject(RejectConnection(status_code=400))
                     return None
         return None
@@ -113,9 +113,9 @@ class WebSocket:
     # -- receiving --
 
     async def messages(self, max_bytes: int) -> AsyncGenerator[bytes]:
-        """Yield each text message, as UTF-8, until either side closes or is gone; ``max_bytes``: of one.
+        """Yield each text message, as UTF-8, until either side closes or disconnects; ``max_bytes``: the limit for one.
 
-        What a client must not send closes the connection. Raises OSError when the client is gone.
+        A violation closes the connection. Raises OSError when the client is gone.
         """
         pace = Pace()
         message = bytearray()
@@ -152,7 +152,7 @@ class WebSocket:
                         self._spend(FRAME_UNITS)
                         self.pongs += 1
                     case CloseConnection() if self._protocol.state is ConnectionState.OPEN:
-                        # Sent by nobody: wsproto reports a frame that breaks the protocol in this way.
+                        # Never sent by a peer: wsproto reports a frame that violates the protocol in this way.
                         self.violate(int(event.code), event.reason or "")
                     case CloseConnection():
                         self._closed_by_client(event)
@@ -170,7 +170,7 @@ class WebSocket:
         self._spend(UNREADABLE_UNITS)
 
     def violate(self, code: int, reason: str) -> None:
-        """Close the connection without waiting for the client's consent."""
+        """Close the connection without waiting for the client's close frame."""
         if self._violation is None:
             self._violation = Violation(code, reason)
             self.close(code, reason)
@@ -186,7 +186,7 @@ class WebSocket:
             self._write(event)
 
     async def _discard(self) -> None:
-        """Read what a client sends that has to go, so that it can read why."""
+        """Read and discard the data of a client that is being closed, so that it can read the reason."""
         with suppress(TimeoutError):
             async with asyncio.timeout(DISCARD_SECONDS):
                 while await self._reader.read(BUFFER_BYTES):
@@ -195,7 +195,7 @@ class WebSocket:
     # -- sending --
 
     async def send(self, text: str) -> None:
-        """Send a message when the client has taken those before it. Raises ConnectionError when it is gone."""
+        """Send a message once the client has read those before it. Raises ConnectionError when the client is gone."""
         async with self._writing:
             if self._is_closing:
                 raise ConnectionError("The connection is closed.")
@@ -203,7 +203,7 @@ class WebSocket:
             await self._writer.drain()
 
     def ping(self) -> None:
-        """Ask the client whether it is there."""
+        """Check whether the client is alive."""
         if not self._is_closing:
             self._write(Ping())
 
@@ -216,7 +216,7 @@ class WebSocket:
         self._break_off_later()
 
     def shut(self) -> None:
-        """End the connection, once what has been written is sent."""
+        """End the connection once all written data is sent."""
         self._writer.close()
         self._break_off_later()
 

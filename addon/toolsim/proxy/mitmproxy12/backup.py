@@ -1,8 +1,8 @@
 """The two sides of a finished exchange, in one flow.
 
-The flow itself holds what we sent: the rewritten request, and the answer as the client got it. Its backup, which
-mitmproxy's "revert" restores, holds what we received: the client's own request and the backend's own answer. Both have
-mitmproxy's ordinary form, so that any flow file holds them too.
+The flow itself contains the sent side: the rewritten request, and the answer as the client received it. Its backup,
+which mitmproxy's "revert" restores, contains the received side: the client's own request and the backend's own answer.
+Both have mitmproxy's ordinary form, so that any flow file can contain them.
 
 mitmproxy has methods to make a backup and to revert to it, but none to inspect it or to add to it. This file relies on
 these internals of ``mitmproxy.flow`` 12.2, which are checked when the addon is loaded:
@@ -10,10 +10,10 @@ these internals of ``mitmproxy.flow`` 12.2, which are checked when the addon is 
 1. ``flow.backup()`` stores ``flow.get_state()`` in ``flow._backup``, a dict, and None means that there is none.
 2. Its keys ``request`` and ``response`` hold the states of the two messages, or None; ``comment``, ``marked``,
    ``metadata``, ``error`` and ``intercepted`` are the flow's own.
-3. ``flow.revert()`` restores the whole state and leaves no backup.
+3. ``flow.revert()`` restores the entire state and leaves no backup.
 4. The attributes of a message are its ``stream`` and its ``data``. (``Message.copy()`` checks types, which
    takes most of its time. Where a type is a union, the check leaves an exception behind that refers to
-   itself and, by its traceback, to what the caller holds: everything of an exchange would stay in memory
+   itself and, through its traceback, to the caller's objects: everything of an exchange would stay in memory
    until the next garbage collection.)
 """
 
@@ -30,24 +30,24 @@ from toolsim.proxy.metadata import REPORT, SENT
 
 
 def incoming(flow: HTTPFlow) -> Mapping[str, Any]:
-    """Return the state that "revert" would bring back; an empty one if there is none."""
+    """Return the state that "revert" would restore; an empty one if there is none."""
     return _backup(flow) or {}
 
 
 def incoming_request(flow: HTTPFlow) -> Request | None:
-    """Return the client's own request, None if the flow holds it itself."""
+    """Return the client's own request, None if the flow itself contains it."""
     state = incoming(flow).get("request")
     return _message(Request, state)
 
 
 def incoming_response(flow: HTTPFlow) -> Response | None:
-    """Return the backend's own answer, None if the flow holds it itself or it was not recorded."""
+    """Return the backend's own answer, None if the flow itself contains it or it was not recorded."""
     state = incoming(flow).get("response")
     return _message(Response, state)
 
 
 def begin(flow: HTTPFlow) -> None:
-    """Let the flow's request, as it is now, be what came in, whatever an edit or an earlier run has backed up."""
+    """Back up the flow's current request as the received one, replacing any backup of an edit or an earlier run."""
     drop(flow)
     flow.backup()  # type: ignore[no-untyped-call]
     if (backup := _backup(flow)) is not None:
@@ -55,7 +55,7 @@ def begin(flow: HTTPFlow) -> None:
 
 
 def drop(flow: HTTPFlow) -> None:
-    """Drop what we received: from now on the flow represents both sides."""
+    """Drop the received side: from now on the flow represents both sides."""
     flow._backup = None
 
 
@@ -76,7 +76,7 @@ def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
 
 
 def copied(response: Response) -> Response:
-    """Return a copy that can be changed, of an answer whose original shows what came in (rule 4)."""
+    """Return a mutable copy of an answer whose original shows the received side (rule 4)."""
     other = copy(response)
     other.data = copy(response.data)
     other.headers = Headers(response.headers.fields)
@@ -86,7 +86,7 @@ def copied(response: Response) -> Response:
 
 
 def split(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return both sides as separate flows: what we received, and what we sent. Neither has a backup."""
+    """Return both sides as separate flows: the received and the sent one. Neither has a backup."""
     backend: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     client: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     backend.revert()  # type: ignore[no-untyped-call]
@@ -98,7 +98,7 @@ _KEYS = {"request", "response", "comment", "marked", "metadata", "error", "inter
 
 
 def problem() -> str:
-    """Return how this mitmproxy differs from what is described above, "" if it does not."""
+    """Return how this mitmproxy differs from the description above, or ""."""
     flow = HTTPFlow(Client(peername=("", 0), sockname=("", 0)), Server(address=None))
     flow.request = Request.make("GET", "http://before/")
     try:

@@ -1,16 +1,16 @@
 """Reads chunked HTTP/1 bodies in place of h11's reader: without trailers, and all available chunks as one piece.
 
-1. Trailers are dropped: mitmproxy has none, and its layer crashes on them, so that the client waits for ever. A proxy
-   may drop them (RFC 9110, 6.5.1), and no API that we know sends any.
-2. Chunks that arrive together are one piece. Chunk boundaries mean nothing (RFC 9112, 7.1), but mitmproxy forwards each
-   chunk separately, and the write to a socket is its most expensive step. The more streams there are, the more chunks
-   arrive together.
-3. h11's reader handles what is not plain: an extension, a partial chunk, the last chunk, an error.
+1. Trailers are dropped: mitmproxy does not support them, and its layer crashes on them, so that the client would wait
+   forever. A proxy is allowed to drop them (RFC 9110, 6.5.1), and no known API sends any.
+2. Chunks that arrive together are one piece. Chunk boundaries have no meaning (RFC 9112, 7.1), but mitmproxy forwards
+   each chunk separately, and the write to a socket is its most expensive step. The more streams there are, the more
+   chunks arrive together.
+3. h11's reader handles everything else: an extension, a partial chunk, the last chunk, an error.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http._http1`` 12.2: it reads chunked bodies with the class in the
 module's global name ``ChunkedReader``, h11's, until that returns None; a last chunk with trailers is an
 ``EndOfMessage`` with headers. In h11 0.16: between two chunks ``_bytes_in_chunk`` is 0, ``_reading_trailer`` is false,
-and ``_bytes_to_discard`` is what is still missing of the line end after the first.
+and ``_bytes_to_discard`` is the missing part of the line end after the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n").match
 
 
 class JoiningReader(ChunkedReader):
-    """Reads a chunked body in as few pieces as possible, and drops what follows its last chunk."""
+    """Reads a chunked body in as few pieces as possible, and drops everything after its last chunk."""
 
     @property
     def is_between_chunks(self) -> bool:
@@ -56,13 +56,13 @@ class JoiningReader(ChunkedReader):
 
 
 def whole_chunks(raw: bytes) -> bytes | None:
-    """Return the data of the chunks in ``raw``; None if it is anything but whole, plain chunks with data."""
+    """Return the data of the chunks in ``raw``; None unless all of them are complete, plain and non-empty."""
     pieces, end = _read(raw)
     return b"".join(pieces) if raw[end:] == (_LINE_END if pieces else b"") else None
 
 
 def _read(raw: bytes, *, follows_chunk: bool = False) -> tuple[list[bytes], int]:
-    """Return the data of the plain chunks at the start of ``raw``, and where the data of the last one end.
+    """Return the data of the plain chunks at the start of ``raw``, and the position where the last one's data ends.
 
     ``follows_chunk``: the line end of the chunk before them is still to come.
     """

@@ -4,7 +4,7 @@ mitmproxy waits for a connection as long as the operating system does, minutes (
 
 Relies on these internals of ``mitmproxy.proxy.server`` 12.2: the hook ``server_connect`` runs in the
 task that then connects, and a cancelled task ends in an ordinary connection error. So a timer cancels
-it, until the connection is up: with TLS, until the handshake is over.
+it, until the connection is established: with TLS, until the handshake is complete.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ class ConnectTimeout:
             self._stop(data.server)
 
     def server_connect_error(self, data: ServerConnectionHookData) -> None:
-        """Stop it: the connection could not be opened."""
+        """Stop the timer: the connection could not be opened."""
         self._stop(data.server)
 
     def server_disconnected(self, data: ServerConnectionHookData) -> None:
-        """Stop it: the connection was closed."""
+        """Stop the timer: the connection was closed."""
         self._stop(data.server)
 
     def tls_established_server(self, data: TlsData) -> None:
-        """Stop it: the handshake is over."""
+        """Stop the timer: the handshake is complete."""
         self._stop(data.conn)
 
     def tls_failed_server(self, data: TlsData) -> None:
-        """Stop it here too."""
+        """Stop the timer: the handshake has failed."""
         self._stop(data.conn)
 
     def _stop(self, connection: Connection) -> None:

@@ -64,7 +64,7 @@ class DirectWay:
         self._top.handle_event = self._handle_in_layers  # type: ignore[method-assign]
 
     def take_rest(self) -> Iterator[list[bytes] | None] | None:
-        """Return what is left of the slices for the data that has reached the stream; None if it was not read yet."""
+        """Return the remaining slices for data that has reached the stream; None if it was not read yet."""
         rest, self._rest = self._rest, None
         return rest
 
@@ -93,7 +93,7 @@ class DirectWay:
             yield from map(self._sending, chunks)
 
     def _whole_chunks(self, event: Event) -> bytes | None:
-        """Return the data of an event if it is ours to handle, else None."""
+        """Return the data of an event that the fast path can handle, else None."""
         if not isinstance(event, DataReceived) or event.connection is not self._server:
             return None
         return whole_chunks(event.data) if self._is_first or self._is_free() else None

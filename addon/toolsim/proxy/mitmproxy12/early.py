@@ -1,13 +1,13 @@
-"""Begins the client's stream before the backend has sent the head of its answer.
+"""Begins the client's stream before the backend has sent its response headers.
 
-A model may read a long prompt for minutes, and clients give up after about 20 s without a byte. So a client of a stream
-that has had nothing for a while gets a 200 and the first frames of its answer, and keep-alives from then on
-(``Exchange.open_early``). Anything that the backend sends later goes into that stream: its own stream, an answer that
-is not streamed, or an error, which becomes the API's error event.
+A model can read a long prompt for minutes, and clients give up after about 20 s without a byte. So the client of a
+stream that has received nothing for a while gets a 200 and the first frames of its answer, and keep-alives from then on
+(``Exchange.open_early``). The backend's later output goes into that stream: its own stream, a non-streamed answer, or
+an error, which becomes the API's error event.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2, in addition to those of ``feeding``:
 
-1. ``start_response_stream`` sends the head in ``flow.response`` and goes on to ``state_stream_response_body``.
+1. ``start_response_stream`` sends the head in ``flow.response`` and proceeds to ``state_stream_response_body``.
 2. ``send_response`` is the end of every answer. With ``already_streamed`` it sends neither a head nor a body.
 """
 
@@ -29,10 +29,10 @@ class EarlyStart(Feeding):
     """Opens the client's stream early, and puts the backend's answer into it."""
 
     opened: StreamedAnswer | None = None
-    """The answer that began before the backend's, None if it did not."""
+    """The answer that began before the backend's, or None."""
 
     def keep_waiting(self, exchange: Exchange) -> CommandGenerator[None]:
-        """Send what the client needs while the backend has not sent a head, or not the whole answer."""
+        """Send what the client needs while the backend has not sent its headers, or not the complete answer."""
         if self.opened is None and (response := exchange.open_early(self.flow)) is not None:
             self.opened = exchange.streamed
             self.frame_chunks(response)

@@ -1,13 +1,11 @@
-"""The stream that carries an exchange: it ends an answer early, in time, and when the backend dies.
+"""The stream that carries an exchange. It can end a response early, on a timeout, or when the backend fails.
 
-The stream is made of one room for each concern; this one watches the backend. It relies on these
-internals of ``mitmproxy.proxy.layers.http`` 12.2, besides those of ``stream``:
+The stream has one class for each concern; this one watches the backend. It relies on these internals of
+``mitmproxy.proxy.layers.http`` 12.2, in addition to those of ``stream``:
 
-1. ``RequestWakeup`` is routed back to the stream that yielded it, and ``HttpStream`` itself never
-   uses it.
-2. ``HttpLayer.connections`` holds failed connections with their ``error``, and repeats it to later
-   requests for the same address. We keep the client's connection open after such a failure, so we
-   have to clear the error.
+1. ``RequestWakeup`` is routed back to the stream that yielded it, and ``HttpStream`` itself never uses it.
+2. ``HttpLayer.connections`` holds failed connections with their ``error``, and repeats it to later requests for the
+   same address. The client's connection stays open after such a failure, so the error has to be cleared.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from toolsim.proxy.mitmproxy12.resending import Resending
 
 
 class EndableStream(EarlyStart, Resending, BoundedBodies):
-    """A stream that watches its backend, and never leaves its client without an end."""
+    """A stream that watches its backend, and always ends its client's answer."""
 
     is_unwatched = False
     """Whether a connected backend is not watched yet: the request is sent before the timer is started."""
@@ -61,7 +59,7 @@ class EndableStream(EarlyStart, Resending, BoundedBodies):
             return False
         self.has_backend = True
         if (exchange := self.exchange) is not None:
-            # Silence counts from now on: someone may have intercepted the request to inspect it.
+            # Silence counts from now on: a person might have intercepted the request to inspect it.
             exchange.clocks.connected()
             self.is_unwatched = True
         return True
@@ -74,12 +72,12 @@ class EndableStream(EarlyStart, Resending, BoundedBodies):
 
     @override
     def wake(self) -> CommandGenerator[None]:
-        """Let the exchange send a keep-alive or give up, if the backend is silent."""
+        """Let the exchange send a keep-alive or give up if the backend is silent."""
         exchange, is_resending = self.exchange, self.server_state == self.state_resending
         if self.ended or (exchange is None and not is_resending):
             return
         if exchange is None or is_resending:
-            # An exchange whose request cannot be rewritten again has our own error, and is not ours any more.
+            # An exchange whose request could not be rewritten again has toolsim's own error as its answer.
             yield from super().wake()
             return
         if self.server_state == self.state_stream_response_body and exchange.streamed is not None:
@@ -103,16 +101,16 @@ class EndableStream(EarlyStart, Resending, BoundedBodies):
         exchange = self.exchange
         by_client = isinstance(event, RequestProtocolError) or self.client_state == self.state_errored
         if self.ended and not by_client:
-            # We closed this connection ourselves.
+            # This connection was closed by the stream itself.
             return
         if exchange is None or by_client:
             yield from super().handle_protocol_error(event)
         elif self.server_state == self.state_stream_response_body:
             if self.fed is not None and self.fed.waits:
-                # It has said all that was asked of it.
+                # It has sent everything that was requested.
                 self.has_backend_ended = True
                 return
-            # The backend has died: the answer ends as after its last word.
+            # The backend has failed: the answer ends after its last data.
             self.ended = True
             self.stop_feeding()
             yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))

@@ -35,10 +35,10 @@ from toolsim.proxy.mitmproxy12.unread import UNSENT_BYTES, writer_of
 from toolsim.proxy.streamed import StreamedAnswer
 
 LINGER_SECONDS = 0.5
-"""How long a backend may take to hang up after its last word, as most do at once, before we hang up on it."""
+"""How long a backend has to disconnect after the end of its answer, as most do at once, before it is disconnected."""
 
 UNREAD_SECONDS = 0.1
-"""How long a client is given to read what it has of a further round."""
+"""How long a client has to read the pending part of a further round."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class ToolsimPauseHook(StartHook):  # type: ignore[no-untyped-call]
 
 @dataclass
 class ToolsimAskHook(StartHook):  # type: ignore[no-untyped-call]
-    """The model of a flow has to be asked once more, in place of the end of its streamed answer."""
+    """The model of a flow has to be queried again, in place of the end of its streamed answer."""
 
     flow: HTTPFlow
 
@@ -68,17 +68,17 @@ class Feeding(OwnStream):
     fed: StreamedAnswer | None = None
     """The answer that is being streamed, None before and after."""
     is_lingering = False
-    """Whether the client has everything, and the backend is given time to hang up."""
+    """Whether the client has everything, and the backend is given time to disconnect."""
     frames_chunks = False
-    """Whether we frame the chunks of HTTP/1 ourselves (rule 2)."""
+    """Whether this class frames the chunks of HTTP/1 itself (rule 2)."""
     stores_bytes = False
-    """Whether mitmproxy stores the bytes of the answer; as set when the answer began."""
+    """Whether mitmproxy stores the bytes of the answer; set when the answer begins."""
     direct: DirectWay | None = None
     """The fast path past the layers, if there is one."""
     next_look: RequestWakeup | None = None
-    """When we look again for what has come of a further round (rule 4); None if there is none."""
+    """The pending wake-up to check on a further round (rule 4), or None."""
     is_delivered = False
-    """Whether the client has been sent all of the answer, but for the end of its message."""
+    """Whether the client has been sent all of the answer except the end of its message."""
     has_backend_ended = False
     """Whether the backend has ended its answer since."""
 
@@ -89,7 +89,7 @@ class Feeding(OwnStream):
             return
         rest = self.direct.take_rest() if self.direct is not None else None
         if rest is None and fed.waits:
-            # There is nothing to read behind the end.
+            # There is nothing to read after the end.
             return
         yield from self.feed(fed, rest or fed.slices(data))
 
@@ -111,7 +111,7 @@ class Feeding(OwnStream):
             self.direct = direct_way(self, answer, self.layer, self.sending)
 
     def frame_chunks(self, response: Response) -> None:
-        """Frame the chunks of an answer with this head if the client speaks HTTP/1 (rule 2)."""
+        """Frame the chunks of an answer with these headers if the client uses HTTP/1 (rule 2)."""
         is_chunked = "chunked" in by_name(response.headers).get("transfer-encoding", "").lower()
         self.frames_chunks = is_chunked and type(self.layer.connections.get(self.context.client)) is Http1Server
 
@@ -137,7 +137,7 @@ class Feeding(OwnStream):
         yield from super().state_stream_response_body(event)
 
     def feed(self, answer: StreamedAnswer, slices: Iterable[list[bytes] | None]) -> CommandGenerator[None]:
-        """Send the ``slices`` of what the backend has sent of the answer, with pauses between them."""
+        """Send the ``slices`` of the backend's data, with pauses between them."""
         for chunks in slices:
             if chunks is None:
                 yield from self.pause(answer)
@@ -162,7 +162,7 @@ class Feeding(OwnStream):
             yield RequestWakeup(LINGER_SECONDS)
 
     def ask(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Have the model asked once more."""
+        """Start a further round."""
         if self.direct is not None:
             self.direct.close()
             self.direct = None
@@ -170,13 +170,13 @@ class Feeding(OwnStream):
         yield from self.go_on(answer)
 
     def look(self, answer: StreamedAnswer | None) -> CommandGenerator[None]:
-        """Wait for what comes of the further round."""
+        """Wait for events of the further round."""
         self.next_look = None
         if answer is None or not answer.waits or self.exchange is None or self.ended:
             return
         writer = writer_of(self.context.client)
         if writer is not None and writer.transport.get_write_buffer_size() > UNSENT_BYTES:
-            # What its client does not read is not made either.
+            # Output that its client does not read is not produced either.
             self.next_look = RequestWakeup(UNREAD_SECONDS)
             yield self.next_look
             return
@@ -184,7 +184,7 @@ class Feeding(OwnStream):
         yield from self.go_on(answer)
 
     def go_on(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Send what has come, and look again unless that was the end (rule 4)."""
+        """Send the new events, and check again unless that was the end (rule 4)."""
         yield from map(self.sending, answer.proceed())
         if answer.waits:
             self.next_look = RequestWakeup(0)
@@ -193,10 +193,10 @@ class Feeding(OwnStream):
             yield from self.over(answer)
 
     def pause(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Let other work run, and the backend wait: what it sent meanwhile would queue up here without a bound."""
+        """Let other work run while the backend waits: otherwise its data would queue up here without a bound."""
         writer = writer_of(self.context.client, self.context.server)
         transport = writer.transport if writer is not None else None
-        # One that its reader has paused is the reader's to resume: it would not notice, and buffer without a bound.
+        # A transport paused by its reader must be resumed by it: otherwise it would buffer without a bound.
         if isinstance(transport, asyncio.ReadTransport) and transport.is_reading():
             transport.pause_reading()
             yield ToolsimPauseHook(answer)
@@ -205,7 +205,7 @@ class Feeding(OwnStream):
             yield ToolsimPauseHook(answer)
 
     def store(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Have an answer that is over stored before the client gets its end."""
+        """Have a finished answer stored before the client gets its end."""
         if answer.end:
             yield ToolsimStoreHook(self.flow)
             yield from map(self.sending, answer.release(answer.end))

@@ -1,24 +1,24 @@
-"""The stream that fails closed (see ``proxy/guard.py``), and the net below everything else.
+"""The stream that fails closed (see ``proxy/guard.py``), and a safety net below everything else.
 
-Whatever raises while a stream handles an event is caught in ``GuardedStream._handle_event``, which ends the exchange:
+``GuardedStream._handle_event`` catches any exception in the handling of a stream's event, and ends the exchange:
 
-1. Before the head of the answer: with an error as a whole answer, once the request has been read. A request that has no
-   exchange gets mitmproxy's own plain 502, and its connection is closed.
-2. After it: with the error event of the client's API, if the answer is one that we write and has not been written to
-   its end. Any other is broken off, so that no piece is missing from an answer that ends as complete.
+1. Before the response headers: with an error as the complete answer, once the request has been read. A request without
+   an exchange gets mitmproxy's own plain 502, and its connection is closed.
+2. Afterwards: with the error event of the client's API, if toolsim writes the answer and has not written its end. Any
+   other answer is cut off, so that no part is missing from an answer that ends as complete.
 
-What raises outside of any stream (the reader of a body, the fast path, this guard itself) ends in mitmproxy's event
-loop, which logs it and goes on: the event is lost, and its client would wait for ever. ``Net`` reads that log, and ends
-the streams of the connection.
+An exception outside of any stream (the reader of a body, the fast path, this guard itself) ends in mitmproxy's event
+loop, which logs it and continues: the event is lost, and its client would wait forever. ``Net`` reads that log, and
+ends the streams of the connection.
 
 Relies on these internals of mitmproxy 12.2:
 
-1. Layers yield commands; the generator of a stream is resumed once a hook that it has yielded is over.
+1. Layers yield commands; the generator of a stream is resumed once a hook that it has yielded has completed.
 2. ``ConnectionHandler.server_event`` logs exceptions by the logger ``mitmproxy.proxy.server``, ``AddonManager`` those
    of hooks by ``mitmproxy.addonmanager``, both with the traceback; a record can still be changed by a filter.
-3. ``HttpLayer.command_sources`` says which stream the completion of a command goes to.
-4. ``ResponseProtocolError`` to the client's side of HTTP/1 is a 502 if no head was sent, and closes the connection.
-5. ``NextLayer`` keeps its events until it knows the next layer, and would hand all of them on once more.
+3. ``HttpLayer.command_sources`` maps the completion of a command to a stream.
+4. ``ResponseProtocolError`` to the client's side of HTTP/1 is a 502 if no headers were sent, and closes the connection.
+5. ``NextLayer`` keeps its events until it knows the next layer, and would then pass all of them on again.
 """
 
 from __future__ import annotations
@@ -74,30 +74,30 @@ CHECKED: tuple[type[StartHook], ...] = (
     ToolsimResendHook,
     ToolsimStoreHook,
 )
-"""The hooks that have to run to their end."""
+"""The hooks that have to complete."""
 
 _SERVER, _HOOKS = "mitmproxy.proxy.server", "mitmproxy.addonmanager"
 _CONTINUE = 100
 
 
 class GuardedStream(EndableStream):
-    """A stream that ends its exchange if anything raises, and forwards nothing that was not cleared."""
+    """A stream that ends its exchange on any exception, and forwards nothing that was not cleared."""
 
     guard: ClassVar = Guard()
     """As set when the class was installed."""
     carried: Exchange | None = None
-    """The exchange of this stream, also when it is over."""
+    """The exchange of this stream, even after its end."""
     is_failed = False
     has_request = False
     """Whether the request has been read to its end."""
     has_head = False
-    """Whether the client has the head of the answer."""
+    """Whether the client has the response headers."""
     has_end = False
-    """Whether it has been told that this was the end."""
+    """Whether it has been sent the end of the answer."""
     failure: Response | None = None
     """The error that answers the request, until it is sent."""
     rescue: RequestWakeup | None = None
-    """What the net wakes it with."""
+    """The command with which the net wakes it."""
 
     @override
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
@@ -153,7 +153,7 @@ class GuardedStream(EndableStream):
     # -- the end --
 
     def ending(self, event: Event) -> CommandGenerator[None]:
-        """End the exchange, whatever that takes."""
+        """End the exchange, under any circumstances."""
         try:
             if isinstance(event, RequestProtocolError):
                 yield from self.break_off()
@@ -164,7 +164,7 @@ class GuardedStream(EndableStream):
             yield from self.break_off()
 
     def fail(self, *, is_rescued: bool = False) -> CommandGenerator[None]:
-        """End the exchange with an error; ``is_rescued``: its connection cannot go on."""
+        """End the exchange with an error; ``is_rescued``: its connection cannot continue."""
         if self.is_failed:
             yield from self.break_off()
             return
@@ -197,7 +197,7 @@ class GuardedStream(EndableStream):
             yield from self.break_off()
 
     def refusal(self, exchange: Exchange) -> Response:
-        """Return the error in the shape of the client's API; the exchange is over then."""
+        """Return the error in the format of the client's API and end the exchange."""
         self.flow.response = exchange.refuse(FAILED)
         if not self.exchanges.close(self.flow, FAILED.status):
             reshape(self.flow.response, api_named(exchange.report.client))
@@ -299,7 +299,7 @@ def _settle(above: NextLayer) -> None:
 
 
 async def _end(handler: ConnectionHandler, streams: list[GuardedStream]) -> None:
-    """End these streams, or their connection if there is none that can be ended."""
+    """End these streams, or their connection if none of them can be ended."""
     for stream in streams:
         if stream.child_layer is not None:
             break

@@ -1,9 +1,9 @@
-"""Objects that exist once the proxy is up stay until it exits: the garbage collector need not visit them again.
+"""Exempts objects that exist after startup from garbage collection: they stay until the process exits.
 
-A full collection stops the process while it visits every object. With mitmproxy and this addon in
-memory there are a hundred thousand: a pause of 40 ms and more for every stream. The collector skips
-frozen objects. Much is only imported when it is first needed, so the first long collections freeze
-what they leave. No later one does: who collects flows would keep what is in them for ever.
+A full collection stops the process while it visits every object. With mitmproxy and this addon in memory there are a
+hundred thousand: a pause of 40 ms and more for every stream. The collector skips frozen objects. Many modules are
+imported only on first use, so the first long collections freeze the remaining objects. No later one does, since
+freezing flows would keep their contents forever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 _LONG_SECONDS = 0.01
 _MOST = 3
-"""As many long collections freeze what they leave."""
+"""The number of long collections that freeze the remaining objects."""
 
 
 class Heap:
@@ -32,7 +32,7 @@ class Heap:
         gc.callbacks.append(self._collecting)
 
     def done(self) -> None:
-        """Let the collector visit everything again, so that a reloaded script leaves no trace."""
+        """Unfreeze all objects, so that a reloaded script leaves no trace."""
         with suppress(ValueError):  # If mitmproxy never ran.
             gc.callbacks.remove(self._collecting)
         gc.unfreeze()

@@ -1,7 +1,7 @@
-"""Puts our classes in the place of mitmproxy's, and checks that mitmproxy is as this folder expects.
+"""Replaces mitmproxy's classes by toolsim's, and checks that mitmproxy matches the assumptions of this folder.
 
-Both places are global names of a module, which mitmproxy looks up whenever it creates an object. A
-mitmproxy that has another class there is left alone, and so is one that lacks what ours override.
+Both are global names of a module, which mitmproxy looks up whenever it creates an object. A mitmproxy with a different
+class there is left unchanged, and so is one that lacks an overridden method.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ OVERRIDDEN = (
     "state_stream_response_body",
     "state_wait_for_response_headers",
 )
-"""The methods of ``HttpStream`` that our streams override or compare with."""
+"""The methods of ``HttpStream`` that toolsim's streams override or compare with."""
 
 
 def check() -> None:
-    """Log what this mitmproxy lacks: an error, which ends its start, if flows would be stored wrongly."""
+    """Log what this mitmproxy lacks: as an error, which prevents startup, if flows would be stored wrongly."""
     if problem := backup.problem():
         logger.error("Unsupported mitmproxy (expected >=12.2,<13): %s.", problem)
     if missing := _missing():
@@ -55,7 +55,7 @@ _nets: list[Net] = []
 
 
 def install(exchanges: Exchanges, guard: Guard) -> None:
-    """Make new connections use our classes; ``exchanges``: where they find what they carry."""
+    """Use toolsim's classes for new connections; ``exchanges``: where they find their exchanges."""
     OwnStream.exchanges, GuardedStream.guard = exchanges, guard
     if not _missing():
         http.HttpStream = GuardedStream  # type: ignore[misc]
@@ -67,7 +67,7 @@ def install(exchanges: Exchanges, guard: Guard) -> None:
 
 
 def uninstall() -> None:
-    """Restore mitmproxy's own."""
+    """Restore mitmproxy's own classes."""
     if http.HttpStream is GuardedStream:
         http.HttpStream = HttpStream  # type: ignore[misc]
     GuardedStream.guard.stop()

@@ -1,14 +1,14 @@
-"""Relays an upgraded connection, unread, between its client and a server of ours.
+"""Relays an upgraded connection, unread, between its client and the local WebSocket server.
 
-mitmproxy's own layer for WebSockets collects each message before it passes it on, however large it is, and holds all of
-them for as long as it shows the connection. Ours are read by the server that answers them, which has limits; what
-people look at are the flows of the single requests.
+mitmproxy's own WebSocket layer collects each message before it passes it on, regardless of its size, and holds all of
+them for as long as it shows the connection. Here the server that answers them reads them, with limits; people can look
+at the flows of the single requests.
 
 Relies on these internals of mitmproxy 12.2:
 
 1. ``HttpStream.flow_done`` creates the layer that follows a 101, and ``passthrough`` then hands it all further events.
 2. ``TCPLayer`` with ``ignore`` relays bytes without a flow of its own.
-3. ``websocket_end`` is the last hook of a flow with ``websocket``; without it nobody learns that it is over.
+3. ``websocket_end`` is the last hook of a flow with ``websocket``; without it no addon learns of its end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ABNORMAL = 1006
 
 
 def note_end(flow: HTTPFlow, code: int | None, reason: str) -> None:
-    """Note in the flow of a connection how its WebSocket ended; ``code``: None if it did not say."""
+    """Record in a connection's flow how its WebSocket ended; ``code``: None if there was none."""
     if flow.websocket is not None and code is not None:
         flow.websocket.close_code, flow.websocket.close_reason = code, reason
 

@@ -1,15 +1,14 @@
-"""Runs a flow of ours through mitmproxy's HTTP layer, as a replayed request, and may break it off.
+"""Runs a flow of toolsim's own through mitmproxy's HTTP layer, as a replayed request that can be aborted.
 
-Its layer for client connections is one that brings the request, and hands over the answer or drops it.
+Its layer for client connections provides the request, and hands over the answer or drops it.
 
 Relies on these internals of mitmproxy 12.2:
 
 1. ``ReplayHandler`` carries one flow to its end, its layer's ``connections`` holds the client's side,
    and ``MockServer`` is that side.
-2. ``RequestProtocolError`` with ``CLIENT_DISCONNECTED`` is what a client's side reports when the
-   client hangs up.
-3. ``drain_writers`` is awaited after each read of a connection, before the next one: there mitmproxy
-   waits for a slow client, and this handler for whoever takes the answer.
+2. A client's side reports a disconnected client as ``RequestProtocolError`` with ``CLIENT_DISCONNECTED``.
+3. ``drain_writers`` is awaited after each read of a connection, before the next one: there mitmproxy waits for a slow
+   client, and this handler for the consumer of the answer.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from mitmproxy.proxy.layers.http._events import (
 _connections = logging.getLogger("mitmproxy.proxy.server")
 
 LEAVE_SECONDS = 1.0
-"""How long a flow may take to end once it is broken off, before it is cancelled."""
+"""How long an aborted flow has to end before it is cancelled."""
 
 
 Answered = Callable[[Response | bytes | None], None]
@@ -50,7 +49,7 @@ Answered = Callable[[Response | bytes | None], None]
 
 
 def own_flow(client: Client, request: Request) -> HTTPFlow:
-    """Return a flow for a request of ours, as if it came from ``client``, until our first hook."""
+    """Return a flow for an internal request, as if it came from ``client``, until the addon's first hook."""
     own = Client(
         peername=client.peername,
         sockname=client.sockname,
@@ -59,21 +58,21 @@ def own_flow(client: Client, request: Request) -> HTTPFlow:
         state=ConnectionState.OPEN,
     )
     flow = HTTPFlow(own, Server(address=(request.host, request.port)), live=True)
-    # The client has sent its password for the proxy (``proxyauth``), which was removed; replays need none. Our first
-    # hook, which comes after that check, makes it a flow like any other.
+    # The client's password for the proxy (``proxyauth``) was removed; replays need none. The addon's first hook, which
+    # comes after that check, makes it a flow like any other.
     flow.is_replay = "request"
     flow.request = request
     return flow
 
 
 class FlowHandler(ReplayHandler):
-    """Runs one flow. ``name``: begins the log lines about its connections. ``answered``: gets its answer."""
+    """Runs one flow. ``name``: the prefix of its log lines. ``answered``: receives its answer."""
 
     def __init__(self, flow: HTTPFlow, options: Options, name: str, answered: Answered = lambda _: None) -> None:
         super().__init__(flow, options)
         self._name = name
         self.reading = asyncio.Event()
-        """Cleared while the backend is not to be read, since what has come is not taken."""
+        """Cleared while the backend must not be read, because its data is not consumed."""
         self.reading.set()
         self.layer.connections[self.client] = _OwnClient(flow, self.layer.context.fork(), answered)
 
@@ -95,7 +94,7 @@ class FlowHandler(ReplayHandler):
         await self.reading.wait()
 
     async def leave(self) -> None:
-        """End the flow like a client that hangs up, which stops the backend."""
+        """End the flow like a client that disconnects, which stops the backend."""
         self.reading.set()
         self.client.state = ConnectionState.CLOSED
         await self.server_event(ConnectionClosed(self.client))
@@ -112,7 +111,7 @@ class FlowHandler(ReplayHandler):
 
 
 class _OwnClient(MockServer):
-    """The client's side of a flow, which may leave."""
+    """The client's side of a flow, which can disconnect."""
 
     def __init__(self, flow: HTTPFlow, context: Context, answered: Answered) -> None:
         super().__init__(flow, context)

@@ -1,12 +1,11 @@
-"""Sends a request again, without what its backend has just refused: a feature, or the path of an API.
+"""Resends a request without what its backend has just rejected: a feature, or the path of an API.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
-1. Over HTTP/1 a stream may send a second request once it has the whole answer to the first and the
-   event loop has turned. It uses a new connection: many servers hang up after an error without
-   announcing it, and the FIN may still be in flight.
-2. Over HTTP/2 each stream is one request. There the refusal is only remembered, and reaches the
-   client.
+1. Over HTTP/1 a stream can send a second request once it has the complete answer to the first one and the event loop
+   has turned. It uses a new connection: many servers disconnect after an error without announcing it, and the FIN can
+   still be in flight.
+2. Over HTTP/2 each stream is one request. There the rejection is only remembered, and reaches the client.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from toolsim.proxy.mitmproxy12.stream import OwnStream
 
 @dataclass
 class ToolsimResendHook(StartHook):  # type: ignore[no-untyped-call]
-    """A request has to be rewritten once more."""
+    """A request has to be rewritten again."""
 
     flow: HTTPFlow
 
 
 class Resending(OwnStream):
-    """Sends a refused request once more."""
+    """Resends a rejected request."""
 
     @override
     def state_consume_response_body(self, event: Event) -> CommandGenerator[None]:
@@ -54,7 +53,7 @@ class Resending(OwnStream):
             yield from super().state_consume_response_body(event)
 
     def is_refused(self, exchange: Exchange) -> bool:
-        """Return whether the error that has arrived only requires a request without what was attempted."""
+        """Return whether the error only requires a request without the attempted feature."""
         attempt = exchange.find(Attempt)
         if attempt is None:
             return False
@@ -66,7 +65,7 @@ class Resending(OwnStream):
         return True
 
     def state_resending(self, event: Event) -> CommandGenerator[None]:
-        """Wait between an error that refuses what was attempted and the request without it."""
+        """Wait between an error that rejects the attempted feature and the request without it."""
         yield from ()
 
     @override
@@ -74,13 +73,13 @@ class Resending(OwnStream):
         if self.server_state != self.state_resending:
             yield from super().wake()
         elif self.flow.response is not None:
-            # The request could not be rewritten again: this is our own error.
+            # The request could not be rewritten again: this is toolsim's own error.
             yield from self.answer(self.flow.response)
         else:
             yield from self.resend()
 
     def resend(self) -> CommandGenerator[None]:
-        """Send the flow's request in place of the one that was refused (rule 1)."""
+        """Send the flow's request in place of the rejected one (rule 1)."""
         self.server_state = self.state_wait_for_response_headers
         if self.context.server.connected:
             yield self.stop_backend()

@@ -1,14 +1,13 @@
-"""How mitmproxy ends: the signals that ask for it, its listeners, and bytes that have not left yet.
+"""mitmproxy's shutdown: the signals that start it, its listeners, and unsent bytes.
 
 Relies on these internals of mitmproxy 12.2:
 
-1. ``tools.main`` handles SIGTERM and SIGINT on the event loop, and both call ``master.shutdown``. In
-   the console SIGINT asks a person instead (``prompt_for_exit``), so it is left alone there. Whoever
-   runs mitmproxy in another way, without a handler of these signals, keeps that.
-2. When the option ``server`` is unset, the listeners are closed, and the connections live on. Those
-   of UDP do not, so a proxy with a mode that has no others goes on listening.
-3. A connection that was closed is gone from ``Proxyserver.connections`` while its last bytes may still
-   be on their way.
+1. ``tools.main`` handles SIGTERM and SIGINT on the event loop, and both call ``master.shutdown``. In the console SIGINT
+   asks a person instead (``prompt_for_exit``), so it is left alone there, as it is when mitmproxy is run in another
+   way, without a handler of these signals.
+2. When the option ``server`` is unset, the listeners are closed, and the connections stay open, except those of UDP. So
+   a proxy with a mode that has only UDP keeps listening.
+3. A closed connection is removed from ``Proxyserver.connections`` while its last bytes can still be on their way.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def take_signals(handle: Callable[[], None]) -> list[signal.Signals]:
-    """Have ``handle`` called for the signals that end mitmproxy; return those that were taken."""
-    # Without a handler they end the process: that is up to whoever started it.
+    """Call ``handle`` for the signals that end mitmproxy; return the signals that were installed."""
+    # Without a handler they end the process: that is up to its parent.
     if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, signal.SIG_IGN, None):
         return []
     asks_a_person = hasattr(ctx.master, "prompt_for_exit")
@@ -39,7 +38,7 @@ def take_signals(handle: Callable[[], None]) -> list[signal.Signals]:
         for number in taken:
             loop.add_signal_handler(number, handle)
     except (NotImplementedError, RuntimeError, ValueError):
-        # Windows, or a thread that gets no signals.
+        # Windows, or a thread that receives no signals.
         return []
     return taken
 
@@ -51,13 +50,13 @@ def return_signals(taken: list[signal.Signals]) -> None:
 
 
 def stop_listening() -> None:
-    """Accept no more connections; those that exist live on."""
+    """Accept no more connections; existing ones stay open."""
     if all(ProxyMode.parse(mode).transport_protocol != "udp" for mode in ctx.options.mode):
         ctx.options.update(server=False)  # type: ignore[no-untyped-call]
 
 
 class Unsent:
-    """What has been written to clients, and has not left yet."""
+    """Bytes that have been written to clients, but not sent yet."""
 
     def __init__(self) -> None:
         self._writers: WeakSet[asyncio.StreamWriter] = WeakSet()

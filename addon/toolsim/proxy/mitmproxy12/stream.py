@@ -1,22 +1,19 @@
-"""A stream whose exchange may answer in place of the backend.
+"""A stream whose exchange can answer in place of the backend.
 
-mitmproxy's hooks can rewrite an answer, but they can neither end it, nor send anything while the
-backend is silent, nor save it when the backend dies: then ``HttpStream`` closes the client's
-connection. So new streams are of a subclass, ``endable.EndableStream``, which asks the ``Exchange``
-of its flow. The rooms that it is made of, one for each concern, share this base.
+mitmproxy's hooks can rewrite an answer, but they can neither end it, nor send anything while the backend is silent, nor
+save it when the backend fails: then ``HttpStream`` closes the client's connection. So new streams are of a subclass,
+``endable.EndableStream``, which calls the ``Exchange`` of its flow. Its base classes, one for each concern, share this
+base.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
 1. ``HttpLayer.make_stream`` creates streams by the module's global name ``HttpStream``.
-2. ``send_response`` sends a whole answer in ``flow.response``, and ends it with the client's
-   connection kept.
-3. ``SendHttp(RequestProtocolError)`` stops the backend: HTTP/1 closes the connection, HTTP/2 resets
-   the one stream. It must precede the end of the client's answer, or the client's next request might
-   go down the dying connection.
-4. ``flow_done`` creates the layer that follows an upgrade, and ``passthrough`` then hands it all
-   further events.
-5. While a hook runs, the stream is paused and its events queue up; so they may still arrive after it
-   has ended. A hook runs in its own task: everything else that is ready runs before what follows it.
+2. ``send_response`` sends a complete answer in ``flow.response``, and ends it with the client's connection kept.
+3. ``SendHttp(RequestProtocolError)`` stops the backend: HTTP/1 closes the connection, HTTP/2 resets the one stream. It
+   must precede the end of the client's answer, or the client's next request might use the closing connection.
+4. ``flow_done`` creates the layer that follows an upgrade, and ``passthrough`` then hands it all further events.
+5. While a hook runs, the stream is paused and its events queue up; so they can still arrive after its end. A hook runs
+   in a separate task: everything else that is ready runs before its continuation.
 
 A stream keeps its class until it ends: loading and unloading the addon only affects new ones.
 """
@@ -39,24 +36,24 @@ from toolsim.proxy.mitmproxy12.relay import Relay
 
 @dataclass
 class Crashed(Event):
-    """Something of ours has raised that handles the events of a stream before they reach it."""
+    """An exception in code that handles the events of a stream before they reach it."""
 
     problem: Exception
 
 
 class OwnStream(HttpStream):
-    """What the rooms of this stream share."""
+    """The shared base of the stream's classes."""
 
     exchanges: ClassVar = Exchanges()
-    """What is in flight; as set when the class was installed."""
+    """All exchanges in flight; set when the class is installed."""
     ended = False
-    """Whether we have ended the answer: what the backend does then is not an error."""
+    """Whether toolsim has ended the answer: a later failure of the backend is not an error."""
     has_backend = False
     """Whether there is a connection to a backend."""
 
     @property
     def exchange(self) -> Exchange | None:
-        """The exchange that this stream carries, None if its answer is not ours to make."""
+        """The exchange of this stream, None if toolsim does not handle its answer."""
         exchange = self.exchanges.of(self.flow)
         return exchange if exchange is not None and exchange.is_ours else None
 
@@ -68,33 +65,33 @@ class OwnStream(HttpStream):
         return layer
 
     def unpause(self) -> None:
-        """Wait no longer for a command: the event that completes it may have been lost."""
+        """Stop waiting for a command: the event that completes it might have been lost."""
         if self._paused is not None:
             self._paused.generator.close()
             self._paused = None
             self._paused_event_queue.clear()
 
     def stop_backend(self) -> SendHttp:
-        """Return the command that stops what the backend is sending."""
+        """Return the command that stops the backend."""
         reason = RequestProtocolError(self.stream_id, "the answer is over", ErrorCode.CANCEL)
         return SendHttp(reason, self.context.server)
 
     def answer(self, response: Response) -> CommandGenerator[None]:
-        """Answer with a whole response in place of the backend's; the client has nothing of it yet."""
+        """Answer with a complete response in place of the backend's; the client has received nothing yet."""
         self.ended = True
         self.response_body_buf.clear()  # type: ignore[no-untyped-call]
         self.flow.response = response
         yield from self.send_response()
 
     def wake(self) -> CommandGenerator[None]:
-        """Do what is due: the stream has asked to be woken."""
+        """Handle the wake-up that the stream has requested."""
         yield from ()
 
     @override
     def send_response(self, already_streamed: bool = False) -> CommandGenerator[None]:
         assert self.flow.response is not None
         if self.flow.request.method == "HEAD" and not already_streamed:
-            # mitmproxy would send the body, which the client reads as the beginning of the next answer.
+            # mitmproxy would send the body, which the client would read as the beginning of the next answer.
             self.flow.response.raw_content = b""
         yield from super().send_response(already_streamed)
 
@@ -111,6 +108,6 @@ class OwnStream(HttpStream):
 
     @override
     def state_done(self, event: Event) -> CommandGenerator[None]:
-        # mitmproxy expects no event here; a backend that we have stopped may still send some.
+        # mitmproxy expects no event here, but a stopped backend can still send some.
         if not self.ended:
             yield from super().state_done(event)

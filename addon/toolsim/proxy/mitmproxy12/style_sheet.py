@@ -1,4 +1,4 @@
-"""A style sheet of mitmweb's, with more rules."""
+"""mitmweb's style sheet, extended."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class StyleSheet(RequestHandler):
     """Serves a style sheet with ``more`` appended."""
 
     def initialize(self, path: Path, more: str) -> None:
-        """Take what the address of this handler is for."""
+        """Receive the parameters of this handler's route."""
         self._path = path
         self._more = more
 
     def get(self) -> None:
-        """Send it."""
+        """Send the style sheet."""
         self.set_header("Content-Type", "text/css")
         self.finish(self._path.read_text(encoding="utf-8") + self._more)

@@ -1,12 +1,11 @@
-"""Sets the form of the log's lines in the terminal.
+"""The format of the log's lines in the terminal.
 
-mitmproxy's own form starts each line with the time in brackets, and a line that the terminal's
-encoding cannot represent raises an exception in the code that logged it.
+mitmproxy's own format starts each line with the time in brackets, and a line that the terminal's encoding cannot
+represent raises an exception in the code that logged it.
 
-Relies on these internals of mitmproxy 12.2: its ``termlog`` addon writes with a ``TermLogHandler``,
-a handler of the root logger that knows the terminal's ``file`` and whether it ``has_vt_codes``. The
-handler is gone once all addons are done, while connections still close: Python would then write
-warnings bare, without time and level (``keep_form``).
+Relies on these internals of mitmproxy 12.2: its ``termlog`` addon writes with a ``TermLogHandler``, a handler of the
+root logger with the terminal's ``file`` and ``has_vt_codes``. The handler is gone once all addons are done, while
+connections still close: Python would then write warnings without time and level (``keep_form``).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mitmproxy.log import MitmFormatter
 
 
 class TextFormatter(MitmFormatter):
-    """mitmproxy's form, limited to what the terminal's encoding can write."""
+    """mitmproxy's format, limited to what the terminal's encoding can represent."""
 
     def __init__(self, handler: TermLogHandler) -> None:
         super().__init__(handler.has_vt_codes)
@@ -32,14 +31,14 @@ class TextFormatter(MitmFormatter):
 
 
 def set_form(make: Callable[[TermLogHandler], logging.Formatter]) -> None:
-    """Give the terminal a formatter."""
+    """Set the terminal's formatter."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, TermLogHandler):
             handler.setFormatter(make(handler))
 
 
 class _Last(logging.Handler):
-    """Writes as ``first`` did, once that is no longer there."""
+    """Writes like ``first`` once that handler is gone."""
 
     def __init__(self, first: TermLogHandler) -> None:
         super().__init__(first.level)
@@ -52,7 +51,7 @@ class _Last(logging.Handler):
 
 
 def keep_form() -> None:
-    """Write what is logged after mitmproxy's end in the same form as before."""
+    """Write messages after mitmproxy's end in the same format as before."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, TermLogHandler):
@@ -60,7 +59,7 @@ def keep_form() -> None:
 
 
 def end_keeping() -> None:
-    """Leave what is logged after mitmproxy's end to Python."""
+    """Leave messages after mitmproxy's end to Python."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, _Last):

@@ -1,9 +1,9 @@
-"""Finds what writes to a client or a backend, and bounds what is sent to a client that reads nothing.
+"""Finds a connection's writer, and limits the data buffered for a client that does not read (backpressure).
 
-The system would take megabytes, which it costs us to make.
+The kernel would buffer megabytes, all of which would have to be produced.
 
-The bound is one of bytes that wait to be sent. Those on their way, which depend on how far away the client is, do not
-count: so nobody gets less for it.
+The limit applies to bytes waiting to be sent. Bytes in transit, whose number depends on the client's distance, do not
+count, so a slow network path does not reduce throughput.
 
 Relies on this internal of mitmproxy 12.2: ``Proxyserver.connections`` has the handler of each client, and its
 ``transports`` the writer.
@@ -19,14 +19,14 @@ from mitmproxy import ctx
 from mitmproxy.connection import Client, Connection
 
 UNSENT_BYTES = 128 * 1024
-"""How many bytes wait for a client before what makes them is paused."""
+"""The number of waiting bytes above which their producer is paused."""
 
 
 class Unread:
-    """An addon that bounds what waits for each client. The system's default applies where it has no such option."""
+    """An addon that limits the waiting bytes of each client. The system's default applies if it has no such option."""
 
     def client_connected(self, client: Client) -> None:
-        """Set the bound of one connection."""
+        """Set the limit of one connection."""
         writer = writer_of(client)
         own = writer.get_extra_info("socket") if writer is not None else None
         if own is not None and client.transport_protocol == "tcp":
@@ -35,14 +35,14 @@ class Unread:
 
 
 def bound_buffers(own: socket.socket, size: int) -> None:
-    """Bound what the kernel buffers, each way, for a connection, or for all that a listening socket accepts."""
+    """Limit the kernel's buffers, in both directions, for a connection, or for all those of a listening socket."""
     for option in socket.SO_RCVBUF, socket.SO_SNDBUF:
         with suppress(OSError):
             own.setsockopt(socket.SOL_SOCKET, option, size)
 
 
 def writer_of(client: Client, connection: Connection | None = None) -> asyncio.StreamWriter | None:
-    """Return what writes to a client, or to another ``connection`` that is open for it; None if that is closed."""
+    """Return the writer of a client, or of another ``connection`` that is open for it; None if that is closed."""
     server = ctx.master.addons.get("proxyserver")  # type: ignore[no-untyped-call]
     handler = server.connections.get(client.id) if server is not None else None
     io = handler.transports.get(connection or client) if handler is not None else None

@@ -1,4 +1,4 @@
-"""Says that a flow has changed, so that mitmweb and the console draw its row again.
+"""Notifies mitmproxy that a flow has changed, so that mitmweb and the console redraw its row.
 
 ``AddonManager.trigger`` is discouraged, because it only reaches handlers that are not async. There is
 no other call that works outside of a coroutine.
@@ -12,5 +12,5 @@ from mitmproxy.http import HTTPFlow
 
 
 def updated(flow: HTTPFlow) -> None:
-    """Say that a flow has changed."""
+    """Notify mitmproxy that a flow has changed."""
     ctx.master.addons.trigger(UpdateHook([flow]))

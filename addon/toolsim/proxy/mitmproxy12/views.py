@@ -19,7 +19,7 @@ def install(views: Iterable[Contentview]) -> None:
 
 
 def uninstall(views: Iterable[Contentview]) -> None:
-    """Remove them, unless another view has taken their name."""
+    """Remove the views, unless another view has taken their name."""
     for view in views:
         if contentviews.registry.get(view.name) is view:
             del contentviews.registry._by_name[view.name]

@@ -1,7 +1,7 @@
-"""The list of flows in mitmweb and in the console: its columns, and which flows get no row.
+"""The flow list in mitmweb and in the console: its columns, and the flows without a row.
 
-We put the outcome of a turn into the comment. mitmweb has a column for comments, but hides it by
-default, and makes it two words wide. So we select the column, and add a few rules to its style sheet.
+toolsim puts the outcome of a turn into the comment. mitmweb has a column for comments, but hides it by default, and
+makes it two words wide. So the column is selected, and a few rules are added to the style sheet.
 
 Relies on these internals of mitmproxy 12.2:
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COLUMNS = ("icon", "path", "comment", "status", "size", "time")
-"""mitmweb's columns with ours among them; method and TLS are the same in each row."""
+"""mitmweb's columns, including the comments; method and TLS are the same in each row."""
 
 # The address of the backend is the same in each row too: of a URL that is too long, its end is shown.
 STYLE = """
@@ -43,16 +43,16 @@ _STYLED = "toolsim_style"
 
 
 def show_comments(options: Options) -> None:
-    """Make mitmweb show the comments column, unless somebody has chosen its columns."""
+    """Show mitmweb's comments column, unless the columns were chosen explicitly."""
     if _OPTION in options and not options.has_changed(_OPTION):  # type: ignore[no-untyped-call]
         options.update(**{_OPTION: list(COLUMNS)})  # type: ignore[no-untyped-call]
 
 
 def widen_comments(application: object) -> None:
-    """Let the comments column fill the width. ``application``: mitmweb's; anything else is ignored."""
+    """Make the comments column fill the width. ``application``: mitmweb's; anything else is ignored."""
     if application is None:
         return
-    # mitmweb has imported tornado; no other program has to, for this.
+    # mitmweb has already imported tornado; other programs need not import it for this.
     from tornado.web import Application
 
     from toolsim.proxy.mitmproxy12.style_sheet import StyleSheet

@@ -1,1 +1,1 @@
-"""The options: tables of them by group, and the settings that they amount to."""
+"""The options: tables by group, and the settings parsed from them."""

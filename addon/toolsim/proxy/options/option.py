@@ -1,7 +1,7 @@
-"""What an option is, and how its value is read in each of the forms in which it is given, with one set of messages.
+"""An option, and the readers for each form of its value, with one set of messages.
 
-The command line gives texts, config.yaml values with a type, mitmproxy's option manager values of the option's own
-type. All three readers raise ValueError, with a message that says what came and what was expected.
+The command line contains texts, config.yaml typed values, and mitmproxy's option manager values of the option's own
+type. All three readers raise ValueError, with a message that states the value and the expectation.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ Value = str | int | bool | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option, of the type of its ``default``; a tuple is a sequence of words, which commas may separate too."""
+    """One option, of the type of its ``default``; a tuple is a sequence of words, perhaps separated by commas."""
 
     name: str
     default: Value
     help: str
     choices: tuple[str, ...] = ()
     minimum: int = 0
-    """The smallest number."""
+    """The minimum of a number."""
 
     @property
     def full_name(self) -> str:
-        """The name as mitmproxy knows it."""
+        """The name in mitmproxy."""
         return PREFIX + self.name
 
     @property
     def typespec(self) -> Any:
-        """The type as mitmproxy's option manager wants it."""
+        """The type in the form of mitmproxy's option manager."""
         return Sequence[str] if isinstance(self.default, tuple) else type(self.default)
 
     def from_texts(self, texts: Sequence[str]) -> Value:
-        """Return the value that a command line gives."""
+        """Return the value of command-line arguments."""
         if isinstance(self.default, tuple):
             return tuple(texts)
         if len(texts) > 1:
@@ -72,7 +72,7 @@ class Option:
         raise ValueError(f"got {value!r}, {self._expected()}")
 
     def checked(self, value: Any) -> Any:
-        """Return a value of the option's type, as mitmproxy holds it, if it is one that the option may have."""
+        """Return a value of the option's type, as mitmproxy holds it, if it is valid."""
         if isinstance(self.default, tuple):
             return tuple(word.strip() for text in value for word in text.split(",") if word.strip())
         if isinstance(value, bool):

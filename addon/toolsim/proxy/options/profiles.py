@@ -1,4 +1,4 @@
-"""Profiles: the settings that suit certain models, in TOML files, one a model (``toolsim tune`` writes them)::
+"""Profiles: settings for certain models, in TOML files, one per model (``toolsim tune`` writes them)::
 
     models = ["qwen2.5-coder-1.5b*"]
 
@@ -9,14 +9,15 @@
     toolsim = "0.2.0"
     engine = "llama.cpp"
 
-1. *Which one.* That whose pattern for a request's model has the most literal characters; among equals one of the user's
-   folder comes before one that comes with toolsim. Exactly one counts: they do not add up.
-2. *Over what.* Over the defaults. An option that was set by hand, be it at its default, is not touched.
-3. *Where.* ``Policy.for_model`` lays it over the operator's values, once for each request; nobody else knows of it.
-4. *Wrong files* stop the start, in one line with the place: half a profile would be another one. A profile that was
-   measured with another version or engine may still be better than none: it counts, and the log says so once.
+1. *Which one.* The profile whose pattern for a request's model has the most literal characters; among equals, the
+   user's folder comes before toolsim's own. Exactly one applies: profiles do not add up.
+2. *Over what.* Over the defaults. An explicitly set option is never overridden, even if it has its default value.
+3. *Where.* ``Policy.for_model`` applies it to the operator's values, once for each request; no other code handles
+   profiles.
+4. *Invalid files* prevent startup, with one line that gives the place: half a profile would be another one. A profile
+   measured with another version or engine might still be better than none: it applies, and the log says so once.
 
-``[tuned]`` may hold anything that justifies the choices; only the two entries above are read. toolsim 0.2 called this
+``[tuned]`` can hold anything that justifies the choices; only the two entries above are read. toolsim 0.2 called this
 table ``[learned]``, which is still read.
 """
 
@@ -44,14 +45,14 @@ from toolsim.version import __version__
 SUFFIX = ".toml"
 _OFF = dict.fromkeys(("untagged", "repair", "second_opinion"), "off")
 _STRICT_TAGS = _OFF | {"history": "bracketed", "manifest": "schemas"}
-# What depends on the model: how it is asked, and how its answers are read.
+# Options that depend on the model: how it is prompted, and how its answers are read.
 _NAMES = ("manifest", "history", "mode", "constrain", "second_opinion", "untagged", "repair")
 _OPTIONS = {option.full_name: option for option in OPTIONS if option.name in _NAMES}
 _PARTS = ("models", "options", "tuned")
 
 
 def with_profiles(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    """Return settings with the profiles that they ask for. Raises OptionsError, with file and line, for a bad one."""
+    """Return settings with the profiles that they name. Raises OptionsError, with file and line, for an invalid one."""
     try:
         found = read_profiles(settings.profiles, environment, settings.by_hand)
     except ValueError as problem:
@@ -60,9 +61,9 @@ def with_profiles(settings: Settings, environment: Mapping[str, str]) -> Setting
 
 
 def read_profiles(word: str, environment: Mapping[str, str], by_hand: Collection[str] = ()) -> tuple[Profile, ...]:
-    """Return the profiles that a value of the option asks for, without the options that are set ``by_hand``.
+    """Return the profiles that a value of the option names, without the options that are set ``by_hand``.
 
-    Raises ValueError, with file and line, for a bad one.
+    Raises ValueError, with file and line, for an invalid one.
     """
     if word == "off":
         return ()
@@ -81,12 +82,12 @@ def read_profiles(word: str, environment: Mapping[str, str], by_hand: Collection
 
 
 def own_folder(environment: Mapping[str, str]) -> Path:
-    """Return the user's own folder of profiles, which need not exist."""
+    """Return the user's own folder of profiles, which might not exist."""
     return Path(environment.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "toolsim" / "profiles"
 
 
 def doubts(profile: Profile, engine: str) -> str:
-    """Return why a profile may not be right for an ``engine`` and this version, "" if it changes nothing or may be."""
+    """Return why a profile might not suit an ``engine`` and this version, "" if it changes nothing or does suit."""
     if not profile.fields:
         return ""
     others = [f"toolsim {profile.toolsim}"] if profile.toolsim not in ("", __version__) else []
@@ -96,7 +97,7 @@ def doubts(profile: Profile, engine: str) -> str:
 
 
 def line_of(text: str, name: str) -> int:
-    """Return the number of the line of a TOML text that sets a name, or begins the table of that name."""
+    """Return the number of the line of a TOML text that sets a name, or begins the table with that name."""
     found = re.search(rf"""^[ \t]*\[*["']?{re.escape(name)}\b""", text, re.MULTILINE)
     return text.count("\n", 0, found.start()) + 1 if found else 1
 
@@ -117,7 +118,7 @@ def _read(file: Traversable, by_hand: Collection[str]) -> Profile:
 
 
 class _Wrong(Exception):
-    """What is wrong with an entry."""
+    """An invalid entry."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)

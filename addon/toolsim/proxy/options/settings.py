@@ -1,10 +1,10 @@
-"""What the operator decided: the options' values, checked and parsed once.
+"""The operator's settings: the options' values, checked and parsed once.
 
-1. Each value by itself: its parser, for those that are more than a word or a number.
-2. All together: options that are valid one by one and useless together stop the start, instead of one of them doing
-   nothing.
-3. What they decide about answers: most options are the field of the policy of their own name. Some are one concept of
-   which answers need to know more than one thing: they decide several fields, which recordings contain by their names.
+1. Each value on its own: its parser, for values other than a word or a number.
+2. All together: options that are valid on their own but useless together prevent startup, instead of one of them being
+   ignored.
+3. Their effect on answers: most options set the policy field of the same name. Some set several fields, which
+   recordings contain by their names.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ METRICS_LABELS = ("model", "tool")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an exchange may take: seconds, where 0 waits for ever, and bytes, decoded."""
+    """The limits of an exchange: seconds, where 0 waits forever, and bytes, decoded."""
 
     keepalive: float = 10.0
     connect_timeout: float = 10.0
@@ -53,7 +53,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Mcp:
-    """What the operator decided about MCP servers; ``servers``: those of the file."""
+    """The settings for MCP servers; ``servers``: those of the file."""
 
     servers: tuple[Server, ...] = ()
     runs_clients: bool = False
@@ -62,13 +62,13 @@ class Mcp:
 
     @property
     def is_used(self) -> bool:
-        """Whether any server may be asked."""
+        """Whether any server can be used."""
         return bool(self.servers) or self.runs_clients
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the operator decided."""
+    """The operator's settings."""
 
     policy: Policy = Policy()
     builtin: str | None = None
@@ -82,17 +82,17 @@ class Settings:
     metrics_labels: frozenset[str] = frozenset()
     origins: Origins = Origins()
     names: frozenset[str] = frozenset()
-    """What else the listener is called, beside its addresses and localhost (``access.own_names``)."""
+    """The listener's names, in addition to its addresses and localhost (``access.own_names``)."""
     limits: Limits = Limits()
     bounds: Bounds = Bounds()
     store: Address | None = None
     mcp: Mcp = Mcp()
     profiles: str = "auto"
-    """Which ones apply; ``profiles.with_profiles`` reads them."""
+    """The selection of profiles; ``profiles.with_profiles`` reads them."""
     by_hand: frozenset[str] = frozenset()
-    """The options that were set by hand, by their short names."""
+    """The explicitly set options, by their short names."""
     drain_timeout: int = 0
-    """Seconds that answers may take once the proxy is to end."""
+    """Seconds that answers can take during a drain."""
     websocket: bool = True
     """Whether WebSocket connections are served: mitmproxy's own option of that name."""
 
@@ -110,7 +110,7 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
     builtin = backend if backend in BUILTIN else None
     policy = policy_fields(parsed) | {"backend": "auto" if builtin else backend}
     largest = parsed["max_body_bytes"]
-    # Of the same name as their option.
+    # With the same name as their option.
     own = {name: value for name, value in parsed.items() if name in Settings.__dataclass_fields__}
     return Settings(
         policy=Policy(**policy),
@@ -124,7 +124,7 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
 
 
 def parse_value(option: Option, value: Any) -> Any:
-    """Return the parsed value of one option, without regard to the others. Raises OptionsError, naming the option."""
+    """Return the parsed value of one option on its own. Raises OptionsError, naming the option."""
     try:
         value = option.checked(value)
         return _PARSERS[option.name](value) if option.name in _PARSERS else value
@@ -180,7 +180,7 @@ def _model(value: str) -> Path | None:
 
 
 def _delimiter(value: str) -> str:
-    match value.lower():  # As the predecessor read its flag.
+    match value.lower():  # Parsed like the predecessor's flag.
         case "1" | "true" | "yes" | "on":
             return "\n\n"
         case "0" | "false" | "no" | "off":
@@ -252,7 +252,7 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
 
 _DEMANDED = ("json_schema", "gbnf", "structural_tag")
 
-# What is useless, by all options, parsed, by their short names, and what to do about it.
+# Useless combinations of all options, parsed, by their short names, and the remedy.
 USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     (
         lambda given: bool(_included(given)) and _included(given) <= _excluded(given),
@@ -292,7 +292,7 @@ USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
 
 
 def check_together(settings: Settings, hosts: Iterable[str]) -> None:
-    """Raise OptionsError for settings that are valid one by one but not together.
+    """Raise OptionsError for settings that are valid on their own but not together.
 
     ``hosts``: where the proxy listens; a Codex login is not shared with other machines.
     """
@@ -319,7 +319,7 @@ def _excluded(given: Mapping[str, Any]) -> frozenset[str]:
 
 
 def policy_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the policy that these values of options decide, by their names."""
+    """Return the policy fields that these option values set, by name."""
     fields: dict[str, Any] = {}
     for name, value in values.items():
         fields |= _decided(name, value)

@@ -1,4 +1,4 @@
-"""All options in one table, and their registration with mitmproxy. ``settings.py`` reads their values."""
+"""All options in one table, and their registration with mitmproxy. ``settings.py`` parses their values."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ OPTIONS = (
         "the request is refused if its tool_choice requires one. A request that has only such tools always forwards "
         "them, and is refused over a backend of another API.",
     ),
-    # -- the edge: what is logged and recorded, who may come in, how much and how long --
+    # -- the proxy: logging and recording, access, limits --
     Option(
         "log",
         "text",
@@ -346,7 +346,7 @@ OPTIONS = (
         "Seconds that SIGTERM and SIGINT (Ctrl-C) leave to answers that are under way; then they end with "
         "an error, and the proxy ends. A second signal ends it at once; 0 = so does the first.",
     ),
-    # -- what is stored, and MCP servers --
+    # -- storage, and MCP servers --
     Option(
         "store",
         "",

@@ -1,1 +1,1 @@
-"""Reports of an exchange for people and programs: log, metrics, the list of flows, content views."""
+"""Reports of an exchange for people and programs: log, metrics, flow list, content views."""

@@ -1,8 +1,8 @@
-"""What is logged once the proxy is up: version, backend, the addresses to use, and the backend's models.
+"""The startup banner: version, backend, the addresses to use, and the backend's models.
 
 The models are requested in the background, with a short timeout, so that a backend that is down or slow delays nothing;
-that it does not answer is worth a log line. They are requested only if people read the log (``toolsim_log=text``):
-otherwise a backend gets nothing that no client has sent.
+a missing answer is worth a log line. They are requested only if people read the log (``toolsim_log=text``): otherwise a
+backend receives only requests from clients.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from toolsim.wire.json_fields import loaded, mappings, string
 logger = logging.getLogger(__name__)
 
 ASK_SECONDS = 5.0
-"""How long a backend may take to list its models. A Codex app-server needs seconds to start."""
+"""Timeout for listing the models. A Codex app-server needs seconds to start."""
 _PAUSE = 0.1
 _DAY_SECONDS = 24 * 3600
 _MAX_SHOWN = 6
@@ -40,27 +40,27 @@ _MAX_LINE_CHARS = 200
 
 
 class Greeting:
-    """Logs the greeting at each start, once ``builtin`` is up."""
+    """Logs the banner at each start, once ``builtin`` is up."""
 
     def __init__(self, builtin: BuiltinBackend) -> None:
         self._builtin = builtin
         self._task: asyncio.Task[None] | None = None
 
     def start(self, settings: Settings, started: asyncio.Task[None]) -> None:
-        """Greet in the background once the task ``started``, which starts the built-in backend, is done."""
+        """Log the banner in the background once the task ``started``, which starts the built-in backend, is done."""
         self.stop()
         if ctx.options.toolsim_log != "off":
             self._task = asyncio.get_running_loop().create_task(self._greet(settings, started))
 
     def stop(self) -> None:
-        """Stop greeting, and asking for the models."""
+        """Stop, including the request for the models."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
     async def _greet(self, settings: Settings, started: asyncio.Task[None]) -> None:
         await asyncio.wait([started])
-        # mitmproxy exits if an error was logged while it started, such as a missing Codex: then there is no greeting.
+        # mitmproxy exits if an error was logged during startup, such as a missing Codex: then there is no banner.
         await asyncio.sleep(_PAUSE)
         is_text = ctx.options.toolsim_log == "text"
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
@@ -88,7 +88,7 @@ class Greeting:
 
 
 async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
-    """Return the models of the backend at a base URL, or what is wrong with it. Raises OSError if nobody answers."""
+    """Return the models of the backend at a base URL, or its problem. Raises OSError without an answer."""
     if not url:
         return []
     client = await page_client()
@@ -129,7 +129,7 @@ def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
 
 
 def _in_words(settings: Settings, url: str, origins: Sequence[str], web: str) -> str:
-    """Return what is known at the start, laid out for people. ``web``: the address of mitmweb, "" if it is not that."""
+    """Return the banner as text for people. ``web``: the address of mitmweb, or ""."""
     backend = BUILTIN[settings.builtin].words if settings.builtin else url
     if settings.model is not None and settings.builtin == "local":
         backend = settings.model.name
@@ -147,14 +147,14 @@ def _in_words(settings: Settings, url: str, origins: Sequence[str], web: str) ->
 
 
 def stored_line(store: Address) -> str:
-    """Return where conversations are stored, for how long, and how to store none."""
+    """Return where conversations are stored, for how long, and how to turn that off."""
     where = "in memory" if store.kind == "memory" else f"in {re.sub(r'//[^/@]*@', '//', store.place)}"
     days = round(store.bounds.seconds / _DAY_SECONDS)
     return f"stored conversations  {where}, for {days} days; to store none: --set toolsim_store="
 
 
 def _as_fields(settings: Settings, url: str, origins: Sequence[str]) -> dict[str, Any]:
-    """Return the same as plain data."""
+    """Return the banner as plain data."""
     return {
         "message": "toolsim is up",
         "version": __version__,

@@ -1,12 +1,12 @@
 """The log, in the form that ``toolsim_log`` selects.
 
-- ``text``: one line per turn, for people (``summary``); failures and oddities are warnings, which mitmproxy shows in
-  colour. mitmproxy's own lines about connections and about our requests are left out.
+- ``text``: one line per turn, for people (``summary``); failures and anomalies are warnings, which mitmproxy shows in
+  color. mitmproxy's own lines about connections and about toolsim's requests are left out.
 - ``json``: every line of the terminal is one JSON object, for programs: ``time``, ``level``, then ``message``, or the
-  fields that a record has of its own (``FIELDS``): of a turn (``summary.fields``), or of the greeting.
+  record's own fields (``FIELDS``): of a turn (``summary.fields``), or of the startup banner.
 - ``off``: nothing about turns, and mitmproxy's log unchanged.
 
-Everything goes through ``logging``, so that mitmweb's event log and mitmproxy's screen show it too. Only the form of
+Everything goes through ``logging``, so that mitmweb's event log and mitmproxy's screen show it too. Only the format of
 the terminal's lines is changed (``mitmproxy12.terminal``).
 """
 
@@ -35,9 +35,9 @@ FIELDS = "toolsim_fields"
 
 # It logs the opening and closing of connections on both sides: six lines per turn.
 _CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
-# It warns of a certificate once for each page that we ask a backend for; the greeting has one line about it.
+# It warns of a certificate once for each probed page of a backend; the startup banner has one line about it.
 _TORNADO = logging.getLogger("tornado.general")
-# Which requests get mitmdump's own two lines: not those that get our line, nor those of pollers.
+# Requests with mitmdump's own two lines: those without a line of toolsim's, except those of pollers.
 _COUNTS = [f"{api.path_suffix}{api.token_count.path_suffix}" for api in APIS.values() if api.token_count]
 _TURNS = "|".join(map(re.escape, [*(api.path_suffix for api in APIS.values()), *_COUNTS]))
 _PAGES = "|".join(re.escape(path.rstrip("/")) for path in PAGES)
@@ -68,7 +68,7 @@ class Log:
         terminal.set_form(_FORMS.get(form, terminal.own_form))
 
     def restore(self) -> None:
-        """Leave the log to mitmproxy, but for the form of its last lines: some follow when all addons are done."""
+        """Leave the log to mitmproxy, except the format of its last lines: some follow when all addons are done."""
         _CONNECTIONS.setLevel(logging.NOTSET)
         _TORNADO.setLevel(logging.NOTSET)
         terminal.keep_form()

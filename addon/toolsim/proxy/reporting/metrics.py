@@ -1,9 +1,9 @@
 """Metrics over all exchanges, in the text format 0.0.4 of Prometheus.
 
-Names follow its rules: base units, ``_total`` after what only grows. A series whose labels are known beforehand exists
+Names follow its rules: base units, ``_total`` for values that only grow. A series with labels known in advance exists
 from the start, at 0; otherwise the first event of its kind would not show as an increase. Names from clients, models
-and backends (models, tools, codes of errors) may be anything: a family accepts a limited number of values, the rest
-counts as ``other``. Models and tools are labels only if the operator asks for them.
+and backends (models, tools, codes of errors) can be anything: a family accepts a limited number of values and counts
+the rest as ``other``. Models and tools are labels only if the operator enables them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from toolsim.wire.dialect import APIS
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 MAX_SERIES = 1000
-"""Series of one family: Prometheus and its dashboards stay quick, and our memory bounded."""
+"""Maximum number of series per family: it keeps Prometheus and its dashboards quick, and memory bounded."""
 MAX_VALUE = 128
-"""How many characters of a label's value are shown."""
+"""Maximum characters of a label's value."""
 
 DURATIONS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 FIRST_BYTES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
@@ -45,7 +45,7 @@ _WARNINGS = (
     *("NO_CALL", "EMPTY_ANSWER", "ANSWER_MISMATCH", "DUPLICATE_CALL"),
     *("UNANSWERED_CALL", "CALL_AS_TEXT", "TOOL_DROPPED", "NO_API", "CIPHERTEXT"),
 )
-# By the report's field: an explanation, and the codes that are known beforehand.
+# By the report's field: an explanation, and the codes known in advance.
 _TALLIES: Mapping[str, tuple[str, Sequence[str]]] = {
     "parse_failures": ("Call blocks that stayed text, by reason.", _FAULTS),
     "strict_failures": ("Calls that violated a strict tool's schema, by reason.", _FAULTS),
@@ -60,7 +60,7 @@ Known = Mapping[str, Sequence[str]] | None
 
 
 class Family:
-    """A counter or a gauge with all its series. ``known``: the labels' values that have series from the start."""
+    """A counter or a gauge with all its series. ``known``: the label values that have series from the start."""
 
     def __init__(self, name: str, explanation: str, kind: str = "counter", known: Known = None) -> None:
         self.name = f"toolsim_{name}"
@@ -68,7 +68,7 @@ class Family:
         self._values = dict.fromkeys(_known_series(known), 0)
 
     def add(self, labels: Mapping[str, str], amount: int = 1) -> None:
-        """Add to a series, or to ``other`` where there are too many."""
+        """Add to a series, or to ``other`` if there are too many."""
         key = _bounded(tuple(labels.items()), self._values)
         self._values[key] = self._values.get(key, 0) + amount
 
@@ -92,7 +92,7 @@ class Histogram:
             self._series(key)
 
     def observe(self, labels: Mapping[str, str], seconds: float) -> None:
-        """Count one more."""
+        """Count one more value."""
         key = _bounded(tuple(labels.items()), self._counts)
         self._series(key)[bisect_left(self._bounds, seconds)] += 1
         self._sums[key] += seconds
@@ -171,7 +171,7 @@ class Metrics:
         }
 
     def _known(self, *asked: str, **values: Sequence[str]) -> Known:
-        """Return the values of labels; None where a series has a label, of a model or a tool, that nobody can know."""
+        """Return the known label values; None with a model or tool label, whose values are not known in advance."""
         return None if self.labels & {"model", *asked} else values
 
     def count(self, report: Report, status: int | None, seconds: float, first_byte: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What remains of an exchange that is over: a log line, metrics, and its flow's comment, mark and report."""
+"""The results of a finished exchange: a log line, metrics, and its flow's comment, mark and report."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from toolsim.proxy.reporting.log import Log
 from toolsim.proxy.reporting.metrics import Metrics
 
 _MAX_KNOWN = 10_000
-"""Requests by which conversations are known, at some 100 bytes each."""
+"""Number of requests by which conversations are recognized, at some 100 bytes each."""
 _MAX_RECENT = 20
-"""Turns that the overview page shows."""
+"""Number of turns on the overview page."""
 
 
 class Conversations:
@@ -58,7 +58,7 @@ class _Turn(NamedTuple):
 
 
 class Reports:
-    """Where exchanges are reported."""
+    """The destinations of reports about exchanges."""
 
     def __init__(self) -> None:
         self.log = Log()
@@ -67,7 +67,7 @@ class Reports:
         self._recent: deque[_Turn] = deque(maxlen=_MAX_RECENT)
 
     def label(self, labels: frozenset[str]) -> None:
-        """Give all metrics these labels; with other labels, counting starts over."""
+        """Set the labels of all metrics; other labels restart the counts."""
         if labels != self.metrics.labels:
             self.metrics = Metrics(labels)
 
@@ -93,14 +93,14 @@ class Reports:
 
 
 class Outcome(Feature):
-    """Reports one exchange; to be attached first, so that it comes last."""
+    """Reports one exchange; attached first, so that it is called last."""
 
     def __init__(self, reports: Reports) -> None:
         self._reports = reports
         self._topic: Topic | None = None
-        """What the request is about."""
+        """The label of the request."""
         self._place = ""
-        """Which turn of which conversation it is, in words."""
+        """The conversation and turn number, for people."""
 
     @override
     def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
@@ -139,7 +139,7 @@ class Outcome(Feature):
             _comment(flow, summary.comment(report))
             return
         if exchange.round is None:
-            # Rounds are counted once, with the answer that they are part of.
+            # Rounds are counted once, with the answer to which they belong.
             self._reports.metrics.count(report, status, seconds, exchange.clocks.first_byte)
         if flow is not None:
             outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
@@ -154,6 +154,6 @@ class Outcome(Feature):
 
 
 def _comment(flow: HTTPFlow | None, comment: str) -> None:
-    """Give a flow its comment, unless a person has."""
+    """Set a flow's comment, unless a person has done so."""
     if flow is not None and not flow.comment:
         flow.comment = flow.metadata[COMMENT] = comment

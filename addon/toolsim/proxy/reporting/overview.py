@@ -1,8 +1,8 @@
-"""The page at ``/toolsim/``: what this proxy is, which addresses clients use, and how the last turns went.
+"""The page at ``/toolsim/``: this proxy, the addresses for clients, and the outcome of the last turns.
 
 For people it is HTML: one file without scripts or external resources, in which every text of a client, model or server
-is escaped. A program that accepts JSON gets the same facts as an object. If a key is set, a request without it gets the
-name, the base URLs and whether a key is required, and nothing else.
+is escaped. A program that accepts JSON gets the same facts as an object. If a key is set, a request without it gets
+only the name, the base URLs and whether a key is required.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    # Each of the two forms of the page is a representation of its own.
+    # The two forms of the page are separate representations.
     "vary": "accept",
 }
 _STYLE = """\
@@ -52,7 +52,7 @@ ol { list-style: none; padding: 0; } li { padding: .15rem 0; border-bottom: 1px 
 
 @dataclass(slots=True)
 class Overview:
-    """Makes the page, under these settings."""
+    """Creates the page, under these settings."""
 
     settings: Settings
     builtin: BuiltinBackend
@@ -61,7 +61,7 @@ class Overview:
     _models: asyncio.Task[Sequence[str] | str] | None = None
 
     async def full(self, flow: HTTPFlow) -> Response:
-        """Return the page for a client that may know everything."""
+        """Return the page for a client with full access."""
         facts = self._public(flow)
         url = backend_url(self.settings, [flow.client_conn.proxy_mode])
         backend = BUILTIN[self.settings.builtin].words if self.settings.builtin else url
@@ -82,12 +82,12 @@ class Overview:
         return {"name": NAME, "base_urls": urls, "requires_key": bool(self.settings.api_key)}
 
     async def _ask(self, url: str) -> Sequence[str] | str:
-        """Return the models, or what is wrong with the backend; asked once for all who want to know meanwhile."""
+        """Return the models, or the backend's problem; queried once for all concurrent requests."""
         now = time.monotonic()
         if self._models is None or now - self._asked_at > _FRESH_SECONDS:
             self._asked_at = now
             self._models = asyncio.create_task(self._find_models(url))
-        # A client that leaves does not cancel it for the others.
+        # A client that disconnects does not cancel it for the others.
         return await asyncio.shield(self._models)
 
     async def _find_models(self, url: str) -> Sequence[str] | str:
@@ -155,6 +155,6 @@ def _list(rows: Sequence[tuple[str, str]]) -> str:
 
 def _snippet(base: str, model: str, *, requires_key: bool) -> str:
     key = " -H 'authorization: Bearer YOUR_KEY'" if requires_key else ""
-    # Within the quotes of the shell.
+    # Within the shell's quotes.
     body = json.dumps({"model": model, "input": "Hello"}).replace("'", "'\\''")
     return f"curl -s {base}/responses{key} -H 'content-type: {_JSON}' -d '{body}'"

@@ -1,4 +1,4 @@
-"""Reporting a finished exchange: its fields for the log, its log line, comment and headers. Counts and names only.
+"""Reports of a finished exchange: its fields for the log, its log line, comment and headers. Counts and names only.
 
 The log line, for people who read turn after turn::
 
@@ -7,11 +7,11 @@ The log line, for people who read turn after turn::
     ⚠ llama3 · chat · no call, 3 tools · UNKNOWN_TOOL get_wether · 0.9 s
     ✓ llama3 · responses stream · no tools · 2.0 s
 
-✗: the client got an error; ⚠: worth a look (a warning, a block that stayed text, an answer that was cut off, a client
-that left). The comment says it for a column of a list, what matters most first, with the user's words.
+✗: the client got an error; ⚠: needs attention (a warning, a block that stayed text, a truncated answer, a disconnected
+client). The comment is the short form for the flow list: the most important fact first, then the user's message.
 
-Names of models and tools come from clients and models: in the log line what a terminal would obey is replaced, and long
-ones are cut. Argument values never appear.
+Names of models and tools come from clients and models: in the log line control characters are replaced, and long names
+are cut. Argument values never appear.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toolsim.proxy.legacy import RENAMED_HEADERS
 _COUNTED_IN_HEADERS = ("parse_failures", "strict_failures", "repairs")
 
 NO_TOOLS = "no tools"
-"""Why there was no call: the request offered none."""
+"""The reason for no call: the request offered no tools."""
 
 MARKERS = (":x:", ":warning:")
 """Emoji, by mitmproxy's names: something failed for the client; something needs attention."""
@@ -41,9 +41,9 @@ def fields(report: Report, status: int | None, seconds: float) -> dict[str, Any]
 
 
 def comment(report: Report, status: int | None = None, words: str = "", place: str = "") -> str:
-    """Return the exchange in one line for people, what matters most first.
+    """Return the exchange in one line for people, the most important fact first.
 
-    ``status`` is what the client got, ``words`` the beginning of the user's message, ``place`` which turn it was.
+    ``status``: what the client got; ``words``: the beginning of the user's message; ``place``: the turn.
     """
     return " ".join(" · ".join(filter(None, _phrases(report, status, words, place))).split())
 
@@ -60,7 +60,7 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
     elif not report.error and not is_refused:
         yield "no call" if report.tools else NO_TOOLS
     for tally in findings:
-        # How a call was written is no finding.
+        # The form of a call is not a finding.
         if tally.entries and tally.key != "untagged":
             yield _counted(tally, sorted(set(tally.entries)))
     if report.rounds > 1:
@@ -92,14 +92,14 @@ def _counted(tally: Tally, kinds: Sequence[str]) -> str:
 
 
 def remedies(report: Report) -> list[str]:
-    """Return what an operator can set against the warnings, unless the model has been asked again."""
+    """Return the options that address the warnings, unless there was a retry."""
     if report.retries:
         return []
     return list(dict.fromkeys(REMEDIES[code] for warning in report.warnings if (code := code_of(warning)) in REMEDIES))
 
 
 def marker(report: Report, status: int | None) -> str:
-    """Return the emoji that marks an exchange that needs attention, "" for all others."""
+    """Return the emoji for an exchange that needs attention, "" for all others."""
     if status is not None and (report.error or status >= 400 or report.strict_failures):
         return MARKERS[0]
     if status is None or report.parse_failures or report.warnings or report.truncated:
@@ -108,7 +108,7 @@ def marker(report: Report, status: int | None) -> str:
 
 
 def headers(report: Report) -> dict[str, str]:
-    """Return the headers of a whole answer."""
+    """Return the headers of a non-streamed answer."""
     values: dict[str, object] = {"mode": report.mode, "tool-call-count": len(report.calls)}
     for tally in report.tallies():
         if tally.key in _COUNTED_IN_HEADERS:
@@ -120,10 +120,10 @@ def headers(report: Report) -> dict[str, str]:
 
 
 def first_headers(report: Report) -> dict[str, str]:
-    """Return the headers that are known before the answer, for streams too.
+    """Return the headers known before the answer, for streams too.
 
     The effect of other text after a call, the profile, the number of tool outputs that were replaced because of their
-    size, and the tools that the backend did not get.
+    size, and the dropped tools.
     """
     values = {"x-toolsim-stop-after-tools-mode": report.stop_after_tools_mode}
     if report.profile:
@@ -137,7 +137,7 @@ def first_headers(report: Report) -> dict[str, str]:
 
 
 HEADERS = tuple(headers(Report(profile="any", tool_cutoff="any", dropped=["tool:any"], outputs_replaced=1)))
-"""The names of all headers that an answer may have."""
+"""The names of all headers that an answer can have."""
 
 
 # -- the log line --
@@ -146,7 +146,7 @@ HEADERS = tuple(headers(Report(profile="any", tool_cutoff="any", dropped=["tool:
 def log_line(report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True) -> str:
     """Return a finished turn in one line.
 
-    ``status``: what the client got, None = nothing. ``problem``: the message of an error that was the whole answer.
+    ``status``: what the client got, None = nothing. ``problem``: the message of an error that was the complete answer.
     ``is_ours``: tools were offered or used; otherwise the request passed unchanged.
     """
     phrases = [printable(report.model, _MAX_NAME_CHARS) or "no model", _way(report)]
@@ -207,7 +207,7 @@ def _without_call(report: Report, *, is_ours: bool) -> str:
 
 
 def _findings(report: Report) -> Iterator[str]:
-    """Yield what was wrong with calls, once per kind; for a schema mismatch also its place."""
+    """Yield the faults of calls, once per kind; for a schema mismatch also its location."""
     found = dict.fromkeys([*report.strict_failures, *report.parse_failures, *report.dropped_calls, *report.warnings])
     for entry in list(found)[:_MAX_NAMES]:
         code, _, name = entry.partition(":")
@@ -217,6 +217,6 @@ def _findings(report: Report) -> Iterator[str]:
 
 
 def listed(names: Sequence[str], most: int = _MAX_NAMES, most_chars: int = _MAX_NAME_CHARS) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of the others."""
     shown = ", ".join(printable(name, most_chars) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")

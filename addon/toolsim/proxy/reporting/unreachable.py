@@ -1,4 +1,4 @@
-"""Why a server cannot be asked, in words that name the remedy."""
+"""Explains why a server could not be reached, with the remedy."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _NO_HOST = "there is no host of that name"
 _REFUSED = "the connection is refused: is the server running?"
 _CLOSED = "it closed the connection: does it want https://?"
 
-# What mitmproxy, Tornado and the system say, and what we say instead.
+# Messages of mitmproxy, Tornado and the system, and their replacements.
 _SAID = (
     (r"does not speak TLS|WRONG_VERSION_NUMBER", _NO_TLS),
     (r"(?i)connect call failed|connection refused", _REFUSED),
     (r"(?i)name or service not known|name resolution|getaddrinfo failed|nodename nor servname", _NO_HOST),
-    # At a request, unlike at the first contact, it may be anything.
+    # During a request, unlike at the first contact, the cause can be anything.
     (r"^server closed connection$", "it closed the connection: has it crashed, or does it want https://?"),
 )
 _CERTIFICATE = re.compile(r"certificate verify failed: ([^(\n]{1,200})", re.IGNORECASE)
 
 
 def reason(problem: object, seconds: float = 0) -> str:
-    """Return one line on what went wrong within ``seconds``: an exception, or what a library said."""
+    """Return one line about a failure within ``seconds``: an exception, or a library's message."""
     match problem:
         case TimeoutError():
             return f"no answer within {seconds:g} s"
