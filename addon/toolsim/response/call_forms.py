@@ -37,7 +37,9 @@ from dataclasses import dataclass
 
 from toolsim.response.call_syntax import read_calls
 from toolsim.response.gemma_braces import HEAD, QUOTE, read_gemma
+from toolsim.response.misspelled import spelled
 from toolsim.response.named_json import (
+    ARGS,
     GPT_OSS_HEAD,
     named_json_reader,
     read_bare_json,
@@ -46,7 +48,7 @@ from toolsim.response.named_json import (
     read_named_json,
 )
 from toolsim.response.partial import match_at
-from toolsim.response.tagged_pairs import M3_MARK, NAME, read_elements_calls, read_glm, read_m3
+from toolsim.response.tagged_pairs import HEAD_END, M3_MARK, NAME, read_elements_calls, read_glm, read_m3
 from toolsim.response.written import Written, read_xml
 
 
@@ -61,7 +63,8 @@ class CallForm:
     begin a line. ``anywhere``: it may stand behind any marker, also one of another family; ``behind_ours``: behind our
     own even if no other forms are read. ``alone`` matches bodies that anybody may write in a sentence about our own
     markers, such as a name and nothing else: such a block has to stand alone there. ``skips_beginning``: no marker in
-    what ``begins`` matches counts, since an opening one may stand there in the place of another.
+    what ``begins`` matches counts, since an opening one may stand there in the place of another. ``again``: how another
+    call may begin directly behind a body that no marker closes.
     """
 
     name: str
@@ -76,6 +79,7 @@ class CallForm:
     anywhere: bool = False
     alone: re.Pattern[str] | None = None
     skips_beginning: bool = False
+    again: str = ""
 
 
 def _row(name: str, begins: str, read: Callable[[str], list[Written]], **fields: object) -> CallForm:
@@ -86,15 +90,17 @@ def _read_use_tool(body: str) -> list[Written]:
     return [read_xml(body)]
 
 
-def _read_open_function(body: str) -> list[Written]:
-    """Read what stands between ``<function=`` and ``</function>``, which also ends a value that lacks its own end."""
-    calls = read_elements_calls(f"<function={body}")
-    return read_elements_calls(f"<function={body}</function>") if calls[-1].broken else calls
+def _read_open_elements(start: str, end: str) -> Callable[[str], list[Written]]:
+    """Return the reader of what stands between ``start``, the beginning of an opening element, and its closing tag.
 
+    That also ends a value that lacks its own end.
+    """
 
-def _read_open_elements(start: str) -> Callable[[str], list[Written]]:
-    """Return the reader of what stands behind ``start``, the beginning of an opening element."""
-    return lambda body: read_elements_calls(f"{start}{body}")
+    def read(body: str) -> list[Written]:
+        calls = read_elements_calls(f"{start}{body}")
+        return read_elements_calls(f"{start}{body}{end}") if calls[-1].broken else calls
+
+    return read
 
 
 def _invocations(name: str, mark: str, *blocks: str) -> tuple[CallForm, ...]:
@@ -106,20 +112,22 @@ def _invocations(name: str, mark: str, *blocks: str) -> tuple[CallForm, ...]:
     end = f"</{mark}invoke>"
     opening = f'<{mark}invoke name="'
     blocks_of = tuple((f"<{mark}{block}>", f"</{mark}{block}>") for block in blocks)
-    inside = _row(name, re.escape(opening), read_elements_calls, tags=blocks_of, value=value, whole=end, anywhere=True)
+    inside = _row(
+        name, spelled(opening, "<", '"'), read_elements_calls, tags=blocks_of, value=value, whole=end, anywhere=True
+    )
     if not mark:
         return (inside,)
     fields: dict[str, object] = {"tags": ((opening, end),), "value": value, "whole": end, "behind_tag": True}
-    return inside, _row(name, rf'{NAME}"\s{{0,8}}>', _read_open_elements(opening), **fields)
+    return inside, _row(name, rf'{NAME}"\s{{0,8}}>', _read_open_elements(opening, end), **fields)
 
 
 _SEPARATOR = "<｜tool▁sep｜>"
 _DEEPSEEK_HEAD = (
-    rf"(?:<｜tool▁call▁begin｜>\s*)*(?:function\s*{_SEPARATOR}\s*)?({NAME})"
+    rf"(?:<｜tool▁call▁begin｜>\s*)*(?:function\s*(?:{_SEPARATOR}\s*)+)?({NAME})"
     rf"(?:(?:\s*{_SEPARATOR})+|(?=\s*\n))"
 )
 _KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
-_KIMI_HEAD = rf"(?:<\|tool_call_begin\|>\s*)*({NAME})\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}"
+_KIMI_HEAD = rf"(?:<\|tool_call_begin\|>\s*)*({NAME})(?:\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)})+"
 # Where gpt-oss names the tool: behind the role, or behind the channel.
 _GPT_OSS_PLACES = (
     "<|start|>assistant",
@@ -153,7 +161,7 @@ CALL_FORMS = (
     JSON,
     _row(
         "use_tool",
-        "<name>",
+        spelled("<name>", "<"),
         _read_use_tool,
         value=(r"<([^<>/\s][^<>/]{0,255})>", "</{}>"),
         behind_ours=True,
@@ -161,7 +169,7 @@ CALL_FORMS = (
     ),
     _row(
         "Qwen3-Coder",
-        rf"<function={NAME}>",
+        rf"{spelled('<function=', '<', '=')}{NAME}{HEAD_END}",
         read_elements_calls,
         value=("<parameter=", "</parameter>"),
         whole="</function>",
@@ -170,8 +178,10 @@ CALL_FORMS = (
     ),
     _row(
         "Qwen3-Coder",  # And Llama 3's <function=f>{…}</function>.
-        rf"{NAME}>\s{{0,64}}(?:<parameter=|</function>|\{{)",
-        _read_open_function,
+        rf"{NAME}(?:>\s{{0,64}}(?:<function={NAME}>\s{{0,64}})?|\s{{0,8}}(?=[<{{]))"
+        rf"(?={spelled('<parameter=', '<', '=')}|</function>|\{{)",
+        _read_open_elements("<function=", "</function>"),
+        skips_beginning=True,
         tags=(("<function=", "</function>"),),
         value=("<parameter=", "</parameter>"),
         whole="</function>",
@@ -180,8 +190,10 @@ CALL_FORMS = (
     *(
         _row(
             "MiniCPM5",
-            rf"{NAME}{quote}\s{{0,8}}>",
-            _read_open_elements(f"<function name={quote}"),
+            rf"{NAME}{quote}{HEAD_END}(?:\s{{0,64}}<function name={quote}{NAME}{quote}{HEAD_END})?"
+            r"(?=\s{0,64}(?:[^\s<]|<[^f]))",
+            _read_open_elements(f"<function name={quote}", "</function>"),
+            skips_beginning=True,
             tags=((f"<function name={quote}", "</function>"),),
             value=(r"<(param(?:eter)?) name=", "</{}>"),
             whole="</function>",
@@ -191,7 +203,7 @@ CALL_FORMS = (
     ),
     _row(
         "MiniCPM5",
-        rf"<function name=[\"']{NAME}[\"']\s{{0,8}}>",
+        rf"<function name=[\"']{NAME}[\"']{HEAD_END}",
         read_elements_calls,
         value=(r"<(param(?:eter)?) name=", "</{}>"),
         whole="</function>",
@@ -207,7 +219,7 @@ CALL_FORMS = (
     ),
     _row(
         "GLM 4.5",
-        rf"{NAME}\s{{0,8}}(?:<arg_key>|<tool_call>{_KEY}</arg_key>|(?=</))",
+        rf"{NAME}\s{{0,8}}(?:<arg_key>|(?:<tool_call>|{spelled('<arg_key>')}|(?<=\n)){_KEY}</arg_key>|(?=</))",
         read_glm,
         value=("<arg_value>", "</arg_value>"),
         alone=re.compile(rf"\s*{NAME}\s*"),
@@ -244,15 +256,16 @@ CALL_FORMS = (
     _row("pythonic", rf"\[?\s{{0,8}}{_PYTHON_NAME}\(", read_calls, behind_tag=True, anywhere=True, alone=_ANY),
     _row(
         "Mistral",
-        rf"{NAME}(?:\s{{0,8}}\[CALL_ID\][\w-]{{1,64}})?(?:\s{{0,8}}\[ARGS\])?\s{{0,8}}(?=\{{)|(?=\[\s{{0,64}}\{{|\{{\s{{0,64}}\")",
+        rf"{NAME}(?:\s{{0,8}}\[CALL_ID\][\w-]{{1,64}})?{ARGS}\s{{0,8}}(?=\{{)|(?=\[\s{{0,64}}\{{|\{{\s{{0,64}}\")",
         read_mistral,
         tags=(("[TOOL_CALLS]", ""),),
         is_json=True,
+        again=rf"{NAME}(?:\[CALL_ID\][\w-]{{1,64}})?\[ARGS\]\s{{0,8}}(?=\{{)",
     ),
     _row(
         "DeepSeek V3",
-        rf"<｜tool▁call▁begin｜>|{NAME}\s{{0,8}}{_SEPARATOR}",
-        named_json_reader(_DEEPSEEK_HEAD, "<｜tool▁call▁end｜>"),
+        rf"<｜tool▁call▁begin｜>|(?:{spelled('<｜tool▁call▁begin｜>', '<')})?{NAME}\s{{0,8}}{_SEPARATOR}",
+        named_json_reader(_DEEPSEEK_HEAD, "<｜tool▁call▁end｜>", "<｜tool▁call▁begin｜>", _SEPARATOR),
         whole="<｜tool▁call▁end｜>",
         tags=(("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"), ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")),
     ),
@@ -276,8 +289,8 @@ CALL_FORMS = (
     ),
     _row(
         "Kimi K2",
-        rf"<\|tool_call_begin\|>|{NAME}\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}",
-        named_json_reader(_KIMI_HEAD, "<|tool_call_end|>"),
+        rf"<\|tool_call_begin\|>|(?:{spelled('<|tool_call_begin|>', '<')})?{NAME}\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}",
+        named_json_reader(_KIMI_HEAD, "<|tool_call_end|>", "<|tool_call_begin|>", _KIMI_ARGUMENTS),
         whole="<|tool_call_end|>",
         tags=(
             ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
@@ -363,8 +376,16 @@ def read_form(opening: str, body: str) -> list[Written]:
     return row.read(body) if isinstance(row, CallForm) else _read_use_tool(body)
 
 
-def reads_cleanly(row: CallForm, opening: str, body: str) -> bool:
-    """Return whether a body of that row is complete though no tag closes it: its reader has nothing to mend."""
-    if not body.rstrip().endswith(row.whole):
+def reads_cleanly(row: CallForm, opening: str, body: str, closing: str = "") -> bool:
+    """Return whether a body of that row is complete though no tag closes it: its reader has nothing to mend.
+
+    ``closing`` is what would have closed it, and may be what ends its last call as well.
+    """
+    if not body.rstrip().endswith(row.whole) and row.whole != closing:
         return False
-    return all(call.is_clean for call in read_form(opening, body))
+    return all(call.is_clean for call in (read_bare_json(body) if row is JSON else read_form(opening, body)))
+
+
+def needs_end(row: CallForm, opening: str) -> bool:
+    """Return whether a misspelled opening tag without its end may be the beginning of a word in that row's body."""
+    return row.name in ("pythonic", "named JSON") and not opening.endswith((">", "]"))

@@ -10,6 +10,8 @@
    arguments.
 4. A call too many ends the turn at its first character if text after a call would: whatever becomes of it does not
    matter, and neither does where the text is cut.
+5. A block directly behind one that cannot be read is text: of two calls the second does not run alone. Calls before it
+   do, since the client may have them already.
 """
 
 from __future__ import annotations
@@ -79,6 +81,7 @@ class Choice:
         self._parser = parser_for(plan, judge)  # None: no tools are on offer, so all text is text.
         self._calls = ClientCalls(plan, report, numbers, index)
         self.speech = Speech(plan, report, self._calls, index)
+        self._is_unreadable = False  # Whether the latest block was a call that cannot be read.
         self._position = 0  # How many characters of the text have been taken.
 
     def __repr__(self) -> str:
@@ -188,6 +191,7 @@ class Choice:
                     # An announced call whose block turned out to be prose is incomplete.
                     self._position += len(piece)
                     self._end_block()
+                    self._is_unreadable = self._is_unreadable and piece.isspace()
                     self.speech.state(piece)
                 case Fragment():
                     # Ahead of its block, and no text of its own.
@@ -196,9 +200,14 @@ class Choice:
                     is_announced = isinstance(piece, Block) and self._calls.streams(piece.body)
                     # One verdict may end the choice; those after it are passed over, and listed as such.
                     with self._reported(piece.raw) as outcomes:
-                        outcomes += [
-                            self.act(verdict) for verdict in self._judge.block(piece, is_announced=is_announced)
-                        ]
+                        verdicts = self._judge.block(piece, is_announced=is_announced)
+                        # Rule 5: the second of two calls does not run alone.
+                        if self._is_unreadable and isinstance(verdicts[0], Call):
+                            verdicts = [self._judge.reject(piece.raw, MALFORMED_JSON, verdicts[0].tool.name)]
+                        outcomes += [self.act(verdict) for verdict in verdicts]
+                    self._is_unreadable = all(
+                        isinstance(verdict, Rejected) and verdict.reason == MALFORMED_JSON for verdict in verdicts
+                    )
                     self._end_block()
                 case Calls():
                     self._untagged(piece)

@@ -1,4 +1,4 @@
-"""Decides whether the sentence before an untagged call introduces an example, so that the call is shown and not made.
+"""Decides whether the sentence before a call without tags or in a fence introduces an example: it is only shown then.
 
     Here is an example of the JSON:         text: it explains
     In your last message you wrote:         text: it quotes
@@ -35,6 +35,8 @@ _EXAMPLE = re.compile(
     | \b (?: your | the | my ) \s (?: last | previous | earlier | first ) \s
       (?: call | message | request | attempt | answer ) \s (?: was | said | had | looked \s like ) \W* $
     | \b (?: docs | documentation | manual | readme | transcript ) \s (?: says? | shows? | has | gives? ) \W* $
+    | \b (?: template | tokenizer | tokeniser | grammar | parser ) \s (?: writes | expects | emits | reads | wants )
+      \s [^,;\n]{1,40} \s like \s this \W* $
     # the same in other alphabets and languages
     | \b (?: beispiel\w* | exemple | ejemplo | esempio | exemplo | voorbeeld | exempel | eksempel | esimerk\w*
             | exemplu\w* | przykład\w* | příklad\w* | například | príklad\w* | példa\w* | példáu\w* | primjer\w*

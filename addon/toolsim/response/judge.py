@@ -34,6 +34,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from toolsim.core.errors import ApiError
@@ -201,7 +202,7 @@ class Judge:
             else:
                 parts += [self.named(written)] if block.form == "xml" else self._split(written)
         # In another form's own tags a model may be quoting what it has read: an unknown name there ends nothing.
-        in_ours = block.opening not in FOREIGN
+        in_ours = block.opening not in FOREIGN and not block.meant
         verdicts: list[Verdict] = []
         for written in parts:
             if written in quoted:
@@ -217,6 +218,10 @@ class Judge:
         return verdicts
 
     def _read(self, block: Block) -> list[Written]:
+        calls = self._read_body(block)
+        return [reduce(Written.repaired, block.codes, call) for call in calls] if block.codes else calls
+
+    def _read_body(self, block: Block) -> list[Written]:
         if block.form == "json":
             calls = read_json(block.body, closed=bool(block.closing), repair=self._repair)
             if not self._repair:
@@ -224,7 +229,7 @@ class Judge:
             # What has no name may have it in another place.
             read = self.toolbox.parameters
             return [part for call in calls for part in (unwrap(call, read, marked=True) if not call.name else [call])]
-        calls = [replace(call, is_bare=block.is_bare) for call in read_form(block.opening, block.body)]
+        calls = [replace(call, is_bare=block.is_bare) for call in read_form(block.meant or block.opening, block.body)]
         if self._repair:
             return calls
         return [replace(call, broken=not call.is_clean) for call in calls]

@@ -14,44 +14,60 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from toolsim.response.written import DOUBLED_MARKER, Json, Written, read_json
+from toolsim.response.misspelled import spelled, spellings_of
+from toolsim.response.written import DOUBLED_MARKER, MISSPELLED_MARKER, Json, Written, decode, read_json, respelled
 
+_CONSTRAIN, _MESSAGE = spelled("<|constrain|>"), spelled("<|message|>")
 GPT_OSS_HEAD = (
     r"(?:functions\.)?([\w.:/-]{1,128}?)(?:\s{0,8}<\|channel\|>\w{1,16})?"
-    r"(?:\s{0,8}<\|constrain\|>\s{0,8}\w{1,16}|\s{1,8}\w{1,16})?\s{0,8}<\|message\|>"
+    rf"(?:\s{{0,8}}(?:{_CONSTRAIN}\s{{0,8}}){{1,2}}\w{{1,16}}(?:\s{{0,8}}{_MESSAGE}){{0,2}}"
+    rf"|(?:\s{{1,8}}\w{{1,16}})?(?:\s{{0,8}}{_MESSAGE}){{1,2}})"
 )
 """What stands between ``to=`` and the object."""
+
+ARGS = rf"(?:\s{{0,8}}{spelled('[ARGS]')}){{0,2}}"
+"""What Mistral writes between a name and the object."""
 
 _NUMBERED = re.compile(r"\A(?:functions\.)?(.+?)(?::\d+)?\Z")
 _FENCE = re.compile(r"\A\s*`{3}\w*\s*\n(.*?)\n?\s*`{3}\s*\Z", re.DOTALL)
 
 
-def named_json_reader(head: str, end: str = "") -> Callable[[str], list[Written]]:
+def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str], list[Written]]:
     """Return the reader of one form: ``head`` is a pattern up to the object, with the name as its one group.
 
-    ``end`` is the marker behind the object; it may stand twice, or be missing at the end of the body.
+    ``end`` is the marker behind the object; it may stand twice, or be missing at the end of the body. ``others`` are
+    the form's other markers: a body that cannot be read is read with all of them spelled right.
 
     The reader returns the calls of a body, never an empty list; what cannot be read is one broken call at its end.
     """
     begins = re.compile(rf"\s*(?:{head})")
-    ends = re.compile(rf"(?:{re.escape(end)}\s*+)++|\Z" if end else r"\Z")
+    ends = re.compile(rf"(?:{re.escape(end)}\s*+)++|\Z" if end else r"")
 
     def read(body: str) -> list[Written]:
         calls: list[Written] = []
         at = 0
         while (found := begins.match(body, at)) is not None and (last := ends.search(body, found.end())) is not None:
-            text = body[found.end() : last.start()]
+            spelling = ""
+            if end:
+                text, until = body[found.end() : last.start()], last.end()
+                spelling = "" if last[0] else spellings_of(end).before(text.rstrip())
+                text = text.rstrip().removesuffix(spelling) if spelling else text
+            else:  # The object ends where another name follows.
+                got = decode(body, found.end())
+                until = got[1] if got is not None and begins.match(body, got[1]) else len(body)
+                text = body[found.end() : until]
             fence = _FENCE.match(text)
             text = fence[1] if fence else text
             name = _NUMBERED.sub(r"\1", found[1])
             codes = (DOUBLED_MARKER,) if end and last[0].count(end) > 1 else ()
-            calls.append(Written(body[at : last.end()], name, arguments=Json(text, text), codes=codes))
-            at = last.end()
+            codes = (MISSPELLED_MARKER,) if spelling else codes
+            calls.append(Written(body[at:until], name, arguments=Json(text, text), codes=codes))
+            at = until
         if body[at:].strip() or not calls:
             calls.append(Written(body[at:], found[1] if found else None, broken=True))
         return calls
 
-    return read
+    return (lambda body: respelled(read, body, (*others, end))) if end else read
 
 
 def read_bare_json(body: str) -> list[Written]:
@@ -60,7 +76,7 @@ def read_bare_json(body: str) -> list[Written]:
 
 
 read_named_json = named_json_reader(
-    r"([\w.:/-]{1,128}?)(?:\s{0,8}\[CALL_ID\][\w-]{1,64})?(?:\s{0,8}\[ARGS\])?\s{0,8}(?=\{)"
+    rf"([\w.:/-]{{1,128}}?)(?:\s{{0,8}}\[CALL_ID\][\w-]{{1,64}})?{ARGS}\s{{0,8}}(?=\{{)"
 )
 
 """Reads a name and an object."""

@@ -21,6 +21,7 @@ class Block:
     ``body`` is everything between the tags, verbatim; ``closing`` is "" if rule 3 or 4 closed it. ``is_bare``: it
     may stand in a sentence about our tags (a name alone, a call in another syntax), and counts only if it stands alone.
     ``is_unread``: it begins like no call, so it is a call that failed if it stands alone on its lines, text otherwise.
+    ``codes`` name the repairs of its tags; ``meant`` is the opening tag that a misspelled one was meant to be.
     """
 
     form: Literal["json", "xml"]
@@ -29,6 +30,8 @@ class Block:
     closing: str
     is_bare: bool = False
     is_unread: bool = False
+    codes: tuple[str, ...] = ()
+    meant: str = ""
 
     @property
     def raw(self) -> str:

@@ -96,6 +96,11 @@ class Prose:
         return self.state == self.state_line
 
     @property
+    def is_in_fence(self) -> bool:
+        """Whether the text is in a fence that holds no call."""
+        return self.state == self.state_code
+
+    @property
     def is_open(self) -> bool:
         """Whether there is text before this place, all of it emitted, and no fence around it."""
         return self.has_begun and self.state in (self.state_line, self.state_indent)

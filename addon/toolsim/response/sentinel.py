@@ -38,6 +38,10 @@ The rules, by number; the tests name them.
     is a call that failed, is not decided here (``quotation``).
 14. Surplus markers go with a block (``FenceMark``), with ``drops_surplus``: opening tags directly before its own, and
     behind it, with only whitespace between, closing tags and the tokens with which models end a turn.
+15. With ``drops_surplus`` a misspelled opening tag (``misspelled``) opens a block at the start of a line or directly
+    behind a block, which counts only if it stands alone (``Block.is_bare``). A misspelled closing tag closes a body
+    that lacks nothing else: complete JSON at once, any other body where the next block or the end of the text shows it.
+    So does the next block if the closing tag is missing altogether.
 
 Linear: only rules 5, 7 and 13 read text again. When a body is read twice, a tag that the first reading saw inside a
 string may be outside one for the second (quotes pair up differently), and ends that second block; so no character is
@@ -51,18 +55,31 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal
 
-from toolsim.response.call_forms import JSON, CallForm, reads_cleanly, row_at
-from toolsim.response.json_body import JsonBody
+from toolsim.response.call_forms import JSON, CallForm, needs_end, reads_cleanly, row_at
+from toolsim.response.json_body import JsonBody, Stop
+from toolsim.response.misspelled import spellings_of
 from toolsim.response.partial import match_at
 from toolsim.response.pieces import Block, FenceMark, Fragment, Oversize, TaggedPiece, characters_within, utf8_length
-from toolsim.response.tags import OpenValue, behind_fence, ends, foreign_end, held_from, open_tag, tags
+from toolsim.response.tags import (
+    MAX_OPENING,
+    OpenValue,
+    behind_fence,
+    ends,
+    foreign_end,
+    held_from,
+    open_tag,
+    tags,
+    without_space,
+)
 from toolsim.response.thoughts import THOUGHTS, ThoughtCalls, thought_at
+from toolsim.response.written import MISSING_CLOSE, MISSPELLED_MARKER
 
 _SPACE = re.compile(r"[ \t\r\n]*+").match
 _BLANK = re.compile(r"\s*+").match
 _BETWEEN = re.compile(
     r"\s{0,16}(?:[;,]\s{0,16}|(?P<tail>\[/TOOL_CALLS\]|</function_call>)|(?P<half>[\[<](?:/[A-Za-z_]{0,13})?\Z))?"
 ).match
+_LINE_MARK = re.compile(r"(?<=\n)[<\[\]]")
 _END_FUNCTION = "</function>"
 # No model writes more whitespace than this between an opening tag and its body: by rule 2 the tag is then prose.
 _MAX_SPACE = 1024
@@ -102,6 +119,7 @@ class Sentinel:
         self._tags = tags(tag, use_tool, foreign)
         self._reads_families = foreign
         self._drops_surplus = drops_surplus
+        self._last = ""  # The latest prose, "" directly behind a block: a line may begin there (rule 15).
         self._is_behind = False  # Whether nothing but whitespace and surplus markers has come since a block (rule 14).
         self._limit = limit
         self._fragments = fragments
@@ -125,6 +143,8 @@ class Sentinel:
         # The open block.
         self._opening = ""  # Its tags; "" if none is open.
         self._closing = ""
+        self._meant = ""  # The opening tag that was meant, if it is misspelled (rule 15); else the same.
+        self._codes: tuple[str, ...] = ()  # The repairs of the tags.
         self._is_foreign = False  # Whether they are a form's own.
         self._pieces: list[str] = []  # What arrived of it with earlier texts, the opening tag included.
         self._start = 0  # Where the rest of it begins in the current text.
@@ -154,6 +174,7 @@ class Sentinel:
         if self._is_idle and (
             ("<" not in text and "[" not in text and "]" not in text) or not self._tags.hint.search(text)
         ):
+            self._last = text or self._last
             return [text] if text else []
         self._text = self._held + text
         self._held = ""
@@ -242,19 +263,49 @@ class Sentinel:
         if self._is_behind and not self._read_tail():
             return
         match = self._tags.opening.search(self._text, self._pos)
-        if match is None:
-            end = len(self._text) if self._final else held_from(self._text, self._pos, self._tags.beginnings)
+        at = match.start() if match else len(self._text)
+        if self._drops_surplus and (found := self._misspelled(at)) is not None:
+            self._emit(found[0])
+            if found[1]:
+                self._open(found[1], self._tags.misspelled[found[1]])
+            else:
+                self._hold(found[0])
+        elif match is None:
+            end = at if self._final else held_from(self._text, self._pos, self._tags.beginnings)
             self._emit(end)
             self._hold(end)
-            return
-        self._emit(match.start())
+        else:
+            self._emit(at)
+            self._open(match[0], without_space(match[0]))
+
+    def _misspelled(self, stop: int) -> tuple[int, str] | None:
+        """Return where a misspelled tag opens a block before ``stop``, and its spelling; "" if one may begin there."""
+        text, spellings = self._text, self._tags.misspelled
+        marks = [found.start() for found in _LINE_MARK.finditer(text, self._pos + 1, stop)]
+        if self._pos < stop and text[self._pos] in "<[]" and (not self._last or self._last.endswith("\n")):
+            marks.insert(0, self._pos)
+        for at in marks:
+            if not self._final and (
+                without_space(text[at : at + MAX_OPENING]) in self._tags.beginnings
+                or (len(text) - at < spellings.longest and spellings.may_begin(text[at:]))
+            ):
+                return at, ""
+            if spelling := spellings.at(text, at):
+                return at, spelling
+        return None
+
+    def _open(self, opening: str, meant: str) -> None:
+        """Open a block at the tag that stands here, ``meant`` to be another one if it is misspelled."""
         self._lost.close()
-        self._start, self._pos = match.span()
-        self._opening = match[0]
-        self._closing = self._tags.closing[match[0]]
-        self._is_foreign = match[0] not in self._tags.ours
+        self._start = self._pos
+        self._pos += len(opening)
+        self._opening = opening
+        self._meant = meant
+        self._codes = () if without_space(opening) == meant else (MISSPELLED_MARKER,)
+        self._closing = self._tags.closing[meant]
+        self._is_foreign = meant not in self._tags.ours
         self._row = None
-        self._size = -len(match[0])
+        self._size = -len(opening)
         self.state = self.state_opened
         if self._pos == len(self._text):
             self._stash(self._pos)
@@ -276,6 +327,7 @@ class Sentinel:
     def _emit(self, end: int) -> None:
         if end > self._pos:
             prose, self._pos = self._text[self._pos : end], end
+            self._last = prose
             self._out.append(prose)
             self._lost.feed(prose)
 
@@ -302,17 +354,26 @@ class Sentinel:
             space = self._raw(at)[len(self._opening) :]
             behind_tag = not space or ("\n" in space and space.isspace())
             row = row_at(
-                text, at, self._opening, behind_tag=behind_tag, final=self._final, narrow=not self._reads_families
+                text,
+                at,
+                self._meant,
+                behind_tag=behind_tag,
+                final=self._final,
+                narrow=not self._reads_families,
             )
-            if row is None:
+            if self._is_misspelled and not space and isinstance(row, CallForm) and needs_end(row, self._opening):
+                self._reject()
+            elif row is None:
                 self._stash(at)
             elif isinstance(row, CallForm):
                 self._open_body(row, at)
-            elif (other := self._tags.opening.match(text, at)) and self._goes_with(other[0]):
+            elif (other := self._tags.opening.match(text, at)) and self._goes_with(without_space(other[0])):
                 self._pass_surplus(at)
             elif not self._final and text[at : at + _MAX_TAIL] in self._tags.beginnings:
                 self._stash(at)
-            elif self._keeps_unread and self._closing == self._tags.ours_end:
+            elif self._drops_surplus and self._is_pair(self._tags.misspelled.at(text, at)):
+                self._pass_surplus(at)
+            elif self._keeps_unread and self._closing == self._tags.ours_end and not self._is_misspelled:
                 self._pos = at
                 self.state = self.state_unread
             else:
@@ -341,7 +402,9 @@ class Sentinel:
         stop = min(len(text), self._start + self._limit - self._size + 1)
         pos, met = self._json.read(text, self._pos, stop)
         if met == "tag" and self._closing:
-            met, end = self._json.read_tag(text, pos, self._opening, self._closing, final=self._final)
+            met, end = self._json.read_tag(text, pos, self._meant, self._closing, final=self._final)
+            if met == "slip" and self._drops_surplus and self._json.is_complete:
+                met, end = self._read_misspelled(pos)
         if met == "more":
             self._stash(pos)
         elif met == "opened":
@@ -356,6 +419,22 @@ class Sentinel:
             if pos == len(text):
                 self._stash(pos)
 
+    def _read_misspelled(self, pos: int) -> tuple[Stop, int]:
+        """Return whether a misspelled closing tag stands behind complete JSON, and its end (rule 15)."""
+        text, spellings = self._text, spellings_of(self._closing)
+        if self._tags.opening.match(text, pos):
+            self._codes = (*self._codes, MISSING_CLOSE)
+            return "closed", pos
+        if not self._final and (
+            text[pos : pos + _MAX_TAIL] in self._tags.beginnings
+            or (len(text) - pos < spellings.longest and spellings.may_begin(text[pos:]))
+        ):
+            return "more", pos
+        if not (spelling := spellings.at(text, pos)):
+            return "slip", pos
+        self._codes = tuple(dict.fromkeys((*self._codes, MISSPELLED_MARKER)))
+        return "closed", pos + len(spelling)
+
     def state_behind_json(self) -> None:
         """Behind a JSON body that no tag closes: another one may follow a comma or a semicolon (rule 4)."""
         text = self._text
@@ -367,8 +446,18 @@ class Sentinel:
             self._stash(self._pos)
         elif self._row and between[0].strip() and text.startswith("{", between.end()):
             self._open_body(self._row, between.end())
+        elif self._row and not between[0] and self._row.again and (more := self._more(self._row.again)) is not False:
+            if more:
+                self._open_body(self._row, self._pos)
+            else:
+                self._stash(self._pos)
         else:
             self._close(self._pos, self._pos)
+
+    def _more(self, again: str) -> bool | None:
+        """Return whether another call stands directly behind a JSON body; None if more text is needed."""
+        found = match_at(again, self._text, self._pos, final=self._final)
+        return False if found is None or not found.end() > self._pos else None if found.partial else True
 
     def state_unread(self) -> None:
         """Inside a body that begins like no call: only its closing tag before any other tag makes it one (rule 13)."""
@@ -392,12 +481,12 @@ class Sentinel:
         text, closing, value = self._text, self._closing, self._value
         # A tag that begins at the limit must still be seen whole.
         stop = min(len(text), self._start + self._limit - self._size + 1 + len(closing))
-        match = ends(self._opening, closing, value.marks).search(text, self._pos, stop)
+        match = ends(self._meant, closing, value.marks).search(text, self._pos, stop)
         if match is None:
             self._stash(stop if self._final or stop < len(text) else self._held_in_literal(value))
         elif match.lastgroup == "value" or value.is_open:
             self._pos = match.end()
-            if not value.passes(match, self._opening):
+            if not value.passes(match, self._meant):
                 self._read_plainly(self._pos)
             elif self._pos == len(text):
                 self._stash(self._pos)
@@ -426,7 +515,7 @@ class Sentinel:
         if size > self._limit:
             self._overflow(at)
             return
-        is_fragment = self._fragments and not self._is_foreign
+        is_fragment = self._fragments and not self._is_foreign and not self._is_misspelled
         if is_fragment and self.state not in (self.state_literal, self.state_unread):
             body = piece if self._pieces else piece[len(self._opening) :]
             if body:
@@ -454,9 +543,12 @@ class Sentinel:
         form: Literal["json", "xml"] = "json" if self._row in (None, JSON) else "xml"
         body = self._raw(at)[len(self._opening) :]
         alone = self._row.alone if self._row and not self._is_foreign else None
-        is_bare = alone is not None and alone.fullmatch(body) is not None
+        is_bare = self._is_misspelled or (alone is not None and alone.fullmatch(body) is not None)
         is_unread = self.state == self.state_unread
-        self._out.append(Block(form, self._opening, body, self._text[at:end], is_bare, is_unread))
+        closing = self._text[at:end]
+        meant = "" if self._meant == self._opening else self._meant
+        self._out.append(Block(form, self._opening, body, closing, is_bare, is_unread, self._codes, meant))
+        self._last = ""
         self._is_behind = self._drops_surplus
         self._leave()
         self._pos = end
@@ -465,12 +557,30 @@ class Sentinel:
         """Treat the open block as prose, because of what was read at ``at`` (rule 7)."""
         if self._is_oversize(at):
             self._overflow(at)
-        else:
+        elif not self._close_incomplete(at):
             self._reject()
+
+    def _close_incomplete(self, at: int) -> bool:
+        """Close the open block, which ends at ``at``, if it lacks only its closing tag, or that is misspelled."""
+        if not (self._drops_surplus and self._closing and self.state == self.state_literal):
+            return False
+        raw = self._raw(at)
+        body = raw[len(self._opening) :].rstrip()
+        spelling = spellings_of(self._closing).before(body)
+        inner = body.removesuffix(spelling).rstrip()
+        # At the end of the text it may lack more than that.
+        is_missing = not spelling and self._row is not None and at < len(self._text)
+        if not (spelling or is_missing) or not reads_cleanly(self._row or JSON, self._meant, inner, self._closing):
+            return False
+        self._gather(at)
+        self._codes = tuple(dict.fromkeys((*self._codes, MISSPELLED_MARKER if spelling else MISSING_CLOSE)))
+        self._close(self._start + len(self._opening) + len(inner), self._start + len(raw))
+        return True
 
     def _reject(self) -> None:
         self._out.append(self._opening)
-        if not self._is_foreign:
+        self._last = self._opening
+        if not self._is_foreign and not self._is_misspelled:
             self._lost.open(self._closing)
         self._reread(self._raw(self._pos), len(self._opening), self._pos)
 
@@ -478,9 +588,15 @@ class Sentinel:
         """Return whether the open tag may stand before another one; without repairs, in a family of two markers."""
         return self._drops_surplus or (other != self._opening and self._tags.closing[other] == self._closing)
 
+    def _is_pair(self, spelling: str) -> bool:
+        """Return whether that misspelled tag is the second of a family's two; "" is none."""
+        other = self._tags.misspelled[spelling] if spelling else self._meant
+        return other != self._meant and self._tags.closing[other] == self._closing
+
     def _pass_surplus(self, at: int) -> None:
         """Leave an opening tag directly before another one: it goes with that one's block (rule 14)."""
         self._out.append(FenceMark(self._raw(at), opening=True))
+        self._last = ""
         self._leave()
         self._pos = at
 
@@ -513,9 +629,15 @@ class Sentinel:
             self._close(self._pos, self._pos)
         else:
             has_body = self.state not in (self.state_opened, self.state_unread)
+            if not self._was_cut and self._close_incomplete(self._pos):
+                return
             if has_body and not (self._was_cut or self._is_foreign):
                 self._lost.count()
             self._reject()
+
+    @property
+    def _is_misspelled(self) -> bool:
+        return without_space(self._opening) != self._meant
 
     @property
     def _is_whole(self) -> bool:
@@ -524,7 +646,7 @@ class Sentinel:
             return self.state == self.state_behind_json or (self.state == self.state_json and self._json.is_complete)
         if (row := self._row) is None or (self._was_cut and not row.whole):
             return False
-        return reads_cleanly(row, self._opening, self._raw(self._pos)[len(self._opening) :])
+        return reads_cleanly(row, self._meant, self._raw(self._pos)[len(self._opening) :])
 
     def _raw(self, at: int) -> str:
         return "".join([*self._pieces, self._text[self._start : at]])

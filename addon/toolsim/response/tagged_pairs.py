@@ -14,6 +14,7 @@ that, no value holds a marker of its own form:
 3. Pairs in a value that are complete are data. Without its own closer a value extends to the next pair or to the call's
    end: ``MISSING_CLOSE``, a repair. Half a closer, or one of another name, goes.
 4. A call in which half an opener stands is not understood. Neither is one that lacks more than a few closers.
+5. A body that cannot be read is read once more with its misspelled markers corrected: ``MISSPELLED_MARKER``, a repair.
 
 The values are read in one pass, and those without their end once more.
 """
@@ -25,9 +26,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from toolsim.response.written import DOUBLED_MARKER, MISSING_CLOSE, MISSING_MARKER, Json, Written, escape, name_of
+from toolsim.response.misspelled import corrected
+from toolsim.response.written import (
+    DOUBLED_MARKER,
+    MISSING_CLOSE,
+    MISSING_MARKER,
+    MISSPELLED_MARKER,
+    Json,
+    Written,
+    escape,
+    name_of,
+    respelled,
+)
 
 NAME = r"[\w.:/-]{1,128}"
+HEAD_END = r"(?:\s{0,8}/?>|(?=\s{0,8}(?:<param|\{)))"
+"""How the opening element of a call ends: some models forget to."""
 
 _SPACE = re.compile(r"\s*+")
 _MAX_UNCLOSED = 8
@@ -38,9 +52,11 @@ _DATA = re.compile(r"""[ \t]++[^\s]|["'`,;)!?]|[.:](?:\s|\Z)""")
 _SURPLUS = re.compile(r"(?:\s*+</[\w:｜|‖-]{1,64}+>)++\s*\Z")
 _WRONG_CLOSER = re.compile(r"</([\w:.｜|‖-]{0,64})>?(\s*)\Z")
 _CDATA = re.compile(r"\s*+<!\[CDATA\[")
-_PARAMETER = re.compile(r"\s*+<([｜‖|]{0,2}(?:DSML)?[｜‖|]{0,2})(param(?:eter)?)\b")
+_PARAMETER = re.compile(r"\s*+<[｜‖|]{0,2}(?:DSML)?[｜‖|]{0,2}(?P<word>param(?:eter)?)\b")
+_PARAMETER_END = re.compile(r"</[｜‖|]{0,2}(?:DSML)?[｜‖|]{0,2}(?P<word>param(?:eter)?)>")
 _DSML = r"(?:[｜‖|]{1,2}DSML[｜‖|]{1,2})?"
-_HEAD = re.compile(rf"\s*+<({_DSML})(function|invoke)(?:=|\s+name=)[\"']?{NAME}[\"']?\s*/?>")
+_HEAD = re.compile(rf"\s*+<({_DSML})(function|invoke)(=|\s+name=)[\"']?{NAME}[\"']?{HEAD_END}")
+_OPENERS = (("<function=", ">"),)
 _NAMED_GROUP = re.compile(r"(?<!\\)\((?!\?)")
 _KEY = r"([^\"'<\n]{1,256})"
 _BARE_KEY = r"([^<>=\"'\s][^<>=\"']{0,255}?)"
@@ -135,7 +151,12 @@ def pairs_reader(
         pairs: list[tuple[str, str]] = []
         codes: dict[str, int] = {}
         at = name.end()
-        if (again := begins.match(body, at)) and again[0].strip() == name[0].strip() and opens.match(body, again.end()):
+        again = begins.match(body, at)
+        if (
+            again
+            and again[0].strip() == name[0].strip()
+            and (opens.match(body, again.end()) or body[again.end() :].lstrip()[:1] == "{")
+        ):
             codes[DOUBLED_MARKER] = 1
             at = again.end()
         while codes.get(MISSING_CLOSE, 0) <= _MAX_UNCLOSED:
@@ -164,8 +185,9 @@ def pairs_reader(
                 at = more.end()
             source = body[name.start() : at]
             return Written(source, name[1], elements=tuple(pairs), codes=tuple(codes)), at
-        if not pairs and not codes and (over := whole.match(body, at)) is not None:
-            return Written(body[name.start() : over.end()], name[1], arguments=Json(over[1], over[1])), over.end()
+        if not pairs and (over := whole.match(body, at)) is not None:
+            source = body[name.start() : over.end()]
+            return Written(source, name[1], arguments=Json(over[1], over[1]), codes=tuple(codes)), over.end()
         return None
 
     def read(body: str) -> list[Written]:
@@ -188,7 +210,7 @@ def _elements_reader(mark: str, call: str, parameter: str) -> Callable[[str], li
     """Return the reader of calls in elements of these names, each with ``mark`` before it."""
     mark = re.escape(mark)
     return pairs_reader(
-        rf"<{mark}{call}(?:=|\s++name=)[\"']?({NAME}?)[\"']?\s*+/?>",
+        rf"<{mark}{call}(?:=|\s++name=)[\"']?({NAME}?)[\"']?{HEAD_END}",
         rf"<{mark}{parameter}(?:=|\s++name=)(?:\"{_KEY}\"|'{_KEY}'|{_BARE_KEY})(?:\s[^<>]{{0,64}})?>",
         rf"<{mark}{parameter}\b",
         rf"</{mark}{parameter}>",
@@ -203,10 +225,16 @@ def read_elements_calls(body: str) -> list[Written]:
     The names of the elements, and what stands before them, are those of the first call.
     """
     head = _HEAD.match(body)
+    if head is None and _HEAD.match(right := corrected(body, (), _OPENERS)):
+        return [call.repaired(MISSPELLED_MARKER) for call in read_elements_calls(right)]
     if head is None:
         return [Written(body, name_of(body), broken=True)]
-    first = _PARAMETER.match(body, head.end())
-    return _elements_reader(head[1], head[2], first[2] if first else "parameter")(body)
+    first = _PARAMETER.match(body, head.end()) or _PARAMETER_END.search(body, head.end())
+    mark, call, parameter = head[1], head[2], first["word"] if first else "parameter"
+    joint, end = ("=", ">") if head[3] == "=" else (' name="', '">')
+    openers = ((f"<{mark}{call}{joint}", end), (f"<{mark}{parameter}{joint}", end))
+    closers = (f"</{mark}{parameter}>", f"</{mark}{call}>")
+    return respelled(_elements_reader(mark, call, parameter), body, closers, openers)
 
 
 _GLM_BARE = r"[\w.$-]{1,128}+"
@@ -221,7 +249,7 @@ _GLM_KEY = re.compile(
     re.VERBOSE,
 )
 _GLM_HALF_OPENER = re.compile(r"</?arg_\w{0,12}>|(?:arg_|rg_|g_|_)?v?a?l?ue>")
-_GLM_NAME = re.compile(r"\s*+([\w.:/-]{1,128}+)\s*+(?=<arg_key>|<tool_call>|\Z)")
+_GLM_NAME = re.compile(r"\s*+([\w.:/-]{1,128}+)\s*+(?=<arg_key>|<tool_call>|(?<=\n)[\w.$-]{1,128}+</arg_key>|\Z)")
 _GLM_OPENER = rf"{_ARG_KEY}[^<>]{{1,256}}</arg_key>\s{{0,64}}{_ARG_VALUE}"
 _GLM_VALUES = _Values(
     _GLM_OPENER,
@@ -229,12 +257,16 @@ _GLM_VALUES = _Values(
     _GLM_OPENER,
     _END_VALUE,
     rf"{_ARG_KEY}|{_GLM_BARE}\s*+</arg_key>|\Z",
-    _ARG_KEY,
+    rf"{_ARG_KEY}|\Z",
 )
 
 
 def read_glm(body: str) -> list[Written]:
     """Read GLM's call that is all of the body, with or without arguments."""
+    return respelled(_read_glm, body, (_ARG_KEY, "</arg_key>", _ARG_VALUE, _END_VALUE))
+
+
+def _read_glm(body: str) -> list[Written]:
     name = _GLM_NAME.match(body)
     pairs: list[tuple[str, str]] = []
     codes: dict[str, int] = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from toolsim.response.call_forms import FOREIGN, CallForm
+from toolsim.response.misspelled import Spellings
 from toolsim.response.partial import match_at
 from toolsim.response.tagged_pairs import M3_MARK
 from toolsim.response.unknown_markers import TURN_ENDS
@@ -19,7 +20,7 @@ _END_CDATA = "]]>"
 _FIRST = re.compile(r"[<\[\]◁]")
 """The characters with which a marker begins."""
 
-_MAX_OPENING = 128
+MAX_OPENING = 128
 """The longest that an opening tag may be, including the configured one."""
 
 _MAX_TAG = 300
@@ -42,6 +43,10 @@ _TAILS = (
 )
 """Closing tags that are in no other list, and the tokens with which models end a turn."""
 
+_INNER_SPACE = r"\s{0,4}"
+_AROUND_MARKERS = re.compile(r"(?<=\|>)\s{1,4}|\s{1,4}(?=<\||\Z)")
+"""Whitespace beside the markers of which a tag consists (gpt-oss)."""
+
 _MAX_FOREIGN_SPACE = 16
 """Characters of whitespace between a closing tag of another form and the right one."""
 
@@ -57,7 +62,8 @@ class Tags:
     ``hint`` finds the first two characters of any, or one at the end of the text: most ``<`` in prose are no hint.
 
     ``ours`` are the opening tags that belong to no form, ``ours_end`` closes the first of them. ``tails`` are markers
-    that models leave behind a block: surplus closing tags, and the ends of their turns.
+    that models leave behind a block: surplus closing tags, and the ends of their turns. ``misspelled`` are opening
+    tags.
     """
 
     closing: dict[str, str]
@@ -67,6 +73,7 @@ class Tags:
     ours: frozenset[str]
     ours_end: str
     tails: tuple[str, ...]
+    misspelled: Spellings
 
 
 @lru_cache(maxsize=16)
@@ -75,14 +82,16 @@ def tags(sentinel: str, use_tool: bool, foreign: bool) -> Tags:
     names = [sentinel, "use_tool"] if use_tool and sentinel != "use_tool" else [sentinel]
     ours = {f"<{name}>": f"</{name}>" for name in names}
     closing = {**FOREIGN, **ours} if foreign else ours
+    hint = re.compile(rf"[{_characters(closing, 0)}](?:[{_characters(closing, 1)}]|\Z)")
     return Tags(
         closing,
         re.compile(_either([tag for tag in closing if tag.startswith("<")], [tag for tag in closing if tag[0] != "<"])),
-        re.compile(rf"[{_characters(closing, 0)}](?:[{_characters(closing, 1)}]|\Z)"),
+        hint,
         frozenset(tag[:end] for tag in closing for end in range(1, len(tag))),
         frozenset(ours),
         f"</{sentinel}>",
         tuple(sorted({*filter(None, closing.values()), *(_TAILS if foreign else ())}, key=len, reverse=True)),
+        Spellings([*ours, *closing], filter(None, closing.values()), hint=hint),
     )
 
 
@@ -92,13 +101,21 @@ def _characters(tags: Iterable[str], at: int) -> str:
 
 def _either(angled: list[str], squared: list[str]) -> str:
     # Their common beginning is matched first: most "<" are not tags.
-    return "|".join([f"<(?:{'|'.join(re.escape(tag[1:]) for tag in angled)})", *map(re.escape, squared)])
+    within = (
+        re.escape(tag[1:]).replace(r"\|>", rf"\|>{_INNER_SPACE}").replace("<", f"{_INNER_SPACE}<") for tag in angled
+    )
+    return "|".join([f"<(?:{'|'.join(one.removesuffix(_INNER_SPACE) for one in within)})", *map(re.escape, squared)])
+
+
+def without_space(tag: str) -> str:
+    """Return a tag without the whitespace that models put beside the markers in it."""
+    return _AROUND_MARKERS.sub("", tag) if "|>" in tag else tag
 
 
 @lru_cache(maxsize=256)
 def ends(opening: str, closing: str, value: str) -> re.Pattern[str]:
     """Return a pattern of what counts in a body that is not JSON: its block's tags, and the marks of a ``value``."""
-    return re.compile("|".join(filter(None, [value, re.escape(closing), re.escape(opening)])))
+    return re.compile("|".join(filter(None, [re.escape(closing), re.escape(opening), value])))
 
 
 class OpenValue:
@@ -163,9 +180,9 @@ class OpenValue:
 
 def held_from(text: str, start: int, beginnings: frozenset[str]) -> int:
     """Return where the longest suffix of ``text`` in ``beginnings`` begins, or the length of ``text``."""
-    start = max(start, len(text) - _MAX_OPENING)
+    start = max(start, len(text) - MAX_OPENING)
     for found in _FIRST.finditer(text, start):
-        if text[found.start() :] in beginnings:
+        if without_space(text[found.start() :]) in beginnings:
             return found.start()
     return len(text)
 

@@ -40,6 +40,23 @@ _MEANS_NONE = re.compile(
 )
 
 
+_STRAY_END = re.compile(
+    rf"(?:[\]}})>\n\w]|```)(?P<marker>{_CLOSING}|</[｜‖|]{{1,2}}DSML[｜‖|]{{1,2}}\w{{1,20}}>|_call>|_CALL\])\s*\Z"
+    r"|[\]})]\w{1,20}[|｜]?[>\]]\s*\Z"
+)
+"""A closing marker, or half of one, at the end of a text; in a sentence a space stands before it."""
+
+
+def ends_unreadable_call(before: str) -> bool:
+    """Return whether a text ends with the closing marker of a call, which then could not be read."""
+    found = _STRAY_END.search(before[-_LONGEST * 2 :])
+    return found is not None and (found["marker"] is None or _means_a_call(found["marker"]))
+
+
+def _means_a_call(marker: str) -> bool:
+    return _MEANS_A_CALL.search(marker) is not None and _MEANS_NONE.search(marker) is None
+
+
 def marker_end(text: str, at: int, *, closing: bool = False, final: bool) -> int | None:
     """Return where the marker at ``at`` ends, 0 if there is none, None if more text is needed."""
     rest = text[at : at + _LONGEST]
@@ -50,5 +67,4 @@ def marker_end(text: str, at: int, *, closing: bool = False, final: bool) -> int
         return None
     if closing and found[0] in TURN_ENDS:
         return at + int(found.end())
-    means_a_call = _MEANS_A_CALL.search(found[0]) is not None and _MEANS_NONE.search(found[0]) is None
-    return at + int(found.end()) if means_a_call else 0
+    return at + int(found.end()) if _means_a_call(found[0]) else 0

@@ -30,7 +30,10 @@ bare or in a code fence. In addition to tagged blocks, these count:
  8. A fence around tagged blocks goes with them: its two lines are emitted as ``FenceMark``.
  9. Nothing is lost: the pieces, each as its raw text, add up to the input. Where it is split does not matter.
 10. A list that repeats one call, without end or until the backend cut it off, ends there (``same_call``).
-11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``).
+11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``). Nor does a fence
+    around tagged blocks hold any behind such a sentence.
+13. A block directly behind text that ends with a closing marker is text: a call that cannot be read precedes it, and of
+    two calls the second does not run alone.
 12. If the client demands JSON of an answer in words, ``answer_format`` says which form is that answer: it is text.
 """
 
@@ -43,11 +46,11 @@ from toolsim.response.explanation import MAX_SENTENCE, introduces_example
 from toolsim.response.form import Form
 from toolsim.response.judge import Judge
 from toolsim.response.opening import CODE, MARK, PYTHON, Statement, language_at, opening_at
-from toolsim.response.pieces import Around, Calls, FenceMark, Fragment, Piece, TaggedPiece
+from toolsim.response.pieces import Around, Block, Calls, FenceMark, Fragment, Piece, TaggedPiece
 from toolsim.response.prose import Cursor, Place, Prose
 from toolsim.response.quotation import Quotation
 from toolsim.response.sentinel import Sentinel
-from toolsim.response.unknown_markers import marker_end
+from toolsim.response.unknown_markers import ends_unreadable_call, marker_end
 from toolsim.response.verdict import Accepted
 
 _INDENT = re.compile(r"[ \t\r]*+")
@@ -80,6 +83,11 @@ class HeldUnits:
     def is_open(self) -> bool:
         """Whether there is an open unit."""
         return bool(self._raw)
+
+    @property
+    def has_units(self) -> bool:
+        """Whether there are whole units."""
+        return any(isinstance(piece, Calls) for piece in self._run)
 
     @property
     def has_line_ended(self) -> bool:
@@ -159,10 +167,12 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         self._mark = ""  # The opening mark of the open fence that may hold calls, "" outside one.
         self._markers = 0  # How many markers of no known family precede the forms of the open unit.
         self._is_closed = True  # Whether one follows them, if any precede them.
+        self._has_closing = False  # Whether one does.
         self._statement: Statement | None = None  # The code around the calls in that fence, if it is a code fence.
         self._has_python = False  # Whether the run of units holds a statement of Python (rule 2).
         self._out: list[Piece] = []
         self._before = ""  # The end of the text that has been emitted.
+        self._in_example = False  # Whether the open fence shows an example with tagged blocks.
         self._is_in_fragments = False  # Whether the last piece was a fragment of a tagged block.
         self._is_in_prose = False  # Whether text that begins no call may bypass the states.
         self.state = self.state_prose
@@ -196,6 +206,11 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         self._is_closed = self._is_closed or (self._repair and not cut)
         if self.state in (self.state_behind_form, self.state_behind_fence) and self._is_closed:
             self._end_unit()
+        # A fence of which nothing but its opening mark follows the units is one closing mark too many.
+        if self.state == self.state_language and self._repair and not cut and self._held.has_units:
+            mark = self._held.take_open()
+            self._end_run(last=True)
+            self._out.append(FenceMark(mark, opening=False))
         self._reject()
         self._end_run(last=True)
         return out + self._out
@@ -208,10 +223,17 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
             self._is_in_fragments = False
             if isinstance(piece, str):
                 self._read(piece)
+                self._in_example = self._in_example and self._prose.is_in_fence
             elif self.state == self.state_form and self._form.is_in_string:  # What looks like a block is content.
                 self._read("" if isinstance(piece, Fragment) else piece.raw)
+            elif self._in_example or (self.state == self.state_before_form and self._introduces_example):
+                self._in_example = True
+                self._read_example("" if isinstance(piece, Fragment) else piece.raw)
             else:
                 self._block_begins()
+                if isinstance(piece, Block) and ends_unreadable_call(self._with(self._out)):
+                    self._emit(piece.raw)
+                    continue
                 self._out.append(piece)
                 self._is_in_fragments = isinstance(piece, Fragment)
         self._is_in_prose = self._prose.is_open and self.state == self.state_prose and not self._at.is_waiting
@@ -223,6 +245,12 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         self._at.feed(text)
         while not self._at.is_spent:
             self.state()
+
+    def _read_example(self, raw: str) -> None:
+        """Take a block in a fence that shows an example (rule 11): it is text, and so is the fence."""
+        if self.state == self.state_before_form:
+            self._reject()
+        self._read(raw)
 
     def _end_of_prose(self) -> None:
         """Read what was waiting for more text, since none follows."""
@@ -241,7 +269,11 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         elif self.state == self.state_behind_block:
             self._out += filter(None, [self._held.take_tail()])
         else:
-            if self.state == self.state_behind_fence or (self.state == self.state_behind_form and self._is_whole):
+            # A unit that a marker closes may stand on the line of a block.
+            is_whole = self._is_whole or (
+                not self._mark and (self._has_closing or self._form.kind in ("braces", "gemma"))
+            )
+            if self.state == self.state_behind_fence or (self.state == self.state_behind_form and is_whole):
                 self._end_unit()
             self._reject()
             self._end_run()
@@ -340,7 +372,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         elif (marker := self._closing_marker()) is not None:
             if marker:
                 self._extend_unit(marker)
-                self._is_closed = True
+                self._is_closed = self._has_closing = True
         elif not self._begin():
             self._end_or_reject(is_whole=self._is_whole)
 
@@ -443,7 +475,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         if self._statement is not None and self._statement.is_open:
             return
         self._held.close(ends=self._form.is_loop)
-        self._markers, self._is_closed = 0, True
+        self._markers, self._is_closed, self._has_closing = 0, True, False
         self._mark = ""
         self._statement = None
         self.state = self.state_between
@@ -457,7 +489,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
     def _reject(self) -> None:
         """Emit the open unit as text (rule 1)."""
         text = self._held.take_open()
-        self._markers, self._is_closed = 0, True
+        self._markers, self._is_closed, self._has_closing = 0, True, False
         self._statement = None
         if not text:
             return
@@ -484,7 +516,11 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
     @property
     def _is_example(self) -> bool:
         """Whether the text before the run of units introduces an example (rule 11)."""
-        return bool(self._held) and introduces_example(self._with(self._out))
+        return bool(self._held) and self._introduces_example
+
+    @property
+    def _introduces_example(self) -> bool:
+        return introduces_example(self._with(self._out))
 
     def _note(self, pieces: Sequence[Piece]) -> None:
         self._before = self._with(pieces)
@@ -495,8 +531,8 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         for piece in pieces:
             if isinstance(piece, str):
                 before = f"{before}{piece}"[-MAX_SENTENCE:]
-            elif not isinstance(piece, Fragment):  # A preview adds nothing to the text.
-                before = ""
+            elif not isinstance(piece, Fragment) and not (isinstance(piece, FenceMark) and piece.opening):
+                before = ""  # Neither a preview nor what goes with the next block adds to the text.
         return before
 
     def _emit(self, text: str) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 from xml.sax.saxutils import escape as xml_escape
@@ -32,6 +32,7 @@ from toolsim.response.call_keys import (
     NAME_OR_WRAPPER_KEYS,
     WRAPPER_KEYS,
 )
+from toolsim.response.misspelled import corrected, misspelled, spellings_of
 from toolsim.response.pieces import end_of
 from toolsim.response.repair import CLOSERS, MISSING_BRACE, UNESCAPED_ARGUMENTS, mend, unescaped_arguments
 from toolsim.wire.json_codec import too_deep
@@ -44,8 +45,9 @@ EXTRA_BRACE = "EXTRA_BRACE"
 MISSING_CLOSE = "MISSING_CLOSE"
 MISSING_MARKER = "MISSING_MARKER"
 DOUBLED_MARKER = "DOUBLED_MARKER"
+MISSPELLED_MARKER = "MISSPELLED_MARKER"
 
-MARKER_REPAIRS = frozenset((MISSING_CLOSE, MISSING_MARKER, DOUBLED_MARKER))
+MARKER_REPAIRS = frozenset((MISSING_CLOSE, MISSING_MARKER, DOUBLED_MARKER, MISSPELLED_MARKER))
 """The repairs of markers: they leave the values as they are, so they are made for strict tools too."""
 
 MAX_CALLS = 64
@@ -63,6 +65,9 @@ _NAMED = re.compile(rf"\s*+\[?\s*+{HEAD_WITH_SLIPS}")
 _ELEMENT = re.compile(r"<([^<>/\s][^<>/]{0,255})(/?)>")
 _ELEMENT_NAMED = re.compile(r"\s*+<name>([^<]{1,256})</name>")
 _LAST_ELEMENT = re.compile(r"<([^<>/\s][^<>/]{0,255})>([^<]*+)(?:</[^<>]{1,256}>)?\s*\Z")
+_LINE_OPENING = re.compile(r"<([\w.-]{1,256}+)>")
+_LINE_CLOSING = re.compile(r"</([\w.-]{1,256}+)>\Z")
+_TWICE = re.compile(r"(\w)\1")
 _CDATA = "<![CDATA["
 _ENTITY = re.compile(r"&(lt|gt|amp|quot|apos);")
 _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
@@ -342,6 +347,17 @@ def _call(source: str, members: dict[str, Json], *, repair: bool) -> Written:
     )
 
 
+def respelled(
+    read: Callable[[str], list[Written]], body: str, markers: tuple[str, ...], openers: tuple[tuple[str, str], ...] = ()
+) -> list[Written]:
+    """Read a body; if that fails, as it would be if each of its markers were spelled right (``misspelled``)."""
+    calls = read(body)
+    if not calls[-1].broken or (right := corrected(body, markers, openers)) == body:
+        return calls
+    again = read(right)
+    return calls if again[-1].broken else [call.repaired(MISSPELLED_MARKER) for call in again]
+
+
 def name_of(source: str) -> str | None:
     """Return the tool's name from the beginning of a body that cannot be read as a whole, None if it is not there."""
     found = _NAMED.match(source) or _ELEMENT_NAMED.match(source)
@@ -356,6 +372,8 @@ def read_xml(body: str) -> Written:
     mends: tuple[str, ...] = ()
     codes: list[str] = []
     elements = read_elements(body, codes)
+    if elements is None and (elements := _read_lines(body)) is not None:
+        codes = [MISSPELLED_MARKER]
     if elements is None and (last := _LAST_ELEMENT.search(body)) is not None:
         # The last value's end is missing, or belongs to another one: the value ends with the block.
         elements = read_elements(f"{body[: last.end(2)]}</{last[1]}>")
@@ -365,6 +383,28 @@ def read_xml(body: str) -> Written:
         return Written(body, name_of(body), broken=True)
     name = unescape(elements[0][1]).strip()
     return Written(body, name or None, elements=tuple(elements[1:]), codes=tuple(codes), mends=mends)
+
+
+def _read_lines(body: str) -> list[tuple[str, str]] | None:
+    """Read elements that stand in a line each, with one tag misspelled or missing: its other tag has the name."""
+    found: list[tuple[str, str]] = []
+    lines = [*filter(None, map(str.strip, body.split("\n")))]
+    for at, line in enumerate(lines, 1):
+        opening, closing = _LINE_OPENING.match(line), _LINE_CLOSING.search(line)
+        names = {name for tag in (opening, closing) if tag for name in [tag[1]]}
+        if len(found) > _MAX_MEMBERS or not names:
+            return None
+        # A letter too few is as likely as one too many, unless a letter stands twice.
+        name = max(names, key=lambda name: (-len(_TWICE.findall(name)), len(name)))
+        if len(names) > 1 and not names - {name} <= misspelled(name):
+            return None
+        before = f"<{name}>" if line.startswith(f"<{name}>") else spellings_of(f"<{name}>").at(line, 0)
+        after = f"</{name}>" if line.endswith(f"</{name}>") else spellings_of(f"</{name}>").before(line[len(before) :])
+        value = line[len(before) : len(line) - len(after)]
+        if "<" in value or ">" in value or (at == len(lines) and not after):
+            return None
+        found.append((name, value))
+    return found
 
 
 def read_elements(text: str, codes: list[str] | None = None) -> list[tuple[str, str]] | None:

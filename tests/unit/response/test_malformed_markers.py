@@ -7,7 +7,6 @@ of change. The floors never sink: ``make families`` raises them.
 from __future__ import annotations
 
 import json
-from collections import Counter
 
 import pytest
 from support.each import each
@@ -32,6 +31,8 @@ NOT_READ: list[str] = load("known_failures")["forms"]
 BELOW: list[str] = load("known_failures")["forms_below_95_percent"]
 RECORDED = json.loads(FLOORS.read_text(encoding="utf-8"))
 LIMIT = 0.95
+SECOND_ALONE = ("[TOOL_CALLS] with [ARGS] / 2 / opening marker halved / [TOOL_CALLS] at 0 second half",)
+"""What is left of the first call has no marker by which it could be told from text."""
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.form)
@@ -45,9 +46,10 @@ def test_documented_calls_are_read(form: Form) -> None:
 
 @each(("form", "change"), [(form.form, change) for form in FORMS for change in RECORDED[form.form]])
 def test_no_rate_falls(form: str, change: str) -> None:
-    """Of each form and kind of change as many texts are right as before, and no more are another call."""
+    """Of each form and kind of change as many texts are right as before, and no more are one of two or another call."""
     found, floor = measured()[form][change], RECORDED[form][change]
     assert found["right"] >= floor["right"]
+    assert found["part"] <= floor["part"]
     assert found["other"] <= floor["other"]
 
 
@@ -86,8 +88,9 @@ def test_splits_make_no_difference(form: Form) -> None:
 def test_floors_never_sink() -> None:
     """What is written keeps the better of the old and the new figures."""
     now = floors()
-    worse = {form: {change: {"right": 0, "other": 99} for change in changes} for form, changes in now.items()}
-    better = {form: {change: {"right": 99, "other": 0} for change in changes} for form, changes in now.items()}
+    low, high = {"right": 0, "part": 99, "other": 99}, {"right": 99, "part": 0, "other": 0}
+    worse = {form: dict.fromkeys(changes, low) for form, changes in now.items()}
+    better = {form: dict.fromkeys(changes, high) for form, changes in now.items()}
     assert raised(worse) == raised({}) == now
     assert raised(better) == better
     assert json.loads(dumped(now)) == now
@@ -114,6 +117,9 @@ def test_outcomes(text: str, expected: str) -> None:
 
 
 def test_one_of_two() -> None:
-    """Of two calls in separate blocks the intact one runs, and counts as neither right nor another call."""
-    seen = Counter(outcome(case, parse(case.text, TOOLS)) for case in malformed(FORMS[0]))
-    assert seen["part"] > 0
+    """Of two calls only the first may run alone, since the client has it: a second one is never without the first."""
+    for form in FORMS:
+        for case in malformed(form):
+            parsed = parse(case.text, TOOLS)
+            if outcome(case, parsed) == "part" and case.name not in SECOND_ALONE:
+                assert [parsed.calls[0].name, json.loads(parsed.calls[0].arguments)] == FIRST, case.name

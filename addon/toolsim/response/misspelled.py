@@ -1,0 +1,133 @@
+"""Spellings of markers with one slip, which models write when they are quantised or pressed for tokens.
+
+    <tool_call>   <toolcall>  <tooll_call>      a character less, or twice
+                  <tool_call                    no end
+                  <tool  _call>                 one half of it
+
+Such a spelling is never searched for in prose: it counts where its marker could stand, and only if what it opens or
+closes is a call without any other slip (``sentinel``), or if a body cannot be read otherwise (``corrected``).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+_MIN_LENGTH = 3
+_ANY = re.compile("")
+
+
+@lru_cache(maxsize=512)
+def misspelled(marker: str) -> frozenset[str]:
+    """Return all spellings of a marker with one slip."""
+    size = len(marker)
+    less = {marker[:at] + marker[at + 1 :] for at in range(1, size)}
+    twice = {marker[: at + 1] + marker[at:] for at in range(size)}
+    halves = {half for at in range(size // 2, size) for half in (marker[:at], marker[size - at :])}
+    return frozenset(found for found in less | twice | halves if len(found) >= _MIN_LENGTH) - {marker}
+
+
+class Spellings:
+    """The misspelled spellings of several markers, to be found at the beginning or at the end of a text.
+
+    A spelling that could stand for two markers stands for the first. Exact markers, and ``others``, are none, nor is
+    what ``hint`` does not match.
+    """
+
+    def __init__(self, markers: Iterable[str], others: Iterable[str] = (), *, hint: re.Pattern[str] = _ANY) -> None:
+        exact = [*markers]
+        self._of: dict[str, str] = {}
+        for marker in exact:
+            for spelling in misspelled(marker):
+                if hint.match(spelling):
+                    self._of.setdefault(spelling, marker)
+        for marker in (*exact, *others):
+            self._of.pop(marker, None)
+        self._sorted = sorted(self._of)
+        self.longest = max(map(len, self._of), default=0)
+
+    def __getitem__(self, spelling: str) -> str:
+        return self._of[spelling]
+
+    def at(self, text: str, at: int) -> str:
+        """Return the longest spelling that begins at ``at``, "" if there is none."""
+        rest = text[at : at + self.longest]
+        return next((rest[:end] for end in range(len(rest), 0, -1) if rest[:end] in self._of), "")
+
+    def before(self, text: str) -> str:
+        """Return the longest spelling with which ``text`` ends, "" if there is none."""
+        rest = text[-self.longest :] if self.longest else ""
+        return next((rest[at:] for at in range(len(rest)) if rest[at:] in self._of), "")
+
+    def may_begin(self, rest: str) -> bool:
+        """Return whether a spelling may begin with all of ``rest``."""
+        at = bisect_left(self._sorted, rest)
+        return at < len(self._sorted) and self._sorted[at].startswith(rest)
+
+
+@lru_cache(maxsize=128)
+def spellings_of(marker: str) -> Spellings:
+    """Return the spellings of one marker."""
+    return Spellings([marker])
+
+
+@lru_cache(maxsize=64)
+def _correction(markers: tuple[str, ...]) -> tuple[re.Pattern[str], Mapping[str, str]]:
+    """Return a pattern of the markers in any spelling, and which marker each spelling means.
+
+    A half that could be of several means none, "": readers know how to do without a marker.
+    """
+    means: dict[str, str] = {}
+    for marker in markers:
+        for spelling in misspelled(marker):
+            means[spelling] = marker if means.get(spelling, marker) == marker else ""
+    means |= {marker: marker for marker in markers}
+    return re.compile(_either(means)), means
+
+
+def corrected(body: str, markers: tuple[str, ...], openers: tuple[tuple[str, str], ...] = ()) -> str:
+    """Return a body in which the markers are spelled right, and ``openers``: what precedes and follows a name."""
+    if openers:
+        pattern, ends = _openers(openers)
+        body = pattern.sub(lambda found: f"{openers[ends[found[1]]][0]}{found[2]}{openers[ends[found[1]]][1]}", body)
+    if not markers:
+        return body
+    pattern, means = _correction(markers)
+    return pattern.sub(lambda found: means[found[0]], body)
+
+
+def spelled(marker: str, starts: str = "", ends: str = "") -> str:
+    """Return a pattern of a marker in any spelling that starts and ends like that."""
+    return _either([marker, *_kept(marker, starts, ends)])
+
+
+@lru_cache(maxsize=64)
+def _openers(openers: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], Mapping[str, int]]:
+    """Return a pattern of openers with their names, and the place of the opener that each spelling means.
+
+    What could be several is the last one: a call has more parameters than names.
+    """
+    means: dict[str, int] = {}
+    for place, (before, _) in enumerate(openers):
+        means |= dict.fromkeys(_kept(before, "", before[-1]), place)
+    means |= {before: place for place, (before, _) in enumerate(openers)}
+    after = openers[0][1]
+    end = rf"(?:{after}|(?=\s*\n))" if len(after) == 1 else rf"(?:{after}|[\">])"
+    return re.compile(rf"({_either(means)})([\w.:/$-]{{1,128}}+){end}"), means
+
+
+def _either(words: Iterable[str]) -> str:
+    """Return a pattern of the longest of the words that stands somewhere, which shares their beginnings: it is fast."""
+    rest: dict[str, list[str]] = {}
+    for word in words:
+        rest.setdefault(word[:1], []).append(word[1:])
+    found = [re.escape(first) + _either(ends) for first, ends in rest.items() if first]
+    return "" if not found else f"(?:{'|'.join(found)}){'?' if '' in rest else ''}"
+
+
+def _kept(marker: str, starts: str, ends: str) -> Iterable[str]:
+    """Return the spellings of a marker that start and end like that; with an end they may have lost any beginning."""
+    slips = misspelled(marker) | {marker[-size:] for size in range(3, len(marker)) if ends}
+    return (slip for slip in slips if slip.startswith(starts) and slip.endswith(ends))
