@@ -9,11 +9,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clients.cases import Stage, call, over_chat
+from support.mcp_servers import SEARCHER
 from support.mitmdump import Mitmdump
 from support.programs import AGENTS, agent, codex
 from support.raw_backend import Answer, RawBackend
@@ -175,6 +177,56 @@ def test_a_search_of_the_web(stage: Stage, claude: Claude) -> None:
     )
     assert claude.ask("Search.")["result"] == "I cannot search here."
     assert "web_search_20250305" in shown(stage.backend.exchanges[-1])
+
+
+def over_servers(backend: TextBackend, folder: Path, **servers: Any) -> Mitmdump:
+    (folder / "servers.json").write_text(json.dumps({"mcpServers": servers}))
+    return Mitmdump(backend.url, toolsim_backend="chat", toolsim_mcp_config=str(folder / "servers.json"))
+
+
+def test_a_search_of_the_web_by_a_server(text_backend: TextBackend, tmp_path: Path) -> None:
+    """The search that it asks for is made here, and its model gets the links and the summary."""
+    with over_servers(text_backend, tmp_path, web=SEARCHER | {"allowed_tools": []}) as proxy:
+        claude = Claude(proxy.url, tmp_path)
+        claude.environment["ENABLE_TOOL_SEARCH"] = "false"
+        play(
+            Stage(text_backend, f"{proxy.url}/v1", "chat"),
+            ("", says(call("WebSearch", {"query": "herons"}))),
+            ("Perform a web search for the query", says(call("web_search", {"query": "herons"}))),
+            ("1. Herons of Europe", says("The grey heron is common.")),
+            ("Links:", says("It is the grey one.")),
+        )
+        assert claude.ask("Search.", "--max-turns", "4")["result"] == "It is the grey one."
+    told = shown(text_backend.exchanges[-1])
+    assert "https://birds.example/heron" in told
+    assert "The grey heron is common." in told
+
+
+def test_deferred_tools_keep_the_prompt_small(text_backend: TextBackend, tmp_path: Path) -> None:
+    """Of 60 tools of a server only the one is shown that was searched, and each prompt begins as the one before."""
+    many = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "support" / "many_mcp.py"), "60"]}
+    (tmp_path / "many.json").write_text(json.dumps({"mcpServers": {"many": many}}))
+    name, sizes = "mcp__many__operation_7", dict[str, list[int]]()
+    for setting in ("true", "false"):
+        (folder := tmp_path / setting).mkdir()
+        with Mitmdump(text_backend.url, toolsim_backend="chat") as proxy:
+            claude = Claude(proxy.url, folder)
+            claude.environment["ENABLE_TOOL_SEARCH"] = setting
+            made = says(call(name, {"path": "notes"}))
+            search = says(call("ToolSearch", {"query": f"select:{name}", "max_results": 1}))
+            play(
+                Stage(text_backend, f"{proxy.url}/v1", "chat"),
+                ("", search if setting == "true" else made),
+                (f"The tool {name} can be called now.", made),
+                ("7: notes", says("Done.")),
+            )
+            result = claude.ask("Do it.", "--mcp-config", str(tmp_path / "many.json"), "--max-turns", "5")
+        assert result["result"] == "Done."
+        prompts = [shown(exchange) for exchange in text_backend.exchanges]
+        sizes[setting] = [len(prompt) for prompt in prompts]
+        for before, after in pairwise(prompts):
+            assert after.startswith(before)
+    assert max(sizes["true"]) < 0.6 * max(sizes["false"]), sizes
 
 
 def test_the_context(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ HERE = Path(__file__).parent
 BAD: dict[str, Any] = {"command": sys.executable, "args": [str(HERE / "bad_mcp.py")]}
 OFFICIAL: dict[str, Any] = {"command": sys.executable, "args": [str(HERE / "official_mcp.py"), "stdio"]}
 
+SEARCHER: dict[str, Any] = {"command": sys.executable, "args": [str(HERE / "search_mcp.py")], "web_search": "find"}
+
 
 @contextmanager
 def over_http(way: str = "streamable-http", *, niceness: int = 0) -> Iterator[str]:

@@ -50,7 +50,8 @@ class Script:
         rewritten = rewrite_request(dialect, "/v1", body, policy, output_mode=None, report=report, is_round=True)
         assert rewritten is not None
         sent = json.loads(rewritten.body)
-        self.asked.append(sent.get("messages") or sent.get("input"))
+        instructions = [{"role": "system", "content": sent["system"]}] if "system" in sent else []
+        self.asked.append([*instructions, *(sent.get("messages") or sent.get("input"))])
         text = self.texts[round_.number - 1]
         if text is None:
             yield RoundReport(report)

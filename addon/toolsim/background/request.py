@@ -77,6 +77,7 @@ def job_of(
     elif (found := read_body(body)) is not None:
         document, request = found, api.read(found)
         is_hosted = hosting is not None and hosting.is_asked(body) and may_be_hosted(request, policy, bounds)
+        is_hosted = is_hosted and hosting is not None and hosting.serves(found, policy, api)
         hosting = hosting if is_hosted else None
         may_take_more = is_hosted or may_take_rounds(request, policy)
     bounds = bounds if may_take_more else replace(bounds, rounds=1)

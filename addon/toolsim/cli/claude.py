@@ -1,6 +1,6 @@
 """``toolsim claude``: the settings for Claude Code, and Claude Code itself over any backend.
 
-toolsim claude              prints the two variables for a running toolsim
+toolsim claude              prints the variables for a running toolsim
 toolsim claude URL          serves that backend, and prints them
 … --run [-- ARGUMENTS]      starts Claude Code with them, and ends when it does
 """
@@ -23,7 +23,7 @@ from toolsim.cli import serve
 from toolsim.command_line import UsageError
 from toolsim.proxy.address import url_host
 
-_URL, _KEY = "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN"
+_URL, _KEY, _SEARCH = "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "ENABLE_TOOL_SEARCH"
 _WAIT = 0.1
 
 
@@ -97,8 +97,9 @@ def _address(host: str, port: int) -> str:
 
 
 def _shown(host: str, port: int) -> str:
-    return f"Claude Code:  {_URL}={_address(host, port)} {_KEY}=none claude --model NAME"
+    return f"Claude Code:  {_URL}={_address(host, port)} {_KEY}=none {_SEARCH}=true claude --model NAME"
 
 
 def _environment(host: str, port: int, key: str) -> dict[str, str]:
-    return {**os.environ, _URL: _address(host, port), _KEY: key or "none"}
+    # Some versions turn their search of deferred tools off over any server but Anthropic's.
+    return {_SEARCH: "true", **os.environ, _URL: _address(host, port), _KEY: key or "none"}

@@ -55,6 +55,8 @@ class Tool:
     """The format of a custom tool's input."""
     encrypted: tuple[str, ...] = ()
     """Parameters whose values the client assumes to be encrypted, unless the call states otherwise."""
+    deferred: bool = False
+    """Whether its schema is shown only after a search has found the tool. Calls are judged by the schema anyway."""
 
     @property
     def must_fit(self) -> bool:
@@ -268,6 +270,8 @@ class Plan:
     """Names of the tools that the model has to look up before calling them; the tool for looking them up is then among
     ``tools``.
     """
+    finder: str = ""
+    """Name of the tool for looking up the tools that are only named."""
     any_strict: bool = False
     """Whether any declared tool is strict, even one that is not on offer."""
     tool_choice: ToolChoice = ToolChoice()

@@ -9,13 +9,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from toolsim.mcp.servers import Server
 from toolsim.wire.json_codec import dump
+from toolsim.wire.mcp_items import shown_name
 
 MAX_TOOLS = 256
 """Of one server: more than any model can choose from."""
@@ -23,7 +23,6 @@ MAX_TOOLS_BYTES = 512 * 1024
 """Of one server's tools, as JSON."""
 _MAX_DESCRIPTION = 4_000
 _MAX_NAME = 64
-_FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +56,6 @@ class HostedTool:
     needs_approval: bool
 
 
-def shown_name(label: str, tool: str) -> str:
-    """Return the name under which the model sees a server's tool, unless it is taken."""
-    name = _FORBIDDEN.sub("_", f"{label}__{tool}")
-    return name[:_MAX_NAME] or "_"
-
-
 class Catalogue:
     """The tools of an answer, by the names that the model is shown."""
 
@@ -82,6 +75,9 @@ class Catalogue:
             size += len(dump(tool.schema)) + len(tool.description)
             if len(offered) >= MAX_TOOLS or size > MAX_TOOLS_BYTES:
                 break
+            if tool.name == server.web_search:
+                # It serves the tools that are declared as a search of the web.
+                continue
             if not self.permits(server.label, tool.name) or not server.allows(tool.name, read_only=tool.is_read_only):
                 self._withheld.add(name)
                 continue
@@ -98,6 +94,16 @@ class Catalogue:
     def find(self, name: str) -> HostedTool | None:
         """Return the tool that a call refers to, None if it is none of these."""
         return self._tools.get(name)
+
+    @property
+    def tools(self) -> Mapping[str, HostedTool]:
+        """The tools, by the names that the model is shown."""
+        return self._tools
+
+    def free_name(self, name: str) -> str:
+        """Return a name for another tool, and keep it for that."""
+        self._taken.add(free := self._free(name))
+        return free
 
     def names(self, label: str) -> dict[str, str]:
         """Return, for each tool of one server, the name that the model is shown."""
@@ -126,6 +132,7 @@ class Catalogue:
                 "description": found.tool.description,
                 "parameters": found.tool.schema,
                 "strict": False,
+                **({"defer_loading": True} if found.server.is_deferred(found.tool.name) else {}),
             }
             for name, found in self._tools.items()
         ]

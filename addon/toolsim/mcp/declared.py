@@ -1,7 +1,7 @@
 """Which MCP servers there are: those of the operator's file, and those that a request names.
 
-The file has the format that MCP clients share, and three more keys (``require_approval``, ``allowed_tools``,
-``timeout``: the seconds that a call, or the start, may take)::
+The file has the format that MCP clients share, and four more keys (``require_approval``, ``allowed_tools``,
+``timeout``: the seconds that a call, or the start, may take, and ``web_search``: the tool that searches the web)::
 
     {"mcpServers": {"files": {"command": "npx", "args": ["-y", "…"], "env": {"KEY": "${KEY}"}, "cwd": "/srv"},
                     "docs":  {"url": "https://…/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}, "type": "http"}}}
@@ -63,12 +63,14 @@ def _server(label: str, value: Any, environment: Mapping[str, str]) -> Server:
         if not isinstance(value, dict):
             raise wrong_type(value, "an object", label)
         allowed, free, timeout = _allowed(value, label), _free(value, label), _timeout(value, label)
+        search = optional(value, "web_search", str, label) or ""
         url, kind = optional(value, "url", str, label), value.get("type", value.get("transport"))
         if url is not None:
             _check_url(known(url), f"{label}.url")
             headers = tuple((name, known(text)) for name, text in _strings(value, "headers", label))
             way: Literal["http", "sse"] = "sse" if kind == "sse" else "http"
-            return Server(label, url=known(url), headers=headers, kind=way, allowed=allowed, free=free, timeout=timeout)
+            place = Server(label, url=known(url), headers=headers, kind=way)
+            return replace(place, allowed=allowed, free=free, timeout=timeout, web_search=search)
         command = known(required(value, "command", str, label))
         words = optional(value, "args", list, label) or []
         if not all(isinstance(word, str) for word in words):
@@ -76,7 +78,8 @@ def _server(label: str, value: Any, environment: Mapping[str, str]) -> Server:
         line = (command, *map(known, words))
         folder = known(optional(value, "cwd", str, label) or "")
         environ = tuple((name, known(text)) for name, text in _strings(value, "env", label))
-        return Server(label, line, environ, folder, allowed=allowed, free=free, timeout=timeout)
+        place = Server(label, line, environ, folder)
+        return replace(place, allowed=allowed, free=free, timeout=timeout, web_search=search)
     except BadRequest as bad:
         raise ValueError(f"server {label!r}: {bad.error.message}") from bad
 
@@ -107,7 +110,11 @@ def _filter(value: Any, param: str) -> Filter:
         case dict():
             names = optional(value, "tool_names", list, param)
             read_only = optional(value, "read_only", bool, param)
-            return Filter(None if names is None else frozenset(map(str, names)), read_only)
+            # Only in what the Messages API is read as: it can name the tools that may not be called.
+            excluded = optional(value, "excluded_tool_names", list, param) or ()
+            return Filter(
+                None if names is None else frozenset(map(str, names)), read_only, frozenset(map(str, excluded))
+            )
     raise wrong_type(value, "an array of strings or an object", param)
 
 
@@ -169,6 +176,10 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
     label = required(declared, "server_label", str, param)
     url = optional(declared, "server_url", str, param)
     allowed, free = _allowed(declared, param), _free(declared, param)
+    deferred = tuple(
+        (name, value is True) for name, value in (optional(declared, "deferred", dict, param) or {}).items()
+    )
+    defers = optional(declared, "defer_loading", bool, param) or False
     for other in ("connector_id", "tunnel_id"):
         if declared.get(other) is not None:
             message = f"'{param}.{other}' is not supported here: name a server by its label or its 'server_url'."
@@ -182,7 +193,7 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
         stricter = own.free
         if declared.get("require_approval") is not None:
             stricter = (*own.free, *free) if own.free and free else ()
-        return replace(own, allowed=(*own.allowed, *allowed), free=stricter)
+        return replace(own, allowed=(*own.allowed, *allowed), free=stricter, defers=defers, deferred=deferred)
     if not _LABEL.fullmatch(label):
         message = f"Invalid '{param}.server_label': expected at most 64 letters, digits, '_', '-' or '.'."
         raise BadRequest(message, f"{param}.server_label", "invalid_value")
@@ -200,4 +211,5 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
             raise BadRequest(f"Invalid '{param}.authorization': expected one line.", f"{param}.authorization")
         others = ((name, value) for name, value in headers if name.lower() != "authorization")
         headers = (*others, ("Authorization", f"Bearer {token}"))
-    return Server(label, url=url, headers=headers, kind="http", allowed=allowed, free=free)
+    server = Server(label, url=url, headers=headers, kind="http", allowed=allowed, free=free)
+    return replace(server, defers=defers, deferred=deferred)

@@ -31,6 +31,8 @@ class Outcome:
     output: str | None
     error: Mapping[str, Any] | None = None
     code: str = ""
+    found: tuple[Mapping[str, Any], ...] = ()
+    """What a search has found (``wire/hosted_items.py``)."""
 
     @property
     def shown(self) -> str:

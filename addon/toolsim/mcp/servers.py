@@ -13,15 +13,19 @@ SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Some tools of a server: those with these ``names``, and those that declare themselves read-only (or not)."""
+    """Some tools of a server: those with these ``names``, and those that declare themselves read-only (or not).
+
+    ``excluded``: the names of those that are not.
+    """
 
     names: frozenset[str] | None = None
     read_only: bool | None = None
+    excluded: frozenset[str] = frozenset()
 
     def fits(self, name: str, *, read_only: bool) -> bool:
         """Return whether a tool is one of them."""
         named = self.names is None or name in self.names
-        return named and (self.read_only is None or self.read_only == read_only)
+        return named and name not in self.excluded and (self.read_only is None or self.read_only == read_only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +46,16 @@ class Server:
     free: tuple[Filter, ...] = ()
     timeout: float = SECONDS
     """Seconds that one call, or the start, may take."""
+    web_search: str = ""
+    """The tool that searches the web for requests that want a search, "" if none does."""
+    defers: bool = False
+    """Whether its tools are shown only once a search has found them; ``deferred``: others, by name."""
+    deferred: tuple[tuple[str, bool], ...] = ()
 
     @property
     def endpoint(self) -> Server:
         """The server without the rules about its tools: one connection per endpoint."""
-        return replace(self, allowed=(), free=())
+        return replace(self, allowed=(), free=(), web_search="", defers=False, deferred=())
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -56,6 +65,10 @@ class Server:
     def allows(self, tool: str, *, read_only: bool) -> bool:
         """Return whether a tool may be called at all."""
         return all(rule.fits(tool, read_only=read_only) for rule in self.allowed)
+
+    def is_deferred(self, tool: str) -> bool:
+        """Return whether a tool is shown only once a search has found it."""
+        return dict(self.deferred).get(tool, self.defers)
 
     def needs_approval(self, tool: str, *, read_only: bool) -> bool:
         """Return whether a call of a tool needs approval."""

@@ -36,8 +36,8 @@ from toolsim.pages.read_answer import Piece, Words, read_answer
 from toolsim.pages.show_request import read_conversation
 from toolsim.proxy.head import by_name
 from toolsim.recordings.redact import Redactor
+from toolsim.wire.hosted_items import ServedCall
 from toolsim.wire.json_codec import dump, parse_object
-from toolsim.wire.mcp_items import McpCall
 
 VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 # Its older and newer values; events are not created here.
@@ -113,7 +113,7 @@ class Content:
             headers = tuple(by_name(request.headers).items())
             self._note(span, _Turn(headers, request.path, request.raw_content or b"", answer))
 
-    def of_call(self, span: Span, call: McpCall, outcome: Outcome) -> None:
+    def of_call(self, span: Span, call: ServedCall, outcome: Outcome) -> None:
         """Record the content of a finished call."""
         if self.is_on and span.is_recording():
             self._note(span, _Call(call.arguments, outcome.output))

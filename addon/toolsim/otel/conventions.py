@@ -20,9 +20,9 @@ from toolsim.mcp.servers import Server
 from toolsim.proxy.builtin import Admitted
 from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.route import prefix
+from toolsim.wire.hosted_items import ServedCall
 from toolsim.wire.json_codec import parse_object
 from toolsim.wire.json_fields import string
-from toolsim.wire.mcp_items import McpCall
 
 Attributes = dict[str, str | int | bool | list[str]]
 
@@ -195,12 +195,12 @@ def failure(report: Report, status: int | None) -> str:
 # -- a call of an MCP tool --
 
 
-def tool_name(call: McpCall) -> str:
+def tool_name(call: ServedCall) -> str:
     """Return the name of the span of a call."""
     return f"execute_tool {clipped(call.name)}"
 
 
-def tool_began(server: Server, call: McpCall) -> Attributes:
+def tool_began(server: Server, call: ServedCall) -> Attributes:
     """Return the attributes of a call before it is made."""
     found: Attributes = {
         "gen_ai.operation.name": "execute_tool",

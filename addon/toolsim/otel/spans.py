@@ -28,7 +28,7 @@ from toolsim.proxy.builtin import Admitted
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.upgrades import upgrade_of
 from toolsim.rounds.hosted_calls import Hosting
-from toolsim.wire.mcp_items import McpCall
+from toolsim.wire.hosted_items import ServedCall
 
 
 class Spans(Feature):
@@ -87,7 +87,7 @@ class Spans(Feature):
     def hosting(self, hosting: Hosting) -> Hosting:
         return replace(hosting, watch=self._call)
 
-    async def _call(self, server: Server, call: McpCall, calling: Awaitable[Outcome]) -> Outcome:
+    async def _call(self, server: Server, call: ServedCall, calling: Awaitable[Outcome]) -> Outcome:
         began = conventions.tool_began(server, call)
         span = self._export.tracer.start_span(conventions.tool_name(call), self._context, attributes=began)
         error = conventions.ABORTED

@@ -46,14 +46,14 @@ class Servers:
             for server in self._mcp.servers:
                 spawn(_first_asked(self._pool, server), self._tasks)
 
-    def hosting(self, origins: Origins, flow: HTTPFlow, owner: str) -> Hosting | None:
-        """Return who may be asked for a request of ``owner``; for one of a web page only if its origin is listed.
+    def hosting(self, origins: Origins, flow: HTTPFlow, owner: str) -> Hosting:
+        """Return who may be asked for a request of ``owner``; no server for a web page whose origin is not listed.
 
         A page cannot read what such a request is answered, but what its tools do would have been done.
         """
         origin = flow.request.headers.get("origin")
         if self._pool is None or not self._mcp.is_used or (origin is not None and not origins.allow(origin)):
-            return None
+            return Hosting(None, self._approvals, hidden=self._hidden, owner=owner)
         self.approve.watch(flow)
         mcp = self._mcp
         servers = {server.label: server for server in mcp.servers}

@@ -34,6 +34,7 @@ from toolsim.proxy.remembering import Remembering
 from toolsim.proxy.resend import Resent
 from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.work import Work
+from toolsim.rounds.hosted_calls import SEARCH
 from toolsim.wire.api import Api
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ class Rewriting:
         """Send a request to the runner if its answer may take several rounds; return whether it goes there."""
         if not flow.live or exchange.is_request_too_large:
             return False
-        if not (self.settings.mcp.is_used or policy.may_ask_again(flow.request.raw_content or b"")):
+        body = flow.request.raw_content or b""
+        if not (self.settings.mcp.is_used or policy.may_ask_again(body) or SEARCH in body):
             return False
         store = self.remembering.store_function(exchange) if exchange.stored_context is not None else None
         hosting = exchange.hosting(self.servers.hosting(self.settings.origins, flow, exchange.owner))

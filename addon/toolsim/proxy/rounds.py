@@ -93,7 +93,10 @@ class Rounds:
         except (BadRequest, ValueError):
             # The direct path reports what is wrong with it.
             return False
-        hosting = hosting if hosting is not None and may_be_hosted(request, policy, bounds) else None
+        if hosting is not None and not (
+            may_be_hosted(request, policy, bounds) and hosting.serves(document, policy, api)
+        ):
+            hosting = None
         if hosting is None and not may_take_rounds(request, policy):
             return False
         report = Report(client=api.name)

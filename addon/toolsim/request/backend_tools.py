@@ -12,7 +12,7 @@
 A text-only backend might reject tools that it does not know. So if there are functions as well, which are toolsim's
 purpose, the operator decides. Tools that a client forbids (``tool_choice: none``) are dropped without a warning, and so
 are tools that the operator's lists exclude, by their type or by an MCP server's label. A choice that requires such a
-tool is a 400 too.
+tool is a 400 too. ``mcp_servers`` of a Messages request that toolsim does not run itself are always a 400.
 
 A client's own tool belongs to this kind if the model itself must not call it (``allowed_callers``), only a program that
 the backend runs for it (``programmatic_tool_calling``).
@@ -28,9 +28,13 @@ from toolsim.core.conversation import ClientRequest
 from toolsim.core.errors import BadRequest
 from toolsim.core.plan import ApiName, Policy
 from toolsim.core.report import Report, entry, loggable_name
+from toolsim.wire.hosted_items import WEB_SEARCH
 from toolsim.wire.json_fields import mappings, string
 from toolsim.wire.tool_choice import wanted_of_backend
 from toolsim.wire.tools import Hosted
+
+_TOOLSET = "mcp_toolset"
+_WITH_SEARCH = 'with "web_search" at a server in toolsim_mcp_config toolsim runs web search itself'
 
 DROPPED = "TOOL_DROPPED"
 """The warning that a tool that the backend would have to run was not forwarded."""
@@ -51,6 +55,9 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
     is_native = policy.mode == "native" and is_same
     passes = is_same and (is_native or policy.forward_hosted_tools or not request.tools)
     forbidden = request.tool_choice.mode == "none"
+    if not passes and any(tool.get("type") == _TOOLSET for tool in allowed):
+        message = "'mcp_servers' is not served here: toolsim_mcp_hosts has to list their hosts."
+        raise BadRequest(message, "mcp_servers", "unsupported_parameter")
     if not passes and allowed and not request.tools and not forbidden:
         raise _no_form(allowed, request.api, backend)
     kept = allowed if passes else ()
@@ -87,8 +94,9 @@ def _no_form(tools: tuple[Hosted, ...], client: ApiName, backend: ApiName) -> Ba
         f"'tools' holds only what a backend has to run itself ({', '.join(kinds)}), and this one has another API "
         f"({backend}). Expected functions, or a backend of the API {client} (toolsim_backend)"
     )
-    message += "; with toolsim_mcp_hosts toolsim runs mcp tools itself." if "mcp" in kinds else "."
-    return BadRequest(message, "tools", "unsupported_value")
+    hints = ["with toolsim_mcp_hosts toolsim runs mcp tools itself"] if "mcp" in kinds else []
+    hints += [_WITH_SEARCH] if any(kind.startswith(WEB_SEARCH) for kind in kinds) else []
+    return BadRequest("; ".join([message, *hints]) + ".", "tools", "unsupported_value")
 
 
 def _unavailable(wanted: str, *, is_allowed: bool) -> BadRequest:
@@ -99,4 +107,5 @@ def _unavailable(wanted: str, *, is_allowed: bool) -> BadRequest:
     else:
         message += " beside functions: set toolsim_forward_hosted_tools for a backend that can run it"
         message += ", or toolsim_mcp_hosts." if kind == "mcp" else "."
+        message += f" Or {_WITH_SEARCH}." if kind.startswith(WEB_SEARCH) else ""
     return BadRequest(message, "tool_choice", "unsupported_value")

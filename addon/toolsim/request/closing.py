@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from toolsim.core.conversation import Call, CallOutput, Declaration, Item, Message, Text, said_last
-from toolsim.core.plan import FIND_TOOLS, Plan, Tool
+from toolsim.core.plan import Plan, Tool
 from toolsim.request.manifest import further_entries
 from toolsim.request.transforms import tools_shown
 
@@ -122,7 +122,8 @@ class _Lines:
     def of_request(self) -> list[str]:
         """Return the lines for this request's prompt, the last one."""
         plan = self._plan
-        offered = [tool.name for tool in plan.tools if tool.name != FIND_TOOLS]
+        # A deferred tool that was not loaded is not one that the model knows of.
+        offered = [tool.name for tool in plan.tools if tool.name in self._known]
         if not plan.tools:
             return [NO_CALL]
         # Tools that the model can no longer look up.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from toolsim.core.plan import Tool
+from toolsim.core.plan import FIND_TOOLS, Tool
 from toolsim.request.example import example_arguments
 from toolsim.request.forms import CLOSING, entries, form_named, schema_line
 from toolsim.request.names_first import INTRO, name_lines
@@ -35,12 +35,13 @@ def manifest(
     answer_format: Mapping[str, Any] | None,
     form: str = "auto",
     named: Collection[str] = (),
+    finder: str = FIND_TOOLS,
 ) -> str:
     """Return the manifest of ``tools`` (at least one), and the rule for calling them.
 
     ``form``: the name of a form of ``forms.FORMS``, or auto. ``answer_format``: the flat ``text.format`` that a text
     answer must follow, since the backend cannot enforce it in addition to calls. ``named``: the tools listed by name
-    only.
+    only; ``finder``: the tool for looking them up.
     """
     shape = form_named(form)
     whole = [tool for tool in tools if tool.name not in named] if named else tools
@@ -51,7 +52,7 @@ def manifest(
     sections = [
         HEADING,
         catalogue,
-        f"{INTRO}\n{name_lines(tool for tool in tools if tool.name in named)}" if named else "",
+        f"{INTRO.format(finder=finder)}\n{name_lines(tool for tool in tools if tool.name in named)}" if named else "",
         f"{rule}{'\n\n' if '\n' in rule else ' '}{further}",
         _answer_rule(answer_format) if answer_format is not None else "",
     ]

@@ -39,7 +39,7 @@ FINDER = Tool(
     },
 )
 
-INTRO = f"These are further tools, of which only the names are listed. Before you call one, look it up by {FIND_TOOLS}:"
+INTRO = "These are further tools, of which only the names are listed. Before you call one, look it up by {finder}:"
 
 _MAX_LINE = 100
 """Maximum characters of a description next to a name."""

@@ -58,6 +58,7 @@ from toolsim.request.transforms import native_body, outputs_shown, tools_shown
 from toolsim.wire.api import Api
 from toolsim.wire.content import CIPHERTEXT, with_parts_for
 from toolsim.wire.dialect import APIS, backend_of, translated_path
+from toolsim.wire.hosted_items import SEARCHES, search_kind
 from toolsim.wire.json_codec import TOO_DEEP, dump, read_body
 from toolsim.wire.json_fields import string
 from toolsim.wire.tools import offered_natively
@@ -138,6 +139,10 @@ def rewrite_request(
             declared = request
             request = with_backend_tools(request, backend.name, policy, report)
             is_changed = is_changed or request is not declared
+            if any(search_kind(tool) == "tool_search" and tool not in request.hosted for tool in declared.hosted):
+                # Nobody searches: all of them are shown at once.
+                at_once = tuple(replace(tool, deferred=False) for tool in request.tools)
+                request = replace(request, tools=at_once, first_tools=())
         planned = plan(request, backend, policy, report, attempts)
         # Only a body above the limit can contain tools above it.
         if len(body) > _MAX_TOOLS_BYTES:
@@ -207,18 +212,28 @@ def plan(
     is_native = policy.mode == "native" and backend.name == request.api
     listed = () if is_native else _listed(request, offered, policy)
     shortened = named = frozenset[str]()
+    finder = ""
+    if any(tool.deferred for tool in listed):
+        finder = next((tool.name for tool in listed if tool.name in SEARCHES), "")
+        # Without a search that it knows of, a model loads tools by one of the client's, which names them itself.
+        listed = tuple(tool for tool in listed if finder or not tool.deferred)
+        shortened = frozenset(tool.name for tool in listed if tool.deferred)
+        named = frozenset(tool.name for tool in offered if tool.deferred and finder in names)
     if policy.catalog_budget and not is_native:
-        shortened = only_named(listed, policy)
+        budgeted = only_named(tuple(tool for tool in listed if not tool.deferred), policy)
+        shortened |= budgeted
+        finder = FIND_TOOLS if budgeted else finder
         # On their own they might fit the budget, and are then shown once only they may be called.
-        if policy.may_look_up and only_named(offered, policy):
-            named = shortened.intersection(names).difference(_called(request))
+        if policy.may_look_up and only_named(tuple(tool for tool in offered if not tool.deferred), policy):
+            named |= budgeted.intersection(names)
+    named -= _called(request)
     one_call = not (request.parallel and policy.parallel_tool_calls)
     stops = policy.stop_after_tools
     ends_turns = stops == "on" or (stops == "auto" and not APIS[request.api].text_follows_calls)
     report.mode = policy.output_mode
     report.stop_after_tools_mode = policy.stop_after_tools_mode if ends_turns else "off"
     report.tools.extend(names)
-    if named:
+    if named and finder == FIND_TOOLS:
         # First, since the example in a form is of the first tool.
         offered = (FINDER, *offered)
     enforced: Mapping[str, Any] | None = None
@@ -237,6 +252,7 @@ def plan(
         listed=listed,
         only_named=shortened,
         named=named,
+        finder=finder,
         any_strict=any_strict,
         tool_choice=choice,
         one_call=one_call,
@@ -402,13 +418,14 @@ def catalogue_of(plan: Plan) -> str:
     """Return the manifest of the tools, and the rules for calling them."""
     policy = plan.policy
     # First, since the example in a form is of the first tool.
-    tools = (FINDER, *plan.listed) if plan.only_named else plan.listed
+    tools = (FINDER, *plan.listed) if plan.finder == FIND_TOOLS else plan.listed
     return manifest(
         tools_shown(tools, policy.transforms) if policy.transforms else tools,
         sentinel=policy.sentinel,
         answer_format=plan.answer_format,
         form=policy.manifest,
         named=plan.only_named,
+        finder=plan.finder,
     )
 
 

@@ -64,6 +64,7 @@ from toolsim.response.verdict import (
 )
 from toolsim.response.written import Written, name_of, read_json
 from toolsim.schema import Finding
+from toolsim.wire.hosted_items import search_for
 from toolsim.wire.local_tools import is_item
 
 _MAX_HEADER = 2048
@@ -337,9 +338,16 @@ class Judge:
 
         None for any other tool, and once anything was looked up.
         """
-        if tool.name not in self.plan.named or GUESSED_CALL not in self.plan.asks:
+        plan = self.plan
+        if tool.name not in plan.named:
             return None
-        return Call(self.toolbox[FIND_TOOLS], json.dumps({"names": [tool.name]}))
+        if plan.finder == FIND_TOOLS:
+            names = json.dumps({"names": [tool.name]})
+            return Call(self.toolbox[FIND_TOOLS], names) if GUESSED_CALL in plan.asks else None
+        # A search that runs between the rounds finds it; by another one the client would have to find it.
+        if plan.finder not in plan.hosted:
+            return None
+        return Call(self.toolbox[plan.finder], json.dumps(search_for(plan.finder, tool)))
 
     def _split(self, written: Written) -> list[Written]:
         """Return the calls that one stands for: several have collapsed into it if the schema allows nothing else."""

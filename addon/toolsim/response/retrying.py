@@ -124,7 +124,8 @@ class RetryingChoice(Choice):
     def _broken(self, verdict: Verdict) -> Fault | None:
         """Return the fault that a verdict is (rules 2 and 5)."""
         if isinstance(verdict, Call):
-            if not (self._plan.named and verdict.tool.name == FIND_TOOLS):
+            is_lookup = self._plan.named and self._plan.finder == FIND_TOOLS and verdict.tool.name == FIND_TOOLS
+            if not is_lookup:
                 return None
             message = "The model looks up tools, and there is no time left for it."
             error = ApiError(message, code="no_round_left", status=504)

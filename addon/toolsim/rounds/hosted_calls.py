@@ -1,8 +1,11 @@
-"""The MCP tools of one answer: listed before it, shown to the model as functions, run between its rounds.
+"""The tools of one answer that the proxy runs: shown to the model as functions, and run between its rounds.
+
+They are the tools of MCP servers, which are listed before the answer, and the searches that a request declares
+(``searches.py``).
 
     prepare ─▶ round ─▶ run ─▶ round ─▶ … ─▶ a round without such calls
 
-1. The rounds are requests with functions only (``wire/mcp_items.py``): this module knows which of them are MCP tools.
+1. The rounds are requests with functions only (``wire/hosted_items.py``): this module knows which of them it runs.
 2. A call is announced when it is whole, and run when its round is over; the model is shown its own words, the calls and
    their outputs, and asked again. The calls of one round run concurrently.
 3. If the same round has calls of the client's functions, the answer ends after the outputs of ours. It also ends at a
@@ -18,12 +21,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from toolsim.core.conversation import Call, Called, CallOutput, Text
+from toolsim.core.conversation import Call, Called, CallOutput, ClientRequest, Text
 from toolsim.core.errors import BadRequest
 from toolsim.core.events import CallDelta, CallEnded, CallStarted, ClientEvent, Ended, TextDelta
-from toolsim.core.plan import Policy
+from toolsim.core.plan import Policy, Tool
 from toolsim.core.report import Report, entry
 from toolsim.mcp.approvals import Approvals, Asked, Desk, Question
 from toolsim.mcp.catalogue import Catalogue, HostedTool
@@ -31,13 +35,16 @@ from toolsim.mcp.outcome import LIMIT, REFUSED, Outcome, failed
 from toolsim.mcp.runtime import Asker, Pool, engine
 from toolsim.mcp.servers import Server
 from toolsim.rounds.hidden import Hidden
+from toolsim.rounds.searches import Search, ToolSearch, WebSearch
 from toolsim.wire import mcp_items
 from toolsim.wire.api import Api
+from toolsim.wire.dialect import backend_of
 from toolsim.wire.hidden import answer_key, whole_key, with_hidden
+from toolsim.wire.hosted_items import WEB_SEARCH, ServedCall, is_deferred, search_tools
 from toolsim.wire.json_codec import dump, parse_object
-from toolsim.wire.json_fields import count, string
+from toolsim.wire.json_fields import array, count, mappings, string
 from toolsim.wire.mcp_items import Decision, McpCall
-from toolsim.wire.tools import read_tools
+from toolsim.wire.web_search import query_parameter, read_limits
 
 _MAX_WORDS = 65_536
 """How many characters of its own words the model is shown again."""
@@ -49,7 +56,10 @@ _OPERATOR = "The operator refused this call, or was not there to allow it. It wa
 _NOBODY = "This call needs a yes, which nobody can give here. It was not run."
 
 
-Watch = Callable[[Server, McpCall, Awaitable[Outcome]], Awaitable[Outcome]]
+SEARCH = b'"tool_search'
+"""Is in the body of each request with a search of deferred tools."""
+
+Watch = Callable[[Server, ServedCall, Awaitable[Outcome]], Awaitable[Outcome]]
 """Makes a call of a server's tool, which is awaited, and returns its outcome."""
 
 
@@ -60,7 +70,7 @@ class Hosting:
     ``hidden``: calls that clients were not shown. ``owner``: the client, as a digest of its key.
     """
 
-    pool: Pool
+    pool: Pool | None
     approvals: Approvals
     servers: Mapping[str, Server] = field(default_factory=dict)
     runs_clients: bool = False
@@ -78,23 +88,36 @@ class Hosting:
 
     @property
     def marks(self) -> tuple[bytes, ...]:
-        """One of which is in the body of each request that may concern MCP."""
+        """One of which is in the body of each request with tools that the proxy may run."""
         if self.servers:
             return (b"",)
-        return (b'"mcp',) if self.runs_clients else ()
+        return (SEARCH, b'"mcp') if self.runs_clients else (SEARCH,)
 
     def is_asked(self, body: bytes) -> bool:
-        """Return whether a request may concern MCP, judging by its bytes."""
+        """Return whether the proxy may run tools of a request, judging by its bytes."""
         return any(mark in body for mark in self.marks)
+
+    @property
+    def searcher(self) -> Server | None:
+        """The server that searches the web."""
+        return next((server for server in self.servers.values() if server.web_search), None)
+
+    def serves(self, body: Mapping[str, Any], policy: Policy, api: Api) -> bool:
+        """Return whether the proxy runs tools of a request."""
+        return bool(self.servers) or (self.runs_clients and _names_mcp(body)) or _searches_tools(body, policy, api)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A call that was announced. ``needs_approval``: by the operator. ``outcome``: that of a call that is not made."""
+    """A call that was announced. ``needs_approval``: by the operator. ``outcome``: that of a call that is not made.
 
-    item: McpCall
+    ``by``: the server or the search that is asked; ``is_shown``: whether the client is shown the call.
+    """
+
+    item: ServedCall
     shown: str
-    server: Server
+    by: Server | Search
+    is_shown: bool
     needs_approval: bool = False
     outcome: Outcome | None = None
 
@@ -116,16 +139,23 @@ class HostedCalls:
         self._policy = policy
         self._answer = answer
         self._asker = Asker(hosting.owner, answer)
+        declared = [tool for _, tool in mcp_items.declared(body)]
         # With the servers that it named: their outputs are only for those who may use them.
-        self._whose = hosting.owner + dump([tool for _, tool in mcp_items.declared(body)])
+        self._whose = hosting.owner + dump([*mappings(body.get("mcp_servers")), *declared])
+        self._items = api.hosted
         self._conversation = b""
-        self._ran: list[Called] = []
+        self._hidden: list[Called] = []
+        """The calls that the client is not shown."""
         # What the client has got: words, and its own calls (name, pieces of the arguments).
         self._said: list[str] = []
         self._shown: list[tuple[str, list[str]]] = []
         self._report = report
         self._servers: dict[str, Server] = {}
         self._catalogue = Catalogue(())
+        self._searches: dict[str, Search] = {}
+        """Those that the request declares, by the name that the model calls."""
+        self._declared: set[str] = set()
+        """The labels of the servers that the request names."""
         self._listed_by: set[str] = set()
         """The labels of the servers that have listed their tools."""
         limit = count(body, "max_tool_calls")
@@ -145,23 +175,25 @@ class HostedCalls:
     @property
     def tools(self) -> frozenset[str]:
         """The names of the functions that stand for MCP tools in the rounds."""
-        return self._catalogue.shown
+        return self._catalogue.shown | self._searches.keys()
 
     # -- before the first round
 
     async def prepare(self) -> list[ClientEvent]:
         """Ask the servers for their tools, and run approved calls; return their events. Raises BadRequest."""
-        body, hosting = self.body, self._hosting
+        body, hosting, items = self.body, self._hosting, self._items
         self._servers = dict(hosting.servers)
         if hosting.runs_clients:
-            for param, declared in mcp_items.declared(body):
+            for param, declared in items.declared(body):
                 server = engine().read_tool(declared, param, hosting.servers, hosting.hosts)
                 self._servers[server.label] = server
+                self._declared.add(server.label)
         decisions = mcp_items.decisions(body)
-        names = [tool.name for tool in read_tools(body)[0]]
+        request = self._api.read(body)
+        names = items.own_names(body)
         self._catalogue = Catalogue(names, self._policy.tool_allowlist, self._policy.tool_denylist)
         emitted = await self._listed(mcp_items.listed(body))
-        if not self._api.shows_hosted:
+        if items.shows != "all":
             self._conversation = whole_key(body, self._whose)
             body = with_hidden(body, self._whose, hosting.hidden.find, self._api)
         decided: dict[str, Called] = {}
@@ -169,12 +201,62 @@ class HostedCalls:
             events, pair = await self._decided(decision)
             emitted += events
             decided[decision.id] = pair
+        searches = self._find_searches(body, request)
         functions = self._catalogue.functions()
-        self.body = mcp_items.as_functions(body, functions, self._catalogue.name, self._is_ours, decided)
+        functions += [{**self._searches[name].function, "searches": kind} for kind, name in searches.items()]
+        self.body = items.as_functions(body, functions, self._catalogue.name, self._is_ours, decided)
         if "tool_choice" in body:
-            choice = mcp_items.choice_of_functions(body["tool_choice"], self._catalogue.names)
+            choice = items.choice(body["tool_choice"], self._catalogue.names, searches)
             self.body = {**self.body, "tool_choice": choice}
-        return emitted if self._api.shows_hosted else []
+        return emitted if items.shows == "all" else []
+
+    def _find_searches(self, body: Mapping[str, Any], request: ClientRequest) -> dict[str, str]:
+        """Find the searches that the request declares, and that can be made here; return their names by kind."""
+        found: dict[str, str] = {}
+        if leaves_searches(self._policy, self._api):
+            return found
+        for param, kind, declared in search_tools(body):
+            search: Search | None = None
+            if kind in found:
+                continue
+            if kind == "web_search" and (server := self._hosting.searcher) is not None:
+                name = self._catalogue.free_name(WEB_SEARCH)
+                limits = read_limits(declared, param)
+                search = WebSearch(self._items, name, limits, partial(self._search_web, server))
+            elif kind == "tool_search" and (deferred := self._deferred(request)):
+                search = ToolSearch(self._items, self._items.search_function(declared), deferred, self._listing(body))
+            if search is not None and not self._policy.excludes((search.name, string(declared.get("type")))):
+                self._searches[search.name] = search
+                found[kind] = search.name
+        return found
+
+    def _deferred(self, request: ClientRequest) -> list[Tool]:
+        """Return the tools that a search can find: the client's own, and those of servers."""
+        return [tool for tool in (request.first_tools or request.tools) if tool.deferred] + [
+            Tool(name, name, description=found.tool.description, parameters=found.tool.schema, deferred=True)
+            for name, found in self._catalogue.tools.items()
+            if found.server.is_deferred(found.tool.name)
+        ]
+
+    def _listing(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a request that declares all tools that a search can find."""
+        return {"tools": [*array(body.get("tools")), *self._catalogue.functions()]}
+
+    async def _search_web(self, server: Server, arguments: Mapping[str, Any]) -> Outcome:
+        """Search the web by the tool of a server, whatever that calls its query."""
+        pool = self._hosting.pool
+        assert pool is not None
+        try:
+            tools = await pool.tools(server, self._asker)
+        except Exception as problem:
+            return failed(str(problem))
+        schema = next((tool.schema for tool in tools if tool.name == server.web_search), None)
+        if schema is None:
+            return failed(f"The server has no tool {server.web_search}.")
+        name = query_parameter(schema)
+        query = {name: arguments["query"]}
+        item = McpCall(mcp_items.new_call_id(), server.label, server.web_search, dump(query))
+        return await self._called(server, item)
 
     @property
     def policy(self) -> Policy:
@@ -192,8 +274,11 @@ class HostedCalls:
 
     async def _listed(self, known: set[str]) -> list[ClientEvent]:
         """List the tools of all servers, concurrently; return the events of servers that are not ``known``."""
+        pool = self._hosting.pool
+        if pool is None:
+            return []
         servers = list(self._servers.values())
-        asked = [self._hosting.pool.tools(server, self._asker) for server in servers]
+        asked = [pool.tools(server, self._asker) for server in servers]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         emitted: list[ClientEvent] = []
         for server, answer in zip(servers, answers, strict=True):
@@ -206,7 +291,7 @@ class HostedCalls:
             else:
                 offered = self._catalogue.add(server, answer)
                 self._listed_by.add(server.label)
-            if server.label not in known:
+            if server.label not in known and (offered or error or not server.web_search):
                 emitted += mcp_items.list_events(server.label, [tool.listed() for tool in offered], error)
         return emitted
 
@@ -230,7 +315,7 @@ class HostedCalls:
             outcome = failed(refusal, REFUSED)
             self._note("REFUSED", name)
         else:
-            item = McpCall(mcp_items.new_call_id(), asked.server.label, name, arguments, decision.id)
+            item = self._items.mcp_call(asked.server.label, name, arguments, decision.id)
             outcome = await self._called(asked.server, item)
             events = [*item.begin(), *item.end(outcome.output, outcome.error)]
             # The id of the call in the history of the next request.
@@ -265,7 +350,7 @@ class HostedCalls:
     def take(self, event: ClientEvent) -> list[ClientEvent]:
         """Return what is emitted for an event of the round: a call that we run becomes an MCP item."""
         match event:
-            case CallStarted(kind="function", namespace=None) if self._catalogue.find(event.name) is not None:
+            case CallStarted(kind="function" | "tool_search", namespace=None) if event.name in self.tools:
                 self._open = (event, [])
                 return []
             case CallDelta() if self._open is not None:
@@ -280,23 +365,34 @@ class HostedCalls:
         return [event]
 
     def _take(self, shown: str, arguments: str) -> list[ClientEvent]:
+        if (search := self._searches.get(shown)) is not None:
+            call = search.item(arguments)
+            is_shown, over = self._items.shows != "none", self._too_many()
+            self._left -= 1
+            self._pending.append(_Pending(call, shown, search, is_shown, outcome=over))
+            return call.begin() if is_shown else []
         found = self._catalogue.find(shown)
         assert found is not None
-        if found.needs_approval and self._api.shows_hosted and self._hosting.desk is None and self._left > 0:
+        if found.needs_approval and self._items.asks_approval and self._hosting.desk is None and self._left > 0:
             self._left -= 1
             self.is_waiting = True
             self._note("APPROVAL_REQUESTED", f"{found.server.label}.{found.tool.name}")
             name = self._hosting.approvals.ask(found.server, found.tool.name, shown, arguments, self._hosting.owner)
             return [mcp_items.approval_request(name, found.server.label, found.tool.name, arguments)]
-        item = McpCall(mcp_items.new_call_id(), found.server.label, found.tool.name, arguments)
+        label = found.server.label
+        is_shown = self._items.shows == "all" or (self._items.shows == "declared" and label in self._declared)
+        item = self._items.mcp_call(label, found.tool.name, arguments)
         outcome = self._impossible(found)
         self._left -= 1
-        self._pending.append(_Pending(item, shown, found.server, found.needs_approval, outcome))
-        return item.begin() if self._api.shows_hosted else []
+        self._pending.append(_Pending(item, shown, found.server, is_shown, found.needs_approval, outcome))
+        return item.begin() if is_shown else []
+
+    def _too_many(self) -> Outcome | None:
+        return failed("The limit of calls in one answer has been reached.", LIMIT) if self._left <= 0 else None
 
     def _impossible(self, found: HostedTool) -> Outcome | None:
-        if self._left <= 0:
-            return failed("The limit of calls in one answer has been reached.", LIMIT)
+        if (over := self._too_many()) is not None:
+            return over
         if found.needs_approval and self._hosting.desk is None:
             return failed(_NOBODY, REFUSED)
         return None
@@ -314,18 +410,22 @@ class HostedCalls:
         try:
             for call, task in zip(pending, tasks, strict=True):
                 outcome = await task
-                output = CallOutput(call.item.id, (Text(outcome.shown),))
-                pairs.append((Call(call.item.id, call.shown, call.item.arguments), output))
-                if self._api.shows_hosted:
-                    for event in call.item.end(outcome.output, outcome.error):
-                        yield event
+                if isinstance(call.by, Server):
+                    output = CallOutput(call.item.id, (Text(outcome.shown),))
+                    pairs.append((Call(call.item.id, call.shown, call.item.arguments), output))
+                else:
+                    pairs.append(call.by.called(call.item, outcome))
+                if not call.is_shown:
+                    self._hidden.append(pairs[-1])
+                    continue
+                for event in call.item.end(outcome.output, outcome.error, outcome.found):
+                    yield event
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         words, self._words = "".join(self._words)[:_MAX_WORDS], []
         if pairs:
-            self._ran += pairs
             self.body = self._api.append_tool_results(body, words, pairs)
             if "tool_choice" in body:
                 self.body = {**self.body, "tool_choice": mcp_items.after_calls(body["tool_choice"])}
@@ -341,10 +441,10 @@ class HostedCalls:
                 self._shown.append((event.name, []))
             case CallDelta() if self._shown:
                 self._shown[-1][1].append(event.text)
-            case Ended() if self._ran and (self._said or self._shown) and not self._api.shows_hosted:
+            case Ended() if self._hidden and (self._said or self._shown):
                 calls = [(name, "".join(pieces)) for name, pieces in self._shown]
                 answer = answer_key(self._conversation, "".join(self._said), calls)
-                self._hosting.hidden.put(answer, self._ran, self._hosting.owner)
+                self._hosting.hidden.put(answer, self._hidden, self._hosting.owner)
 
     def next_round(self) -> None:
         """Forget what a round collected that is asked again."""
@@ -357,16 +457,21 @@ class HostedCalls:
             if not await desk.ask(question, self._hosting.patience):
                 outcome = failed(_OPERATOR, REFUSED)
         if outcome is not None:
-            self._note(outcome.code, f"{item.label}.{item.name}")
+            self._note(outcome.code, f"{item.label}.{item.name}".removeprefix("."))
             return outcome
-        return await self._called(pending.server, pending.item)
+        if isinstance(pending.by, Server):
+            return await self._called(pending.by, pending.item)
+        outcome = await pending.by.run(item, parse_object(item.arguments.encode("utf-8", "replace")) or {})
+        self._note(outcome.code, item.name)
+        return outcome
 
-    async def _called(self, server: Server, item: McpCall) -> Outcome:
+    async def _called(self, server: Server, item: ServedCall) -> Outcome:
         arguments = parse_object(item.arguments.encode("utf-8", "replace")) if item.arguments.strip() else {}
         if arguments is None:
             outcome = failed("The arguments are not a JSON object.")
         else:
             hosting, limit = self._hosting, self._policy.max_tool_output_bytes
+            assert hosting.pool is not None
             calling = hosting.pool.call(server, item.name, arguments, limit, self._asker)
             outcome = await (calling if hosting.watch is None else hosting.watch(server, item, calling))
         self._note(outcome.code, f"{item.label}.{item.name}")
@@ -374,3 +479,19 @@ class HostedCalls:
 
     def _note(self, code: str, name: str) -> None:
         self._report.mcp_calls.append(entry(code or "OK", name))
+
+
+def leaves_searches(policy: Policy, api: Api) -> bool:
+    """Return whether the backend makes the searches that a request declares: one of the API that takes hosted tools."""
+    is_same = backend_of(api, policy.backend) is api
+    return is_same and (policy.forward_hosted_tools or policy.mode == "native")
+
+
+def _names_mcp(body: Mapping[str, Any]) -> bool:
+    return bool(body.get("mcp_servers")) or any(tool.get("type") == "mcp" for tool in mappings(body.get("tools")))
+
+
+def _searches_tools(body: Mapping[str, Any], policy: Policy, api: Api) -> bool:
+    """Return whether a request has deferred tools, and a search for them that is made here."""
+    searches = any(kind == "tool_search" for _, kind, _ in search_tools(body))
+    return searches and is_deferred(body) and not leaves_searches(policy, api)

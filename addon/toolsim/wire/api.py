@@ -21,6 +21,7 @@ from toolsim.core.errors import ApiError
 from toolsim.core.events import BackendEvent, ClientEvent, Failed, StructuredDelta, ToolKind
 from toolsim.core.plan import AnswerForm, ApiName, Engine, OutputMode, Policy
 from toolsim.wire.errors import error_body
+from toolsim.wire.hosted_items import HostedItems
 from toolsim.wire.json_codec import dump
 from toolsim.wire.sse import ServerSentEvent
 
@@ -143,8 +144,8 @@ class Api(ABC):
     """Whether the answer format can be a structural tag (vLLM and SGLang)."""
     is_storable: bool = False
     """Whether later requests can refer to its answers."""
-    shows_hosted: bool = False
-    """Whether an answer has items for the work of hosted tools."""
+    hosted: HostedItems = HostedItems()
+    """How it shows the tools that the proxy runs."""
     has_own_errors: bool = False
     """Whether its errors and model lists differ from OpenAI's."""
 

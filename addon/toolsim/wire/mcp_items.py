@@ -13,18 +13,22 @@ the model, and trusted no more than other history.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolsim.core.conversation import Call, CallOutput, Text
+from toolsim.core.conversation import Call, CallOutput, Raw, Text
 from toolsim.core.errors import BadRequest
 from toolsim.core.events import ClientEvent, HostedEnded, HostedProgress, HostedStarted, PassThrough
-from toolsim.wire.json_fields import array, mapping, mappings, missing, string
+from toolsim.wire.json_fields import array, loaded, mapping, mappings, missing, string
 
 _MAX_WORDS = 2_000
 """Maximum characters of an error that are passed on."""
+
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+_MAX_NAME = 64
 
 NAMES = ("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response")
 
@@ -66,8 +70,10 @@ class McpCall:
             done,
         ]
 
-    def end(self, output: str | None, error: Mapping[str, Any] | None) -> list[ClientEvent]:
-        """Return the events with the call's outcome."""
+    def end(
+        self, output: str | None, error: Mapping[str, Any] | None, found: Sequence[Mapping[str, Any]] = ()
+    ) -> list[ClientEvent]:
+        """Return the events with the call's outcome; ``found``: see ``ServedCall``."""
         status = "completed" if error is None else "failed"
         return [
             HostedProgress(self.id, f"response.mcp_call.{status}"),
@@ -78,6 +84,11 @@ class McpCall:
         item: dict[str, Any] = {"id": self.id, "type": "mcp_call", "server_label": self.label, "name": self.name}
         item |= {"arguments": self.arguments, "output": None, "error": None, "approval_request_id": self.request}
         return {**item, **fields}
+
+
+def shown_name(label: str, tool: str) -> str:
+    """Return the name under which the model sees a server's tool, unless it is taken."""
+    return _NOT_IN_NAMES.sub("_", f"{label}__{tool}")[:_MAX_NAME] or "_"
 
 
 def new_call_id() -> str:
@@ -198,6 +209,11 @@ def _as_calls(
 
 def call_items(call: Call, output: CallOutput) -> list[dict[str, Any]]:
     """Return a call and its output as items of the Responses API."""
+    if call.kind == "tool_search":
+        shared = {"call_id": call.call_id, "execution": "client", "status": "completed"}
+        found = [dict(part.part) for part in output.parts if isinstance(part, Raw)]
+        arguments = loaded(call.arguments) or {}
+        return [{"type": "tool_search_call", "arguments": arguments, **shared}, *({**item, **shared} for item in found)]
     return [
         {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments},
         {"type": "function_call_output", "call_id": call.call_id, "output": output.text},

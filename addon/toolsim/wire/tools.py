@@ -264,6 +264,8 @@ def _function(fields: Mapping[str, Any], param: str, namespace: str | None) -> _
     description = optional(fields, "description", str, param)
     strict = optional(fields, "strict", bool, param) or False
     tool = Tool(model_name(name, namespace), name, "function", description, parameters, strict, namespace)
+    if _is_deferred(fields, param):
+        tool = replace(tool, deferred=True)
     encrypted = tuple(key for key, schema in tool.declared.items() if mapping(schema).get("encrypted") is True)
     return replace(tool, encrypted=encrypted) if encrypted else tool, param
 
@@ -278,8 +280,14 @@ def _custom(fields: Mapping[str, Any], param: str, namespace: str | None) -> _De
         description=optional(fields, "description", str, param),
         namespace=namespace,
         grammar=_grammar(form, f"{param}.format") if form.get("type") == "grammar" else None,
+        deferred=_is_deferred(fields, param),
     )
     return tool, param
+
+
+def _is_deferred(fields: Mapping[str, Any], param: str) -> bool:
+    """Return whether a tool is only loaded by a search; one that an item of the history declares has been loaded."""
+    return fields.get("defer_loading") is True and not param.startswith("input[")
 
 
 def _grammar(form: dict[str, Any], param: str) -> str:

@@ -202,7 +202,7 @@ def test_what_claude_code_needs(
 ) -> None:
     """Of a toolsim that is running: the variables; without the program, how it is installed."""
     assert main(["claude", "--port", "9"]) == 0
-    variables = "ANTHROPIC_BASE_URL=http://127.0.0.1:9 ANTHROPIC_AUTH_TOKEN=none"
+    variables = "ANTHROPIC_BASE_URL=http://127.0.0.1:9 ANTHROPIC_AUTH_TOKEN=none ENABLE_TOOL_SEARCH=true"
     assert f"{variables} claude" in capsys.readouterr().out
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["claude", URL, "--run"]) == EXIT_USAGE

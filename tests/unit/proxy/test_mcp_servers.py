@@ -25,7 +25,7 @@ def asked(origin: str | None = None) -> HTTPFlow:
 def test_nobody_is_asked_by_default() -> None:
     """Without options, no request has any."""
     servers = Servers()
-    assert servers.hosting(ORIGINS, asked(), "") is None
+    assert servers.hosting(ORIGINS, asked(), "").pool is None
 
 
 async def test_a_web_page_has_to_be_listed() -> None:
@@ -33,7 +33,7 @@ async def test_a_web_page_has_to_be_listed() -> None:
     servers = Servers()
     servers.update(MCP)
     for origin, may in ((None, True), ("app://obsidian.md", True), ("https://evil.example", False), ("null", False)):
-        assert (servers.hosting(ORIGINS, asked(origin), "") is not None) == may
+        assert (servers.hosting(ORIGINS, asked(origin), "").pool is not None) == may
     await servers.stop()
 
 

@@ -503,7 +503,8 @@ def test_a_violation_names_the_tool() -> None:
 def test_a_wrong_guess_stands_for_a_look_up(named: bool, asks: bool, stands_for: str) -> None:
     """Only for a tool whose entry the model has not seen, and only if look-ups are answered."""
     plan = plan_for(FINDER, Tool("f", "f", parameters=CITY))
-    plan = replace(plan, named=frozenset({"f"} if named else ()), asks=frozenset({GUESSED_CALL} if asks else ()))
+    asking = frozenset({GUESSED_CALL} if asks else ())
+    plan = replace(plan, named=frozenset({"f"} if named else ()), asks=asking, finder=FIND_TOOLS)
     [call] = Judge(plan, Report()).block(json_block('{"name":"f","arguments":{"town":"Bonn"}}'))
     assert isinstance(call, Call)
     assert call.tool.name == stands_for

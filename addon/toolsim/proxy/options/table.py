@@ -362,16 +362,17 @@ OPTIONS = (
         "mcp_config",
         "",
         "File of MCP servers whose tools every request gets, over any backend: a JSON object mcpServers, as in other "
-        "MCP clients, with three more keys, require_approval (always by default), allowed_tools and timeout (seconds "
-        "for one call, or to start; 30 by default). Empty = none.",
+        "MCP clients, with four more keys: require_approval (always by default), allowed_tools, timeout (seconds for "
+        "one call, or to start; 30 by default), and web_search (the tool that makes the searches of the web that "
+        "requests want). Empty = none.",
     ),
     Option(
         "mcp_hosts",
         (),
         "Hosts whose MCP servers this proxy asks if a request's mcp tools name them, as host (port 443) or "
         "host:port, beside those of toolsim_mcp_config, which are named by their labels; the word config means "
-        "only these. Empty: the same happens to mcp tools as to any tool that the backend would run, see "
-        "toolsim_forward_hosted_tools.",
+        "only these. The same holds for mcp_servers of the Messages API, which are refused otherwise. Empty: the same "
+        "happens to mcp tools as to any tool that the backend would run, see toolsim_forward_hosted_tools.",
     ),
     Option(
         "mcp_approval",

@@ -31,9 +31,8 @@ def as_chat(body: dict[str, Any]) -> dict[str, Any]:
     if "system" in body or any(map(chat.has_blocks, mappings(messages))):
         changed["messages"] = [*to_chat.system_messages(body), *_messages(messages)]
     if any("input_schema" in mapping(tool) for tool in tools):
-        loaded = set(to_chat.references(messages))
         changed["tools"] = [
-            to_chat.declared_tool(tool, f"tools[{index}]", loaded) if "input_schema" in mapping(tool) else tool
+            to_chat.declared_tool(tool, f"tools[{index}]") if "input_schema" in mapping(tool) else tool
             for index, tool in enumerate(tools)
         ]
     if mapping(choice).get("type") in chat.CHOICES:

@@ -13,6 +13,7 @@ from toolsim.wire.chat import request as chat
 from toolsim.wire.json_fields import mappings
 from toolsim.wire.messages import request as requests
 from toolsim.wire.messages import shape
+from toolsim.wire.messages.hosted import MessagesHosted
 from toolsim.wire.messages.reader import MessagesReader
 from toolsim.wire.messages.writer import MessagesWriter, call_id
 
@@ -42,6 +43,7 @@ class MessagesApi(Api):
     # The API allows it, but Claude's own answers never put text there.
     text_follows_calls = False
     has_own_errors = True
+    hosted = MessagesHosted()
 
     @override
     def is_request(self, body: Mapping[str, Any]) -> bool:

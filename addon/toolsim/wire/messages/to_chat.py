@@ -11,12 +11,12 @@ The two APIs express the same content in different places. The differences, and 
    have no other place for that.
 4. ``thinking`` is reasoning that the client echoes. Content that only Anthropic can read (``redacted_thinking``,
    signatures) is dropped, as are ``cache_control`` and ``citations``, which are meaningless to another server.
-5. A tool with ``defer_loading`` is announced by its name only until a ``tool_reference`` in an output has loaded it.
-   The client resends a loaded tool in ``tools``, without that field; here it has its full entry as soon as the history
-   refers to it.
-6. A tool that Anthropic's server runs (``web_search_20250305``, ``mcp_toolset``) stays a hosted tool. A tool that the
-   client runs, though declared by type only (``bash_20250124``), is a function (``client_tools.py``). A client's own
-   tool has an ``input_schema``, or the type ``custom``, or no type.
+5. A tool with ``defer_loading`` is declared where a ``tool_reference`` in an output has loaded it, as by
+   ``tool_addition`` (rule 8). Its calls are judged by its schema even before that.
+6. A tool that Anthropic's server runs (``web_search_20250305``, ``mcp_toolset``) stays a hosted tool. Calls and results
+   of its searches and MCP servers are calls and outputs of the history (``hosted.py``). A tool that the client runs,
+   though declared by type only (``bash_20250124``), is a function (``client_tools.py``). A client's own tool has an
+   ``input_schema``, or the type ``custom``, or no type.
 7. An image or a document that is not text stays as it is (``wire/files.py``). A block of any other type is shown as its
    JSON without the parts that only Anthropic can read, so that the model sees what the client sent.
 8. ``tool_addition`` and ``tool_removal`` change the tools from their place on, in a message ``additional_tools``, like
@@ -41,6 +41,7 @@ from toolsim.wire.files import legible
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import array, expect, mapping, mappings, optional, required, string, wrong_type
 from toolsim.wire.messages.client_tools import client_tool
+from toolsim.wire.messages.hosted import TOOLSET, as_tool_result, is_search, model_name_of
 from toolsim.wire.tools import model_name
 
 SAME = ("model", "max_tokens", "temperature", "top_p", "stream")
@@ -49,6 +50,8 @@ SAME = ("model", "max_tokens", "temperature", "top_p", "stream")
 _READ = frozenset({*SAME, "system", "messages", "tools", "tool_choice", "stop_sequences", "metadata", "output_config"})
 
 _CHANGES = ("tool_addition", "tool_removal")
+HOSTED = ("web_search", "web_fetch", "tool_search", "code_execution")
+"""How the types of tools begin that Anthropic's server runs."""
 _BILLING = "x-anthropic-billing-header:"
 _MODES = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -58,13 +61,12 @@ class ToolChanges:
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         """Read the tools that a request declares. Raises BadRequest."""
-        loaded = set(references(array(body.get("messages"))))
         self._declared: dict[str, Mapping[str, Any]] = {}
         self.first: list[dict[str, Any]] = []
         """Tools declared before the conversation."""
         self.is_changed = False
         for index, sent in enumerate(optional(body, "tools", list) or ()):
-            tool = declared_tool(sent, f"tools[{index}]", loaded)
+            tool = declared_tool(sent, f"tools[{index}]")
             self.first.append(tool)
             self._declared[_name_of(tool)] = sent
         self.now = list(self.first)
@@ -81,7 +83,7 @@ class ToolChanges:
         is_added = block.get("type") == "tool_addition"
         if is_added and not definition:
             return None
-        tool = declared_tool(definition, f"{place}.tool.definition", set()) if definition else None
+        tool = declared_tool(definition, f"{place}.tool.definition") if definition else None
         name = _name_of(tool) if tool is not None else string(sent.get("name"))
         self._declared[name] = definition
         self.now = [other for other in self.now if _name_of(other) != name]
@@ -93,6 +95,17 @@ class ToolChanges:
         self.is_changed = True
         tools = [tool] if is_added and tool is not None else []
         return {"type": "additional_tools", "role": "developer", "tools": tools, "removed": [] if tools else [name]}
+
+    def load(self, block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the messages that declare the deferred tools to which an output refers (rule 5)."""
+        for part in mappings(block.get("content")):
+            name = string(part.get("tool_name"))
+            sent = self._declared.get(name, {})
+            if part.get("type") == "tool_reference" and sent.get("defer_loading") is True:
+                addition = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": name}}
+                # It follows a call, so something has been said.
+                if (change := self.apply(addition, "", is_spoken=True)) is not None:
+                    yield change
 
 
 def _name_of(tool: Mapping[str, Any]) -> str:
@@ -112,15 +125,12 @@ def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], li
         asked["stream_options"] = {"include_usage": True}
     if stops := optional(body, "stop_sequences", list):
         asked["stop"] = stops
-    if changes.now:
-        asked["tools"] = changes.now
+    if tools := [*changes.now, *_unnamed_toolsets(body)]:
+        asked["tools"] = tools
     if mapping(body.get("thread")).get("type") == "continue":
         message = "'thread' of the type 'continue' is not supported: send the whole conversation in 'messages'."
         raise BadRequest(message, "thread", "thread_not_found")
-    if body.get("mcp_servers"):
-        message = "'mcp_servers' is not served here: the operator's servers are (toolsim_mcp_config)."
-        raise BadRequest(message, "mcp_servers", "unsupported_parameter")
-    asked |= choice_fields(body.get("tool_choice"))
+    asked |= choice_fields(_choice_by_type(body))
     if schema := mapping(mapping(body.get("output_config")).get("format")).get("schema"):
         asked["response_format"] = {
             "type": "json_schema",
@@ -159,7 +169,7 @@ def chat_messages(messages: list[Any], changes: ToolChanges) -> Iterator[dict[st
                     continue
                 if (change := changes.apply(block, f"{path}[{number}]", is_spoken=is_spoken)) is not None:
                     yield change
-            yield from split(role, blocks, path)
+            yield from split(role, blocks, path, changes)
         is_spoken = is_spoken or role in ("user", "assistant")
 
 
@@ -180,8 +190,13 @@ def _blocks(content: object, place: str) -> list[dict[str, Any]]:
     return [expect(block, dict, f"{place}[{index}]") for index, block in enumerate(content)]
 
 
-def split(role: str, blocks: list[dict[str, Any]], place: str) -> Iterator[dict[str, Any]]:
-    """Yield one message as chat messages, a new one wherever the order of its blocks requires it (rule 2)."""
+def split(
+    role: str, blocks: list[dict[str, Any]], place: str, changes: ToolChanges | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield one message as chat messages, a new one wherever the order of its blocks requires it (rule 2).
+
+    ``changes``: the tools that its outputs can load.
+    """
     thoughts, words, calls = list[Any](), list[Any](), list[Any]()
 
     def flushed() -> Iterator[dict[str, Any]]:
@@ -196,14 +211,19 @@ def split(role: str, blocks: list[dict[str, Any]], place: str) -> Iterator[dict[
         match block.get("type"):
             case "redacted_thinking" | "tool_addition" | "tool_removal":
                 pass
-            case "tool_result":
+            case "tool_result" | "mcp_tool_result" | "web_search_tool_result" | "tool_search_tool_result":
                 yield from flushed()
-                yield _output(block, where)
+                result = block if block["type"] == "tool_result" else as_tool_result(block)
+                yield _output(result, where)
+                if changes is not None:
+                    yield from changes.load(result)
             case "thinking":
                 if words or calls:
                     yield from flushed()
                 thoughts.append(string(block.get("thinking")))
-            case "tool_use":
+            case "tool_use" | "mcp_tool_use":
+                calls.append(_call(block, where))
+            case "server_tool_use" if is_search(block):
                 calls.append(_call(block, where))
             case _:
                 if calls:
@@ -217,7 +237,7 @@ def split(role: str, blocks: list[dict[str, Any]], place: str) -> Iterator[dict[
 def _call(block: Mapping[str, Any], place: str) -> dict[str, Any]:
     arguments = block.get("input")
     function = {
-        "name": model_name(required(block, "name", str, place), optional(block, "toolset_name", str, place)),
+        "name": model_name(model_name_of(block, place), optional(block, "toolset_name", str, place)),
         "arguments": arguments if isinstance(arguments, str) else dump({} if arguments is None else arguments),
     }
     return {"id": required(block, "id", str, place), "type": "function", "function": function}
@@ -272,16 +292,28 @@ def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
             required(block, "type", str, place)
 
 
-def references(messages: list[Any]) -> Iterator[str]:
-    """Yield the names of the tools that the history has loaded (rule 5)."""
-    for message in mappings(messages):
-        for block in mappings(message.get("content")):
-            for part in (block, *mappings(block.get("content"))):
-                if part.get("type") == "tool_reference":
-                    yield string(part.get("tool_name"))
+def _unnamed_toolsets(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a toolset for each MCP server that no toolset names: that is how the API's older version uses them."""
+    named = {mapping(tool).get("mcp_server_name") for tool in array(body.get("tools"))}
+    for server in mappings(body.get("mcp_servers")):
+        if server.get("name") not in named:
+            yield {"type": TOOLSET, "mcp_server_name": string(server.get("name"))}
 
 
-def declared_tool(declared: object, place: str, loaded: set[str]) -> dict[str, Any]:
+def _choice_by_type(body: Mapping[str, Any]) -> object:
+    """Return the ``tool_choice``; one that names a hosted tool has the type of that tool instead."""
+    choice = body.get("tool_choice")
+    if mapping(choice).get("type") != "tool":
+        return choice
+    for tool in map(mapping, array(body.get("tools"))):
+        kind = string(tool.get("type"))
+        is_hosted = kind not in ("", "custom", "function") and "input_schema" not in tool and client_tool(tool) is None
+        if is_hosted and tool.get("name") == mapping(choice).get("name"):
+            return {**mapping(choice), "type": kind}
+    return choice
+
+
+def declared_tool(declared: object, place: str) -> dict[str, Any]:
     """Return a declared tool in chat's function shape; a hosted one as sent (rules 5 and 6)."""
     fields = expect(declared, dict, place)
     kind = optional(fields, "type", str, place)
@@ -292,10 +324,8 @@ def declared_tool(declared: object, place: str, loaded: set[str]) -> dict[str, A
     declaration = {"type": "function", "function": function}
     if (description := optional(fields, "description", str, place)) is not None:
         function["description"] = description
-    if fields.get("defer_loading") is True and name not in loaded:
-        # Its schema comes later: the manifest shows a name and a line.
-        function["description"] = (description or "").partition("\n")[0]
-        return declaration
+    if fields.get("defer_loading") is True:
+        function["defer_loading"] = True
     if (schema := optional(fields, "input_schema", dict, place)) is not None:
         function["parameters"] = schema
     if optional(fields, "strict", bool, place):
@@ -320,6 +350,8 @@ def choice_fields(sent: object) -> dict[str, Any]:
         asked["tool_choice"] = choice
     elif kind in _MODES:
         asked["tool_choice"] = _MODES[kind]
+    elif kind.startswith(HOSTED):
+        asked["tool_choice"] = {"type": kind}
     else:
         message = (
             "Invalid value for 'tool_choice.type': expected 'auto', 'any', 'tool' or 'none', "

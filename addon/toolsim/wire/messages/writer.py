@@ -20,6 +20,7 @@ Rules, and the clients that need them:
     other's has an empty signature, which clients echo and nobody can check.
  9. What has no block in this API (the items of tools that a backend runs, a refusal apart from the text) is left out,
     or is text: then the stop reason says ``refusal``.
+10. The blocks of tools that the proxy runs (``hosted.py``) come complete. Searches of the web are counted.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from toolsim.core.events import (
     HostedProgress,
     KeepAlive,
     Opened,
+    PassThrough,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
@@ -48,6 +50,7 @@ from toolsim.core.events import (
 from toolsim.core.plan import AnswerForm
 from toolsim.wire.api import Writer
 from toolsim.wire.json_codec import as_read, dump, dump_as_read, dump_string, finite, parse_object
+from toolsim.wire.messages.hosted import BLOCKS
 from toolsim.wire.messages.reader import PROOF
 from toolsim.wire.messages.shape import error_body
 from toolsim.wire.sse import encode
@@ -88,6 +91,8 @@ class MessagesWriter(Writer):
         self._index = -1
         """The index of the last block."""
         self._refused = False
+        self._searches = 0
+        """How often the web was searched."""
         self._cut_call = False
         self._frames: list[bytes] = []
 
@@ -115,6 +120,8 @@ class MessagesWriter(Writer):
             case KeepAlive():
                 if self._form.stream:
                     self._frames.append(encode('{"type":"ping"}', "ping"))
+            case PassThrough(item=block) if block.get("type") in BLOCKS:
+                self._whole(block)
             case HostedProgress(key=key) if key == PROOF:
                 self._prove(event.type, event.fields)
             case Ended():
@@ -177,6 +184,22 @@ class MessagesWriter(Writer):
         self._message["content"].append(block)
         self._frame("content_block_start", {"index": self._index, "content_block": block})
 
+    def _whole(self, block: dict[str, Any]) -> None:
+        """Write a block that is complete; the input of a call is a delta (rule 3)."""
+        self._start(Opened())
+        self._stop()
+        self._index += 1
+        self._message["content"].append(block)
+        self._searches += block["type"] == "server_tool_use" and block["name"] == "web_search"
+        where = {"index": self._index}
+        if "input" in block:
+            self._frame("content_block_start", {**where, "content_block": {**block, "input": {}}})
+            delta = {"type": "input_json_delta", "partial_json": dump(block["input"])}
+            self._frame("content_block_delta", {**where, "delta": delta})
+        else:
+            self._frame("content_block_start", {**where, "content_block": block})
+        self._frame("content_block_stop", where)
+
     def _delta(self, text: str) -> None:
         if not self._form.stream:
             self._texts.append(text)
@@ -208,7 +231,9 @@ class MessagesWriter(Writer):
             reason = "max_tokens"
         elif self._refused and reason == "end_turn":
             reason = "refusal"
-        usage = _usage(event.usage)
+        usage: dict[str, Any] = _usage(event.usage)
+        if self._searches:
+            usage["server_tool_use"] = {"web_search_requests": self._searches, "web_fetch_requests": 0}
         self._frame("message_delta", {"delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage})
         self._frame("message_stop", {})
         if not self._form.stream:

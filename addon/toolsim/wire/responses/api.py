@@ -12,6 +12,7 @@ from toolsim.wire.api import Api, TokenCountEndpoint, Writer
 from toolsim.wire.ids import responses_call_id
 from toolsim.wire.responses import request as requests
 from toolsim.wire.responses.compaction import CompactionWriter, with_summaries
+from toolsim.wire.responses.hosted import ResponsesHosted
 from toolsim.wire.responses.reader import ResponsesReader
 from toolsim.wire.responses.writer import ResponsesWriter
 
@@ -34,7 +35,7 @@ class ResponsesApi(Api):
     manifest_role = "developer"
     text_follows_calls = True
     is_storable = True
-    shows_hosted = True
+    hosted = ResponsesHosted()
 
     @override
     def is_request(self, body: Mapping[str, Any]) -> bool:

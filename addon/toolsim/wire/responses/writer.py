@@ -30,6 +30,7 @@ Rules, and the clients that need them (each throws or loses the call otherwise):
 11. A call of a tool that declares an ``encrypted`` parameter has the names of those that are: none, if the model wrote
     them. Codex would take the words for ciphertext, and pass them to its other agents as that.
 12. ``[DONE]`` follows the terminal event: the Open Responses specification demands it, and everyone else accepts it.
+13. A text that names pages found by a search of the proxy's own gets their annotations when it ends.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ from toolsim.wire.json_fields import string
 from toolsim.wire.local_tools import LOCAL_TOOLS, local_item
 from toolsim.wire.responses.event_stream import EventStream
 from toolsim.wire.responses.shapes import DELTA_OF, PART_OF, failure, part_of, response_json, usage_of
+from toolsim.wire.web_search import citations, titles_of
 
 
 class ResponsesWriter(Writer):
@@ -88,6 +90,7 @@ class ResponsesWriter(Writer):
         self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom", "local"] = ""
         self._local: CallStarted | None = None
         self._encrypted: tuple[str, ...] = ()  # The encrypted parameters of the open function call's tool.
+        self._pages: dict[str, str] = {}  # Titles of the pages that a search has found, by address (rule 13).
         self._hosted_at: dict[str, int] = {}  # By key: the output index of each announced item of a hosted tool.
         # Not a list of deltas, which would take many times the memory of the text.
         self._text = StringIO(newline="\n")
@@ -281,6 +284,7 @@ class ResponsesWriter(Writer):
         else:
             del self._hosted_at[event.key]
             self._output[at] = event.item
+            self._pages |= titles_of(event.item)
             self._end_item(at)
 
     def _close_hosted(self) -> None:
@@ -314,6 +318,11 @@ class ResponsesWriter(Writer):
             self._events.emit("response.reasoning_summary_part.done", {**where, "part": part})
             self._output[-1]["summary"].append(part)
             return
+        if kind == "text" and self._pages:
+            part["annotations"] = citations(text, self._pages)
+            for index, note in enumerate(part["annotations"]):
+                added = {**where, "annotation_index": index, "annotation": note}
+                self._events.emit("response.output_text.annotation.added", added)
         value = {"refusal": text} if kind == "refusal" else {"text": text}
         logprobs: dict[str, Any] = {"logprobs": []} if kind == "text" else {}
         self._events.emit(f"response.{DELTA_OF[kind]}.done", {**where, **value, **logprobs})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.each import each
-from toolsim.core.conversation import Call, CallOutput, Image, Message, Text, Thought
+from toolsim.core.conversation import Call, CallOutput, Declaration, Image, Message, Text, Thought
 from toolsim.core.errors import BadRequest
 from toolsim.wire.dialect import CHAT
 from toolsim.wire.messages.request import compose, read_request, to_items
@@ -173,14 +173,17 @@ def test_openais_shapes_are_read_too(choice: Any) -> None:
     )
 
 
-def test_a_deferred_tool_is_a_name_until_it_is_loaded() -> None:
-    """Then it has its schema, as soon as the history refers to it."""
+def test_a_deferred_tool_is_declared_where_it_is_loaded() -> None:
+    """It has its schema from the beginning, by which its calls are judged."""
     deferred = {**TOOL, "defer_loading": True}
     (tool,) = read_request(asked([{"role": "user", "content": "x"}], tools=[deferred])).tools
-    assert (tool.description, tool.parameters) == ("The weather.", None)
+    assert (tool.deferred, tool.parameters) == (True, TOOL["input_schema"])
     loading = result(1, [{"type": "tool_reference", "tool_name": "get_weather"}])
-    (tool,) = read_request(asked([{"role": "user", "content": [loading]}], tools=[deferred])).tools
-    assert tool.parameters == TOOL["input_schema"]
+    request = read_request(asked([{"role": "user", "content": [loading]}], tools=[deferred]))
+    (loaded,) = request.tools
+    assert (loaded.deferred, request.first_tools) == (False, (tool,))
+    assert [type(item) for item in request.items] == [CallOutput, Declaration]
+    assert request.items[1] == Declaration((loaded,))
 
 
 def test_what_only_anthropic_has_is_noted() -> None:
@@ -231,7 +234,6 @@ def test_marks_of_the_cache_move_nothing() -> None:
         ({"tool_choice": 3}, "Invalid type for 'tool_choice'"),
         ({"tool_choice": {"type": "maybe"}}, "Invalid value for 'tool_choice.type'"),
         ({"tool_choice": {"type": "any"}}, "no tool is declared"),
-        ({"mcp_servers": [{"type": "url"}]}, "'mcp_servers' is not served here"),
         ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, "'thread' of the type 'continue'"),
         ({"messages": [{"role": "assistant", "content": [{"type": "compaction"}]}]}, "A 'compaction' block"),
     ],

@@ -1,0 +1,99 @@
+"""Searches deferred tools by a regular expression, or by words.
+
+The names, descriptions and parameters of tools are searched. What a small model writes as a pattern is often a list of
+words: if a pattern matches nothing, or cannot be used, its words are searched.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolsim.core.plan import Tool
+from toolsim.wire.json_fields import array, mapping, string
+
+MAX_FOUND = 5
+"""As many as Anthropic's search returns."""
+_MAX_PATTERN = 200
+"""Characters, as Anthropic allows."""
+_SECONDS = 0.05
+"""For all matches of one pattern."""
+_MAX_TEXT = 4_000
+"""Characters of a tool that are searched."""
+_WORD = re.compile(r"[^\W_]+")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# BM25, with the constants that everybody uses. A name counts three times.
+_K, _B, _OF_NAME = 1.2, 0.75, 3
+_LEAST = 0.25
+"""What a tool needs of the best one's score: less is a word such as "the"."""
+
+
+def find_tools(tools: Sequence[Tool], arguments: Mapping[str, Any]) -> list[Tool]:
+    """Return the tools that a search finds, the best first, at most ``MAX_FOUND``."""
+    pattern, query = string(arguments.get("pattern")), string(arguments.get("query"))
+    # By its path (Responses), a search names a namespace or a tool.
+    paths = [path for path in array(arguments.get("paths")) if isinstance(path, str)]
+    texts = [_texts(tool) for tool in tools]
+    found = _by_pattern(tools, texts, pattern) if 0 < len(pattern) <= _MAX_PATTERN else []
+    found = found or _by_words(tools, texts, " ".join([pattern[:_MAX_TEXT], query[:_MAX_TEXT], *paths[:MAX_FOUND]]))
+    return found[:MAX_FOUND]
+
+
+def _texts(tool: Tool) -> tuple[str, str]:
+    """Return the name of a tool, and what else is searched of it."""
+    described = [f"{name} {string(mapping(schema).get('description'))}" for name, schema in tool.declared.items()]
+    return tool.name, "\n".join([tool.description or "", *described])[:_MAX_TEXT]
+
+
+def _by_pattern(tools: Sequence[Tool], texts: Sequence[tuple[str, str]], pattern: str) -> list[Tool]:
+    # It takes a while to import.
+    import regex
+
+    from toolsim.schema.patterns import MAX_ATOMS, atoms
+
+    if atoms(pattern) > MAX_ATOMS:
+        return []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compiled = regex.compile(pattern, regex.IGNORECASE)
+        in_name, elsewhere = list[Tool](), list[Tool]()
+        limit = _SECONDS / max(len(tools), 1)
+        for tool, (name, text) in zip(tools, texts, strict=True):
+            if compiled.search(name, timeout=limit):
+                in_name.append(tool)
+            elif compiled.search(text, timeout=limit):
+                elsewhere.append(tool)
+    except (regex.error, TimeoutError, RecursionError, OverflowError, ValueError):
+        return []
+    return [*in_name, *elsewhere]
+
+
+def _by_words(tools: Sequence[Tool], texts: Sequence[tuple[str, str]], query: str) -> list[Tool]:
+    """Return the tools that have any of the words, ranked by BM25; first the one with exactly that name."""
+    words = _words(query)
+    if not words:
+        return []
+    counts = [Counter([*_words(name) * _OF_NAME, *_words(text)]) for name, text in texts]
+    average = sum(map(Counter.total, counts)) / max(len(counts), 1) or 1
+    having = {word: sum(word in count for count in counts) for word in words}
+    scores = list[float]()
+    for tool, count in zip(tools, counts, strict=True):
+        length = _K * (1 - _B + _B * count.total() / average)
+        score = sum(
+            math.log(1 + (len(counts) - having[word] + 0.5) / (having[word] + 0.5))
+            * (count[word] * (_K + 1) / (count[word] + length))
+            for word in words
+        )
+        scores.append(score + (1e6 if tool.name.casefold() == query.strip().casefold() else 0))
+    ranked = sorted(range(len(tools)), key=lambda index: -scores[index])
+    least = _LEAST * max(scores, default=0)
+    return [tools[index] for index in ranked if scores[index] > least]
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(_CAMEL.sub(" ", text))]

@@ -1,0 +1,110 @@
+"""The searches that an answer can make between its rounds: of the web, by an MCP server, and of deferred tools.
+
+1. A search is a function for the model, and an outcome as of any other call (``hosted_calls.py``).
+2. A search of the web calls the tool that the operator has named in the server's entry. Its limits hold: pages of other
+   domains are left out of the results before anyone sees them, and searches beyond ``max_uses`` are not made.
+3. The tools that a search has found are loaded: from the next round on the model is shown their schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from toolsim.core.conversation import Call, Called, CallOutput, Text
+from toolsim.core.plan import Tool
+from toolsim.mcp.outcome import LIMIT, UNREACHABLE, Outcome
+from toolsim.request.tool_search import find_tools
+from toolsim.wire.hosted_items import HostedItems, ServedCall
+from toolsim.wire.messages.hosted import NO_TOOL
+from toolsim.wire.web_search import Limits, query_of, read_results, results_text
+
+_DESCRIPTION = "Search the web. Returns pages with their titles, addresses and texts; name the addresses that you use."
+_SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+_MAX_QUERY = 2_000
+"""Characters."""
+
+CallServer = Callable[[Mapping[str, Any]], Awaitable[Outcome]]
+"""Calls the tool of the server that searches."""
+
+
+class Search(Protocol):
+    """A search that a request declares. ``function``: what the model is shown; ``name``: what it calls."""
+
+    name: str
+    function: dict[str, Any]
+
+    def item(self, arguments: str) -> ServedCall:
+        """Return a new search, as the client is shown it."""
+
+    async def run(self, call: ServedCall, arguments: Mapping[str, Any]) -> Outcome:
+        """Search."""
+
+    def called(self, call: ServedCall, outcome: Outcome) -> Called:
+        """Return a search and its outcome as the model is shown them."""
+
+
+class WebSearch:
+    """A search of the web. ``name``: one that no other tool has."""
+
+    def __init__(self, items: HostedItems, name: str, limits: Limits, search: CallServer) -> None:
+        self.name = name
+        self.function = {"type": "function", "name": name, "description": _DESCRIPTION, "parameters": _SCHEMA}
+        self._items = items
+        self._limits = limits
+        self._left = limits.uses
+        self._search = search
+
+    def item(self, arguments: str) -> ServedCall:
+        """Return a new search, as the client is shown it."""
+        return self._items.web_search(arguments)
+
+    async def run(self, call: ServedCall, arguments: Mapping[str, Any]) -> Outcome:
+        """Search."""
+        query = query_of(arguments)
+        if not query or len(query) > _MAX_QUERY:
+            return _failed("query_too_long" if query else "invalid_tool_input")
+        if self._left == 0:
+            return _failed("max_uses_exceeded", LIMIT)
+        self._left -= 1
+        outcome = await self._search({"query": query})
+        if outcome.output is None:
+            return _failed("unavailable", outcome.code)
+        found = [each for each in read_results(outcome.output) if self._limits.permits(each.url)]
+        return Outcome(results_text(found), found=tuple(asdict(each) for each in found))
+
+    def called(self, call: ServedCall, outcome: Outcome) -> Called:
+        """Return a search and its outcome as the model is shown them."""
+        return Call(call.id, self.name, call.arguments), CallOutput(call.id, (Text(outcome.shown),))
+
+
+class ToolSearch:
+    """A search of the deferred tools that ``body``, the first round's request, declares."""
+
+    def __init__(
+        self, items: HostedItems, function: dict[str, Any], tools: Sequence[Tool], body: Mapping[str, Any]
+    ) -> None:
+        self.name = function["name"]
+        self.function = function
+        self._items = items
+        self._tools = tools
+        self._body = body
+
+    def item(self, arguments: str) -> ServedCall:
+        """Return a new search, as the client is shown it."""
+        return self._items.tool_search(self.name, arguments)
+
+    async def run(self, call: ServedCall, arguments: Mapping[str, Any]) -> Outcome:
+        """Search."""
+        found = find_tools(self._tools, arguments)
+        return Outcome(NO_TOOL, found=tuple(self._items.found_tools(found, self._body)))
+
+    def called(self, call: ServedCall, outcome: Outcome) -> Called:
+        """Return a search and its outcome as the model is shown them."""
+        return self._items.searched(call, outcome.found, outcome.shown)
+
+
+def _failed(error: str, code: str = UNREACHABLE) -> Outcome:
+    """Return the outcome of a search that found nothing because of an error, with its code in the Messages API."""
+    return Outcome(None, {"code": error, "message": f"the search failed ({error})."}, code)

@@ -1,0 +1,170 @@
+"""The tools that the proxy runs, as each API shows them: their declarations, their calls, and both in a history.
+
+The proxy can run three kinds of declared tools instead of a backend: MCP servers, a search of the web, and a search of
+the tools whose schemas are deferred. The rounds treat them alike (``rounds/hosted_calls.py``): the model is shown a
+function, and its call is a ``ServedCall``. The API of the client decides what the client is shown of it: chat
+completions have no form for such calls, and their clients get none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from toolsim.core.conversation import Call, Called, CallOutput, Text
+from toolsim.core.events import ClientEvent
+from toolsim.core.plan import Tool
+from toolsim.wire import mcp_items
+from toolsim.wire.json_fields import mapping, mappings, string
+from toolsim.wire.tools import read_tools
+
+Kind = Literal["", "web_search", "tool_search"]
+"""What a hosted tool searches, "" for any other."""
+WEB_SEARCH = "web_search"
+"""The name of the search of the web for the model, and in the Messages API for the client."""
+
+_BY_PATTERN = "tool_search_tool_regex"
+SEARCHES = (_BY_PATTERN, "tool_search_tool_bm25", "tool_search")
+"""The names of tools that search for deferred ones."""
+_DESCRIPTION = "Search for further tools; those that are found can be called from then on."
+_PATTERN = {"type": "string", "description": "Regular expression; names, descriptions and parameters are searched"}
+_QUERY = {"type": "string", "description": "Words; names, descriptions and parameters are searched"}
+
+
+class ServedCall(Protocol):
+    """A call that the proxy runs, as the client is shown it."""
+
+    @property
+    def id(self) -> str:
+        """Its id for the client, and in the rounds."""
+
+    @property
+    def label(self) -> str:
+        """The name of its server, "" if it has none."""
+
+    @property
+    def name(self) -> str:
+        """The tool's own name."""
+
+    @property
+    def arguments(self) -> str:
+        """JSON, as the model wrote it."""
+
+    def begin(self) -> list[ClientEvent]:
+        """Return the events that announce it."""
+
+    def end(
+        self, output: str | None, error: Mapping[str, Any] | None, found: Sequence[Mapping[str, Any]] = ()
+    ) -> list[ClientEvent]:
+        """Return the events of its outcome. ``found``: by a search, in the form of this API (``found_tools``)."""
+
+
+class HostedItems:
+    """How chat completions show such tools and calls: not at all. The other APIs override what they have."""
+
+    shows: Literal["all", "declared", "none"] = "none"
+    """Which calls the client is shown: ``declared`` are those of tools that its request names."""
+    asks_approval = False
+    """Whether the client can be asked to approve a call."""
+
+    def declared(self, body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield the MCP servers that a request names, each with its path, as ``mcp`` tools of the Responses API."""
+        return mcp_items.declared(body)
+
+    def mcp_call(self, label: str, name: str, arguments: str, request: str | None = None) -> ServedCall:
+        """Return a new call of a server's tool; ``request``: the approval request that it answers."""
+        return mcp_items.McpCall(mcp_items.new_call_id(), label, name, arguments, request)
+
+    def web_search(self, arguments: str) -> ServedCall:
+        """Return a new search of the web."""
+        return mcp_items.McpCall(mcp_items.new_call_id(), "", WEB_SEARCH, arguments)
+
+    def tool_search(self, name: str, arguments: str) -> ServedCall:
+        """Return a new search of deferred tools; ``name``: of the tool that searches."""
+        return mcp_items.McpCall(mcp_items.new_call_id(), "", name, arguments)
+
+    def own_names(self, body: Mapping[str, Any]) -> set[str]:
+        """Return the names of the client's own tools, by which the model calls them."""
+        return {tool.name for tool in read_tools(body)[0]}
+
+    def search_function(self, declared: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the declaration with which the model is shown a search of deferred tools."""
+        name = search_name(declared)
+        key, schema = ("pattern", _PATTERN) if name == _BY_PATTERN else ("query", _QUERY)
+        parameters = {"type": "object", "properties": {key: schema}, "required": [key]}
+        return {"type": "function", "name": name, "description": _DESCRIPTION, "parameters": parameters}
+
+    def found_tools(self, tools: Sequence[Tool], body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """Return the tools that a search has found, as its result refers to them; ``body`` declares them."""
+        return []
+
+    def searched(self, call: ServedCall, found: Sequence[Mapping[str, Any]], text: str) -> Called:
+        """Return a search of tools as the next round has it in its history, where the tools are loaded."""
+        return Call(call.id, call.name, call.arguments), CallOutput(call.id, (Text(text),))
+
+    def as_functions(
+        self,
+        body: Mapping[str, Any],
+        functions: Sequence[Mapping[str, Any]],
+        model_name: Callable[[str, str], str],
+        is_ours: Callable[[str], bool],
+        decided: Mapping[str, Called],
+    ) -> dict[str, Any]:
+        """Return a request with ``functions`` in place of its MCP tools and searches (``mcp_items.as_functions``)."""
+        return without_searches(mcp_items.as_functions(body, functions, model_name, is_ours, decided), functions)
+
+    def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
+        """Return a ``tool_choice`` that names functions only. Raises BadRequest.
+
+        ``names``: the functions of a server's tools, by label; ``searches``: those of searches, by kind.
+        """
+        if (kind := search_kind(mapping(value))) in searches:
+            return {"type": "function", "name": searches[kind]}
+        return mcp_items.choice_of_functions(value, names)
+
+
+def search_kind(declared: Mapping[str, Any]) -> Kind:
+    """Return what a declared tool searches, if the client does not run it."""
+    kind = string(declared.get("type"))
+    if kind.startswith(WEB_SEARCH):
+        return "web_search"
+    if kind.startswith("tool_search") and declared.get("execution") != "client":
+        return "tool_search"
+    return ""
+
+
+def search_name(declared: Mapping[str, Any]) -> str:
+    """Return the name under which the model sees a search of deferred tools."""
+    kind = string(declared.get("type"))
+    return next(name for name in SEARCHES if kind.startswith(name) or name == SEARCHES[-1])
+
+
+def search_for(search: str, tool: Tool) -> dict[str, str]:
+    """Return the arguments of the search of that name that finds one tool by its name."""
+    return {"pattern": f"^{re.escape(tool.name)}$"} if search == _BY_PATTERN else {"query": tool.name}
+
+
+def search_tools(body: Mapping[str, Any]) -> Iterator[tuple[str, Kind, Mapping[str, Any]]]:
+    """Yield the searches that a request declares, each with its path and kind."""
+    for index, declared in enumerate(body["tools"] if isinstance(body.get("tools"), list) else ()):
+        if kind := search_kind(mapping(declared)):
+            yield f"tools[{index}]", kind, declared
+
+
+def without_searches(body: dict[str, Any], functions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a request without the searches for which there are ``functions``."""
+    served = {string(each.get("searches")) for each in functions}
+    bare = [{key: value for key, value in each.items() if key != "searches"} for each in functions]
+    tools = [tool for tool in body["tools"] if tool not in functions]
+    kept = [tool for tool in tools if not isinstance(tool, dict) or search_kind(tool) not in served - {""}]
+    return {**body, "tools": [*kept, *bare]}
+
+
+def is_deferred(body: Mapping[str, Any]) -> bool:
+    """Return whether a request declares tools whose schemas are deferred."""
+    tools = mappings(body.get("tools"))
+    inner = [each for tool in tools for each in mappings(tool.get("tools"))]
+    default = [mapping(tool.get("default_config")) for tool in tools]
+    configs = [mapping(each) for tool in tools for each in mapping(tool.get("configs")).values()]
+    return any(each.get("defer_loading") is True for each in (*tools, *inner, *default, *configs))

@@ -1,0 +1,203 @@
+"""Results of a web search: read from what a search server writes, and shown to the model as text.
+
+A search server answers in a form of its own: JSON with a list of results, or text in paragraphs. What it writes about a
+result stays whole, since the model has to read it; only its address and title are looked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from toolsim.core.errors import BadRequest
+from toolsim.wire.json_codec import read_body
+from toolsim.wire.json_fields import array, count, mapping, mappings, string
+
+MAX_RESULTS = 50
+"""Of one search: as many as any search engine shows on a page."""
+NO_RESULTS = "Nothing was found."
+
+_URL = re.compile(r"https?://[^\s<>\"'`\])}]+")
+_LINK = re.compile(r"\[([^\[\]\n]{1,300})\]\((https?://[^\s()\[\]]+)\)")
+_BULLET = re.compile(r"^[ \t>*#-]*+(?:\d{1,3}[.)][ \t]*+)?")
+_TITLE = re.compile(rf"{_BULLET.pattern}[*_]*+title[*_]*+:[*_ \t]*+(.+)$", re.IGNORECASE | re.MULTILINE)
+_SEPARATOR = re.compile(r"\n[ \t]*+(?:-{3,}[ \t]*+)?(?=\n)")
+# Where a list of results goes on if no empty lines separate them.
+_BEGINS = re.compile(r"\n(?=[ \t]*(?:\d{1,3}[.)]\s|[-*]\s+\[|[*_]*title[*_]*:))", re.IGNORECASE)
+_LISTS = ("results", "organic", "organic_results", "items", "value", "data", "web", "webPages", "hits", "documents")
+_URLS, _TITLES = ("url", "link", "href", "uri"), ("title", "name", "headline")
+_TEXTS = ("content", "text", "snippet", "description", "summary", "body", "abstract", "highlights", "extra_snippets")
+_AGES = ("page_age", "age", "date", "published", "published_date", "publishedDate", "publishedAt")
+_MAX_TITLE = 300
+_MAX_HEAD = 2_000
+"""Characters of an entry in which its title is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """One page that was found; ``age``: when it was published, as the server says it."""
+
+    url: str
+    title: str
+    text: str = ""
+    age: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a request allows of web search: domains (with their subdomains) and the number of searches, -1 for any."""
+
+    allowed: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
+    uses: int = -1
+
+    def permits(self, url: str) -> bool:
+        """Return whether a page may be among the results."""
+        if self.allowed and not any(_is_within(url, domain) for domain in self.allowed):
+            return False
+        return not any(_is_within(url, domain) for domain in self.blocked)
+
+
+def read_limits(declared: Mapping[str, Any], param: str) -> Limits:
+    """Read the limits of a declared web search tool, of either API. Raises BadRequest."""
+    filters = mapping(declared.get("filters"))
+    domains: dict[str, tuple[str, ...]] = {}
+    for key in ("allowed_domains", "blocked_domains"):
+        value = declared.get(key) or filters.get(key) or []
+        if not isinstance(value, list) or not all(isinstance(each, str) and each.strip() for each in value):
+            raise BadRequest(f"Invalid '{param}.{key}': expected an array of domains.", f"{param}.{key}")
+        domains[key] = tuple(value)
+    uses = count(declared, "max_uses") if declared.get("max_uses") is not None else -1
+    return Limits(domains["allowed_domains"], domains["blocked_domains"], uses)
+
+
+def _is_within(url: str, domain: str) -> bool:
+    """Return whether a page is of a domain, such as ``example.com`` or ``example.com/docs``, or a subdomain."""
+    bare = domain.strip().lower().partition("://")[2] or domain.strip().lower()
+    host, _, path = bare.partition("/")
+    try:
+        parts = urlsplit(url)
+        own = (parts.hostname or "").lower()
+    except ValueError:
+        return False
+    host = host.removeprefix("*.").partition(":")[0]
+    is_of_host = bool(host) and (own == host or own.endswith(f".{host}"))
+    return is_of_host and parts.path.startswith(f"/{path}" if path else "")
+
+
+def read_results(output: str) -> list[SearchResult]:
+    """Return the results in the output of a search server, at most ``MAX_RESULTS``."""
+    found = [*_of_json(output)] or [*_of_text(output)]
+    return found[:MAX_RESULTS]
+
+
+def results_text(results: Iterable[SearchResult]) -> str:
+    """Return results as the model is shown them."""
+    entries = [
+        "\n".join(filter(None, [f"{number}. {each.title}", each.url, each.age, each.text]))
+        for number, each in enumerate(results, 1)
+    ]
+    return "\n\n".join(entries) or NO_RESULTS
+
+
+def _of_json(output: str) -> Iterator[SearchResult]:
+    text = output.strip()
+    if not text.startswith(("{", "[")):
+        return
+    document = read_body(f'{{"results":{text}}}'.encode("utf-8", "surrogatepass"))
+    for entry in _entries((document or {}).get("results"), 4):
+        url = next((string(entry.get(key)) for key in _URLS if string(entry.get(key))), "")
+        if not _URL.match(url):
+            continue
+        title = next((string(entry.get(key)) for key in _TITLES if string(entry.get(key))), "")
+        texts = [entry.get(key) for key in _TEXTS]
+        lines = [line for text in texts for line in (text if isinstance(text, list) else [text])]
+        age = next((string(entry.get(key)) for key in _AGES if string(entry.get(key))), "")
+        yield SearchResult(url, _line(title) or url, "\n".join(line for line in lines if isinstance(line, str)), age)
+
+
+def _entries(value: object, depth: int) -> list[Mapping[str, Any]]:
+    """Return the list of results in a document, wherever such documents have it."""
+    if isinstance(value, list):
+        return [*mappings(value)]
+    for key in _LISTS if depth and isinstance(value, dict) else ():
+        if found := _entries(mapping(value).get(key), depth - 1):
+            return found
+    return []
+
+
+def _of_text(output: str) -> Iterator[SearchResult]:
+    """Yield a result for each paragraph, or entry of a list, that names an address; the rest belongs to the last."""
+    url, title = "", ""
+    lines: list[str] = []
+    for block in _SEPARATOR.split(output):
+        for entry in filter(str.strip, _BEGINS.split(block)):
+            found = _URL.search(entry)
+            if found is not None:
+                if url:
+                    yield SearchResult(url, title, "\n".join(lines))
+                    lines = []
+                url = found[0].rstrip(".,;:")
+                title = _title(entry, url) or (_line(lines[-1].rpartition("\n")[2]) if lines else "") or url
+            lines.append(entry.strip())
+    if url:
+        yield SearchResult(url, title, "\n".join(lines))
+
+
+def _title(entry: str, url: str) -> str:
+    entry = entry[:_MAX_HEAD]
+    if (link := _LINK.search(entry)) is not None:
+        return _line(link[1])
+    if (title := _TITLE.search(entry)) is not None:
+        return _line(title[1])
+    first = _BULLET.sub("", entry.lstrip().partition("\n")[0])
+    return _line(first.partition(url)[0].strip(" *_:-–|"))
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:_MAX_TITLE].strip("*_ ")
+
+
+def citations(text: str, titles: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the places where a text names pages that were found, as annotations of the Responses API.
+
+    ``titles``: of the pages, by address. A link of Markdown is one place.
+    """
+    known = [url for url in titles if url in text]
+    if not known:
+        return []
+    addresses = "|".join(re.escape(url) for url in sorted(known, key=len, reverse=True))
+    pattern = re.compile(rf"\[[^\[\]\n]{{0,300}}\]\(({addresses})\)|({addresses})")
+    return [
+        {
+            "type": "url_citation",
+            "start_index": found.start(),
+            "end_index": found.end(),
+            "url": (url := found[1] or found[2]),
+            "title": titles[url],
+        }
+        for found in pattern.finditer(text)
+    ]
+
+
+def query_parameter(schema: Mapping[str, Any]) -> str:
+    """Return the parameter of a search tool that takes the query: one named so, or the first string that it demands."""
+    properties = mapping(schema.get("properties"))
+    required = [name for name in array(schema.get("required")) if isinstance(name, str)]
+    named = [name for name in ("query", "q", "search_query", "search", "question", "input") if name in properties]
+    strings = [name for name in (*required, *properties) if mapping(properties.get(name)).get("type") == "string"]
+    return [*named, *strings, "query"][0]
+
+
+def query_of(arguments: Mapping[str, Any]) -> str:
+    """Return the query of a search."""
+    return string(arguments.get("query"))
+
+
+def titles_of(item: Mapping[str, Any]) -> dict[str, str]:
+    """Return the titles of the pages that a ``web_search_call`` has found, by address."""
+    found = mappings(item.get("results")) if item.get("type") == "web_search_call" else ()
+    return {string(page.get("url")): string(page.get("title")) for page in found if string(page.get("url"))}

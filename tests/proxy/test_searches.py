@@ -1,0 +1,172 @@
+"""Searches behind a real mitmdump: of the web by a real MCP server, and of deferred tools; SDKs and stored answers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from support.each import each
+from support.line import Line
+from support.mcp_servers import OFFICIAL, SEARCHER, over_http
+from support.mitmdump import Mitmdump
+from support.text_backend import TextBackend, says
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+HI = [{"role": "user", "content": "hi"}]
+WEB: Any = {"type": "web_search_20250305", "name": "web_search"}
+SEARCH = "tool_search_tool_regex"
+
+
+def block(tool: str, **arguments: Any) -> str:
+    return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[TextBackend]:
+    with TextBackend() as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
+def remote() -> Iterator[str]:
+    with over_http() as url:
+        yield url
+
+
+@pytest.fixture(scope="module", params=["chat", "responses"])
+def proxy(
+    request: pytest.FixtureRequest, backend: TextBackend, tmp_path_factory: pytest.TempPathFactory, remote: str
+) -> Iterator[Mitmdump]:
+    config = tmp_path_factory.mktemp("mcp") / "mcp.json"
+    servers = {"web": SEARCHER | {"timeout": 3, "require_approval": "never"}, "calc": OFFICIAL}
+    config.write_text(json.dumps({"mcpServers": servers}))
+    options: dict[str, Any] = {"toolsim_mcp_config": str(config), "toolsim_mcp_hosts": remote.split("/")[2]}
+    with Mitmdump(backend.url, toolsim_backend=request.param, toolsim_store="memory", **options) as proxy:
+        yield proxy
+
+
+def messages(proxy: Mitmdump, **more: Any) -> Any:
+    """Return the answer to a request of the Messages API, streamed by the SDK."""
+    sdk = anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60)
+    asked: Any = {"model": "m", "max_tokens": 99, "messages": HI, **more}
+    with sdk, sdk.beta.messages.stream(**asked) as events:
+        return events.get_final_message()
+
+
+def responses(proxy: Mitmdump, **more: Any) -> Any:
+    """Return the answer to a request of the Responses API."""
+    with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60) as sdk:
+        return sdk.responses.create(**({"model": "m", "input": "hi"} | more))
+
+
+@pytest.mark.slow
+def test_the_web_is_searched(proxy: Mitmdump, backend: TextBackend) -> None:
+    """The one request has the tool alone, as Claude Code's; the other is continued from the store."""
+    backend.play([says(block("web_search", query="herons")), says("See https://birds.example/heron")])
+    answer = messages(proxy, tools=[WEB], tool_choice={"type": "tool", "name": "web_search"})
+    assert [each.type for each in answer.content] == ["server_tool_use", "web_search_tool_result", "text"]
+    assert [each.url for each in answer.content[1].content] == [
+        "https://birds.example/heron",
+        "https://shop.example/heron",
+    ]
+    assert "The grey heron is common." in str(backend.exchanges[-1].transcript)
+
+    backend.play([says(block("web_search", query="herons")), says("See https://birds.example/heron")])
+    tools: Any = [{"type": "web_search", "filters": {"allowed_domains": ["birds.example"]}}]
+    first = responses(proxy, tools=tools, include=["web_search_call.results"])
+    call, said = first.output[-2:]
+    assert (call.type, [each.url for each in call.action.sources]) == (
+        "web_search_call",
+        ["https://birds.example/heron"],
+    )
+    assert [note.title for note in said.content[0].annotations] == ["Herons of Europe"]
+    before = backend.exchanges[-1].transcript
+    backend.play([says("Yes.")])
+    assert responses(proxy, tools=tools, previous_response_id=first.id, input="Sure?").output_text == "Yes."
+    after = backend.exchanges[-1].transcript
+    assert after[: len(before) - 1] == before[:-1]
+    assert after[len(before) - 1][1].startswith(before[-1][1])
+
+
+@pytest.mark.slow
+def test_a_search_tool_is_no_tool_of_its_own(proxy: Mitmdump, backend: TextBackend) -> None:
+    """It serves web search; the server's other tools are there as usual."""
+    backend.play([says("Well.")])
+    responses(proxy)
+    shown = str(backend.exchanges[-1].transcript)
+    assert "web__shout" in shown
+    assert "web__find" not in shown
+
+
+@pytest.mark.slow
+def test_what_a_search_may_find(proxy: Mitmdump, backend: TextBackend) -> None:
+    """A server that is slow, an output that is too large, and JSON without an end: the model goes on."""
+    for query, content in (("slow", "unavailable"), ("huge", "unavailable"), ("nested", None)):
+        backend.play([says(block("web_search", query=query)), says("I go on.")])
+        answer = messages(proxy, tools=[WEB])
+        *_, result, text = answer.content
+        assert (getattr(result.content, "error_code", None), text.text) == (content, "I go on.")
+
+
+@pytest.mark.slow
+def test_a_client_that_leaves(proxy: Mitmdump, backend: TextBackend, line: Line) -> None:
+    """The search is given up, and the server answers the next one."""
+    backend.play([says(block("web_search", query="slow")), says("I go on.")])
+    body = {"model": "m", "max_tokens": 9, "messages": HI, "tools": [WEB], "stream": True}
+    response = line.begin("POST", "/v1/messages", body)
+    assert b"message_start" in response.read(40)
+    line.close()
+    started = time.monotonic()
+    backend.play([says(block("web_search", query="herons")), says("Done.")])
+    assert messages(proxy, tools=[WEB]).content[-1].text == "Done."
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.slow
+def test_deferred_tools(proxy: Mitmdump, backend: TextBackend) -> None:
+    """The stream and the whole answer hold the same blocks, and the next prompt begins as the last one."""
+    deferred: Any = {"name": "get_weather", "description": "Weather.", "input_schema": CITY, "defer_loading": True}
+    tools: Any = [{"type": f"{SEARCH}_20251119", "name": SEARCH}, deferred]
+    turns = [says(block(SEARCH, pattern="weather")), says(block("get_weather", city="Bonn"))]
+    backend.play(turns)
+    answer = messages(proxy, tools=tools)
+    assert [each.type for each in answer.content] == ["server_tool_use", "tool_search_tool_result", "tool_use"]
+    assert answer.stop_reason == "tool_use"
+    before = backend.exchanges[-1].transcript
+    call = answer.content[-1]
+    output = {"type": "tool_result", "tool_use_id": call.id, "content": "Rain."}
+    history = [*HI, {"role": "assistant", "content": [each.to_dict() for each in answer.content]}]
+    backend.play([says("It rains.")])
+    messages(proxy, tools=tools, messages=[*history, {"role": "user", "content": [output]}])
+    after = backend.exchanges[-1].transcript
+    assert after[: len(before) - 1] == before[:-1]
+    assert after[len(before) - 1][1].startswith(before[-1][1])
+
+
+@pytest.mark.slow
+def test_servers_of_a_messages_request(proxy: Mitmdump, backend: TextBackend, remote: str) -> None:
+    """On a listed host; on another, the 400 names the option."""
+    server: Any = {"type": "url", "name": "sums", "url": remote}
+    toolset: Any = {"type": "mcp_toolset", "mcp_server_name": "sums"}
+    backend.play([says(block("sums__add", a=2, b=3)), says("Five.")])
+    answer = messages(proxy, mcp_servers=[server], tools=[toolset], betas=["mcp-client-2025-11-20"])
+    assert [each.type for each in answer.content] == ["mcp_tool_use", "mcp_tool_result", "text"]
+    assert answer.content[1].content[0].text == "5"
+    with pytest.raises(anthropic.BadRequestError, match="toolsim_mcp_hosts"):
+        messages(proxy, mcp_servers=[server | {"url": "https://other.example/mcp"}], tools=[toolset])
+
+
+@pytest.mark.slow
+@each("kind", ["web_search_20250305", "web_search_20260209"])
+def test_without_a_searcher(backend: TextBackend, kind: str) -> None:
+    """A request with nothing else is refused, and the message names the key."""
+    with Mitmdump(backend.url, toolsim_backend="chat") as proxy:
+        sdk = anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60)
+        tool: Any = {"type": kind, "name": "web_search"}
+        with sdk, pytest.raises(anthropic.BadRequestError, match='"web_search" at a server in toolsim_mcp_config'):
+            sdk.messages.create(model="m", max_tokens=9, messages=[{"role": "user", "content": "hi"}], tools=[tool])

@@ -1,0 +1,62 @@
+"""The search of deferred tools: by patterns and by words, both of which a model may write as it likes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from toolsim.core.plan import Tool
+from toolsim.request.tool_search import MAX_FOUND, find_tools
+
+PATH = {"type": "object", "properties": {"path": {"type": "string", "description": "Where the file is"}}}
+TOOLS = [
+    Tool("read_file", "read_file", description="Return a text.", parameters=PATH),
+    Tool("getWeather", "getWeather", description="The weather of a city."),
+    Tool("send_mail", "send_mail", description="Send a message to the people you name."),
+]
+
+
+def names(**arguments: Any) -> list[str]:
+    return [tool.name for tool in find_tools(TOOLS, arguments)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ({"pattern": "^read"}, ["read_file"]),
+        ({"pattern": "WEATHER"}, ["getWeather"]),
+        # Of a parameter, and of its description.
+        ({"pattern": "path"}, ["read_file"]),
+        ({"query": "where is the file"}, ["read_file"]),
+        ({"query": "weather"}, ["getWeather"]),
+        ({"query": "send_mail"}, ["send_mail"]),
+        # No pattern, but words.
+        ({"pattern": "mail people"}, ["send_mail"]),
+        ({"pattern": "weather("}, ["getWeather"]),
+        ({"paths": ["getWeather"]}, ["getWeather"]),
+        ({"pattern": "zzz"}, []),
+        ({"query": ""}, []),
+        ({"query": 3, "pattern": None, "paths": [{}]}, []),
+        ({}, []),
+    ],
+)
+def test_what_is_found(arguments: dict[str, Any], found: list[str]) -> None:
+    """The best first."""
+    assert names(**arguments) == found
+
+
+def test_there_are_not_too_many() -> None:
+    """As many as one can read, and a name counts more than a description."""
+    tools = [Tool(f"tool_{number}", f"tool_{number}", description="Heron.") for number in range(100)]
+    assert len(find_tools(tools, {"pattern": "heron"})) == MAX_FOUND
+    assert find_tools([*tools, Tool("heron", "heron")], {"pattern": "heron"})[0].name == "heron"
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a{1000}){1000}", "(" * 190, "(?:a|a?)+" * 15 + "b", "\\p{L}" * 30])
+def test_patterns_of_ill_will(pattern: str) -> None:
+    """None takes long."""
+    tools = [Tool(f"t{number}", f"t{number}", description="a" * 4_000 + "!") for number in range(200)]
+    started = time.monotonic()
+    find_tools(tools, {"pattern": pattern})
+    assert time.monotonic() - started < 2

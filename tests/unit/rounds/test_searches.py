@@ -1,0 +1,490 @@
+"""Tools that the proxy runs within an answer, in the APIs that show them: MCP servers, searches of web and tools."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import anthropic
+import httpx2
+import pytest
+from anthropic.types.beta import BetaMessage, BetaRawMessageStreamEvent
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+from support.each import each
+from support.rounds import Script, run
+from toolsim.core.plan import ApiName, Policy
+from toolsim.core.report import Report
+from toolsim.mcp.approvals import Approvals
+from toolsim.mcp.catalogue import RemoteTool
+from toolsim.mcp.declared import EVERY
+from toolsim.mcp.outcome import TOO_LARGE, Outcome, failed
+from toolsim.mcp.runtime import Asker
+from toolsim.mcp.servers import Server
+from toolsim.rounds.course import Bounds
+from toolsim.rounds.hosted_calls import HostedCalls, Hosting
+from toolsim.rounds.runner import Job
+from toolsim.wire.dialect import APIS
+
+SEARCHER = Server("web", ("x",), web_search="search")
+FOUND = [
+    {"title": "Herons", "url": "https://birds.example/heron", "content": "Grey ones are common.", "date": "May 2"},
+    {"title": "Ads", "link": "https://ads.example.net/x", "snippet": "Buy one."},
+]
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+SHOWN: tuple[ApiName, ...] = ("responses", "messages")
+BACKENDS: tuple[ApiName, ...] = ("chat", "responses", "messages")
+
+
+def block(name: str, **arguments: Any) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+class Pool:
+    """Servers with a search and an adder."""
+
+    def __init__(self, output: str | None = None) -> None:
+        self.output = json.dumps({"results": FOUND}) if output is None else output
+        self.calls: list[tuple[str, str, Mapping[str, Any]]] = []
+
+    async def tools(self, server: Server, who: Asker) -> list[RemoteTool]:
+        words = {"type": "object", "properties": {"n": {"type": "integer"}, "q": {"type": "string"}}}
+        return [RemoteTool("search", schema=words), RemoteTool("add", schema={"type": "object"})]
+
+    async def call(self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker) -> Outcome:
+        self.calls.append((server.label, tool, arguments))
+        if len(self.output) > limit:
+            return failed("It is too large.", code=TOO_LARGE)
+        return Outcome(self.output if tool == "search" else "5")
+
+
+def request(client: ApiName, tools: list[Any], **more: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": "m", "tools": tools, **more}
+    if client == "responses":
+        return {"input": [{"role": "user", "content": "What now?"}], **body}
+    return {"messages": [{"role": "user", "content": "What now?"}], "max_tokens": 99, **body}
+
+
+def function(client: ApiName, name: str, schema: Any, **more: Any) -> dict[str, Any]:
+    if client == "messages":
+        return {"name": name, "description": f"The {name}.", "input_schema": schema, **more}
+    return {"type": "function", "name": name, "description": f"The {name}.", "parameters": schema, **more}
+
+
+def play(
+    client: ApiName,
+    body: dict[str, Any],
+    *texts: str,
+    stream: bool = False,
+    backend: ApiName = "chat",
+    pool: Pool | None = None,
+    policy: Policy | None = None,
+    **hosting: Any,
+) -> tuple[dict[str, Any], Script, Job]:
+    """Return the answer, as the SDK's types read it, the script and the job."""
+    script, api = Script(texts, backend), APIS[client]
+    policy = replace(policy or Policy(), backend=backend)
+    body = {**body, "stream": stream}
+    report = Report()
+    given = Hosting(pool, Approvals(), **hosting)
+    calls = HostedCalls(given, api, body, policy, report, "mine") if given.serves(body, policy, api) else None
+
+    def ask(round_: Any) -> Any:
+        return script.ask(client, stream, round_)
+
+    job = Job(api, body, api.read(body).form, policy, ask, Bounds(), report, hosted=calls)
+    status, chunks = asyncio.run(run(job))
+    data = b"".join(chunks)
+    if status != 200:
+        return json.loads(data), script, job
+    return (answer_of(client, data) if stream else whole_of(client, data)), script, job
+
+
+def whole_of(client: ApiName, data: bytes) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(data)
+    (Response if client == "responses" else BetaMessage).model_validate(answer, strict=client == "messages")
+    return answer
+
+
+def answer_of(client: ApiName, data: bytes) -> dict[str, Any]:
+    """Return what the SDK makes of a stream, each of whose events its types accept."""
+    events = [json.loads(line[6:]) for line in data.decode().split("\n") if line.startswith("data: {")]
+    kind = TypeAdapter[Any](ResponseStreamEvent if client == "responses" else BetaRawMessageStreamEvent)
+    for event in events:
+        kind.validate_python(event)
+    if client == "responses":
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        final: dict[str, Any] = events[-1]["response"]
+        done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+        assert done == final["output"]
+        return final
+    answer = httpx2.MockTransport(
+        lambda _: httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=data)
+    )
+    sdk = anthropic.Anthropic(api_key="k", http_client=httpx2.Client(transport=answer))
+    with sdk, sdk.beta.messages.stream(model="m", max_tokens=9, messages=[]) as received:
+        return received.get_final_message().to_dict()
+
+
+def without_ids(value: Any) -> Any:
+    """Return an answer without what differs from one to the next."""
+    changing = ("id", "created_at", "completed_at", "tool_use_id", "item_id", "stop_details", "caller")
+    if isinstance(value, dict):
+        kept = {key: without_ids(each) for key, each in value.items() if key not in changing}
+        return {key: each for key, each in kept.items() if each is not None}
+    return [without_ids(each) for each in value] if isinstance(value, list) else value
+
+
+def following(client: ApiName, body: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the next request of a conversation, with the answer as a client echoes it."""
+    said = {"role": "user", "content": "And now?"}
+    if client == "responses":
+        return {**body, "input": [*body["input"], *answer["output"], said]}
+    return {**body, "messages": [*body["messages"], {"role": "assistant", "content": answer["content"]}, said]}
+
+
+def begins_with(prompt: list[Any], before: list[Any]) -> bool:
+    """Return whether a prompt begins with the whole of another one."""
+    *same, last = before
+    shown, continued = json.dumps(last), json.dumps(prompt[len(same)])
+    text = last["content"] if isinstance(last["content"], str) else last["content"][-1]["text"]
+    ends = json.dumps(text)[1:-1]
+    return prompt[: len(same)] == same and (shown == continued or ends in continued)
+
+
+def results(client: ApiName, answer: dict[str, Any]) -> list[dict[str, Any]]:
+    items = answer["output"] if client == "responses" else answer["content"]
+    return [item for item in items if item["type"] not in ("message", "text")]
+
+
+def text_of(client: ApiName, answer: dict[str, Any]) -> str:
+    if client == "messages":
+        return "".join(each["text"] for each in answer["content"] if each["type"] == "text")
+    parts = [part for item in answer["output"] if item["type"] == "message" for part in item["content"]]
+    return "".join(part["text"] for part in parts)
+
+
+WEB: dict[ApiName, dict[str, Any]] = {
+    "responses": {"type": "web_search"},
+    "messages": {"type": "web_search_20250305", "name": "web_search"},
+}
+TOOLS: dict[ApiName, dict[str, Any]] = {
+    "responses": {"type": "tool_search"},
+    "messages": {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"},
+}
+NAME: dict[ApiName, str] = {"responses": "tool_search", "messages": "tool_search_tool_regex"}
+
+
+# -- the web
+
+
+@each("stream", [True, False])
+@each("client", SHOWN)
+@each("backend", BACKENDS)
+def test_the_web_is_searched(client: ApiName, backend: ApiName, stream: bool) -> None:
+    """Only with the query, whatever the server calls it. The model is shown titles, addresses and texts."""
+    pool = Pool()
+    body = request(client, [WEB[client]])
+    last = "See [Herons](https://birds.example/heron)."
+    asked = ("I look. " + block("web_search", query="herons"), last)
+    answer, script, job = play(
+        client, body, *asked, backend=backend, stream=stream, pool=pool, servers={"web": SEARCHER}
+    )
+    assert pool.calls == [("web", "search", {"q": "herons"})]
+    assert "1. Herons\nhttps://birds.example/heron\nMay 2\nGrey ones are common." in "".join(
+        json.dumps(script.asked[1]).encode().decode("unicode_escape").replace("\\n", "\n")
+    )
+    assert text_of(client, answer).replace("\n", "") == f"I look. {last}"
+    assert job.report.mcp_calls == ["OK:web.search", "OK:web_search"]
+    if client == "messages":
+        call, found = results(client, answer)
+        assert (call["type"], call["name"], call["input"]) == ("server_tool_use", "web_search", {"query": "herons"})
+        assert found["tool_use_id"] == call["id"]
+        pages = [(each["type"], each["title"], each["url"]) for each in found["content"]]
+        assert pages[0] == ("web_search_result", "Herons", "https://birds.example/heron")
+        assert answer["usage"]["server_tool_use"]["web_search_requests"] == 1
+        assert answer["stop_reason"] == "end_turn"
+        return
+    *_, call = results(client, answer)
+    assert (call["type"], call["status"], call["action"]["query"]) == ("web_search_call", "completed", "herons")
+    (note,) = answer["output"][-1]["content"][0]["annotations"]
+    assert (note["type"], note["url"], note["title"]) == ("url_citation", "https://birds.example/heron", "Herons")
+    assert last[note["start_index"] : note["end_index"]] == last[4:-1]
+
+
+@each("client", SHOWN)
+def test_limits_of_domains(client: ApiName) -> None:
+    """Pages of other domains are never seen."""
+    allowed = {"allowed_domains": ["example.net"]}
+    tool = WEB[client] | ({"filters": allowed} if client == "responses" else allowed)
+    asked = (block("web_search", query="x"), "So.")
+    answer, script, _ = play(client, request(client, [tool]), *asked, pool=Pool(), servers={"web": SEARCHER})
+    assert "birds.example" not in json.dumps([answer, script.asked])
+    assert "ads.example.net" in json.dumps(script.asked[1])
+    blocked = WEB["messages"] | {"blocked_domains": ["example.net"]}
+    answer, script, _ = play("messages", request("messages", [blocked]), *asked, pool=Pool(), servers={"web": SEARCHER})
+    assert "ads.example.net" not in json.dumps([answer, script.asked])
+
+
+@each("stream", [True, False])
+def test_the_number_of_searches(stream: bool) -> None:
+    """One that is too many is an error, which the model is told."""
+    body = request("messages", [WEB["messages"] | {"max_uses": 1}])
+    asked = (block("web_search", query="x") + block("web_search", query="y"), "So.")
+    pool = Pool()
+    answer, script, _ = play("messages", body, *asked, pool=pool, servers={"web": SEARCHER}, stream=stream)
+    assert len(pool.calls) == 1
+    assert results("messages", answer)[-1]["content"] == {
+        "type": "web_search_tool_result_error",
+        "error_code": "max_uses_exceeded",
+    }
+    assert "the search failed (max_uses_exceeded)" in str(script.asked[1])
+
+
+@each("client", SHOWN)
+def test_a_search_that_fails(client: ApiName) -> None:
+    """The output is too large, or the server has gone: the answer goes on."""
+    policy = Policy(max_tool_output_bytes=100)
+    asked = (block("web_search", query="x"), "I cannot.")
+    body = request(client, [WEB[client]])
+    answer, script, _ = play(client, body, *asked, pool=Pool(), servers={"web": SEARCHER}, policy=policy)
+    assert text_of(client, answer) == "I cannot."
+    assert "the search failed (unavailable)" in str(script.asked[1])
+    failed_one = results(client, answer)[-1]
+    assert failed_one.get("status", "failed") == "failed"
+
+
+def test_a_forced_search() -> None:
+    """As Claude Code wants it: the tool that the choice names is hosted, and the next round may answer."""
+    choice = {"type": "tool", "name": "web_search"}
+    body = request("messages", [WEB["messages"]], tool_choice=choice)
+    answer, _, _ = play("messages", body, block("web_search", query="x"), "So.", pool=Pool(), servers={"web": SEARCHER})
+    assert text_of("messages", answer) == "So."
+    body = request("responses", [WEB["responses"]], tool_choice={"type": "web_search_preview"})
+    answer, _, _ = play(
+        "responses", body, block("web_search", query="x"), "So.", pool=Pool(), servers={"web": SEARCHER}
+    )
+    assert text_of("responses", answer) == "So."
+
+
+# -- deferred tools
+
+
+def deferring(client: ApiName, **more: Any) -> dict[str, Any]:
+    tools = [
+        TOOLS[client],
+        function(client, "now", {"type": "object"}),
+        function(client, "get_weather", CITY, defer_loading=True),
+        function(client, "send_mail", {"type": "object"}, defer_loading=True),
+    ]
+    return request(client, tools, **more)
+
+
+@each("stream", [True, False])
+@each("client", SHOWN)
+@each("backend", BACKENDS)
+def test_a_deferred_tool_is_found_and_called(client: ApiName, backend: ApiName, stream: bool) -> None:
+    """The model is shown its name, searches, is shown its schema, and calls it."""
+    search = {"pattern": "weath.r"} if client == "messages" else {"query": "the weather"}
+    asked = (block(NAME[client], **search), block("get_weather", city="Bonn"))
+    answer, script, job = play(client, deferring(client), *asked, backend=backend, stream=stream)
+    first, second = map(str, script.asked)
+    assert "- get_weather: The get_weather." in first
+    assert NAME[client] in first
+    assert '"city"' not in first
+    assert '"city"' in second
+    assert begins_with(script.asked[1], script.asked[0])
+    assert job.report.calls == ["get_weather"]
+    assert job.report.mcp_calls == [f"OK:{NAME[client]}"]
+    if client == "messages":
+        call, found, made = results(client, answer)
+        assert (call["type"], call["name"], call["input"]) == ("server_tool_use", NAME[client], search)
+        references = found["content"]["tool_references"]
+        assert references == [{"type": "tool_reference", "tool_name": "get_weather"}]
+        assert (made["type"], made["input"], answer["stop_reason"]) == ("tool_use", {"city": "Bonn"}, "tool_use")
+        return
+    call, found, made = results(client, answer)
+    assert (call["type"], call["execution"], call["arguments"]) == ("tool_search_call", "server", search)
+    assert (found["type"], [each["name"] for each in found["tools"]]) == ("tool_search_output", ["get_weather"])
+    assert (made["type"], made["arguments"]) == ("function_call", '{"city": "Bonn"}')
+
+
+@each("client", SHOWN)
+def test_a_blind_call_becomes_a_search(client: ApiName) -> None:
+    """A call that does not fit the schema never reaches the client: the model is shown the schema instead."""
+    asked = (block("get_weather"), block("get_weather", city="Bonn"))
+    answer, script, job = play(client, deferring(client), *asked)
+    assert [item["type"] for item in results(client, answer)][-1] in ("tool_use", "function_call")
+    assert job.report.calls == ["get_weather"]
+    assert '"city"' in str(script.asked[1])
+    assert next(item["type"] for item in results(client, answer)) in ("server_tool_use", "tool_search_call")
+
+
+@each("client", SHOWN)
+def test_a_good_guess_is_a_call(client: ApiName) -> None:
+    """What fits the schema needs no search."""
+    answer, script, _ = play(client, deferring(client), block("get_weather", city="Bonn"))
+    assert len(script.asked) == 1
+    assert len(results(client, answer)) == 1
+
+
+@each("client", SHOWN)
+def test_nothing_is_found(client: ApiName) -> None:
+    """The model is told so."""
+    search = {"pattern": "zzz"} if client == "messages" else {"query": "zzz"}
+    answer, _, _ = play(client, deferring(client), block(NAME[client], **search), "There is none.")
+    assert text_of(client, answer) == "There is none."
+    found = results(client, answer)[1]
+    assert (found.get("tools") or (found.get("content") or {}).get("tool_references")) in ([], None)
+
+
+def test_tools_in_a_namespace() -> None:
+    """Those of the Responses API; the namespace is found with what fits."""
+    inner = [function("responses", name, CITY, defer_loading=True) for name in ("get_weather", "get_tide")]
+    space = {"type": "namespace", "name": "sea", "description": "The sea.", "tools": inner}
+    body = request("responses", [TOOLS["responses"], space])
+    asked = (block("tool_search", query="tide"), block("sea__get_tide", city="Bonn"))
+    answer, _, _ = play("responses", body, *asked)
+    _, found, made = results("responses", answer)
+    assert [[each["name"] for each in tool["tools"]] for tool in found["tools"]] == [["get_tide"]]
+    assert (made["namespace"], made["name"]) == ("sea", "get_tide")
+
+
+# -- MCP over Messages
+
+MCP = {"mcp_servers": [{"type": "url", "name": "calc", "url": "https://calc.example/mcp", "authorization_token": "t"}]}
+TOOLSET = {"type": "mcp_toolset", "mcp_server_name": "calc"}
+HOSTS = {"runs_clients": True, "hosts": ("calc.example",)}
+
+
+@each("stream", [True, False])
+@each("backend", BACKENDS)
+def test_servers_of_a_messages_request(backend: ApiName, stream: bool) -> None:
+    """Their calls come back as blocks; without a toolset, as in the older version, all tools are there."""
+    for body in (request("messages", [TOOLSET], **MCP), request("messages", [], **MCP)):
+        pool = Pool()
+        answer, script, _ = play(
+            "messages",
+            body,
+            "Well. " + block("calc__add", a=2),
+            "5 it is.",
+            backend=backend,
+            pool=pool,
+            stream=stream,
+            **HOSTS,
+        )
+        assert pool.calls == [("calc", "add", {"a": 2})]
+        call, result = results("messages", answer)
+        assert (call["type"], call["server_name"], call["name"], call["input"]) == (
+            "mcp_tool_use",
+            "calc",
+            "add",
+            {"a": 2},
+        )
+        assert (result["type"], result["tool_use_id"], result["is_error"]) == ("mcp_tool_result", call["id"], False)
+        assert [each["text"] for each in result["content"]] == ["5"]
+        assert "calc__search" in str(script.asked[0])
+
+
+@each(
+    "toolset",
+    [
+        {"default_config": {"enabled": False}, "configs": {"add": {"enabled": True}}},
+        {"configs": {"search": {"enabled": False}}},
+    ],
+)
+def test_a_toolset_chooses(toolset: dict[str, Any]) -> None:
+    """By naming the tools that are on, or those that are off."""
+    body = request("messages", [TOOLSET | toolset], **MCP)
+    _, script, _ = play("messages", body, "Well.", pool=Pool(), **HOSTS)
+    assert "calc__add" in str(script.asked[0])
+    assert "calc__search" not in str(script.asked[0])
+
+
+def test_a_host_that_is_not_allowed() -> None:
+    """A 400 names the option."""
+    body = request("messages", [TOOLSET], **MCP)
+    refused, _, _ = play("messages", body, "Well.", pool=Pool(), runs_clients=True, hosts=("other.example",))
+    assert "toolsim_mcp_hosts" in refused["error"]["message"]
+
+
+def test_the_operators_servers_stay_hidden() -> None:
+    """A client that has named none is shown no blocks that it may not know."""
+    servers = {"calc": Server("calc", ("x",), free=(EVERY,))}
+    body = request("messages", [function("messages", "now", {"type": "object"})])
+    answer, _, _ = play("messages", body, block("calc__add", a=2), "5 it is.", pool=Pool(), servers=servers)
+    assert [each["type"] for each in answer["content"]] == ["text"]
+
+
+@each("client", SHOWN)
+def test_a_deferred_server(client: ApiName) -> None:
+    """Its tools are found by a search too."""
+    if client == "messages":
+        body = request(client, [TOOLS[client], TOOLSET | {"default_config": {"defer_loading": True}}], **MCP)
+    else:
+        server = {"type": "mcp", "server_label": "calc", "server_url": "https://calc.example/mcp"}
+        server |= {"require_approval": "never", "defer_loading": True}
+        body = request(client, [TOOLS[client], server])
+    search = {"pattern": "add"} if client == "messages" else {"query": "add"}
+    asked = (block(NAME[client], **search), block("calc__add", a=2), "5 it is.")
+    pool = Pool()
+    answer, script, _ = play(client, body, *asked, pool=pool, **HOSTS)
+    assert pool.calls == [("calc", "add", {"a": 2})]
+    assert text_of(client, answer) == "5 it is."
+    assert begins_with(script.asked[2], script.asked[1])
+    again, later, _ = play(client, following(client, body, answer), "Yes.", pool=pool, **HOSTS)
+    assert text_of(client, again) == "Yes."
+    assert begins_with(later.asked[0], script.asked[2])
+
+
+# -- all of them
+
+
+def cases(client: ApiName) -> list[tuple[dict[str, Any], tuple[str, ...], dict[str, Any]]]:
+    search = {"pattern": "weather"} if client == "messages" else {"query": "weather"}
+    found: list[tuple[dict[str, Any], tuple[str, ...], dict[str, Any]]] = [
+        (
+            request(client, [WEB[client], function(client, "now", {"type": "object"})]),
+            ("Hm. " + block("web_search", query="x") + block("web_search", query="y"), "So it is."),
+            {"servers": {"web": SEARCHER}},
+        ),
+        (
+            deferring(client),
+            ("Hm. " + block(NAME[client], **search), "And " + block("get_weather"), "So it is."),
+            {},
+        ),
+    ]
+    if client == "messages":
+        found.append((request(client, [TOOLSET], **MCP), ("Hm. " + block("calc__add", a=1), "So it is."), HOSTS))
+    return found
+
+
+@each("number", [0, 1, 2])
+@each("client", SHOWN)
+def test_streamed_and_whole_are_equal(client: ApiName, number: int) -> None:
+    """But for ids and times."""
+    if number >= len(cases(client)):
+        pytest.skip("the Responses API has its MCP items in test_hosted_calls.py")
+    body, asked, hosting = cases(client)[number]
+    whole, _, _ = play(client, body, *asked, pool=Pool(), **hosting)
+    streamed, _, _ = play(client, body, *asked, pool=Pool(), stream=True, **hosting)
+    assert without_ids(streamed) == without_ids(whole)
+
+
+@each("number", [0, 1, 2])
+@each("client", SHOWN)
+@each("backend", BACKENDS)
+@each("policy", [Policy(), Policy(history="bracketed")])
+def test_the_next_prompt_begins_as_the_last_one(client: ApiName, backend: ApiName, number: int, policy: Policy) -> None:
+    """The client echoes the blocks or items, and the model is shown the same text again."""
+    if number >= len(cases(client)):
+        pytest.skip("the Responses API has its MCP items in test_hosted_calls.py")
+    body, asked, hosting = cases(client)[number]
+    answer, script, _ = play(client, body, *asked, pool=Pool(), backend=backend, policy=policy, **hosting)
+    more = following(client, body, answer)
+    _, later, _ = play(client, more, "Yes.", pool=Pool(), backend=backend, policy=policy, **hosting)
+    assert begins_with(script.asked[-1], script.asked[0])
+    assert begins_with(later.asked[0], script.asked[-1])

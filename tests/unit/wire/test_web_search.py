@@ -1,0 +1,124 @@
+"""Results of web searches: the forms in which servers write them, the limits of domains, citations."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from toolsim.core.errors import BadRequest
+from toolsim.wire.web_search import (
+    Limits,
+    SearchResult,
+    citations,
+    query_parameter,
+    read_limits,
+    read_results,
+    results_text,
+)
+
+HERON = {"title": "Herons", "url": "https://b.example/h", "snippet": "Grey."}
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        [HERON],
+        {"results": [HERON]},
+        {"web": {"results": [{"name": "Herons", "link": "https://b.example/h", "description": "Grey."}]}},
+        {"organic": [{"title": "Herons", "link": "https://b.example/h", "snippet": "Grey."}]},
+        {"data": {"items": [{"title": "Herons", "href": "https://b.example/h", "text": "Grey."}]}},
+    ],
+)
+def test_json(output: object) -> None:
+    """Wherever the list is, and whatever its members are called."""
+    assert read_results(json.dumps(output)) == [SearchResult("https://b.example/h", "Herons", "Grey.")]
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "Title: Herons\nURL: https://b.example/h\nGrey.\n\nTitle: Owls\nURL: https://b.example/o\nBrown.",
+        "1. [Herons](https://b.example/h)\n   Grey.\n2. [Owls](https://b.example/o)\n   Brown.",
+        "- [Herons](https://b.example/h): Grey.\n- [Owls](https://b.example/o): Brown.",
+        "**Title:** Herons\n**Link:** https://b.example/h\nGrey.\n---\n**Title:** Owls\nhttps://b.example/o\nBrown.",
+        "Found 2 results.\n\nHerons\nhttps://b.example/h\n\nGrey.\n\nOwls - https://b.example/o\nBrown.",
+    ],
+)
+def test_text(output: str) -> None:
+    """No word of it is lost."""
+    first, second = read_results(output)
+    assert [(each.url, each.title) for each in (first, second)] == [
+        ("https://b.example/h", "Herons"),
+        ("https://b.example/o", "Owls"),
+    ]
+    assert "Grey." in first.text
+    assert "Brown." in second.text
+
+
+@pytest.mark.parametrize(
+    "output", ["", "Nothing.", "{}", "[1, {}]", '{"results": ', '{"results":' * 5_000, "[" * 9_000]
+)
+def test_nothing(output: str) -> None:
+    """What has no address is no result."""
+    assert read_results(output) == []
+    assert results_text([]) == "Nothing was found."
+
+
+def test_large_outputs() -> None:
+    """They take time in proportion."""
+    for piece in ("https://b.example/h\n", "Title: x\n", "[x](https://b/", "\n\n---\n", "1. x\n"):
+        started = time.monotonic()
+        read_results(piece * 20_000)
+        assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("allowed", "blocked", "url", "permitted"),
+    [
+        ((), (), "https://a.example/", True),
+        (("a.example",), (), "https://a.example/x", True),
+        (("a.example",), (), "https://www.a.example/x", True),
+        (("a.example",), (), "https://nota.example/x", False),
+        (("a.example",), (), "https://a.example.evil/x", False),
+        (("a.example",), (), "https://evil/?a.example", False),
+        (("a.example",), (), "https://a.example@evil/", False),
+        (("a.example/docs",), (), "https://a.example/docs/1", True),
+        (("a.example/docs",), (), "https://a.example/blog", False),
+        (("https://a.example",), (), "https://A.EXAMPLE/x", True),
+        (("*.a.example",), (), "https://b.a.example/x", True),
+        ((), ("a.example",), "https://b.a.example/x", False),
+        ((), ("a.example",), "https://b.example/x", True),
+        (("a.example",), (), "https://[::1", False),
+    ],
+)
+def test_domains(allowed: tuple[str, ...], blocked: tuple[str, ...], url: str, permitted: bool) -> None:
+    """A domain includes its subdomains, and nothing that only looks like it."""
+    assert Limits(allowed, blocked).permits(url) == permitted
+
+
+def test_limits_of_a_request() -> None:
+    """Of either API; what is no list of domains is the client's error."""
+    assert read_limits({"max_uses": 3, "allowed_domains": ["a"]}, "tools[0]") == Limits(("a",), (), 3)
+    assert read_limits({"filters": {"allowed_domains": ["a"]}}, "tools[0]") == Limits(("a",))
+    with pytest.raises(BadRequest, match=r"tools\[0\].blocked_domains"):
+        read_limits({"blocked_domains": "a"}, "tools[0]")
+
+
+def test_citations() -> None:
+    """The longest address counts; a link of Markdown is one place."""
+    titles = {"https://a/": "A", "https://a/b": "B", "https://c/": "C"}
+    text = "See [it](https://a/b), https://a/ and [x](https://d/)."
+    found = [(text[note["start_index"] : note["end_index"]], note["title"]) for note in citations(text, titles)]
+    assert found == [("[it](https://a/b)", "B"), ("https://a/", "A")]
+    started = time.monotonic()
+    citations("[" * 100_000 + "https://a/", titles)
+    assert time.monotonic() - started < 2
+
+
+def test_the_parameter_of_a_search_tool() -> None:
+    """By its name, or the first string that is demanded."""
+    text, number = {"type": "string"}, {"type": "integer"}
+    assert query_parameter({"properties": {"n": number, "q": text}}) == "q"
+    assert query_parameter({"properties": {"n": number, "a": text, "b": text}, "required": ["n", "b"]}) == "b"
+    assert query_parameter({}) == "query"
