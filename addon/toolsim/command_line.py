@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,6 +23,15 @@ def addon_script() -> str:
     if not script.is_file():
         raise UsageError(f"the mitmproxy script is missing: reinstall toolsim, which has it at {script}")
     return str(script)
+
+
+def resolved(command: Sequence[str]) -> list[str]:
+    """Return a command with the path of its program; unchanged if there is none.
+
+    Programs that npm installs on Windows end in ``.cmd``, which the system does not try by itself.
+    """
+    program, *arguments = command
+    return [shutil.which(program) or program, *arguments]
 
 
 class Parser(argparse.ArgumentParser):

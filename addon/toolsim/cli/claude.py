@@ -20,7 +20,7 @@ from dataclasses import replace
 from mitmproxy import ctx
 
 from toolsim.cli import serve
-from toolsim.command_line import UsageError
+from toolsim.command_line import UsageError, resolved
 from toolsim.proxy.address import url_host
 
 _URL, _KEY, _SEARCH = "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "ENABLE_TOOL_SEARCH"
@@ -83,7 +83,7 @@ class Over:
             print(_shown(host, port), flush=True)
             return
         child = await asyncio.create_subprocess_exec(
-            *self._command, env=_environment(host, port, ctx.options.toolsim_api_key)
+            *resolved(self._command), env=_environment(host, port, ctx.options.toolsim_api_key)
         )
         with suppress(NotImplementedError):  # Windows.
             # Ctrl-C goes to both processes, and is meant for the one on the screen.

@@ -1,10 +1,14 @@
-"""Background tasks: asyncio itself holds only weak references to them."""
+"""Background tasks, to which asyncio itself holds only weak references, and tasks that a signal cancels."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import signal
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def spawn(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> asyncio.Task[None]:
@@ -13,3 +17,28 @@ def spawn(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> as
     among.add(task)
     task.add_done_callback(among.discard)
     return task
+
+
+@contextmanager
+def cancelled_by_signals(task: asyncio.Task[Any]) -> Iterator[None]:
+    """Cancel a task on SIGINT or SIGTERM within this context; needs the running loop of the main thread."""
+    loop = asyncio.get_running_loop()
+    try:
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, task.cancel)
+    except NotImplementedError:
+        # Windows: Python's own handlers run between two steps of the loop, which has to be woken up.
+        earlier = [
+            (number, signal.signal(number, lambda *_: loop.call_soon_threadsafe(task.cancel))) for number in _SIGNALS
+        ]
+        try:
+            yield
+        finally:
+            for number, handler in earlier:
+                signal.signal(number, handler)
+        return
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from toolsim.command_line import UsageError
+from toolsim.core.tasks import cancelled_by_signals
 from toolsim.eval import catalogue, compare, flags, join, journal, measure, report, settings
 from toolsim.eval.case import Run, with_current_names
 from toolsim.eval.journal import Journal, NotAReport, Secrets
@@ -120,16 +120,11 @@ async def _measure(jobs: Sequence[Job], methods: Methods, log: Journal, args: Na
         work = asyncio.create_task(
             measure.measure(open_jobs, methods, args.client_timeout or None, done, parallel=args.jobs)
         )
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, work.cancel)
-        try:
-            await work
-        except asyncio.CancelledError:
-            return True
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
+        with cancelled_by_signals(work):
+            try:
+                await work
+            except asyncio.CancelledError:
+                return True
     return False
 
 

@@ -37,6 +37,8 @@ _PIECE = 64 * 1024
 _END_SECONDS = 1.0
 _DRAIN_SECONDS = 0.3
 _MAX_WORDS = 2_000
+# Windows has neither: a server is ended without its children there, and no guardian watches it.
+_HAS_PROCESS_GROUPS = hasattr(os, "posix_spawnp") and hasattr(os, "killpg")
 
 Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 Outgoing = MemoryObjectReceiveStream[SessionMessage]
@@ -86,8 +88,11 @@ class Process:
         environment = get_default_environment() | dict(server.environment)
         command, lifeline = list(server.command), None
         ends: tuple[int, ...] = ()
-        if hasattr(os, "posix_spawnp"):
-            _check(command[0], server.folder, environment)
+        program = _program(command[0], server.folder, environment)
+        if not _HAS_PROCESS_GROUPS:
+            # Windows finds "npx.cmd" only by its whole name.
+            command[0] = program
+        else:
             watched, lifeline = os.pipe()
             ends = (watched,)
             command = [sys.executable, "-I", "-S", guardian.__file__, str(watched), *command]
@@ -99,7 +104,7 @@ class Process:
                 stderr=asyncio.subprocess.PIPE,
                 env=environment,
                 cwd=server.folder or None,
-                start_new_session=True,
+                start_new_session=_HAS_PROCESS_GROUPS,
                 pass_fds=ends,
                 limit=MAX_MESSAGE_BYTES,
             )
@@ -125,8 +130,9 @@ class Process:
                 await asyncio.wait_for(self._process.wait(), _END_SECONDS)
                 break
         self.kill()
-        # If the guardian itself was killed, the server might have survived, and still hold its pipes.
-        self._signal(signal.SIGKILL)
+        if self._has_guardian:
+            # If the guardian itself was killed, the server might have survived, and still hold its pipes.
+            self._signal(signal.SIGKILL)
 
     def _terminate(self) -> None:
         self._signal(signal.SIGTERM)
@@ -147,11 +153,12 @@ class Process:
             self._process.kill()
 
 
-def _check(program: str, folder: str, environment: Mapping[str, str]) -> None:
-    """Raise FileNotFoundError if there is no such program: the guardian could report it only to the log."""
-    path = os.path.join(folder, program) if os.path.dirname(program) else program
-    if shutil.which(path, path=environment.get("PATH")) is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+def _program(name: str, folder: str, environment: Mapping[str, str]) -> str:
+    """Return the path of a program. Raises FileNotFoundError: the guardian could report it only to the log."""
+    path = os.path.join(folder, name) if os.path.dirname(name) else name
+    if (found := shutil.which(path, path=environment.get("PATH"))) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    return found
 
 
 @asynccontextmanager

@@ -5,7 +5,8 @@ The process is for large bodies, and compressed ones.
 A thread would not help: Python's JSON parser holds the GIL until it is done, for seconds on 16 MiB of empty lists. A
 process can also be limited, unlike this one:
 
-1. *time*: the system ends it after ``MAX_SECONDS`` of CPU time, and it runs at a lower priority;
+1. *time*: the system ends it after ``MAX_SECONDS`` of CPU time, or this process does after ``MAX_WAIT_SECONDS`` where
+   there is no such limit; and it runs at a lower priority;
 2. *memory*: it can grow by at most ``GROWTH`` times the body (one emoji makes a text four times as large, and there are
    a few copies of it). Empty lists would take twenty times, small objects more.
 
@@ -26,8 +27,9 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -44,6 +46,9 @@ except ImportError:  # Windows
 logger = logging.getLogger(__name__)
 
 MAX_SECONDS = 20
+"""CPU time of a job."""
+MAX_WAIT_SECONDS = 60
+"""Wall-clock time of a job where the system has no limit of CPU time (Windows)."""
 GROWTH = 16
 HUGE_BYTES = 1024 * 1024
 """Larger bodies have a separate worker."""
@@ -52,7 +57,7 @@ KEEP_BYTES = 128 * 1024 * 1024
 _SPARE_BYTES = 64 * 1024 * 1024
 _DEATH_SECONDS = 5
 # The signal with which the system ends a process that takes too much time; too much memory raises MemoryError.
-_TOO_LONG = getattr(signal, "SIGPROF", 0)
+_TOO_LONG = getattr(signal, "SIGPROF", 0) if hasattr(signal, "setitimer") else 0
 _PIPE_BYTES = 1024 * 1024
 _PACKAGES = Path(__file__).parents[2]
 
@@ -64,6 +69,7 @@ class Worker:
         self.name = name
         self._thread = OneThread(f"toolsim-{name}")
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_overdue = False
 
     async def run(self, job: Job) -> Done:
         """Return the result of a job; never raises."""
@@ -86,7 +92,8 @@ class Worker:
             # In one write, so that a job that cannot be written leaves nothing incomplete in the pipe.
             process.stdin.write(pickle.dumps(job, protocol=5))
             process.stdin.flush()
-            done = pickle.load(process.stdout)
+            with self._time_limit(process):
+                done = pickle.load(process.stdout)
             assert isinstance(done, Done)
         except (OSError, EOFError, pickle.UnpicklingError):
             return self._died(job, process)
@@ -103,9 +110,29 @@ class Worker:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(_DEATH_SECONDS)
         self._end()
-        if _TOO_LONG and code == -_TOO_LONG:
+        if self._is_overdue or (_TOO_LONG and code == -_TOO_LONG):
             return Done(job.report, too_much(job, "time"))
         return failed(job, f"The process for large bodies has ended (exit code {code}).")
+
+    @contextlib.contextmanager
+    def _time_limit(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
+        """End the process if a job takes too long, unless the system does so itself."""
+        self._is_overdue = False
+        if _TOO_LONG:
+            yield
+            return
+
+        def end() -> None:
+            self._is_overdue = True
+            process.kill()
+
+        timer = threading.Timer(MAX_WAIT_SECONDS, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
@@ -117,6 +144,8 @@ class Worker:
                 # Each read of the thread interrupts the event loop; the system's default is a sixteenth of this.
                 pipesize=_PIPE_BYTES,
                 env={**os.environ, "PYTHONPATH": path},
+                # Windows: the class of the process, in place of ``os.nice``.
+                creationflags=getattr(subprocess, "BELOW_NORMAL_PRIORITY_CLASS", 0),
             )
         return self._process
 
@@ -167,7 +196,7 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
             job: Job = pickle.load(incoming)
         except EOFError:
             return
-        signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
+        _limit_time(MAX_SECONDS)
         _bound_memory(_SPARE_BYTES + GROWTH * size_of(job))
         # JSON is a tree: reference counts free all of it, and the search for cycles takes a quarter of a large job.
         gc.disable()
@@ -178,10 +207,16 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
             result = pickle.dumps(done, protocol=5)
         except Exception:
             result = pickle.dumps(failed(replace(job, report=Report()), traceback.format_exc()), protocol=5)
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        _limit_time(0)
         outgoing.write(result)
         outgoing.flush()
         del job, done, result
+
+
+def _limit_time(seconds: int) -> None:
+    """End this process after so many seconds of CPU time; 0 = no limit. Windows has none: the parent watches it."""
+    if _TOO_LONG:
+        signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _resident(pid: int) -> int:
@@ -208,6 +243,7 @@ if __name__ == "__main__":
     # Ctrl-C is meant for the proxy, which ends its worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Its clients sent something large, so on a busy machine the proxy's own thread comes first.
-    os.nice(10)
+    if hasattr(os, "nice"):
+        os.nice(10)
     with contextlib.suppress(BrokenPipeError):
         serve(sys.stdin.buffer, sys.stdout.buffer)

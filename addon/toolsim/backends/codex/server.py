@@ -44,6 +44,7 @@ from pathlib import Path
 from toolsim.backends.codex.child import Child, kill_group
 from toolsim.backends.codex.errors import RpcError, Unavailable
 from toolsim.backends.codex.text_only import text_catalog
+from toolsim.command_line import resolved
 from toolsim.core.errors import ApiError
 from toolsim.version import __version__
 from toolsim.wire.json_fields import mapping, string
@@ -157,7 +158,7 @@ class AppServer:
             options += ["-c", f"model_catalog_json={json.dumps(str(folder / 'models.json'))}"]
         with self._spawn_errors():
             _, child = await asyncio.get_running_loop().subprocess_exec(
-                lambda: Child(workdir), *self._command, *options, start_new_session=True
+                lambda: Child(workdir), *resolved(self._command), *options, start_new_session=True
             )
         running = asyncio.create_task(child.run())
         try:
@@ -189,7 +190,7 @@ class AppServer:
         pipe, devnull = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         with self._spawn_errors():
             process = await asyncio.create_subprocess_exec(
-                *printer, stdin=devnull, stdout=pipe, stderr=devnull, start_new_session=True
+                *resolved(printer), stdin=devnull, stdout=pipe, stderr=devnull, start_new_session=True
             )
         try:
             printed, _ = await asyncio.wait_for(process.communicate(), _CATALOG_TIMEOUT)

@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import json
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -23,6 +22,7 @@ from toolsim.cli.probe import Unreachable, ask
 from toolsim.cli.serve import state_folder
 from toolsim.command_line import Parser, UsageError
 from toolsim.core.plan import Engine
+from toolsim.core.tasks import cancelled_by_signals
 from toolsim.eval.case import Api
 from toolsim.eval.learn import bank, profile_file
 from toolsim.eval.learn.answers import MAX_TOKENS, Answers
@@ -126,16 +126,12 @@ async def _course(
     """Learn until all is decided, the time is over, or a signal comes."""
     course = Course()
     work = asyncio.create_task(learn(decided, asked, answers, progress, answers.close, course))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, work.cancel)
     try:
-        await work
+        with cancelled_by_signals(work):
+            await work
     except asyncio.CancelledError:
         course.ended = _ENDED
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
         progress.end()
         await answers.close_all()
     return course

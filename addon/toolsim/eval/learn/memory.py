@@ -8,10 +8,11 @@ last answer of a whole run it goes.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
+import sqlite3
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -43,12 +44,9 @@ class Memory:
         which = sha256(f"{about['url']} {about['model']}".encode()).hexdigest()[:8]
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / f"{name}-{which}.jsonl"
+        self._lock_path = self._path.with_suffix(".lock")
+        self._lock = _locked(self._lock_path)
         self._file: TextIO = self._path.open("a+", encoding="utf-8")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.close()
-            raise Busy(str(self._path)) from None
         self._known: dict[tuple[str, str], bool] = {}
         self.spent = Spent()
         self._read(dict(about))
@@ -107,10 +105,27 @@ class Memory:
 
     def close(self, *, is_whole: bool = False) -> None:
         """Close the file; ``is_whole``: nobody needs it any more."""
+        self._file.close()
         if is_whole:
             self._path.unlink(missing_ok=True)
-        self._file.close()
+        with suppress(OSError):  # Windows: a file that is open, here or in a process that waits for it.
+            self._lock_path.unlink()
+        self._lock.close()
 
     def as_dict(self) -> dict[str, Any]:
         """Return what was spent as plain data."""
         return asdict(self.spent)
+
+
+def _locked(path: Path) -> sqlite3.Connection:
+    """Return a lock that lasts until it is closed, or this process ends. Raises Busy.
+
+    SQLite locks files on every system; the standard library's own functions differ between them.
+    """
+    lock = sqlite3.connect(path, timeout=0, isolation_level=None)
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError:
+        lock.close()
+        raise Busy(str(path)) from None
+    return lock

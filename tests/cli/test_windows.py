@@ -1,0 +1,125 @@
+"""toolsim without what Windows lacks: Unix modules, signals, process groups and signal handlers of the event loop.
+
+Simulated on this system (``support/windows/sitecustomize.py``): each command runs in a process that has none of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from support.command import environment, started
+
+ROOT = Path(__file__).parents[2]
+SIMULATION = ROOT / "tests" / "support" / "windows"
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Weather of a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="simulates Windows elsewhere")]
+
+
+def surroundings(home: Path) -> dict[str, str]:
+    return {**environment(home), "PYTHONPATH": f"{SIMULATION}{os.pathsep}{ROOT / 'addon'}"}
+
+
+def python(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=surroundings(tmp_path),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the base URL of a running ``toolsim demo``, and its log."""
+    command = [sys.executable, "-m", "toolsim", "demo", "--port", "0"]
+    with started(command, tmp_path, surroundings(tmp_path), banner=r"base URL (http://[^\s,]+)") as found:
+        yield found
+
+
+def test_the_simulation_lacks_what_windows_lacks(tmp_path: Path) -> None:
+    """Otherwise the other tests would show nothing."""
+    program = "import os, signal, fcntl"
+    assert "No module named 'fcntl'" in python(tmp_path, "-c", program).stderr
+    program = "import os, signal; print(hasattr(os, 'nice'), hasattr(os, 'killpg'), hasattr(signal, 'setitimer'))"
+    assert python(tmp_path, "-c", program).stdout == "False False False\n"
+
+
+def test_a_request_of_a_megabyte(served: tuple[str, Path]) -> None:
+    """Requests of more than 32 KB are rewritten in another process, which starts and stays."""
+    url, _ = served
+    for _ in range(2):
+        messages = [{"role": "system", "content": "x " * 500_000}, {"role": "user", "content": "Weather in Bonn?"}]
+        body = {"model": "toolsim-scripted", "messages": messages, "tools": [TOOL]}
+        answer = httpx.post(f"{url}/chat/completions", json=body, timeout=60)
+        assert answer.status_code == 200, answer.text
+        call = answer.json()["choices"][0]["message"]["tool_calls"][0]["function"]
+        assert (call["name"], json.loads(call["arguments"])) == ("get_weather", {"city": "Bonn"})
+
+
+def test_replay(tmp_path: Path) -> None:
+    """Recordings replay without a difference."""
+    done = python(tmp_path, "-m", "toolsim", "replay", "flows")
+    assert (done.returncode, done.stdout.splitlines()[-1].endswith("none differ")) == (0, True), (
+        done.stdout + done.stderr
+    )
+
+
+def test_two_tuning_runs_of_one_model(tmp_path: Path) -> None:
+    """The lock of a tuning run works without ``fcntl``."""
+    program = f"""
+from pathlib import Path
+from toolsim.eval.learn import command
+from toolsim.eval.learn.memory import Busy, Memory
+about = {{"url": "u", "model": "m"}}
+first = Memory(Path({str(tmp_path)!r}), about)
+try:
+    Memory(Path({str(tmp_path)!r}), about)
+except Busy:
+    print("busy")
+first.close(is_whole=True)
+Memory(Path({str(tmp_path)!r}), about).close()
+print("free")
+"""
+    done = python(tmp_path, "-c", program)
+    assert done.stdout.split() == ["busy", "free"], done.stderr
+
+
+def test_a_worker_that_takes_too_long(tmp_path: Path) -> None:
+    """Without a limit of the system, the proxy ends the worker; the next job gets another one."""
+    program = """
+import asyncio
+from toolsim.core.plan import Policy
+from toolsim.proxy import work
+from toolsim.proxy.jobs import RequestJob
+def job(data):
+    return RequestJob(dialect="chat", path="/v1/chat/completions", data=data, limit=10**9, policy=Policy())
+work.MAX_WAIT_SECONDS = 1
+one = work.Worker("one")
+slow = b'{"model": "m", "messages": [' + b"[]," * 8_000_000 + b'[]], "tools": [1]}'
+async def main():
+    for data in (slow, b'{"model": "m", "messages": [{"role": "user", "content": "hi"}]}'):
+        done = await one.run(job(data))
+        print(done.error and done.error.status, done.error and "too much time" in done.error.message)
+asyncio.run(main())
+one.stop()
+"""
+    done = python(tmp_path, "-c", program)
+    assert done.stdout.splitlines() == ["413 True", "None None"], done.stderr
