@@ -14,12 +14,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 from ruamel.yaml import YAML
 from support.mitmdump import ROOT
 from toolsim.cli.main import parser
 from toolsim.proxy.drain import ANNOUNCE_SECONDS, END_SECONDS
 from toolsim.proxy.options.table import OPTIONS
+from toolsim.proxy.reporting.metrics import Metrics
 
 DEPLOY = ROOT / "addon" / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
@@ -77,6 +79,32 @@ def test_proxies_that_share_a_store() -> None:
     command = ["haproxy", "-c", "-f", str(DEPLOY / "haproxy.cfg")]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_kubernetes_manifests() -> None:
+    """They match the API's schemas; the command line is accepted, and a pod that stops has time for its answers."""
+    documents = list(YAML(typ="safe").load_all((DEPLOY / "kubernetes.yaml").read_text()))
+    for document in documents:
+        kubernetes_validate.validate(document, "1.34", strict=True)
+    by_kind = {document["kind"]: document for document in documents}
+    assert by_kind.keys() == {"Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler"}
+    pod = by_kind["Deployment"]["spec"]["template"]
+    for document in documents:
+        spec = document["spec"]
+        selector = spec.get("selector", {})
+        if "scaleTargetRef" not in spec:
+            assert selector.get("matchLabels", selector) == pod["metadata"]["labels"]
+    [container] = pod["spec"]["containers"]
+    parsed = parser().parse_args(container["args"])
+    assert (parsed.host, parsed.backend) == ("0.0.0.0", "http://backend:8000/v1")
+    names = {name.partition("=")[0] for name in parsed.set}
+    assert names - {f"toolsim_{option.name}" for option in OPTIONS} == {"confdir"}
+    drain = next(int(str(option.default)) for option in OPTIONS if option.name == "drain_timeout")
+    assert pod["spec"]["terminationGracePeriodSeconds"] > drain + ANNOUNCE_SECONDS + END_SECONDS
+    ready = container["readinessProbe"]
+    assert ready["periodSeconds"] * ready["failureThreshold"] < ANNOUNCE_SECONDS
+    [metric] = by_kind["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    assert metric["pods"]["metric"]["name"] in Metrics().text(0)
 
 
 def test_the_unit_is_one(tmp_path: Path) -> None:

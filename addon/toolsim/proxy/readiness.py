@@ -3,7 +3,7 @@
 Both are served without the key, so they contain nothing that it protects: no address, no model, no version.
 
 1. ``/toolsim/health``: 200 as long as the process serves, even during a drain.
-2. ``/toolsim/ready``: 200, or 503 if the backend or the store cannot be reached, or during a drain.
+2. ``/toolsim/ready``: 200, or 503 if the backend cannot be reached, or a store that is required, or during a drain.
 3. Frequent checks cost nothing: a backend is only connected to, without a request, and the result is valid for
    ``FRESH_SECONDS`` and for all concurrent checks.
 """
@@ -51,8 +51,9 @@ class Readiness:
         """Return the page about everything that an answer needs; ``flow``: identifies the listener."""
         self.drain.asked_at = time.monotonic()
         backend, store = await asyncio.gather(self._backend(flow), self._store())
-        is_draining = self.drain.is_draining
-        is_ready = not is_draining and backend is not False and store is not False
+        is_draining, address = self.drain.is_draining, self.settings.store
+        can_store = store is not False or address is None or not address.is_required
+        is_ready = not is_draining and backend is not False and can_store
         found = {"ready": is_ready, "backend": _WORDS[backend], "store": _WORDS[store], "draining": is_draining}
         return Response.make(200 if is_ready else 503, json.dumps(found), _HEADERS)
 

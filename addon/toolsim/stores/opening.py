@@ -13,7 +13,7 @@ from toolsim.plugins import STORES, StoreKind
 from toolsim.stores.record import Bounds, Store
 
 _EXPECTED = "memory, sqlite:PATH or redis://HOST:PORT"
-_SMALLEST: Mapping[str, int] = {"answers": 1, "bytes": 1024, "days": 1, "background": 1}
+_SMALLEST: Mapping[str, int] = {"answers": 1, "bytes": 1024, "days": 1, "background": 1, "required": 0}
 """Limits that the URL can set, with their minimum values."""
 BACKGROUND = 16
 _DAY_SECONDS = 24 * 3600.0
@@ -30,6 +30,12 @@ class Address:
     bounds: Bounds = Bounds()
     background: int = BACKGROUND
     """The maximum number of concurrent background answers."""
+    is_required: bool = False
+    """Whether a proxy without it is not ready (``required=1``).
+
+    Not by default. While a store fails, all turns without references are still answered, and so are chat completions
+    and Messages. A store that several proxies share would take all of them out of service at once.
+    """
 
 
 def read_address(text: str) -> Address | None:
@@ -57,7 +63,7 @@ def read_address(text: str) -> Address | None:
     kind = STORES[word]
     if kind.package and importlib.util.find_spec(kind.package) is None:
         raise ValueError(f"{kind.words} needs the extra [{kind.package}]: pip install '.[{kind.package}]'")
-    return Address(word, place, bounds, background)
+    return Address(word, place, bounds, background, bool(limits.get("required", 0)))
 
 
 def _split(text: str) -> tuple[str, dict[str, int]]:
@@ -72,6 +78,8 @@ def _split(text: str) -> tuple[str, dict[str, int]]:
         name, _, value = pair.partition("=")
         if name not in _SMALLEST:
             others.append(pair)
+        elif name == "required" and value not in ("0", "1"):
+            raise ValueError(f"got {pair!r}, expected required=0 or required=1")
         elif not re.fullmatch(r"\d{1,15}", value, re.ASCII) or int(value) < _SMALLEST[name]:
             raise ValueError(f"got {pair!r}, expected a whole number, {_SMALLEST[name]} or more, after {name}=")
         else:

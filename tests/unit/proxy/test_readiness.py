@@ -33,12 +33,12 @@ async def do(job: Job) -> Done:
 class Page:
     """The page in front of a real listener that counts connections."""
 
-    def __init__(self, builtin: str | None = None) -> None:
+    def __init__(self, builtin: str | None = None, store: Address | None = None) -> None:
         self.memory = Memory()
         rounds = Rounds(10)
         background = Background(Parts(self.memory, rounds, Servers(), do, lambda *_: None))
         drain = Drain(Exchanges(), rounds, background, Sockets(lambda: False, do))
-        self.readiness = Readiness(Settings(builtin=builtin), BuiltinBackend(), self.memory, drain)
+        self.readiness = Readiness(Settings(builtin=builtin, store=store), BuiltinBackend(), self.memory, drain)
         self.connections = 0
 
     async def ask(self, mode: str) -> tuple[int, dict[str, Any]]:
@@ -81,12 +81,14 @@ async def test_a_backend_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> Non
         assert (await page.ask(mode))[0] == 200
 
 
-async def test_the_store_and_the_end_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that does not answer, and a proxy that is being stopped, are not ready; without a backend it may be."""
+@pytest.mark.parametrize("is_required", [False, True])
+async def test_the_store_counts_if_it_is_required(monkeypatch: pytest.MonkeyPatch, is_required: bool) -> None:
+    """A proxy whose store fails still answers most turns, so it is out of service only if the operator says so."""
     monkeypatch.setattr(readiness, "FRESH_SECONDS", 0)
-    page = Page()
+    address = Address("memory", is_required=is_required)
+    page = Page(store=address)
     assert await page.ask("regular") == (200, {"ready": True, "backend": "none", "store": "none", "draining": False})
-    page.memory.configure(Address("memory"))
+    page.memory.configure(address)
     assert (await page.ask("regular"))[1]["store"] == "reachable"
 
     async def find(*_: object) -> None:
@@ -94,10 +96,14 @@ async def test_the_store_and_the_end_count_too(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(page.memory, "find", find)
     assert await page.ask("regular") == (
-        503,
-        {"ready": False, "backend": "none", "store": "unreachable", "draining": False},
+        503 if is_required else 200,
+        {"ready": not is_required, "backend": "none", "store": "unreachable", "draining": False},
     )
     monkeypatch.undo()
     await page.memory.close()
+
+
+async def test_a_builtin_backend_counts_once_it_is_up() -> None:
+    """Until then the proxy is not ready."""
     status, found = await Page("scripted").ask("regular")
     assert (status, found["backend"]) == (503, "unreachable")

@@ -29,6 +29,8 @@ from toolsim.stores.sqlite import SqliteStore
         ("memory?answers=3&background=2", Address("memory", "", Bounds(records=3), 2)),
         ("sqlite:/a?bytes=2000&days=2", Address("sqlite", "/a", Bounds(bytes=2000, seconds=172_800.0))),
         ("redis://h?db=2&answers=3", Address("redis", "redis://h?db=2", Bounds(records=3))),
+        ("redis://h?required=1", Address("redis", "redis://h", is_required=True)),
+        ("redis://h?required=0", Address("redis", "redis://h")),
     ],
 )
 def test_addresses(text: str, address: Address | None) -> None:
@@ -48,9 +50,10 @@ def test_what_is_none(text: str) -> None:
     [
         ("memory?answers=0", "got 'answers=0', expected a whole number, 1 or more, after answers="),
         ("memory?bytes=1023", "expected a whole number, 1024 or more"),
+        ("memory?required=yes", "got 'required=yes', expected required=0 or required=1"),
         ("memory?days=x", "got 'days=x', expected a whole number"),
         ("memory?", None),
-        ("memory?day=3", "got 'day=3' after '?', expected limits: answers, bytes, days, background"),
+        ("memory?day=3", "got 'day=3' after '?', expected limits: answers, bytes, days, background, required"),
         ("sqlite:/a?x", "got 'x' after '?'"),
         ("?days=3", "expected memory, sqlite:PATH"),
     ],

@@ -356,7 +356,8 @@ OPTIONS = (
         "stored unless its request says store: false; each client key reads only its own. Limits follow after a "
         "question mark, as in memory?answers=100000&bytes=268435456&days=30&background=16: answers and conversations, "
         "the longest unused go first; their total size; days after their last use; and answers that are made in the "
-        "background at one time, half of them for each client key while another key wants some too.",
+        "background at one time, half of them for each client key while another key wants some too. With required=1, "
+        "/toolsim/ready is 503 while the store fails.",
     ),
     Option(
         "mcp_config",
