@@ -122,17 +122,18 @@ class Worker:
             yield
             return
 
-        def end() -> None:
-            self._is_overdue = True
-            process.kill()
+        is_done = threading.Event()
 
-        timer = threading.Timer(MAX_WAIT_SECONDS, end)
-        timer.daemon = True
-        timer.start()
+        def watch() -> None:
+            if not is_done.wait(MAX_WAIT_SECONDS):
+                self._is_overdue = True
+                process.kill()
+
+        threading.Thread(target=watch, daemon=True).start()
         try:
             yield
         finally:
-            timer.cancel()
+            is_done.set()
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
