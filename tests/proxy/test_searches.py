@@ -10,6 +10,7 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from memory.test_background import ended
 from support.each import each
 from support.line import Line
 from support.mcp_servers import OFFICIAL, SEARCHER, over_http
@@ -91,6 +92,19 @@ def test_the_web_is_searched(proxy: Mitmdump, backend: TextBackend) -> None:
     after = backend.exchanges[-1].transcript
     assert after[: len(before) - 1] == before[:-1]
     assert after[len(before) - 1][1].startswith(before[-1][1])
+
+
+@pytest.mark.slow
+@each("choice", ["auto", "required", {"type": "mcp", "server_label": "sums"}])
+def test_servers_in_the_background(proxy: Mitmdump, backend: TextBackend, remote: str, choice: Any) -> None:
+    """A request whose only tools are run here is no different there."""
+    tools: Any = [{"type": "mcp", "server_label": "sums", "server_url": remote, "require_approval": "never"}]
+    backend.play([says(block("sums__add", a=2, b=3)), says("Five.")])
+    with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60) as sdk:
+        queued = sdk.responses.create(model="m", input="hi", tools=tools, tool_choice=choice, background=True)
+        answer = ended(sdk, queued.id)
+    assert (answer.status, answer.output_text) == ("completed", "Five.")
+    assert [item.output for item in answer.output if item.type == "mcp_call"] == ["5"]
 
 
 @pytest.mark.slow

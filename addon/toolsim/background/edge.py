@@ -117,9 +117,12 @@ class BackgroundAnswers:
             return done.error
         assert isinstance(done.read, Asked)
         made = done.read
-        # Report an error in the request now, not as a failed answer.
+        hosting = exchange.hosting(self._servers.hosting(settings.origins, flow, exchange.owner))
+        answer = job_of(made, flow, api, policy, settings.bounds, hosting, self._rounds)
+        # Report an error in the request now, not as a failed answer. The backend does not get the tools run here.
+        body = made.body if answer.hosted is None else dump(answer.hosted.for_backend()).encode()
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
-        job = RequestJob(api.name, request.path, made.body, limit, once, mode, owner=owner, is_round=True)
+        job = RequestJob(api.name, request.path, body, limit, once, mode, owner=owner, is_round=True)
         if (error := (await self._do(job)).error) is not None:
             return error
         own, names = (context.own, context.names) if context.own is not None else (made.own, made.names)
@@ -129,8 +132,6 @@ class BackgroundAnswers:
         value = value_of(shown, own, stream=made.form.stream)
         lease = await self._ledger.open(context.partition, context.stored_as.id, value, references.previous, names)
         log = EventLog() if made.form.stream else None
-        hosting = exchange.hosting(self._servers.hosting(settings.origins, flow, exchange.owner))
-        answer = job_of(made, flow, api, policy, settings.bounds, hosting, self._rounds)
         run = Run(answer, lease, writer, log, own, names, references.previous, references.conversation)
         run.publish(frames)
         return run, shown

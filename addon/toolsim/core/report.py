@@ -42,11 +42,18 @@ _TALLIED = {
 }
 
 
-REMEDIES = {
+_REMEDIES = {
     "EMPTY_ANSWER": "toolsim_fix_empty_final=on asks again after an output",
     **dict.fromkeys(("NO_CALL", "ANSWER_MISMATCH"), "toolsim_retry=1 asks the model again"),
 }
 """The option that addresses a warning, by warning code."""
+_NO_SEARCH = "TOOL_DROPPED:web_search"
+_SEARCHER = '"web_search" at a server in toolsim_mcp_config makes the searches'
+
+
+def remedy(warning: str) -> str:
+    """Return the option that addresses a warning, "" if there is none."""
+    return _SEARCHER if warning.startswith(_NO_SEARCH) else _REMEDIES.get(code_of(warning), "")
 
 
 _LOGGABLE_NAME = re.compile(r"[\w.:/-]{1,128}")

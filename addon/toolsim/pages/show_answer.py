@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolsim.core.events import PassThrough, StructuredCall
-from toolsim.core.report import REMEDIES, code_of, tallies
+from toolsim.core.report import code_of, remedy, tallies
 from toolsim.pages.blocks import prose_and_blocks
 from toolsim.pages.json_text import compact, pretty
 from toolsim.pages.page import Page, clip, plural
@@ -250,8 +250,7 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             more = f" and {count - _MAX_ENTRIES} more" if count > _MAX_ENTRIES else ""
             yield tally.title, ", ".join(clip(text, 200) for text in tally.entries[:_MAX_ENTRIES]) + more
             if tally.key == "warnings" and not report.get("retries"):
-                codes = dict.fromkeys(code_of(warning) for warning in tally.entries)
-                yield from (("", REMEDIES[code]) for code in codes if code in REMEDIES)
+                yield from (("", text) for text in dict.fromkeys(filter(None, map(remedy, tally.entries))))
     if mismatches := _texts(report.get("mismatches")):
         yield "mismatches", clip("; ".join(mismatches[:_MAX_ENTRIES]), 1000)
     if cutoff := string(report.get("tool_cutoff")):

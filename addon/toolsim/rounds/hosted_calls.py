@@ -40,9 +40,9 @@ from toolsim.wire import mcp_items
 from toolsim.wire.api import Api
 from toolsim.wire.dialect import backend_of
 from toolsim.wire.hidden import answer_key, whole_key, with_hidden
-from toolsim.wire.hosted_items import WEB_SEARCH, ServedCall, is_deferred, search_tools
+from toolsim.wire.hosted_items import WEB_SEARCH, ServedCall, is_deferred, search_kind, search_tools
 from toolsim.wire.json_codec import dump, parse_object
-from toolsim.wire.json_fields import array, count, mappings, string
+from toolsim.wire.json_fields import array, count, mapping, mappings, string
 from toolsim.wire.mcp_items import Decision, McpCall
 from toolsim.wire.web_search import query_parameter, read_limits
 
@@ -257,6 +257,25 @@ class HostedCalls:
         query = {name: arguments["query"]}
         item = McpCall(mcp_items.new_call_id(), server.label, server.web_search, dump(query))
         return await self._called(server, item)
+
+    def for_backend(self) -> dict[str, Any]:
+        """Return the request without the tools that are run here, and without a choice of one of them."""
+        searches = {"web_search"} if self._hosting.searcher is not None else set[str]()
+        searches |= {"tool_search"} if is_deferred(self.body) else set()
+        if leaves_searches(self._policy, self._api):
+            searches = set()
+
+        def is_run_here(tool: Mapping[str, Any]) -> bool:
+            label = string(tool.get("server_label"))
+            is_server = tool.get("type") == "mcp" and (label in self._hosting.servers or self._hosting.runs_clients)
+            return is_server or search_kind(tool) in searches
+
+        tools = array(self.body.get("tools"))
+        body = {**self.body, "tools": [tool for tool in tools if not is_run_here(mapping(tool))]}
+        choice = body.get("tool_choice")
+        if choice == "required" or (isinstance(choice, dict) and choice.get("type") not in ("function", "custom")):
+            del body["tool_choice"]
+        return body
 
     @property
     def policy(self) -> Policy:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
+from dataclasses import replace
 from typing import NamedTuple, override
 
 from mitmproxy.http import HTTPFlow
 
 from toolsim.core.conversation import Topic
-from toolsim.core.report import Report
+from toolsim.core.report import Report, code_of
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.guard import reporting
 from toolsim.proxy.jobs import Done
@@ -17,6 +18,7 @@ from toolsim.proxy.metadata import COMMENT, REPORT
 from toolsim.proxy.reporting import summary
 from toolsim.proxy.reporting.log import Log
 from toolsim.proxy.reporting.metrics import Metrics
+from toolsim.request.backend_tools import DROPPED
 
 _MAX_KNOWN = 10_000
 """Number of requests by which conversations are recognized, at some 100 bytes each."""
@@ -46,6 +48,33 @@ class Conversations:
         return number
 
 
+class DroppedTools:
+    """The dropped tools that were reported before, by owner.
+
+    Some clients send the same hosted tool with each request: a warning each time would hide all others.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def without_known(self, report: Report, owner: str) -> Report:
+        """Return a report without the warnings of dropped tools that this owner has had before."""
+        if not any(code_of(warning) == DROPPED for warning in report.warnings):
+            return report
+        return replace(report, warnings=[each for each in report.warnings if self._is_new(owner, each)])
+
+    def _is_new(self, owner: str, warning: str) -> bool:
+        if code_of(warning) != DROPPED:
+            return True
+        key = owner, warning
+        is_new = key not in self._known
+        self._known[key] = None
+        self._known.move_to_end(key)
+        if len(self._known) > _MAX_KNOWN:
+            self._known.popitem(last=False)
+        return is_new
+
+
 class _Turn(NamedTuple):
     """A finished turn: when it ended, and the arguments of ``summary.log_line``."""
 
@@ -64,6 +93,7 @@ class Reports:
         self.log = Log()
         self.metrics = Metrics()
         self.conversations = Conversations()
+        self.dropped_tools = DroppedTools()
         self._recent: deque[_Turn] = deque(maxlen=_MAX_RECENT)
 
     def label(self, labels: frozenset[str]) -> None:
@@ -133,7 +163,8 @@ class Outcome(Feature):
         if status is None:
             report.error = report.error or "aborted"
         problem = exchange.problem() if status is not None and status >= 400 else ""
-        self._reports.log_turn(report, status, seconds, problem=problem, is_ours=is_ours)
+        shown = self._reports.dropped_tools.without_known(report, exchange.owner)
+        self._reports.log_turn(shown, status, seconds, problem=problem, is_ours=is_ours)
         if not is_ours:
             # The comment explains why there are no calls. No report, since no recording depends on one.
             _comment(flow, summary.comment(report))
@@ -144,8 +175,8 @@ class Outcome(Feature):
         if flow is not None:
             outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
             flow.metadata[REPORT] = report.as_dict() | outcome | {"place": self._place}
-            _comment(flow, summary.comment(report, status, self._words(exchange), self._place))
-            flow.marked = flow.marked or summary.marker(report, status)
+            _comment(flow, summary.comment(shown, status, self._words(exchange), self._place))
+            flow.marked = flow.marked or summary.marker(shown, status)
             exchange.recorder.store_in(flow)
 
     def _words(self, exchange: Exchange) -> str:

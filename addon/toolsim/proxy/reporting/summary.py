@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toolsim.core.report import MAX_NAMES, REMEDIES, Report, Tally, code_of, loggable_name
+from toolsim.core.report import MAX_NAMES, Report, Tally, code_of, loggable_name, remedy
 from toolsim.proxy.legacy import RENAMED_HEADERS
 
 _COUNTED_IN_HEADERS = ("parse_failures", "strict_failures", "repairs")
@@ -95,7 +95,7 @@ def remedies(report: Report) -> list[str]:
     """Return the options that address the warnings, unless there was a retry."""
     if report.retries:
         return []
-    return list(dict.fromkeys(REMEDIES[code] for warning in report.warnings if (code := code_of(warning)) in REMEDIES))
+    return list(dict.fromkeys(filter(None, map(remedy, report.warnings))))
 
 
 def marker(report: Report, status: int | None) -> str:

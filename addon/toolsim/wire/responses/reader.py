@@ -79,7 +79,8 @@ _KNOWN_EVENTS = (
     *("response.in_progress", "response.queued", "response.output_item.", "response.content_part.", "keepalive"),
     *("response.output_text.", "response.refusal.", "response.reasoning_", "response.function_call_arguments."),
     *("response.custom_tool_call_input.", "response.web_search_call.", "response.file_search_call."),
-    *("response.code_interpreter_call", "response.image_generation_call.", "response.mcp_", "ping"),
+    *("response.code_interpreter_call", "response.image_generation_call.", "response.mcp_call.", "ping"),
+    *("response.mcp_call_arguments.", "response.mcp_list_tools."),
 )
 _NUMBERS = ("type", "item_id", "output_index", "sequence_number")
 _MAX_TYPE = 80

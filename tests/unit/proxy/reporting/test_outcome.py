@@ -6,6 +6,7 @@ import gc
 import json
 import weakref
 
+import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
 from toolsim.core.plan import AnswerForm, Plan, Policy
@@ -42,6 +43,31 @@ def test_a_turn_of_ours_is_counted_and_reported() -> None:
     assert 'toolsim_exchanges_total{client="chat",backend="chat",stream="false",outcome="ok"} 1' in metrics
     _, metrics = closed(planned=True, status=None)
     assert 'stream="false",outcome="aborted"} 1' in metrics
+
+
+def test_a_dropped_tool_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Per owner and kind: clients send the same tool with each request, and other warnings have to be seen."""
+    caplog.set_level("INFO")
+    reports = Reports()
+    marks: list[str] = []
+    dropped = "TOOL_DROPPED:web_search"
+    for owner, warnings in (
+        ("a", [dropped, dropped]),
+        ("a", [dropped]),
+        ("a", [dropped, "TOOL_DROPPED:mcp"]),
+        ("b", [dropped]),
+        ("a", ["NO_CALL", dropped]),
+    ):
+        exchange = reported(Plan("chat", "chat", AnswerForm()), reports)
+        exchange.owner = owner
+        exchange.report.warnings += warnings
+        flow = tflow.tflow(resp=True)
+        exchange.close(flow, 200)
+        marks.append(flow.marked)
+        assert flow.metadata[REPORT]["warnings"] == warnings
+    assert [bool(mark) for mark in marks] == [True, False, True, True, True]
+    assert caplog.text.count(dropped.replace(":", " ")) == 2
+    assert 'toolsim_warnings_total{reason="TOOL_DROPPED"} 7' in reports.metrics.text(0)
 
 
 def test_the_comment_says_what_it_was_about() -> None:

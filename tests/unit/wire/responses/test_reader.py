@@ -301,12 +301,19 @@ def test_halves_of_a_character() -> None:
 def test_unknown_events_are_named() -> None:
     """An unknown event is passed on, without the backend's numbers, and reported; progress of hosted tools is known."""
     reader = ResponsesReader()
-    for kind in ("response.mcp_call.in_progress", "response.in_progress", "keepalive"):
+    for kind in (
+        "response.mcp_call.in_progress",
+        "response.mcp_list_tools.failed",
+        "response.in_progress",
+        "keepalive",
+    ):
         assert reader.event(ServerSentEvent(kind, json.dumps({"type": kind}))) == []
-    for kind in ("response.new_thing.delta", "x" * 500):
+    # Some backends report these in a flat event, and not as an item.
+    flat = ("response.mcp_list_tools", "response.mcp_approval_request")
+    for kind in ("response.new_thing.delta", *flat, "x" * 500):
         event = {"type": kind, "sequence_number": 7, "output_index": 3, "item_id": "i", "thing": [1]}
         assert reader.event(ServerSentEvent(kind, json.dumps(event))) == [HostedProgress("", kind, {"thing": [1]})]
-    assert list(reader.unknown) == ["response.new_thing.delta", "x" * 80]
+    assert list(reader.unknown) == ["response.new_thing.delta", *flat, "x" * 80]
 
 
 def done(item: dict[str, Any], **place: int) -> dict[str, Any]:
