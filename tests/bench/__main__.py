@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from bench import codex, cpu, delay, parser, peers, profiles, prompt, rewriting, store, throughput, traces
+from bench import codex, cpu, delay, paced, parser, peers, profiles, prompt, rewriting, store, throughput, traces
 from bench.machine import pace
 from bench.stage import Proxies, proxies
 from bench.table import BUILD, HEADING, Row, save
@@ -29,6 +29,7 @@ def groups(stage: Proxies) -> dict[str, Measure]:
         "prompt": prompt.measure,
         "cpu": partial(cpu.measure, stage),
         "delay": partial(delay.measure, stage),
+        "paced": partial(paced.measure, stage),
         "whole": partial(throughput.measure, stage),
         "memory": partial(throughput.measure_memory, stage),
         "store": partial(store.measure, stage),

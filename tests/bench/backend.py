@@ -6,7 +6,9 @@ write is one HTTP chunk, with a pause after it so that writes arrive one by one.
 emits itself, with ``SIZE`` characters of arguments; ``asked-1-1-1`` one whose arguments contain the time at which the
 request had arrived.
 ``timed-COUNT-RATE-1`` is COUNT deltas, RATE per second; each contains the time at which it was written
-(``time.monotonic_ns``). Run as a module, it prints its port.
+(``time.monotonic_ns``). ``paced`` is the same for many streams at once: its first delta is written immediately, and a
+write costs less, since only the times are made anew. ``paced-COUNT-RATE-2`` ends with a call. Run as a module, it
+prints its port.
 """
 
 from __future__ import annotations
@@ -73,6 +75,28 @@ async def timed(dialect: ApiName, count: int, rate: int, writer: asyncio.StreamW
     writer.write(chunk(b"".join(answer.end())))
 
 
+@functools.cache
+def paced_frames(dialect: ApiName, count: int, ends: int) -> tuple[list[bytes], list[list[bytes]], bytes]:
+    """Return the opening of a stream, what stands around the time in each delta, and the end."""
+    answer = answer_of(dialect)
+    opening = [*answer.begin(), *answer.begin_message()]
+    around = [b"".join(answer.add_text(f"{number} @ ")).split(b"@") for number in range(count)]
+    frames = [frame for piece in pieces(call(400), 20) for frame in answer.add_text(piece)] if ends == 2 else []
+    return opening, around, b"".join([*frames, *answer.end()])
+
+
+async def paced(dialect: ApiName, count: int, rate: int, ends: int, writer: asyncio.StreamWriter) -> None:
+    opening, around, end = paced_frames(dialect, count, ends)
+    writer.write(chunk(b"".join(opening)))
+    start = time.monotonic()
+    for number, (before, after) in enumerate(around):
+        if (wait := start + number / rate - time.monotonic()) > 0:
+            await asyncio.sleep(wait)
+        writer.write(chunk(b"%s%d%s" % (before, time.monotonic_ns(), after)))
+        await writer.drain()
+    writer.write(chunk(end))
+
+
 def asked(dialect: ApiName, arrived: int) -> bytes:
     """Return the answer with the time at which its request had arrived."""
     answer = answer_of(dialect)
@@ -102,6 +126,8 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
             if kind == "timed":
                 await timed(dialect, size, step, writer)
+            elif kind == "paced":
+                await paced(dialect, size, step, per_write, writer)
             elif kind == "asked":
                 writer.write(chunk(asked(dialect, arrived)))
             else:
@@ -124,7 +150,7 @@ async def main() -> None:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(f"{folder}/bench-ca.pem")
     servers = [
-        await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 28, backlog=512, ssl=context)
+        await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 28, backlog=1024, ssl=context)
         for context in (None, tls)
     ]
     print(*(server.sockets[0].getsockname()[1] for server in servers), flush=True)

@@ -1,0 +1,194 @@
+"""Many streams at the pace of real models: 20 deltas a second each, in packets of their own, no two alike.
+
+A bare mitmdump and toolsim take the same streams by turns, each pinned to the first core; backend and client have the
+second. All streams begin within four seconds, and one in ten ends with a call. What a proxy's core is used for is the
+figure that other load on the machine disturbs least: its CPU time, of requests too, for each delta that its client has
+read. The delays are those of deltas that were written while all streams ran.
+
+``make bench ROWS=paced``
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import override
+from urllib.parse import urlsplit
+
+from bench.delay import percentiles
+from bench.stage import PATHS, Client, Proxies, cpu_seconds, request_body, resident_megabytes
+from bench.table import Row
+from support.mitmdump import Mitmdump
+
+RATE = 20
+BEGIN_SECONDS = 4.0
+CALL_EVERY = 10
+_WRITTEN = re.compile(rb"\d+ (\d{9,}) ")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``streams`` at once, for ``seconds`` each."""
+
+    streams: int
+    client: str = "chat"
+    backend: str = "chat"
+    seconds: float = 10.0
+    goal: float | None = None
+    """The most CPU time per delta, over a bare mitmdump."""
+    p99: float | None = None
+    first_text: float | None = None
+    """The most milliseconds, for 99 % of deltas, and of first texts."""
+
+    @property
+    def name(self) -> str:
+        way = self.client if self.client == self.backend else f"{self.client} ← {self.backend}"
+        return f"{self.streams} streams, {way}"
+
+
+CASES = (
+    Case(50),
+    Case(200, goal=0.65),
+    Case(400, p99=20.0),
+    Case(600, p99=100.0, first_text=200.0),
+    Case(200, "responses", "responses", goal=0.65),
+    Case(200, "messages", "messages", goal=0.65),
+    Case(200, "messages", "chat"),
+)
+QUICK = (Case(50, seconds=6.0), Case(200, seconds=6.0, goal=0.65))
+MEMORY_GOAL = 100.0
+WARM_UP = 20
+
+
+@dataclass(slots=True)
+class Run:
+    """What one proxy did: CPU microseconds per delta, milliseconds of delay, kilobytes per stream."""
+
+    cpu: float = 0.0
+    memory: float = 0.0
+    delays: list[float] = field(default_factory=list)
+    first: list[float] = field(default_factory=list)
+
+
+def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
+    """Yield the rows of each case."""
+    with pinned():
+        for case in QUICK if quick else CASES:
+            backend = case.backend if case.client != case.backend or case.client == "messages" else "auto"
+            # The first run of a process shows how much memory it takes.
+            with proxies.fresh_bare() as bare, proxies.fresh(backend) as ours:
+                sides = ((bare, case.backend), (ours, case.client))
+                runs = [[_run(side, api, case) for side, api in sides] for _ in range(1 if quick else 3)]
+            yield from _rows(case, [pair[0] for pair in runs], [pair[1] for pair in runs])
+
+
+def _rows(case: Case, bare: list[Run], ours: list[Run]) -> Iterator[Row]:
+    costs = [[run.cpu for run in side] for side in (ours, bare)]
+    ratios = sorted(one / other for one, other in zip(*costs, strict=True))
+    note = f"µs a delta; {ratios[0]:.2f} to {ratios[-1]:.2f} of {len(ratios)} pairs"
+    ratio, cost = statistics.median(ratios), [statistics.median(side) for side in costs]
+    yield Row("paced", f"{case.name}: CPU per delta", ratio, "× bare", case.goal, *cost, note)
+    for what, goal, kind in (
+        ("delay of a delta", case.p99, "delays"),
+        ("first text", case.first_text, "first"),
+    ):
+        found = [percentiles([delay for run in side for delay in getattr(run, kind)]) for side in (ours, bare)]
+        for at, name in enumerate(("median", "p99")):
+            own, their = (figures[at] for figures in found)
+            yield Row("paced", f"{case.name}: {what}, {name}", own, "ms", goal if at else None, own, their)
+    memory = [side[0].memory for side in (ours, bare)]
+    goal = MEMORY_GOAL if case.streams == 200 and case.client == "chat" else None
+    yield Row("paced", f"{case.name}: memory per stream", memory[0], "KB", goal, *memory)
+
+
+@contextmanager
+def pinned() -> Iterator[None]:
+    """Run this process, and the backend, on the second core; ``_run`` gives the proxies the first."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        yield
+        return
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    processes = [os.getpid(), *map(int, children)]
+    for process in processes:
+        os.sched_setaffinity(process, cores[1:2])
+    try:
+        yield
+    finally:
+        for process in processes:
+            os.sched_setaffinity(process, cores)
+
+
+def _run(side: Mitmdump, api: str, case: Case) -> Run:
+    for task in Path(f"/proc/{side.pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), {min(os.sched_getaffinity(1))})
+    client = Client(side.url)
+    for _ in range(WARM_UP):
+        client.ask(api, "paced-2-20-2")
+    return asyncio.run(streams(side, api, case))
+
+
+async def streams(side: Mitmdump, api: str, case: Case) -> Run:
+    """Run all streams of a case through one proxy."""
+    run, loop = Run(), asyncio.get_running_loop()
+    address = urlsplit(side.url)
+    memory, cpu = resident_megabytes(side.pid), cpu_seconds(side.pid)
+    readers: list[Reader] = []
+
+    async def one(number: int) -> None:
+        await asyncio.sleep(BEGIN_SECONDS * number / case.streams)
+        ends = 2 if number % CALL_EVERY == 0 else 1
+        body = request_body(api, f"paced-{int(RATE * case.seconds)}-{RATE}-{ends}")
+        head = f"POST {PATHS[api]} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json"
+        request = f"{head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+        _, reader = await loop.create_connection(lambda: Reader(request), address.hostname, address.port)
+        readers.append(reader)
+        await reader.ended
+
+    async def weigh() -> None:
+        await asyncio.sleep((BEGIN_SECONDS + case.seconds) / 2)
+        run.memory = 1024 * (resident_megabytes(side.pid) - memory) / case.streams
+
+    await asyncio.gather(weigh(), *(one(number) for number in range(case.streams)))
+    found = [list(reader.found.items()) for reader in readers]
+    assert all(found), f"{sum(not each for each in found)} streams without a delta"
+    assert all(len(each) == int(RATE * case.seconds) for each in found), sorted({len(each) for each in found})
+    run.cpu = 1e6 * (cpu_seconds(side.pid) - cpu) / sum(map(len, found))
+    begun, over = max(each[0][0] for each in found), min(each[-1][0] for each in found)
+    run.delays = [(now - at) / 1e6 for each in found for at, now in each if begun <= at <= over]
+    run.first = [(each[0][1] - reader.sent) / 1e6 for reader, each in zip(readers, found, strict=True)]
+    return run
+
+
+class Reader(asyncio.Protocol):
+    """Sends a request, and notes when each delta of its answer was written and read, in nanoseconds."""
+
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self.sent = 0
+        self.found: dict[int, int] = {}
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self.sent = time.monotonic_ns()
+        transport.write(self._request)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        now = time.monotonic_ns()
+        for at in _WRITTEN.findall(data):
+            # The end of an answer may repeat all of it.
+            self.found.setdefault(int(at), now)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set_result(None)
