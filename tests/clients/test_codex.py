@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from clients.cases import Stage, call, over_responses, transcript
 from support import programs
+from support.mcp_servers import SEARCHER
 from support.mitmdump import Mitmdump
 from support.text_backend import Exchange, TextBackend, Turn, refuses, says
 
@@ -271,6 +272,24 @@ def test_one_line(text_backend: TextBackend, codex: Codex, is_refused: bool) -> 
 
 
 NO_SUMMARY = says("I go on.\n", call("exec_command", LIST))
+
+
+def test_web_search(text_backend: TextBackend, codex: Codex, tmp_path: Path) -> None:
+    """A server makes the search; Codex sends only the query back, and the next prompt has the results all the same."""
+    servers = {"mcpServers": {"web": SEARCHER | {"allowed_tools": []}}}
+    (tmp_path / "servers.json").write_text(json.dumps(servers))
+    with Mitmdump(text_backend.url, toolsim_backend="chat", toolsim_mcp_config=str(tmp_path / "servers.json")) as proxy:
+        stage = Stage(text_backend, f"{proxy.url}/v1", "chat")
+        play(stage, says(call("web_search", {"query": "herons"})), says(call("exec_command", LIST)), says("Grey."))
+        printed = codex.run(stage.base_url, "text-model")
+        log = proxy.log()
+    assert printed.words == ["Grey."]
+    assert [item["query"] for item in printed.of("web_search")] == ["herons"]
+    first, second, third = map(transcript, text_backend.exchanges)
+    assert "web_search" in first
+    assert "1. Herons of Europe" in second
+    assert third.startswith(second)
+    assert "TOOL_DROPPED" not in log
 
 
 @over_responses

@@ -55,7 +55,7 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
     is_native = policy.mode == "native" and is_same
     passes = is_same and (is_native or policy.forward_hosted_tools or not request.tools)
     forbidden = request.tool_choice.mode == "none"
-    if not passes and any(tool.get("type") == _TOOLSET for tool in allowed):
+    if not passes and not forbidden and any(tool.get("type") == _TOOLSET for tool in allowed):
         message = "'mcp_servers' is not served here: toolsim_mcp_hosts has to list their hosts."
         raise BadRequest(message, "mcp_servers", "unsupported_parameter")
     if not passes and allowed and not request.tools and not forbidden:

@@ -135,6 +135,9 @@ def rewrite_request(
             is_changed = True
         request = replace(request, tool_choice=_choice(request, policy))
         policy, attempts = settle(policy, request, backend, refused)
+        if is_action and backend is not client:
+            # It makes no calls.
+            request = replace(request, hosted=())
         if request.hosted:
             declared = request
             request = with_backend_tools(request, backend.name, policy, report)
@@ -215,10 +218,12 @@ def plan(
     finder = ""
     if any(tool.deferred for tool in listed):
         finder = next((tool.name for tool in listed if tool.name in SEARCHES), "")
-        # Without a search that it knows of, a model loads tools by one of the client's, which names them itself.
-        listed = tuple(tool for tool in listed if finder or not tool.deferred)
-        shortened = frozenset(tool.name for tool in listed if tool.deferred)
-        named = frozenset(tool.name for tool in offered if tool.deferred and finder in names)
+        if finder:
+            shortened = frozenset(tool.name for tool in listed if tool.deferred)
+            named = frozenset(tool.name for tool in offered if tool.deferred and finder in names)
+        elif request.sent is not None:
+            # A client of the Messages API loads tools by any tool of its own, and names them itself.
+            listed = tuple(tool for tool in listed if not tool.deferred)
     if policy.catalog_budget and not is_native:
         budgeted = only_named(tuple(tool for tool in listed if not tool.deferred), policy)
         shortened |= budgeted

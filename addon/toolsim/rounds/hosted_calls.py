@@ -19,9 +19,10 @@ They are the tools of MCP servers, which are listed before the answer, and the s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 from toolsim.core.conversation import Call, Called, CallOutput, ClientRequest, Text
@@ -42,9 +43,9 @@ from toolsim.wire.dialect import backend_of
 from toolsim.wire.hidden import answer_key, whole_key, with_hidden
 from toolsim.wire.hosted_items import WEB_SEARCH, ServedCall, is_deferred, search_kind, search_tools
 from toolsim.wire.json_codec import dump, parse_object
-from toolsim.wire.json_fields import array, count, mapping, mappings, string
+from toolsim.wire.json_fields import array, count, loaded, mapping, mappings, string
 from toolsim.wire.mcp_items import Decision, McpCall
-from toolsim.wire.web_search import query_parameter, read_limits
+from toolsim.wire.web_search import query_of, query_parameter, read_limits
 
 _MAX_WORDS = 65_536
 """How many characters of its own words the model is shown again."""
@@ -193,6 +194,8 @@ class HostedCalls:
         names = items.own_names(body)
         self._catalogue = Catalogue(names, self._policy.tool_allowlist, self._policy.tool_denylist)
         emitted = await self._listed(mcp_items.listed(body))
+        if self._hosting.searcher is not None:
+            body = items.with_results(body, self._results_of)
         if items.shows != "all":
             self._conversation = whole_key(body, self._whose)
             body = with_hidden(body, self._whose, hosting.hidden.find, self._api)
@@ -230,6 +233,11 @@ class HostedCalls:
                 found[kind] = search.name
         return found
 
+    def _results_of(self, query: str) -> Sequence[Mapping[str, Any]] | None:
+        """Return the results of the client's latest search for something, None if they are not known any more."""
+        calls = self._hosting.hidden.find(_search_key(self._hosting.owner, query))
+        return mappings((loaded(calls[0][1].text) or {}).get("results")) if calls else None
+
     def _deferred(self, request: ClientRequest) -> list[Tool]:
         """Return the tools that a search can find: the client's own, and those of servers."""
         return [tool for tool in (request.first_tools or request.tools) if tool.deferred] + [
@@ -257,6 +265,13 @@ class HostedCalls:
         query = {name: arguments["query"]}
         item = McpCall(mcp_items.new_call_id(), server.label, server.web_search, dump(query))
         return await self._called(server, item)
+
+    def _keep_results(self, call: ServedCall, outcome: Outcome) -> None:
+        """Store the results of a search of the web, which not every client sends back."""
+        query = query_of(parse_object(call.arguments.encode("utf-8", "replace")) or {})
+        kept = CallOutput(call.id, (Text(dump({"results": [*outcome.found]})),))
+        owner = self._hosting.owner
+        self._hosting.hidden.put(_search_key(owner, query), [(Call(call.id, WEB_SEARCH, ""), kept)], owner)
 
     def for_backend(self) -> dict[str, Any]:
         """Return the request without the tools that are run here, and without a choice of one of them."""
@@ -481,7 +496,10 @@ class HostedCalls:
         if isinstance(pending.by, Server):
             return await self._called(pending.by, pending.item)
         outcome = await pending.by.run(item, parse_object(item.arguments.encode("utf-8", "replace")) or {})
-        self._note(outcome.code, item.name)
+        if pending.by.asks_server and outcome.output is not None and self._items.shows == "all":
+            self._keep_results(item, outcome)
+        if not pending.by.asks_server or outcome.code in (LIMIT, REFUSED):
+            self._note(outcome.code, item.name)
         return outcome
 
     async def _called(self, server: Server, item: ServedCall) -> Outcome:
@@ -504,6 +522,10 @@ def leaves_searches(policy: Policy, api: Api) -> bool:
     """Return whether the backend makes the searches that a request declares: one of the API that takes hosted tools."""
     is_same = backend_of(api, policy.backend) is api
     return is_same and (policy.forward_hosted_tools or policy.mode == "native")
+
+
+def _search_key(owner: str, query: str) -> bytes:
+    return blake2b(dump(["web_search", owner, query]).encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
 def _names_mcp(body: Mapping[str, Any]) -> bool:

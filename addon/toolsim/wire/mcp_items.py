@@ -249,6 +249,8 @@ def _chosen(value: Mapping[str, Any], names: Mapping[str, str], several: dict[st
 
 def after_calls(value: Any) -> Any:
     """Return the ``tool_choice`` for the turn after a call, which has met the demand for one."""
+    if isinstance(value, dict) and value.get("type") in ("any", "tool", "auto"):
+        return {key: each for key, each in value.items() if key != "name"} | {"type": "auto"}
     if isinstance(value, dict):
         is_limit = value.get("type") == "allowed_tools"
         return {**value, "mode": "auto"} if is_limit else "auto"

@@ -21,6 +21,7 @@ MAX_RESULTS = 50
 NO_RESULTS = "Nothing was found."
 
 _URL = re.compile(r"https?://[^\s<>\"'`\])}]+")
+_ADDRESS = re.compile(r"https?://\S{1,2000}")
 _LINK = re.compile(r"\[([^\[\]\n]{1,300})\]\((https?://[^\s()\[\]]+)\)")
 _BULLET = re.compile(r"^[ \t>*#-]*+(?:\d{1,3}[.)][ \t]*+)?")
 _TITLE = re.compile(rf"{_BULLET.pattern}[*_]*+title[*_]*+:[*_ \t]*+(.+)$", re.IGNORECASE | re.MULTILINE)
@@ -110,7 +111,7 @@ def _of_json(output: str) -> Iterator[SearchResult]:
     document = read_body(f'{{"results":{text}}}'.encode("utf-8", "surrogatepass"))
     for entry in _entries((document or {}).get("results"), 4):
         url = next((string(entry.get(key)) for key in _URLS if string(entry.get(key))), "")
-        if not _URL.match(url):
+        if not _ADDRESS.fullmatch(url):
             continue
         title = next((string(entry.get(key)) for key in _TITLES if string(entry.get(key))), "")
         texts = [entry.get(key) for key in _TEXTS]

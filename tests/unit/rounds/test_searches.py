@@ -25,9 +25,11 @@ from toolsim.mcp.outcome import TOO_LARGE, Outcome, failed
 from toolsim.mcp.runtime import Asker
 from toolsim.mcp.servers import Server
 from toolsim.rounds.course import Bounds
+from toolsim.rounds.hidden import Hidden
 from toolsim.rounds.hosted_calls import HostedCalls, Hosting
 from toolsim.rounds.runner import Job
 from toolsim.wire.dialect import APIS
+from toolsim.wire.mcp_items import after_calls
 
 SEARCHER = Server("web", ("x",), web_search="search")
 FOUND = [
@@ -82,6 +84,7 @@ def play(
     backend: ApiName = "chat",
     pool: Pool | None = None,
     policy: Policy | None = None,
+    serves: bool = True,
     **hosting: Any,
 ) -> tuple[dict[str, Any], Script, Job]:
     """Return the answer, as the SDK's types read it, the script and the job."""
@@ -90,7 +93,8 @@ def play(
     body = {**body, "stream": stream}
     report = Report()
     given = Hosting(pool, Approvals(), **hosting)
-    calls = HostedCalls(given, api, body, policy, report, "mine") if given.serves(body, policy, api) else None
+    serves = serves and given.serves(body, policy, api)
+    calls = HostedCalls(given, api, body, policy, report, "mine") if serves else None
 
     def ask(round_: Any) -> Any:
         return script.ask(client, stream, round_)
@@ -105,6 +109,8 @@ def play(
 
 def whole_of(client: ApiName, data: bytes) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(data)
+    if client == "chat":
+        return answer
     (Response if client == "responses" else BetaMessage).model_validate(answer, strict=client == "messages")
     return answer
 
@@ -198,7 +204,7 @@ def test_the_web_is_searched(client: ApiName, backend: ApiName, stream: bool) ->
         json.dumps(script.asked[1]).encode().decode("unicode_escape").replace("\\n", "\n")
     )
     assert text_of(client, answer).replace("\n", "") == f"I look. {last}"
-    assert job.report.mcp_calls == ["OK:web.search", "OK:web_search"]
+    assert job.report.mcp_calls == ["OK:web.search"]
     if client == "messages":
         call, found = results(client, answer)
         assert (call["type"], call["name"], call["input"]) == ("server_tool_use", "web_search", {"query": "herons"})
@@ -268,6 +274,30 @@ def test_a_forced_search() -> None:
         "responses", body, block("web_search", query="x"), "So.", pool=Pool(), servers={"web": SEARCHER}
     )
     assert text_of("responses", answer) == "So."
+
+
+def test_a_client_that_sends_only_the_query_back() -> None:
+    """As Codex does: the results are remembered, for this client alone, and the prompt goes on as it was."""
+    body = request("responses", [WEB["responses"], function("responses", "now", {"type": "object"})])
+    hosting: dict[str, Any] = {"servers": {"web": SEARCHER}, "hidden": Hidden(), "owner": "me"}
+    asked = (block("web_search", query="x"), "So it is.")
+    answer, script, _ = play("responses", body, *asked, pool=Pool(), **hosting)
+    for item in answer["output"]:
+        if item["type"] == "web_search_call":
+            del item["results"], item["id"], item["action"]["sources"]
+    more = following("responses", body, answer)
+    _, later, _ = play("responses", more, "Yes.", pool=Pool(), **hosting)
+    assert begins_with(later.asked[0], script.asked[-1])
+    _, other, _ = play("responses", more, "Yes.", pool=Pool(), **hosting | {"owner": "you"})
+    assert "Grey ones are common." not in str(other.asked[0])
+    assert "search again" in str(other.asked[0])
+
+
+def test_a_choice_loses_only_its_demand() -> None:
+    """What else a choice of the Messages API says holds in the rounds after it."""
+    value = {"type": "tool", "name": "web_search", "disable_parallel_tool_use": True}
+    assert after_calls(value) == {"type": "auto", "disable_parallel_tool_use": True}
+    assert after_calls({"type": "auto", "disable_parallel_tool_use": True})["disable_parallel_tool_use"] is True
 
 
 # -- deferred tools
@@ -351,6 +381,24 @@ def test_tools_in_a_namespace() -> None:
     _, found, made = results("responses", answer)
     assert [[each["name"] for each in tool["tools"]] for tool in found["tools"]] == [["get_tide"]]
     assert (made["namespace"], made["name"]) == ("sea", "get_tide")
+
+
+@each("client", BACKENDS)
+def test_without_any_search_nothing_is_hidden(client: ApiName) -> None:
+    """A client of the Messages API has a search of its own; any other's tools are shown at once."""
+    tool = function(client, "get_weather", CITY, defer_loading=True)
+    tools = [function(client, "now", {"type": "object"}), tool]
+    tools = [{"type": "function", "function": each} for each in tools] if client == "chat" else tools
+    _, script, _ = play(client, request(client, tools), "Well.")
+    assert ('"city"' in str(script.asked[0])) == (client != "messages")
+
+
+@each("client", SHOWN)
+def test_a_search_that_nobody_makes(client: ApiName) -> None:
+    """If no other round may follow, all tools are shown at once, and the search is dropped."""
+    _, script, job = play(client, deferring(client), "Well.", serves=False)
+    assert '"city"' in str(script.asked[0])
+    assert [warning.partition(":")[0] for warning in job.report.warnings] == ["TOOL_DROPPED"]
 
 
 # -- MCP over Messages

@@ -11,7 +11,7 @@ history and tools of the Messages API. It expects an answer of chat completions 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from toolsim.core.conversation import Call, CallOutput, Item, Message, Thought
@@ -32,12 +32,17 @@ def as_chat(body: dict[str, Any]) -> dict[str, Any]:
         changed["messages"] = [*to_chat.system_messages(body), *_messages(messages)]
     if any("input_schema" in mapping(tool) for tool in tools):
         changed["tools"] = [
-            to_chat.declared_tool(tool, f"tools[{index}]") if "input_schema" in mapping(tool) else tool
+            to_chat.declared_tool(_at_once(tool), f"tools[{index}]") if "input_schema" in mapping(tool) else tool
             for index, tool in enumerate(tools)
         ]
     if mapping(choice).get("type") in chat.CHOICES:
         changed |= {"tool_choice": None} | to_chat.choice_fields(choice)
     return {**{key: value for key, value in body.items() if key != "system"}, **changed} if changed else body
+
+
+def _at_once(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool that is not deferred, since this API has no search that could load it."""
+    return {key: value for key, value in tool.items() if key != "defer_loading"}
 
 
 def _messages(messages: Sequence[Any]) -> Iterator[Any]:

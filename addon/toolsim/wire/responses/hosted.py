@@ -4,7 +4,7 @@
     search of the tools  := item.added item.done  item.added item.done        tool_search_call, tool_search_output
 
 A ``web_search_call`` has what was found in ``results``, as with ``include: ["web_search_call.results"]``: the model
-needs it in the next turn too.
+needs it in the next turn too. Codex sends back only the query: then the results of the latest search for it count.
 """
 
 from __future__ import annotations
@@ -130,6 +130,13 @@ class ResponsesHosted(HostedItems):
         return Call(call.id, call.name, call.arguments, kind="tool_search"), output
 
     @override
+    def with_results(
+        self, body: Mapping[str, Any], found: Callable[[str], Sequence[Mapping[str, Any]] | None]
+    ) -> Mapping[str, Any]:
+        items = array(body.get("input"))
+        return {**body, "input": [_with_results(item, found) for item in items]} if items else body
+
+    @override
     def as_functions(
         self,
         body: Mapping[str, Any],
@@ -143,6 +150,14 @@ class ResponsesHosted(HostedItems):
         if isinstance(items := changed.get("input"), list) and served:
             changed["input"] = [new for item in _numbered(items) for new in _searched(item, served)]
         return changed
+
+
+def _with_results(item: Any, found: Callable[[str], Sequence[Mapping[str, Any]] | None]) -> Any:
+    fields = mapping(item)
+    if fields.get("type") != "web_search_call" or "results" in fields or fields.get("error"):
+        return item
+    results = found(string(mapping(fields.get("action")).get("query")))
+    return item if results is None else {**fields, "results": [*results]}
 
 
 def _name_of(declared: Mapping[str, Any]) -> str:
