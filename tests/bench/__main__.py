@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from bench import codex, cpu, delay, paced, parser, peers, profiles, prompt, rewriting, store, throughput, traces
+from bench import codex, cpu, delay, mcp, paced, parser, peers, profiles, prompt, rewriting, store, throughput, traces
 from bench.machine import pace
 from bench.stage import Proxies, proxies
 from bench.table import BUILD, HEADING, Row, save
@@ -35,6 +35,7 @@ def groups(stage: Proxies) -> dict[str, Measure]:
         "store": partial(store.measure, stage),
         "traces": partial(traces.measure, stage),
         "profiles": partial(profiles.measure, stage),
+        "mcp": mcp.measure,
         "codex": codex.measure,
         "peers": partial(peers.measure, stage),
     }
