@@ -32,7 +32,7 @@ A new family whose markers stand around a body of these grammars is one line of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from toolsim.response.call_syntax import read_calls
@@ -41,6 +41,7 @@ from toolsim.response.misspelled import spelled
 from toolsim.response.named_json import (
     ARGS,
     GPT_OSS_HEAD,
+    GPT_OSS_SLIPS,
     named_json_reader,
     read_bare_json,
     read_gpt_oss,
@@ -64,7 +65,8 @@ class CallForm:
     own even if no other forms are read. ``alone`` matches bodies that anybody may write in a sentence about our own
     markers, such as a name and nothing else: such a block has to stand alone there. ``skips_beginning``: no marker in
     what ``begins`` matches counts, since an opening one may stand there in the place of another. ``again``: how another
-    call may begin directly behind a body that no marker closes.
+    call may begin directly behind a body that no marker closes. ``misspelled``: how the body begins in other spellings,
+    which is asked once no body begins otherwise.
     """
 
     name: str
@@ -80,6 +82,7 @@ class CallForm:
     alone: re.Pattern[str] | None = None
     skips_beginning: bool = False
     again: str = ""
+    misspelled: Callable[[], str] | None = None
 
 
 def _row(name: str, begins: str, read: Callable[[str], list[Written]], **fields: object) -> CallForm:
@@ -113,7 +116,14 @@ def _invocations(name: str, mark: str, *blocks: str) -> tuple[CallForm, ...]:
     opening = f'<{mark}invoke name="'
     blocks_of = tuple((f"<{mark}{block}>", f"</{mark}{block}>") for block in blocks)
     inside = _row(
-        name, spelled(opening, "<", '"'), read_elements_calls, tags=blocks_of, value=value, whole=end, anywhere=True
+        name,
+        re.escape(opening),
+        read_elements_calls,
+        tags=blocks_of,
+        value=value,
+        whole=end,
+        anywhere=True,
+        misspelled=lambda: spelled(opening, "<", '"'),
     )
     if not mark:
         return (inside,)
@@ -161,16 +171,18 @@ CALL_FORMS = (
     JSON,
     _row(
         "use_tool",
-        spelled("<name>", "<"),
+        "<name>",
         _read_use_tool,
+        misspelled=lambda: spelled("<name>", "<"),
         value=(r"<([^<>/\s][^<>/]{0,255})>", "</{}>"),
         behind_ours=True,
         anywhere=True,
     ),
     _row(
         "Qwen3-Coder",
-        rf"{spelled('<function=', '<', '=')}{NAME}{HEAD_END}",
+        rf"<function={NAME}{HEAD_END}",
         read_elements_calls,
+        misspelled=lambda: rf"{spelled('<function=', '<', '=')}{NAME}{HEAD_END}",
         value=("<parameter=", "</parameter>"),
         whole="</function>",
         behind_ours=True,
@@ -178,9 +190,9 @@ CALL_FORMS = (
     ),
     _row(
         "Qwen3-Coder",  # And Llama 3's <function=f>{…}</function>.
-        rf"{NAME}(?:>\s{{0,64}}(?:<function={NAME}>\s{{0,64}})?|\s{{0,8}}(?=[<{{]))"
-        rf"(?={spelled('<parameter=', '<', '=')}|</function>|\{{)",
+        rf"{NAME}(?:>\s{{0,64}}(?:<function={NAME}>\s{{0,64}})?|\s{{0,8}}(?=[<{{]))(?=<parameter=|</function>|\{{)",
         _read_open_elements("<function=", "</function>"),
+        misspelled=lambda: rf"{NAME}>\s{{0,64}}(?={spelled('<parameter=', '<', '=')})",
         skips_beginning=True,
         tags=(("<function=", "</function>"),),
         value=("<parameter=", "</parameter>"),
@@ -219,8 +231,9 @@ CALL_FORMS = (
     ),
     _row(
         "GLM 4.5",
-        rf"{NAME}\s{{0,8}}(?:<arg_key>|(?:<tool_call>|{spelled('<arg_key>')}|(?<=\n)){_KEY}</arg_key>|(?=</))",
+        rf"{NAME}\s{{0,8}}(?:<arg_key>|(?:<tool_call>|(?<=\n)){_KEY}</arg_key>|(?=</))",
         read_glm,
+        misspelled=lambda: rf"{NAME}\s{{0,8}}{spelled('<arg_key>')}{_KEY}</arg_key>",
         value=("<arg_value>", "</arg_value>"),
         alone=re.compile(rf"\s*{NAME}\s*"),
         skips_beginning=True,
@@ -264,8 +277,9 @@ CALL_FORMS = (
     ),
     _row(
         "DeepSeek V3",
-        rf"<｜tool▁call▁begin｜>|(?:{spelled('<｜tool▁call▁begin｜>', '<')})?{NAME}\s{{0,8}}{_SEPARATOR}",
+        rf"<｜tool▁call▁begin｜>|{NAME}\s{{0,8}}{_SEPARATOR}",
         named_json_reader(_DEEPSEEK_HEAD, "<｜tool▁call▁end｜>", "<｜tool▁call▁begin｜>", _SEPARATOR),
+        misspelled=lambda: rf"{spelled('<｜tool▁call▁begin｜>', '<')}{NAME}\s{{0,8}}{_SEPARATOR}",
         whole="<｜tool▁call▁end｜>",
         tags=(("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"), ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")),
     ),
@@ -289,8 +303,9 @@ CALL_FORMS = (
     ),
     _row(
         "Kimi K2",
-        rf"<\|tool_call_begin\|>|(?:{spelled('<|tool_call_begin|>', '<')})?{NAME}\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}",
+        rf"<\|tool_call_begin\|>|{NAME}\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}",
         named_json_reader(_KIMI_HEAD, "<|tool_call_end|>", "<|tool_call_begin|>", _KIMI_ARGUMENTS),
+        misspelled=lambda: rf"{spelled('<|tool_call_begin|>', '<')}{NAME}\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}",
         whole="<|tool_call_end|>",
         tags=(
             ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
@@ -302,6 +317,7 @@ CALL_FORMS = (
         "gpt-oss",
         rf"{GPT_OSS_HEAD}(?=\s{{0,64}}\{{)",
         read_gpt_oss,
+        misspelled=lambda: rf"{GPT_OSS_SLIPS}(?=\s{{0,64}}\{{)",
         tags=tuple((f"{place} to=", "<|call|>") for place in _GPT_OSS_PLACES),
         is_json=True,
         behind_tag=True,
@@ -329,6 +345,9 @@ MARKERS = {
 FOREIGN = {**{opening: closing for row in CALL_FORMS for opening, closing in row.tags}, **MARKERS}
 """All markers of model families: closing marker by opening marker."""
 
+_MAX_HEAD = 256
+"""Longer than what precedes the arguments of any call."""
+
 _ANYWHERE = tuple(row for row in CALL_FORMS if row.anywhere)
 _NARROW = tuple(row for row in CALL_FORMS if row.behind_ours)
 _ANY_BODY = frozenset(
@@ -347,20 +366,37 @@ _BY_TAG = {
 
 
 def row_at(
-    text: str, at: int, opening: str, *, behind_tag: bool, final: bool, narrow: bool = False
+    text: str,
+    at: int,
+    opening: str,
+    *,
+    behind_tag: bool,
+    final: bool,
+    narrow: bool = False,
+    misspelled: bool = True,
 ) -> CallForm | bool | None:
     """Return the row whose body begins at ``at`` behind that marker, False for none, None if more text is needed.
 
     ``behind_tag``: nothing stands between the marker and ``at``, or a line ends there. ``final``: no more text will
-    come. ``narrow``: no forms but ours are read.
+    come. ``narrow``: no forms but ours are read. ``misspelled``: other spellings count.
     """
     rows = _BY_TAG.get(opening, _NARROW if narrow else _ANYWHERE)
     needs_tag = opening not in _UNTYPED
+    allowed = [row for row in rows if behind_tag or not (row.behind_tag and needs_tag)]
+    found = _first(((row.begins, row) for row in allowed), text, at, final=final)
+    if found is not False or not misspelled:
+        return found
+    # Each of them holds the beginning of a marker; they are costly to compile, and hardly ever needed.
+    if "<" not in text[at : at + _MAX_HEAD]:
+        return False
+    return _first(((row.misspelled(), row) for row in allowed if row.misspelled), text, at, final=final)
+
+
+def _first(rows: Iterable[tuple[str, CallForm]], text: str, at: int, *, final: bool) -> CallForm | bool | None:
+    """Return the first row whose pattern matches at ``at``, False for none, None if more text is needed."""
     is_undecided = False
-    for row in rows:
-        if row.behind_tag and needs_tag and not behind_tag:
-            continue
-        found = match_at(row.begins, text, at, final=final)
+    for pattern, row in rows:
+        found = match_at(pattern, text, at, final=final)
         if found is not None and not found.partial:
             return row
         is_undecided = is_undecided or found is not None

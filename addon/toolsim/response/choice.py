@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from toolsim.core.events import (
     ClientEvent,
@@ -203,10 +204,11 @@ class Choice:
                         verdicts = self._judge.block(piece, is_announced=is_announced)
                         # Rule 5: the second of two calls does not run alone.
                         if self._is_unreadable and isinstance(verdicts[0], Call):
-                            verdicts = [self._judge.reject(piece.raw, MALFORMED_JSON, verdicts[0].tool.name)]
+                            rejected = self._judge.reject(piece.raw, MALFORMED_JSON, verdicts[0].tool.name)
+                            verdicts = [replace(rejected, is_unreadable=True)]
                         outcomes += [self.act(verdict) for verdict in verdicts]
                     self._is_unreadable = all(
-                        isinstance(verdict, Rejected) and verdict.reason == MALFORMED_JSON for verdict in verdicts
+                        isinstance(verdict, Rejected) and verdict.is_unreadable for verdict in verdicts
                     )
                     self._end_block()
                 case Calls():

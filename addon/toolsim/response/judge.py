@@ -62,7 +62,7 @@ from toolsim.response.verdict import (
     Verdict,
     Violation,
 )
-from toolsim.response.written import Written, name_of, read_json
+from toolsim.response.written import MARKER_REPAIRS, Written, name_of, read_json
 from toolsim.schema import Finding
 from toolsim.wire.hosted_items import search_for
 from toolsim.wire.local_tools import is_item
@@ -150,7 +150,8 @@ class Judge:
             if TOOL_NAME in lookup.codes:
                 return self.reject(raw, UNKNOWN_TOOL, tool.name, expected)
             if _repairs(written, lookup, found) or written.is_bare:
-                return self.reject(raw, MALFORMED_JSON, tool.name, expected)
+                rejected = self.reject(raw, MALFORMED_JSON, tool.name, expected)
+                return replace(rejected, is_unreadable=not MARKER_REPAIRS.isdisjoint(written.codes))
             if tool.must_fit:
                 return self.reject(raw, SCHEMA_MISMATCH, tool.name, expected)
             # 9. The client has its own check, and can tell the model what is wrong.
@@ -173,7 +174,7 @@ class Judge:
         calls = self._read(block)
         # 1. Of XML without a name even strict tools' clients get the text: it describes the syntax, and calls nothing.
         if block.form == "xml" and calls[0].name is None:
-            return [self.reject(block.raw, MALFORMED_JSON, None)]
+            return [replace(self.reject(block.raw, MALFORMED_JSON, None), is_unreadable=True)]
         is_indivisible = _is_indivisible(block.body, calls)
         quoted = [written for written in calls if self._is_quoted(written)]
         # 11. An output may hold all of a block. What counts only as a whole is quoted if a part of it is.
@@ -399,7 +400,7 @@ class Judge:
     def fail(self, strict: bool, raw: str, reason: str, name: str | None, expected: str) -> Verdict:
         """Return the verdict on what cannot be a call: a violation if a ``strict`` tool is concerned."""
         if not strict:
-            return self.reject(raw, reason, name, expected)
+            return replace(self.reject(raw, reason, name, expected), is_unreadable=reason == MALFORMED_JSON)
         self._count(self.report.strict_failures, (reason,), name)
         called = "a tool whose name cannot be read"
         if name is not None:

@@ -98,6 +98,7 @@ def corrected(body: str, markers: tuple[str, ...], openers: tuple[tuple[str, str
     return pattern.sub(lambda found: means[found[0]], body)
 
 
+@lru_cache(maxsize=64)
 def spelled(marker: str, starts: str = "", ends: str = "") -> str:
     """Return a pattern of a marker in any spelling that starts and ends like that."""
     return _either([marker, *_kept(marker, starts, ends)])

@@ -13,23 +13,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from toolsim.response.misspelled import spelled, spellings_of
 from toolsim.response.written import DOUBLED_MARKER, MISSPELLED_MARKER, Json, Written, decode, read_json, respelled
 
-_CONSTRAIN, _MESSAGE = spelled("<|constrain|>"), spelled("<|message|>")
-GPT_OSS_HEAD = (
-    r"(?:functions\.)?([\w.:/-]{1,128}?)(?:\s{0,8}<\|channel\|>\w{1,16})?"
-    rf"(?:\s{{0,8}}(?:{_CONSTRAIN}\s{{0,8}}){{1,2}}\w{{1,16}}(?:\s{{0,8}}{_MESSAGE}){{0,2}}"
-    rf"|(?:\s{{1,8}}\w{{1,16}})?(?:\s{{0,8}}{_MESSAGE}){{1,2}})"
-)
+
+def _gpt_oss_head(constrain: str, message: str) -> str:
+    return (
+        r"(?:functions\.)?([\w.:/-]{1,128}?)(?:\s{0,8}<\|channel\|>\w{1,16})?"
+        rf"(?:\s{{0,8}}(?:{constrain}\s{{0,8}}){{1,2}}\w{{1,16}}(?:\s{{0,8}}{message}){{0,2}}"
+        rf"|(?:\s{{1,8}}\w{{1,16}})?(?:\s{{0,8}}{message}){{1,2}})"
+    )
+
+
+GPT_OSS_HEAD = _gpt_oss_head(r"<\|constrain\|>", r"<\|message\|>")
 """What stands between ``to=`` and the object."""
+
+GPT_OSS_SLIPS = _gpt_oss_head(spelled("<|constrain|>"), spelled("<|message|>"))
+"""The same in other spellings."""
 
 ARGS = rf"(?:\s{{0,8}}{spelled('[ARGS]')}){{0,2}}"
 """What Mistral writes between a name and the object."""
 
 _NUMBERED = re.compile(r"\A(?:functions\.)?(.+?)(?::\d+)?\Z")
 _FENCE = re.compile(r"\A\s*`{3}\w*\s*\n(.*?)\n?\s*`{3}\s*\Z", re.DOTALL)
+
+
+@lru_cache(maxsize=16)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)  # on demand: those with many spellings take milliseconds
 
 
 def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str], list[Written]]:
@@ -40,10 +53,10 @@ def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str],
 
     The reader returns the calls of a body, never an empty list; what cannot be read is one broken call at its end.
     """
-    begins = re.compile(rf"\s*(?:{head})")
-    ends = re.compile(rf"(?:{re.escape(end)}\s*+)++|\Z" if end else r"")
+    ends = re.compile(rf"(?:{re.escape(end)}\s*+)++|\Z" if end else "")
 
     def read(body: str) -> list[Written]:
+        begins = _compiled(rf"\s*(?:{head})")
         calls: list[Written] = []
         at = 0
         while (found := begins.match(body, at)) is not None and (last := ends.search(body, found.end())) is not None:
@@ -81,7 +94,7 @@ read_named_json = named_json_reader(
 
 """Reads a name and an object."""
 
-read_gpt_oss = named_json_reader(GPT_OSS_HEAD)
+read_gpt_oss = named_json_reader(GPT_OSS_SLIPS)
 """Reads what stands behind ``to=``."""
 
 _read_markless = named_json_reader(r"commentary to=([\w.:/-]{1,128}) ?(?:json)?(?=\{)")

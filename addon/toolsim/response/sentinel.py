@@ -360,6 +360,7 @@ class Sentinel:
                 behind_tag=behind_tag,
                 final=self._final,
                 narrow=not self._reads_families,
+                misspelled=self._drops_surplus,
             )
             if self._is_misspelled and not space and isinstance(row, CallForm) and needs_end(row, self._opening):
                 self._reject()
@@ -386,6 +387,8 @@ class Sentinel:
         self.state = self.state_literal
         self._ends = self._tags.beginnings | _beginnings(self._closing)
         head = match_at(row.begins, self._text, at, final=True)
+        if head is None and row.misspelled:
+            head = match_at(row.misspelled(), self._text, at, final=True)
         if row.skips_beginning and head:
             self._pos = head.end()
         if row.is_json:

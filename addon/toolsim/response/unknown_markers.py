@@ -33,6 +33,9 @@ TURN_ENDS = (
 )
 """The tokens with which models end a turn: behind a call they go with it."""
 
+ENDS_OF_TURN = frozenset(TURN_ENDS) - {"<|end|>"}
+"""Those behind which no more calls of the turn come; in gpt-oss's form ``<|end|>`` ends each message."""
+
 _MEANS_A_CALL = re.compile(r"tool|call|func|action|invoke|plugin|command|exec|request", re.IGNORECASE)
 _MEANS_NONE = re.compile(
     r"respon|result|output|observ|example|sample|schema|defin|descr|list|avail|histor|format|think|error",

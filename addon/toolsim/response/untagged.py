@@ -32,9 +32,11 @@ bare or in a code fence. In addition to tagged blocks, these count:
 10. A list that repeats one call, without end or until the backend cut it off, ends there (``same_call``).
 11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``). Nor does a fence
     around tagged blocks hold any behind such a sentence.
-13. A block directly behind text that ends with a closing marker is text: a call that cannot be read precedes it, and of
-    two calls the second does not run alone.
 12. If the client demands JSON of an answer in words, ``answer_format`` says which form is that answer: it is text.
+13. A block directly behind text that ends with a closing marker is text: a call that cannot be read precedes it, and of
+    two calls the second does not run alone. A bare call between blocks with a closing marker is one of them.
+14. Behind a block the token that ends a turn ends the answer, and so does a block behind a surplus marker that repeats
+    an earlier one word for word: the model goes on to write what may follow, or begins again. All of that is text.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ from toolsim.response.pieces import Around, Block, Calls, FenceMark, Fragment, P
 from toolsim.response.prose import Cursor, Place, Prose
 from toolsim.response.quotation import Quotation
 from toolsim.response.sentinel import Sentinel
-from toolsim.response.unknown_markers import ends_unreadable_call, marker_end
+from toolsim.response.unknown_markers import ENDS_OF_TURN, ends_unreadable_call, marker_end
 from toolsim.response.verdict import Accepted
 
 _INDENT = re.compile(r"[ \t\r]*+")
@@ -75,6 +77,7 @@ class HeldUnits:
         self._tail: list[str] = []
         self.calls: list[Accepted] = []
         self.size = 0
+        self.are_closed = False  # Whether a marker closes each of the whole units.
 
     def __len__(self) -> int:
         return len(self._run) + len(self._raw)
@@ -128,8 +131,9 @@ class HeldUnits:
         self.size -= len(text)
         return text
 
-    def close(self, *, ends: bool = False) -> None:
-        """Put the open unit, all of whose forms are calls, behind the others."""
+    def close(self, *, ends: bool = False, is_closed: bool = False) -> None:
+        """Put the open unit, all of whose forms are calls, behind the others; ``is_closed``: a marker closes it."""
+        self.are_closed = is_closed and (self.are_closed or not self._run)
         self._run.append(Calls("".join(self._raw), tuple(self.calls), ends))
         self._run += self._tail
         self._raw = []
@@ -144,7 +148,7 @@ class HeldUnits:
 
     def take_run(self, *, count: bool) -> list[Calls | str]:
         """Return the whole units, as calls if they ``count``, otherwise as one text, and forget them."""
-        run, self._run = self._run, []
+        run, self._run, self.are_closed = self._run, [], False
         text = "".join(piece.raw if isinstance(piece, Calls) else piece for piece in run)
         self.size -= len(text)
         return run if count or not run else [text]
@@ -172,6 +176,10 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         self._has_python = False  # Whether the run of units holds a statement of Python (rule 2).
         self._out: list[Piece] = []
         self._before = ""  # The end of the text that has been emitted.
+        self._is_over = False  # Whether a token that ends the turn has come behind a block.
+        self._bodies: set[int] = set()  # The hashes of the bodies of blocks so far.
+        self._has_surplus = False  # Whether a surplus marker has come behind the last one.
+        self._is_behind_block = False  # Whether nothing but whitespace has come since one.
         self._in_example = False  # Whether the open fence shows an example with tagged blocks.
         self._is_in_fragments = False  # Whether the last piece was a fragment of a tagged block.
         self._is_in_prose = False  # Whether text that begins no call may bypass the states.
@@ -217,6 +225,15 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
 
     def _take(self, pieces: list[TaggedPiece]) -> list[Piece]:
         for piece in pieces:
+            if self._is_over:
+                if not isinstance(piece, Fragment):
+                    self._out.append(piece if isinstance(piece, str) else piece.raw)
+                continue
+            self._is_over = self._ends_turn(piece)
+            if self._is_over and isinstance(piece, Block):
+                self._block_begins()
+                self._out.append(piece.raw)
+                continue
             if isinstance(piece, Fragment) and self._is_in_fragments:
                 self._out.append(piece)
                 continue
@@ -235,6 +252,8 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
                     self._emit(piece.raw)
                     continue
                 self._out.append(piece)
+                is_closing = isinstance(piece, FenceMark) and not piece.opening
+                self._is_behind_block = isinstance(piece, Block) or (self._is_behind_block and is_closing)
                 self._is_in_fragments = isinstance(piece, Fragment)
         self._is_in_prose = self._prose.is_open and self.state == self.state_prose and not self._at.is_waiting
         out, self._out = self._out, []
@@ -245,6 +264,19 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         self._at.feed(text)
         while not self._at.is_spent:
             self.state()
+
+    def _ends_turn(self, piece: TaggedPiece) -> bool:
+        """Return whether what follows is not of this turn any more (rule 14)."""
+        if isinstance(piece, FenceMark):
+            self._has_surplus = True
+            return not piece.opening and piece.raw in ENDS_OF_TURN
+        if not isinstance(piece, Block):
+            return False
+        body = hash(piece.body)
+        is_loop = self._has_surplus and body in self._bodies
+        self._bodies.add(body)
+        self._has_surplus = False
+        return is_loop
 
     def _read_example(self, raw: str) -> None:
         """Take a block in a fence that shows an example (rule 11): it is text, and so is the fence."""
@@ -287,6 +319,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         text, may_begin = self._prose.read(self._at)
         if text:
             self._out.append(text)
+            self._is_behind_block = self._is_behind_block and text.isspace()
         if may_begin and not self._begin():
             self._prose.resume("line")
 
@@ -474,7 +507,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         """Close the open unit, all of whose forms are calls."""
         if self._statement is not None and self._statement.is_open:
             return
-        self._held.close(ends=self._form.is_loop)
+        self._held.close(ends=self._form.is_loop, is_closed=self._has_closing)
         self._markers, self._is_closed, self._has_closing = 0, True, False
         self._mark = ""
         self._statement = None
@@ -505,7 +538,8 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
 
     def _end_run(self, *, last: bool = False) -> None:
         """Resolve the units held back (rule 2): calls at the start and at the end of the answer, else text."""
-        first = not self._prose.has_begun
+        # Between tagged blocks a unit that a marker closes is one of them whose opening marker is missing.
+        first = not self._prose.has_begun or (self._is_behind_block and self._repair and self._held.are_closed)
         # What stands at the start has nothing before it that could explain it, except a thought.
         counts = last and first if self._has_python else first or (last and not self._is_example)
         run = self._held.take_run(count=counts)
@@ -537,6 +571,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
 
     def _emit(self, text: str) -> None:
         """Emit visible text."""
+        self._is_behind_block = False
         self._out.append(text)
         self._prose.has_begun = True
 

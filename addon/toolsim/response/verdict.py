@@ -42,13 +42,15 @@ class Call:
 class Rejected:
     """Not a call: ``raw`` goes to the client as text, "" if it was none; ``reason`` is one of the reasons above.
 
-    ``name`` and ``expected``: which tool was meant and what it takes, None and "" if unknown.
+    ``name`` and ``expected``: which tool was meant and what it takes, None and "" if unknown. ``is_unreadable``: its
+    markers or its JSON are beyond repair.
     """
 
     raw: str
     reason: str
     name: str | None = field(default=None, compare=False)
     expected: str = field(default="", compare=False)
+    is_unreadable: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
