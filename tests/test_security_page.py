@@ -183,7 +183,10 @@ A description can ask for calls
     unit/mcp/test_declared.py::test_what_is_not_said_needs_a_yes
 Commands come from the file alone
     unit/mcp/test_declared.py::test_what_a_request_may_not
+A server with the key
+    proxy/test_searches.py::test_the_web_is_searched
 A request's `server_url`
+    unit/rounds/test_searches.py::test_a_host_that_is_not_allowed
     unit/mcp/test_declared.py::test_what_a_request_may_not
     unit/mcp/test_web.py::test_no_other_place_is_asked
     unit/proxy/test_mcp_servers.py::test_nobody_is_asked_by_default

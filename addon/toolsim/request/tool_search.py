@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,8 +21,8 @@ MAX_FOUND = 5
 """As many as Anthropic's search returns."""
 _MAX_PATTERN = 200
 """Characters, as Anthropic allows."""
-_SECONDS = 0.05
-"""For all matches of one pattern."""
+_SECONDS, _LEAST_SECONDS = 0.25, 0.001
+"""For all searches of one pattern, and for any of them."""
 _MAX_TEXT = 4_000
 """Characters of a tool that are searched."""
 _WORD = re.compile(r"[^\W_]+")
@@ -62,12 +63,12 @@ def _by_pattern(tools: Sequence[Tool], texts: Sequence[tuple[str, str]], pattern
             warnings.simplefilter("ignore")
             compiled = regex.compile(pattern, regex.IGNORECASE)
         in_name, elsewhere = list[Tool](), list[Tool]()
-        limit = _SECONDS / max(len(tools), 1)
-        for tool, (name, text) in zip(tools, texts, strict=True):
-            if compiled.search(name, timeout=limit):
-                in_name.append(tool)
-            elif compiled.search(text, timeout=limit):
-                elsewhere.append(tool)
+        deadline = time.monotonic() + _SECONDS
+        for tool, searched in zip(tools, texts, strict=True):
+            for text, found in zip(searched, (in_name, elsewhere), strict=True):
+                if compiled.search(text, timeout=max(deadline - time.monotonic(), _LEAST_SECONDS)):
+                    found.append(tool)
+                    break
     except (regex.error, TimeoutError, RecursionError, OverflowError, ValueError):
         return []
     return [*in_name, *elsewhere]

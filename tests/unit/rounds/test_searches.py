@@ -212,6 +212,9 @@ def test_the_web_is_searched(client: ApiName, backend: ApiName, stream: bool) ->
         pages = [(each["type"], each["title"], each["url"]) for each in found["content"]]
         assert pages[0] == ("web_search_result", "Herons", "https://birds.example/heron")
         assert answer["usage"]["server_tool_use"]["web_search_requests"] == 1
+        (note,) = answer["content"][-1]["citations"]
+        assert (note["url"], note["title"]) == ("https://birds.example/heron", "Herons")
+        assert note["cited_text"] == "Grey ones are common."
         assert answer["stop_reason"] == "end_turn"
         return
     *_, call = results(client, answer)

@@ -29,7 +29,7 @@ from toolsim.wire.hosted_items import WEB_SEARCH, HostedItems, ServedCall, witho
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import array, expect, loaded, mapping, mappings, optional, required, string
 from toolsim.wire.mcp_items import error_text, shown_name
-from toolsim.wire.web_search import SearchResult, results_text
+from toolsim.wire.web_search import SearchResult, citations, results_text
 
 CALLS = ("server_tool_use", "mcp_tool_use")
 BLOCKS = frozenset({*CALLS, "mcp_tool_result", "web_search_tool_result", "tool_search_tool_result"})
@@ -37,6 +37,8 @@ BLOCKS = frozenset({*CALLS, "mcp_tool_result", "web_search_tool_result", "tool_s
 TOOLSET = "mcp_toolset"
 
 _MARK = "toolsim:"
+_MAX_CITED = 150
+"""Characters of a page, as Anthropic quotes."""
 _ERROR = "Error: "
 NO_TOOL = "No tool was found."
 _CODES = frozenset({"invalid_tool_input", "unavailable", "max_uses_exceeded", "too_many_requests", "query_too_long"})
@@ -216,6 +218,27 @@ def model_name_of(block: Mapping[str, Any], place: str) -> str:
     if block.get("type") != "mcp_tool_use":
         return name
     return shown_name(string(block.get("server_name")), name)
+
+
+def pages_of(block: Mapping[str, Any]) -> dict[str, SearchResult]:
+    """Return the pages in the result of a search of the web, by address."""
+    content = block.get("content") if block.get("type") == "web_search_tool_result" else None
+    return {page.url: page for page in map(_read, mappings(content)) if page.url}
+
+
+def citations_of(text: str, pages: Mapping[str, SearchResult]) -> list[dict[str, Any]]:
+    """Return the citations of a text: the pages that it names, each once."""
+    named = dict.fromkeys(note["url"] for note in citations(text, {url: page.title for url, page in pages.items()}))
+    return [
+        {
+            "type": "web_search_result_location",
+            "url": url,
+            "title": pages[url].title,
+            "cited_text": pages[url].text[:_MAX_CITED],
+            "encrypted_index": _MARK,
+        }
+        for url in named
+    ]
 
 
 def is_search(block: Mapping[str, Any]) -> bool:

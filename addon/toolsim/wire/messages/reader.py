@@ -49,7 +49,7 @@ PROOF = "thinking"
 """The key of the progress events that prove reasoning to the backend that produced it (rule 5)."""
 
 # Blocks of tools that the backend runs.
-_SILENT_BLOCK = "server_tool_use"
+_SILENT_BLOCKS = ("server_tool_use", "mcp_tool_use")
 _SILENT_DELTA = "citations_delta"
 _SILENT_EVENTS = ("ping", "message_start", "content_block_stop")
 
@@ -151,7 +151,7 @@ class MessagesReader(Reader):
                 return [*events, HostedProgress(PROOF, kind, {"data": block.get("data")})]
             case "tool_use":
                 begun.input = mapping(block.get("input"))
-            case _ if kind != _SILENT_BLOCK and not kind.endswith("_tool_result"):
+            case _ if kind not in _SILENT_BLOCKS and not kind.endswith("_tool_result"):
                 self.unknown[kind[:40]] = None
         return events
 

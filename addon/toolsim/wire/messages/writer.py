@@ -20,7 +20,8 @@ Rules, and the clients that need them:
     other's has an empty signature, which clients echo and nobody can check.
  9. What has no block in this API (the items of tools that a backend runs, a refusal apart from the text) is left out,
     or is text: then the stop reason says ``refusal``.
-10. The blocks of tools that the proxy runs (``hosted.py``) come complete. Searches of the web are counted.
+10. The blocks of tools that the proxy runs (``hosted.py``) come complete. Searches of the web are counted, and a text
+    that names pages which they have found gets its citations when it ends.
 """
 
 from __future__ import annotations
@@ -50,10 +51,11 @@ from toolsim.core.events import (
 from toolsim.core.plan import AnswerForm
 from toolsim.wire.api import Writer
 from toolsim.wire.json_codec import as_read, dump, dump_as_read, dump_string, finite, parse_object
-from toolsim.wire.messages.hosted import BLOCKS
+from toolsim.wire.messages.hosted import BLOCKS, citations_of, pages_of
 from toolsim.wire.messages.reader import PROOF
 from toolsim.wire.messages.shape import error_body
 from toolsim.wire.sse import encode
+from toolsim.wire.web_search import SearchResult
 
 _REASONS: Mapping[EndReason, str] = {
     "stop": "end_turn",
@@ -91,6 +93,8 @@ class MessagesWriter(Writer):
         self._index = -1
         """The index of the last block."""
         self._refused = False
+        self._pages: dict[str, SearchResult] = {}
+        """The pages that searches of the web have found, by address."""
         self._searches = 0
         """How often the web was searched."""
         self._cut_call = False
@@ -190,6 +194,7 @@ class MessagesWriter(Writer):
         self._stop()
         self._index += 1
         self._message["content"].append(block)
+        self._pages |= pages_of(block)
         self._searches += block["type"] == "server_tool_use" and block["name"] == "web_search"
         where = {"index": self._index}
         if "input" in block:
@@ -205,6 +210,8 @@ class MessagesWriter(Writer):
             self._texts.append(text)
             return
         # Nearly all frames of an answer are of this kind. Formatting them by hand takes a third of the time.
+        if self._pages and self._open == "text":
+            self._texts.append(text)
         before, after = _DELTAS[self._open]
         head = f'event: content_block_delta\ndata: {{"type":"content_block_delta","index":{self._index},"delta":'
         self._frames.append(f"{head}{before}{dump_string(text)}{after}\n\n".encode())
@@ -212,6 +219,8 @@ class MessagesWriter(Writer):
     def _stop(self) -> None:
         if not self._open:
             return
+        if self._open == "text" and self._pages:
+            self._cite("".join(self._texts))
         if not self._form.stream:
             block = self._message["content"][-1]
             if self._open == "tool_use":
@@ -221,6 +230,15 @@ class MessagesWriter(Writer):
         self._frame("content_block_stop", {"index": self._index})
         self._open = ""
         self._texts = []
+
+    def _cite(self, text: str) -> None:
+        """Add the citations of the open text."""
+        found = citations_of(text, self._pages)
+        if found and not self._form.stream:
+            self._message["content"][-1]["citations"] = found
+        for citation in found:
+            delta = {"type": "citations_delta", "citation": citation}
+            self._frame("content_block_delta", {"index": self._index, "delta": delta})
 
     def _end(self, event: Ended) -> None:
         self._start(Opened())
