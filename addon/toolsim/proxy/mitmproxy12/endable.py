@@ -41,7 +41,10 @@ class EndableStream(EarlyStart, Resending, BoundedBodies):
             yield from self.receive(self.fed, event.data)
             return
         if isinstance(event, Wakeup):
-            yield from self.look(self.fed) if event.command is self.next_look else self.wake()
+            if self.fed is not None and self.direct is not None and event.command is self.direct.resumption:
+                yield from self.feed(self.fed, self.direct.take_rest())
+            else:
+                yield from self.look(self.fed) if event.command is self.next_look else self.wake()
             return
         if isinstance(event, ResponseHeaders | ResponseData) and (exchange := self.exchange) is not None:
             exchange.clocks.backend_active()

@@ -87,11 +87,8 @@ class Feeding(OwnStream):
         if not data:
             # An empty HTTP/2 frame is not the end of input.
             return
-        rest = self.direct.take_rest() if self.direct is not None else None
-        if rest is None and fed.waits:
-            # There is nothing to read after the end.
-            return
-        yield from self.feed(fed, rest or fed.slices(data))
+        if not fed.waits:  # There is nothing to read after the end.
+            yield from self.feed(fed, fed.slices(data))
 
     @override
     def start_response_stream(self) -> CommandGenerator[None]:
@@ -108,7 +105,7 @@ class Feeding(OwnStream):
         self.stores_bytes = self.context.options.store_streamed_bodies
         self.frame_chunks(response)
         if self.frames_chunks:
-            self.direct = direct_way(self, answer, self.layer, self.sending)
+            self.direct = direct_way(self, answer, self.layer, self.framed)
 
     def frame_chunks(self, response: Response) -> None:
         """Frame the chunks of an answer with these headers if the client uses HTTP/1 (rule 2)."""
@@ -213,11 +210,14 @@ class Feeding(OwnStream):
 
     def sending(self, data: bytes) -> Command:
         """Return the command that sends a part of the answer to the client."""
+        raw, client = self.framed(data), self.context.client
+        return SendData(client, raw) if self.frames_chunks else SendHttp(ResponseData(self.stream_id, raw), client)
+
+    def framed(self, data: bytes) -> bytes:
+        """Return a part of the answer as it is sent to the client; for HTTP/1 in a chunk, unless mitmproxy adds it."""
         if self.stores_bytes:
             self.response_body_buf += data
-        if self.frames_chunks:
-            return SendData(self.context.client, b"%x\r\n%s\r\n" % (len(data), data))
-        return SendHttp(ResponseData(self.stream_id, data), self.context.client)
+        return b"%x\r\n%s\r\n" % (len(data), data) if self.frames_chunks else data
 
     def stop_feeding(self) -> None:
         """Stop reading the backend's answer."""

@@ -61,7 +61,6 @@ from toolsim.proxy.in_shape import reshape
 from toolsim.proxy.mitmproxy12.endable import EndableStream
 from toolsim.proxy.mitmproxy12.feeding import ToolsimAskHook, ToolsimStoreHook
 from toolsim.proxy.mitmproxy12.resending import ToolsimResendHook
-from toolsim.proxy.mitmproxy12.stream import Crashed
 from toolsim.wire.dialect import api_named
 
 CHECKED: tuple[type[StartHook], ...] = (
@@ -108,8 +107,6 @@ class GuardedStream(EndableStream):
                 yield from self.fail(is_rescued=True)
             elif self.is_failed:
                 yield from self.after_failure(event)
-            elif isinstance(event, Crashed):
-                raise event.problem
             else:
                 yield from self.watched(super()._handle_event(event))
         except Exception as problem:

@@ -20,7 +20,6 @@ A stream keeps its class until it ends: loading and unloading the addon only aff
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, override
 
 from mitmproxy.http import Response
@@ -32,13 +31,6 @@ from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError,
 from toolsim.proxy.exchange import Exchange, Exchanges
 from toolsim.proxy.metadata import SOCKET
 from toolsim.proxy.mitmproxy12.relay import Relay
-
-
-@dataclass
-class Crashed(Event):
-    """An exception in code that handles the events of a stream before they reach it."""
-
-    problem: Exception
 
 
 class OwnStream(HttpStream):

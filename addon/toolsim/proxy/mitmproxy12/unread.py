@@ -1,4 +1,4 @@
-"""Finds a connection's writer, and limits the data buffered for a client that does not read (backpressure).
+"""Finds a connection's handler and writer, and limits the data buffered for a client that does not read (backpressure).
 
 The kernel would buffer megabytes, all of which would have to be produced.
 
@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from mitmproxy import ctx
 from mitmproxy.connection import Client, Connection
+from mitmproxy.proxy.server import ConnectionHandler
 
 UNSENT_BYTES = 128 * 1024
 """The number of waiting bytes above which their producer is paused."""
@@ -41,9 +42,15 @@ def bound_buffers(own: socket.socket, size: int) -> None:
             own.setsockopt(socket.SOL_SOCKET, option, size)
 
 
+def handler_of(client: Client) -> ConnectionHandler | None:
+    """Return the handler of a client's connection; None if it is closed."""
+    server = ctx.master.addons.get("proxyserver")  # type: ignore[no-untyped-call]
+    handler: ConnectionHandler | None = server.connections.get(client.id) if server is not None else None
+    return handler
+
+
 def writer_of(client: Client, connection: Connection | None = None) -> asyncio.StreamWriter | None:
     """Return the writer of a client, or of another ``connection`` that is open for it; None if that is closed."""
-    server = ctx.master.addons.get("proxyserver")  # type: ignore[no-untyped-call]
-    handler = server.connections.get(client.id) if server is not None else None
+    handler = handler_of(client)
     io = handler.transports.get(connection or client) if handler is not None else None
     return io.writer if io is not None and isinstance(io.writer, asyncio.StreamWriter) else None

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import operator
 import random
-from collections.abc import Callable, Iterator, Sequence
-from types import MethodType
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, override
 
 import pytest
 from mitmproxy.addons.proxyserver import Proxyserver
-from mitmproxy.connection import Client, ConnectionState
-from mitmproxy.http import HTTPFlow
+from mitmproxy.connection import ConnectionState
 from mitmproxy.options import Options
 from mitmproxy.proxy import layers
-from mitmproxy.proxy.commands import Command, OpenConnection, RequestWakeup, SendData, StartHook
-from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.events import DataReceived, Event, HookCompleted, OpenConnectionCompleted, Start
+from mitmproxy.proxy.commands import OpenConnection, RequestWakeup, StartHook
+from mitmproxy.proxy.events import OpenConnectionCompleted, Start
 from mitmproxy.proxy.layer import NextLayer
 from mitmproxy.proxy.layers.http import HTTPMode
 from mitmproxy.proxy.mode_specs import ProxyMode
+from mitmproxy.proxy.server import ConnectionIO, LiveConnectionHandler
 from mitmproxy.test import taddons
 from support.wire import ApiName, ChatAnswer, ResponsesAnswer, usage
 from toolsim.core import pace
@@ -28,11 +29,11 @@ from toolsim.core.report import Report
 from toolsim.proxy.exchange import Exchange, Exchanges
 from toolsim.proxy.guard import Guard
 from toolsim.proxy.jobs import run
-from toolsim.proxy.mitmproxy12 import chunks, direct, feeding, installing
+from toolsim.proxy.mitmproxy12 import chunks, direct, feeding, guarded, installing
 from toolsim.proxy.options.settings import Limits
 from toolsim.response.rewrite import ResponseRewriter
 
-Cut = Callable[[bytes], list[bytes]]
+Installed = tuple[Proxyserver, Options]
 
 CALL = '<tool_call>{"name": "write", "arguments": {"path": "a.py", "text": "print(1 < 2)\\n"}}</tool_call>'
 TEXTS = {
@@ -69,96 +70,195 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def options() -> Iterator[Options]:
-    with taddons.context(Proxyserver()) as context:
-        yield context.options
+def installed() -> Iterator[Installed]:
+    with taddons.context(proxyserver := Proxyserver()) as context:
+        yield proxyserver, context.options
 
 
-class Proxy:
-    """mitmproxy's layers of one client connection, and what the addon's hooks do; no sockets."""
+class Pipe(asyncio.Transport):
+    """One of the proxy's two connections, in memory. ``sent``: what was written to which; "closed" once it is."""
 
-    def __init__(self, options: Options, dialect: ApiName, policy: Policy, *, mode: str = "reverse:http://b:1") -> None:
-        self._dialect, self._policy = dialect, policy
-        self.client = Client(peername=("c", 1), sockname=("p", 2), state=ConnectionState.OPEN)
-        self.client.proxy_mode = ProxyMode.parse(mode)
-        self.top = layers.modes.ReverseProxy(Context(self.client, options))
-        self.server: Any = None
-        self.exchange: Exchange | None = None
-        self._pauses: list[StartHook] = []
+    def __init__(self, name: str, sent: list[tuple[str, bytes]]) -> None:
+        super().__init__({"peername": (name, 1), "sockname": ("p", 2)})
+        self._name, self._sent = name, sent
+        self.waiting = 0
+        self.is_over = False
+        self.reader = asyncio.StreamReader()
+        self._protocol: Any = asyncio.StreamReaderProtocol(self.reader)
+        self.writer = asyncio.StreamWriter(self, self._protocol, self.reader, asyncio.get_running_loop())
+        self._protocol.connection_made(self)
+
+    def receive(self, data: bytes) -> None:
+        """Deliver data as asyncio does."""
+        try:
+            self._protocol.data_received(data)
+        except Exception as problem:
+            self.lose(problem)
+
+    def lose(self, problem: Exception | None = None) -> None:
+        """Close the connection without an end."""
+        self.is_over = True
+        self._protocol.connection_lost(problem)
+
+    @override
+    def write(self, data: Any) -> None:
+        self._sent.append((self._name, bytes(data)))
+
+    @override
+    def close(self) -> None:
+        if not self.is_over:
+            self._sent.append(("closed", b""))
+            self.lose()
+
+    @override
+    def is_closing(self) -> bool:
+        return self.is_over
+
+    @override
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    @override
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    @override
+    def get_protocol(self) -> Any:
+        return self._protocol
+
+    @override
+    def is_reading(self) -> bool:
+        return True
+
+    @override
+    def pause_reading(self) -> None: ...
+
+    @override
+    def resume_reading(self) -> None: ...
+
+
+class Proxy(LiveConnectionHandler):
+    """mitmproxy's handler of one client connection, and what the addon's hooks do; no sockets."""
+
+    def __init__(self, proxyserver: Proxyserver, options: Options, dialect: ApiName, policy: Policy) -> None:
+        self._dialect: ApiName = dialect
+        self._policy = policy
         self.sent: list[tuple[str, bytes]] = []
+        self._to_client = Pipe("client", self.sent)
+        mode = ProxyMode.parse("reverse:http://b:1")
+        super().__init__(self._to_client.reader, self._to_client.writer, options, mode)
+        proxyserver.connections[self.client.id] = self  # type: ignore[assignment]
+        self.backend: Pipe | None = None
+        self.exchange: Exchange | None = None
+        self._pauses: list[asyncio.Event] = []
         self.sent_before_watching: list[int] = []
-        self._give(Start())
+        self._tasks: list[asyncio.Task[None]] = []
 
-    def ask(self) -> None:
+    @property
+    def stream(self) -> Any:
+        (http,) = (layer for layer in self.layer.context.layers if isinstance(layer, layers.HttpLayer))
+        (stream,) = http.streams.values()
+        return stream
+
+    async def ask(self) -> None:
         """Send a request that offers a tool."""
-        asked: dict[str, Any] = {"model": "m", "stream": True}
-        if self._dialect == "chat":
-            path = "/v1/chat/completions"
-            asked |= {
-                "messages": [{"role": "user", "content": "hi"}],
-                "tools": [{"type": "function", "function": TOOL}],
-            }
-        else:
-            path = "/v1/responses"
-            asked |= {"input": "hi", "tools": [{"type": "function", **TOOL}]}
-        body = json.dumps(asked).encode()
+        path, asked = ASKED[self._dialect]
+        body = json.dumps({"model": "m", "stream": True, **asked}).encode()
         head = (
             f"POST {path} HTTP/1.1\r\nHost: b\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        self._give(DataReceived(self.client, head.encode() + body))
+        await self.server_event(Start())
+        task = asyncio.create_task(self.handle_connection(self.client))
+        self.transports[self.client].handler = task
+        self._tasks.append(task)
+        self._to_client.receive(head.encode() + body)
+        await settle()
 
-    def read(self, data: bytes) -> list[tuple[str, bytes]]:
-        """Pass in data from the backend; return what is sent, and to whom."""
-        self.sent = []
+    async def read(self, data: bytes, *, unread: int = 0) -> list[tuple[str, bytes]]:
+        """Pass in data from the backend; return what is sent, and to whom. ``unread``: bytes waiting for the client."""
+        self.sent.clear()
         pauses, self._pauses = self._pauses, []
-        self._give(DataReceived(self.server, data))
+        assert self.backend is not None
+        self._to_client.waiting = unread
+        if not self.backend.is_over:
+            self.backend.receive(data)
+        await settle()
         for pause in pauses:
-            self._give(HookCompleted(pause))
-        return self.sent
+            pause.set()
+            await settle()
+        return list(self.sent)
 
-    def rest(self) -> list[tuple[str, bytes]]:
+    async def rest(self) -> list[tuple[str, bytes]]:
         """End all pauses; return what is sent then, and to whom."""
-        self.sent = []
+        self.sent.clear()
         while self._pauses:
-            self._give(HookCompleted(self._pauses.pop(0)))
-        return self.sent
+            self._pauses.pop(0).set()
+            await settle()
+        return list(self.sent)
 
-    def _give(self, event: Event) -> None:
-        for command in list(self.top.handle_event(event)):
-            self._do(command)
+    async def stop(self) -> None:
+        """Leave nothing running."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _do(self, command: Command) -> None:
-        if isinstance(command, SendData):
-            self.sent.append(("client" if command.connection is self.client else "backend", command.data))
-        elif isinstance(command, OpenConnection):
-            self.server = command.connection
-            self.server.state = ConnectionState.OPEN
-            self._give(OpenConnectionCompleted(command, None))
-        elif isinstance(command, StartHook):
-            self._hook(command.name, *command.args())
-            if isinstance(command, feeding.ToolsimPauseHook):
-                self._pauses.append(command)
-            elif command.blocking:
-                self._give(HookCompleted(command))
-        elif isinstance(command, RequestWakeup):
-            self.sent_before_watching.append(len(self.sent))
-        elif type(command).__name__ == "CloseConnection":
-            self.sent.append(("closed", b""))
+    @override
+    async def open_connection(self, command: OpenConnection) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.append(task)
+        await asyncio.sleep(0)
+        self.backend = Pipe("backend", self.sent)
+        command.connection.state = ConnectionState.OPEN
+        self.transports[command.connection] = ConnectionIO(task, self.backend.reader, self.backend.writer)
+        await self.server_event(OpenConnectionCompleted(command, None))
+        await self.handle_connection(command.connection)
 
-    def _hook(self, name: str, subject: Any) -> None:
-        if isinstance(subject, NextLayer):
-            subject.layer = layers.HttpLayer(subject.context, HTTPMode.transparent)
-            return
-        flow: HTTPFlow = subject
-        if name == "request":
+    @override
+    async def wakeup(self, request: RequestWakeup) -> None:
+        self.sent_before_watching.append(len(self.sent))
+
+    @override
+    async def handle_hook(self, hook: StartHook) -> None:
+        (subject,) = hook.args()
+        if isinstance(hook, feeding.ToolsimPauseHook):
+            self._pauses.append(asyncio.Event())
+            await self._pauses[-1].wait()
+        elif isinstance(subject, NextLayer):
+            is_first = not subject.context.layers
+            http = layers.HttpLayer
+            layer = (
+                layers.modes.ReverseProxy(subject.context) if is_first else http(subject.context, HTTPMode.transparent)
+            )
+            subject.layer = layer
+        elif hook.name == "request":
             self.exchange = Exchange(Report(), client_id=self.client.id, cors={}, limits=Limits(10))
-            EXCHANGES.open(flow, self.exchange)
-            job = self.exchange.request_job(flow, self._dialect, self._policy)
+            EXCHANGES.open(subject, self.exchange)
+            job = self.exchange.request_job(subject, self._dialect, self._policy)
             assert job is not None
-            self.exchange.take_request(flow, run(job))
-        elif name == "responseheaders":
+            self.exchange.take_request(subject, run(job))
+        elif hook.name == "responseheaders":
             assert self.exchange is not None
-            self.exchange.begin(flow)
+            self.exchange.begin(subject)
+
+
+async def settle() -> None:
+    """Let all that is ready run."""
+    for _ in range(12):
+        await asyncio.sleep(0)
+
+
+@contextlib.asynccontextmanager
+async def asked(
+    proxyserver: Proxyserver, options: Options, dialect: ApiName, policy: Policy | None = None
+) -> AsyncIterator[Proxy]:
+    """Yield a proxy that has sent its backend a request."""
+    proxy = Proxy(proxyserver, options, dialect, policy or Policy())
+    await proxy.ask()
+    try:
+        yield proxy
+    finally:
+        await proxy.stop()
 
 
 def frames_of(dialect: ApiName, text: str, step: int) -> list[bytes]:
@@ -181,27 +281,49 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding
 
 
 def sent_by(
-    options: Options, dialect: ApiName, policy: Policy, reads: Sequence[bytes], *, long: bool
+    installed: Installed,
+    dialect: ApiName,
+    policy: Policy,
+    reads: Sequence[bytes],
+    *,
+    long: bool,
+    unread: Sequence[int] = (),
+    eager: bool = True,
 ) -> tuple[list[list[tuple[str, bytes]]], int]:
-    """Return what is sent for each read, and how many reads reached the layers."""
+    """Return what is sent for each read, and how many reads reached the layers.
+
+    ``unread``: the bytes that wait for the client then. ``eager``: run tasks at once, as mitmproxy does since 12.2.
+    """
     reached = 0
+    waiting = [*unread, *[0] * (len(reads) + 2 - len(unread))]
 
     def reading(*arguments: Any) -> Any:
         nonlocal reached
         reached += 1
         return read_body(*arguments)
 
+    async def play() -> list[list[tuple[str, bytes]]]:
+        if eager:
+            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[arg-type]
+        async with asked(*installed, dialect, policy) as proxy:
+            usual = proxy.backend and proxy.backend.get_protocol()
+            found = [
+                await proxy.read(data, unread=size)
+                for data, size in zip([HEAD, *reads, b"0\r\n\r\n"], waiting, strict=True)
+            ]
+            found.append(await proxy.rest())
+            # The protocol that was put in front of mitmproxy's is gone.
+            assert proxy.backend is not None
+            assert proxy.backend.get_protocol() is usual
+            return found
+
     with pytest.MonkeyPatch.context() as patch:
         read_body = direct.Http1Client.read_body
         patch.setattr(direct.Http1Client, "read_body", reading)
         if long:
             patch.setattr(feeding, "direct_way", lambda *_: None)
-        proxy = Proxy(options, dialect, policy)
-        proxy.ask()
-        found = [*(proxy.read(data) for data in [HEAD, *reads, b"0\r\n\r\n"]), proxy.rest()]
-        # The handler that was put in front of the layers is gone.
-        assert proxy.top.handle_event == MethodType(type(proxy.top).handle_event, proxy.top)
-    return found, reached
+        # To close the backend's connection may take a step of the loop more or less than to end the client's answer.
+        return [sorted(sent, key=operator.itemgetter(0)) for sent in asyncio.run(play())], reached
 
 
 def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
@@ -223,32 +345,34 @@ def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
         yield reads
 
 
+@pytest.mark.parametrize("eager", [True, False])
 @pytest.mark.parametrize("arguments", ["buffered", "incremental"])
 @pytest.mark.parametrize("case", TEXTS)
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
-def test_both_paths_send_the_same(options: Options, dialect: ApiName, case: str, arguments: Any) -> None:
+def test_both_paths_send_the_same(
+    installed: Installed, dialect: ApiName, case: str, arguments: Any, eager: bool
+) -> None:
     """However a stream's bytes arrive, each read sends the same as through the layers, to either side."""
     policy = Policy(stream_arguments=arguments)
     for reads in reads_of(frames_of(dialect, TEXTS[case], 4)):
-        short, _ = sent_by(options, dialect, policy, reads, long=False)
-        assert short == sent_by(options, dialect, policy, reads, long=True)[0]
+        short, _ = sent_by(installed, dialect, policy, reads, long=False, eager=eager)
+        assert short == sent_by(installed, dialect, policy, reads, long=True, eager=eager)[0]
         assert any(who == "client" for sent in short for who, _ in sent)
 
 
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
-def test_most_reads_of_prose_never_reach_the_layers(options: Options, dialect: ApiName) -> None:
+def test_most_reads_of_prose_never_reach_the_layers(installed: Installed, dialect: ApiName) -> None:
     """Of a stream that arrives frame by frame, only the beginning and the end take the long path."""
     reads = chunked(frames_of(dialect, TEXTS["prose"] * 4, 4))
-    _, reached = sent_by(options, dialect, Policy(), reads, long=False)
+    _, reached = sent_by(installed, dialect, Policy(), reads, long=False)
     assert reached < 35 < len(reads) / 4
 
 
-def test_a_backend_is_watched_once_it_has_its_request(options: Options) -> None:
+async def test_a_backend_is_watched_once_it_has_its_request(installed: Installed) -> None:
     """The clock for the backend's silence starts after the request is sent, without delaying it, and starts once."""
-    proxy = Proxy(options, "chat", Policy())
-    proxy.ask()
-    assert {who for who, _ in proxy.sent} == {"backend"}
-    assert proxy.sent_before_watching == [len(proxy.sent)]
+    async with asked(*installed, "chat") as proxy:
+        assert {who for who, _ in proxy.sent} == {"backend"}
+        assert proxy.sent_before_watching == [len(proxy.sent)]
 
 
 def one_delta(size: int) -> bytes:
@@ -267,29 +391,29 @@ CHUNKS_IN_CHUNKS = {
 
 
 @pytest.mark.parametrize("case", CHUNKS_IN_CHUNKS)
-def test_the_rest_of_a_chunk_is_no_chunk(options: Options, case: str) -> None:
+def test_the_rest_of_a_chunk_is_no_chunk(installed: Installed, case: str) -> None:
     """The start of a chunk counts with its rest, even if the rest looks like chunks of plain deltas."""
     wire, (begun, rest) = chunked(frames_of("chat", TEXTS["prose"], 4)), CHUNKS_IN_CHUNKS[case]
     assert chunks.whole_chunks(begun + rest) is not None
     assert chunks.whole_chunks(rest) is not None
     reads = [*wire[:40], begun, rest, *wire[40:]]
-    short, _ = sent_by(options, "chat", Policy(), reads, long=False)
-    assert short == sent_by(options, "chat", Policy(), reads, long=True)[0]
+    short, _ = sent_by(installed, "chat", Policy(), reads, long=False)
+    assert short == sent_by(installed, "chat", Policy(), reads, long=True)[0]
 
 
-def test_nothing_overtakes_a_pause(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_overtakes_a_pause(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a stream yields to others, the backend's new data queues behind the earlier data."""
     monkeypatch.setattr(pace, "SLICE_SECONDS", -1)
     frames = frames_of("chat", TEXTS["prose"], 4)
     reads = chunked([*frames[:30], b"".join(frames[30:34]) + b": \n\n" + frames[34], *frames[35:]])
-    short, _ = sent_by(options, "chat", Policy(), reads, long=False)
-    assert short == sent_by(options, "chat", Policy(), reads, long=True)[0]
+    short, _ = sent_by(installed, "chat", Policy(), reads, long=False)
+    assert short == sent_by(installed, "chat", Policy(), reads, long=True)[0]
     assert [] in short  # It yielded once.
 
 
 @pytest.mark.parametrize("shortly", [True, False])
-def test_a_bug_that_cannot_be_reported_ends_the_stream(
-    options: Options, monkeypatch: pytest.MonkeyPatch, shortly: bool
+async def test_a_bug_that_cannot_be_reported_ends_the_stream(
+    installed: Installed, monkeypatch: pytest.MonkeyPatch, shortly: bool
 ) -> None:
     """If even the error cannot be written, the connection is closed at once, whichever path the bytes took."""
 
@@ -299,24 +423,72 @@ def test_a_bug_that_cannot_be_reported_ends_the_stream(
     if not shortly:
         monkeypatch.setattr(feeding, "direct_way", lambda *_: None)
     reads = chunked(frames_of("chat", TEXTS["prose"], 4))
-    proxy = Proxy(options, "chat", Policy())
-    proxy.ask()
-    for data in (HEAD, *reads[:30]):
-        proxy.read(data)
-    for name in ("steps", "abandon"):
-        monkeypatch.setattr(ResponseRewriter, name, bug)
-    assert proxy.read(reads[30]) == [("closed", b""), ("closed", b"")]
+    async with asked(*installed, "chat") as proxy:
+        for data in (HEAD, *reads[:30]):
+            await proxy.read(data)
+        for name in ("steps", "abandon"):
+            monkeypatch.setattr(ResponseRewriter, name, bug)
+        assert await proxy.read(reads[30]) == [("closed", b""), ("closed", b"")]
+
+
+@pytest.mark.parametrize("name", ["data_received", "_is_free", "_wake"])
+@pytest.mark.parametrize("eager", [True, False])
+async def test_a_bug_in_the_direct_path_ends_the_stream(
+    installed: Installed, monkeypatch: pytest.MonkeyPatch, name: str, eager: bool
+) -> None:
+    """Whatever of it raises, its client gets an error at once, or no end if that is lost, and it is counted."""
+
+    def bug(*_: Any) -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError
+
+    if eager:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[arg-type]
+    frames = frames_of("chat", TEXTS["prose"], 4)
+    async with asked(*installed, "chat") as proxy:
+        for data in (HEAD, *chunked(frames[:30])):
+            await proxy.read(data)
+        failures = guarded.GuardedStream.guard.failures
+        monkeypatch.setattr(direct.DirectWay, name, bug)
+        last = await proxy.read(b"".join(chunked(frames[30:] if name == "_wake" else frames[30:31])))
+        is_told = b'"error"' in b"".join(data for who, data in last if who == "client")
+        assert is_told or (name == "_wake" and ("client", b"0\r\n\r\n") not in last)
+        assert guarded.GuardedStream.guard.failures == failures + 1
+
+
+def test_a_client_that_reads_nothing_is_left_to_mitmproxy(installed: Installed) -> None:
+    """While bytes wait for the client, mitmproxy reads, which stops until they have left; it gets the same."""
+    reads = chunked(frames_of("chat", TEXTS["prose"], 4))
+    unread = [0, *[10] * (len(reads) // 2)]
+    short, reached = sent_by(installed, "chat", Policy(), reads, long=False, unread=unread)
+    assert short == sent_by(installed, "chat", Policy(), reads, long=True)[0]
+    assert len(reads) / 2 < reached < len(reads) / 2 + 35
+
+
+async def test_a_backend_that_dies_is_noticed(installed: Installed) -> None:
+    """Its connection is lost without an end: the client is told."""
+    reads = chunked(frames_of("chat", TEXTS["prose"], 4))
+    async with asked(*installed, "chat") as proxy:
+        for data in (HEAD, *reads[:30]):
+            await proxy.read(data)
+        assert proxy.stream.direct is not None
+        proxy.sent.clear()
+        assert proxy.backend is not None
+        proxy.backend.lose(ConnectionResetError())
+        await settle()
+        assert b'"error"' in b"".join(data for who, data in proxy.sent if who == "client")
 
 
 @pytest.mark.parametrize("between", [0, 1])
-def test_there_is_none_around_another_layer(options: Options, between: int) -> None:
+async def test_there_is_none_around_another_layer(installed: Installed, between: int) -> None:
     """With a layer between the topmost and HTTP, such as TLS, all bytes go through the layers."""
-    proxy = Proxy(options, "chat", Policy())
-    proxy.ask()
-    proxy.read(HEAD)
-    (stream,) = proxy.top.child_layer.layer.streams.values()  # type: ignore[attr-defined]
-    stream.stop_feeding()
-    assert stream.direct is None
-    stream.context.layers[1:1] = [layers.ClientTLSLayer] * between
-    found = direct.direct_way(stream, proxy.exchange.streamed, stream.layer, stream.sending)  # type: ignore[arg-type]
-    assert (found is None) == bool(between)
+    async with asked(*installed, "chat") as proxy:
+        await proxy.read(HEAD)
+        stream = proxy.stream
+        stream.stop_feeding()
+        assert stream.direct is None
+        stream.context.layers[1:1] = [layers.ClientTLSLayer] * between
+        assert proxy.exchange is not None
+        assert proxy.exchange.streamed is not None
+        found = direct.direct_way(stream, proxy.exchange.streamed, stream.layer, stream.framed)
+        assert (found is None) == bool(between)

@@ -50,7 +50,7 @@ def test_all_that_is_overridden_exists() -> None:
     """Each method that a room overrides is one of mitmproxy's: a renamed one would never be called."""
     rooms = [room for room in GuardedStream.__mro__ if room.__module__.startswith("toolsim.")]
     own = {"exchange", "layer", "stop_backend", "unpause", "answer", "wake", "forget_failed_connections"}
-    own |= {"receive", "feed", "pause", "store", "sending", "stop_feeding", "end"}
+    own |= {"receive", "feed", "pause", "store", "sending", "framed", "stop_feeding", "end"}
     own |= {"ask", "look", "go_on", "over"}
     own |= {"keep_waiting", "begin_feeding", "frame_chunks"}
     own |= {"watched", "ending", "fail", "after_failure", "refusal", "send_failure", "fail_streamed", "break_off"}
