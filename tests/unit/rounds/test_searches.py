@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import anthropic
 import httpx2
-import pytest
 from anthropic.types.beta import BetaMessage, BetaRawMessageStreamEvent
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 from support.each import each
 from support.rounds import Script, run
+from toolsim.core.errors import BadRequest
 from toolsim.core.plan import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.mcp.approvals import Approvals
@@ -24,6 +26,7 @@ from toolsim.mcp.declared import EVERY
 from toolsim.mcp.outcome import TOO_LARGE, Outcome, failed
 from toolsim.mcp.runtime import Asker
 from toolsim.mcp.servers import Server
+from toolsim.request.rewrite import rewrite_request
 from toolsim.rounds.course import Bounds
 from toolsim.rounds.hidden import Hidden
 from toolsim.rounds.hosted_calls import HostedCalls, Hosting
@@ -513,29 +516,66 @@ def cases(client: ApiName) -> list[tuple[dict[str, Any], tuple[str, ...], dict[s
     return found
 
 
-@each("number", [0, 1, 2])
 @each("client", SHOWN)
-def test_streamed_and_whole_are_equal(client: ApiName, number: int) -> None:
+def test_streamed_and_whole_are_equal(client: ApiName) -> None:
     """But for ids and times."""
-    if number >= len(cases(client)):
-        pytest.skip("the Responses API has its MCP items in test_hosted_calls.py")
-    body, asked, hosting = cases(client)[number]
-    whole, _, _ = play(client, body, *asked, pool=Pool(), **hosting)
-    streamed, _, _ = play(client, body, *asked, pool=Pool(), stream=True, **hosting)
-    assert without_ids(streamed) == without_ids(whole)
+    for body, asked, hosting in cases(client):
+        whole, _, _ = play(client, body, *asked, pool=Pool(), **hosting)
+        streamed, _, _ = play(client, body, *asked, pool=Pool(), stream=True, **hosting)
+        assert without_ids(streamed) == without_ids(whole)
 
 
-@each("number", [0, 1, 2])
 @each("client", SHOWN)
 @each("backend", BACKENDS)
 @each("policy", [Policy(), Policy(history="bracketed")])
-def test_the_next_prompt_begins_as_the_last_one(client: ApiName, backend: ApiName, number: int, policy: Policy) -> None:
+def test_the_next_prompt_begins_as_the_last_one(client: ApiName, backend: ApiName, policy: Policy) -> None:
     """The client echoes the blocks or items, and the model is shown the same text again."""
-    if number >= len(cases(client)):
-        pytest.skip("the Responses API has its MCP items in test_hosted_calls.py")
-    body, asked, hosting = cases(client)[number]
-    answer, script, _ = play(client, body, *asked, pool=Pool(), backend=backend, policy=policy, **hosting)
-    more = following(client, body, answer)
-    _, later, _ = play(client, more, "Yes.", pool=Pool(), backend=backend, policy=policy, **hosting)
-    assert begins_with(script.asked[-1], script.asked[0])
-    assert begins_with(later.asked[0], script.asked[-1])
+    for body, asked, hosting in cases(client):
+        answer, script, _ = play(client, body, *asked, pool=Pool(), backend=backend, policy=policy, **hosting)
+        more = following(client, body, answer)
+        _, later, _ = play(client, more, "Yes.", pool=Pool(), backend=backend, policy=policy, **hosting)
+        assert begins_with(script.asked[-1], script.asked[0])
+        assert begins_with(later.asked[0], script.asked[-1])
+
+
+DEEP = f"toolsim:{b64encode(b'[' * 50_000).decode()}"
+JUNK: tuple[Any, ...] = (None, True, -1, "", "x", "toolsim:", "toolsim:/w==", DEEP, [], [[]], [{}], {}, {"type": ["x"]})
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of each value within a JSON value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in inner:
+        yield (*path, key)
+        yield from paths(member, (*path, key))
+
+
+def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
+    """Return a JSON value with another value at a path."""
+    if not path:
+        return by
+    copied = value.copy()
+    copied[path[0]] = replaced(value[path[0]], path[1:], by)
+    return copied
+
+
+@each("client", SHOWN)
+def test_what_a_client_may_send_instead(client: ApiName) -> None:
+    """Anything, in the place of each value of a declaration, a call or a result: never an error of toolsim's own."""
+    for body, asked, hosting in cases(client):
+        answer, _, _ = play(client, body, *asked, pool=Pool(), **hosting)
+        sent = following(client, body, answer)
+        # Three values for each place.
+        for number, path in enumerate([*paths(sent)] * 3):
+            changed = replaced(sent, path, JUNK[number % len(JUNK)])
+            given = Hosting(Pool(), Approvals(), **{"runs_clients": True, "hosts": HOSTS["hosts"], **hosting})
+            policy, api = Policy(backend="chat"), APIS[client]
+            data = json.dumps(changed).encode()
+            with suppress(BadRequest):
+                rewrite_request(client, "/v1", data, policy, output_mode=None, report=Report())
+            if given.serves(changed, policy, api):
+                with suppress(BadRequest):
+                    calls = HostedCalls(given, api, changed, policy, Report(), "mine")
+                    asyncio.run(calls.prepare())
+                    calls.for_backend()
+                    api.read(calls.body)

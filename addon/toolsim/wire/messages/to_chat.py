@@ -294,10 +294,10 @@ def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
 
 def _unnamed_toolsets(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a toolset for each MCP server that no toolset names: that is how the API's older version uses them."""
-    named = {mapping(tool).get("mcp_server_name") for tool in array(body.get("tools"))}
+    named = {string(tool.get("mcp_server_name")) for tool in mappings(body.get("tools"))}
     for server in mappings(body.get("mcp_servers")):
-        if server.get("name") not in named:
-            yield {"type": TOOLSET, "mcp_server_name": string(server.get("name"))}
+        if (name := string(server.get("name"))) not in named:
+            yield {"type": TOOLSET, "mcp_server_name": name}
 
 
 def _choice_by_type(body: Mapping[str, Any]) -> object:
