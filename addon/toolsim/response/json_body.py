@@ -46,6 +46,10 @@ class JsonBody:
         """Whether every bracket and string that was opened is closed."""
         return not self._depth and not self._quote
 
+    def is_content(self, text: str) -> bool:
+        """Return whether all of a text is content of the open string."""
+        return bool(self._quote) and self._quote not in text and "\\" not in text
+
     def read(self, text: str, pos: int, stop: int) -> tuple[int, Stop]:
         """Read from ``pos``; return where it stopped, at ``stop`` or before, and what it met."""
         while pos < stop:

@@ -63,8 +63,8 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
         pieces = self._inner.feed(text)
         if not pieces:
             return pieces
-        if self._bare is None and len(pieces) == 1 and isinstance(pieces[0], str):
-            return self._in_line(pieces)  # As nearly all text.
+        if self._bare is None and len(pieces) == 1 and isinstance(piece := pieces[0], str):  # As nearly all text.
+            return pieces if not self._held and self._line.is_unchanged_by(piece) else self._in_line(pieces)
         return self._take(pieces)
 
     def finish(self, *, cut: bool = False) -> list[TaggedPiece]:
@@ -197,6 +197,10 @@ class _Line:
         if not self._open or not self._run:
             return self._open or self._run
         return 0 if self._open == self._run else self._open
+
+    def is_unchanged_by(self, text: str) -> bool:
+        """Return whether text is more of the same line, so that it need not be read."""
+        return self.has_text and not self._run and not self._is_blank and "\n" not in text and "`" not in text
 
     def read(self, text: str) -> None:
         """Take a piece of text."""

@@ -171,15 +171,30 @@ class Sentinel:
 
     def feed(self, text: str) -> list[TaggedPiece]:
         """Return what ``text`` completes."""
-        if self._is_idle and (
-            ("<" not in text and "[" not in text and "]" not in text) or not self._tags.hint.search(text)
-        ):
-            self._last = text or self._last
-            return [text] if text else []
+        if self._is_idle:
+            if ("<" not in text and "[" not in text and "]" not in text) or not self._tags.hint.search(text):
+                self._last = text or self._last
+                return [text] if text else []
+        elif self._opening and not self._held and text and self._is_content(text):
+            size = self._size + utf8_length(text)
+            if size <= self._limit:
+                self._size = size
+                self._pieces.append(text)
+                return [Fragment(text)] if self._has_fragments and self.state == self.state_json else []
         self._text = self._held + text
         self._held = ""
         self._pos = 0
         return self._read()
+
+    def _is_content(self, text: str) -> bool:
+        """Return whether all of a text is content of the open body, so that nothing in it has to be looked for."""
+        if self.state == self.state_json:
+            return self._json.is_content(text)
+        return self.state == self.state_literal and "<" not in text and "[" not in text and "]" not in text
+
+    @property
+    def _has_fragments(self) -> bool:
+        return self._fragments and not self._is_foreign and not self._is_misspelled
 
     def finish(self, *, cut: bool = False) -> list[TaggedPiece]:
         """Return what is left at the end of the text. Nothing may be fed after it.
@@ -518,8 +533,7 @@ class Sentinel:
         if size > self._limit:
             self._overflow(at)
             return
-        is_fragment = self._fragments and not self._is_foreign and not self._is_misspelled
-        if is_fragment and self.state not in (self.state_literal, self.state_unread):
+        if self._has_fragments and self.state not in (self.state_literal, self.state_unread):
             body = piece if self._pieces else piece[len(self._opening) :]
             if body:
                 self._out.append(Fragment(body))

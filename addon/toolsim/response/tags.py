@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from toolsim.response.call_forms import FOREIGN, CallForm
 from toolsim.response.misspelled import Spellings
@@ -82,7 +83,7 @@ def tags(sentinel: str, use_tool: bool, foreign: bool) -> Tags:
     names = [sentinel, "use_tool"] if use_tool and sentinel != "use_tool" else [sentinel]
     ours = {f"<{name}>": f"</{name}>" for name in names}
     closing = {**FOREIGN, **ours} if foreign else ours
-    hint = re.compile(rf"[{_characters(closing, 0)}](?:[{_characters(closing, 1)}]|\Z)")
+    hint = re.compile("|".join(rf"{re.escape(first)}(?:[{_second(closing, first)}]|\Z)" for first in _firsts(closing)))
     return Tags(
         closing,
         re.compile(_either([tag for tag in closing if tag.startswith("<")], [tag for tag in closing if tag[0] != "<"])),
@@ -95,8 +96,13 @@ def tags(sentinel: str, use_tool: bool, foreign: bool) -> Tags:
     )
 
 
-def _characters(tags: Iterable[str], at: int) -> str:
-    return "".join(sorted({re.escape(tag[at]) for tag in tags}))
+def _firsts(tags: Iterable[str]) -> list[str]:
+    return sorted({tag[0] for tag in tags})
+
+
+def _second(tags: Iterable[str], first: str) -> str:
+    """Return what may follow that character: in a tag, or in half of one."""
+    return "".join(sorted({re.escape(behind) for tag in tags for char, behind in pairwise(tag) if char == first}))
 
 
 def _either(angled: list[str], squared: list[str]) -> str:
@@ -119,7 +125,10 @@ def ends(opening: str, closing: str, value: str) -> re.Pattern[str]:
 
 
 class OpenValue:
-    """The open value in a body, if any; its marks are those of the form's ``row``."""
+    """The open value in a body, if any; its marks are those of the form's ``row``.
+
+    ``marks`` is a pattern of what opens a value, or, inside one, of what ends it or opens a CDATA section in it.
+    """
 
     def __init__(self, row: CallForm | None = None) -> None:
         self._row = row
@@ -127,15 +136,14 @@ class OpenValue:
         self._outer = ""  # What ends the value around a CDATA section.
         self._blocks = 0
         self._is_closed = False
+        self.marks = self._new_marks()
 
     @property
     def is_open(self) -> bool:
         """Whether a value is open."""
         return bool(self._end)
 
-    @property
-    def marks(self) -> str:
-        """A pattern of what opens a value, or, inside one, of what ends it or opens a CDATA section in it."""
+    def _new_marks(self) -> str:
         if not self._end:
             return f"(?P<value>{self._row.value[0]})" if self._row and self._row.value[0] else ""
         return re.escape(self._end) + (f"|{re.escape(_CDATA)}" if self._has_cdata else "")
@@ -150,11 +158,14 @@ class OpenValue:
             self._end = self._row.value[1].format(*match.groups()[1:])
             self._blocks = 0
             self._is_closed = False
+            self.marks = self._new_marks()
         elif match[0] == self._end:
             self._end = self._outer
             self._outer = ""
+            self.marks = self._new_marks()
         elif match[0] == _CDATA:
             self._end, self._outer = _END_CDATA, self._end
+            self.marks = self._new_marks()
         elif self._outer:
             pass  # In a CDATA section nothing else counts.
         elif match[0] == opening:

@@ -48,7 +48,7 @@ from toolsim.response.explanation import MAX_SENTENCE, introduces_example
 from toolsim.response.form import Form
 from toolsim.response.judge import Judge
 from toolsim.response.opening import CODE, MARK, PYTHON, Statement, language_at, opening_at
-from toolsim.response.pieces import Around, Block, Calls, FenceMark, Fragment, Piece, TaggedPiece
+from toolsim.response.pieces import Around, Block, Calls, FenceMark, Fragment, Oversize, Piece, TaggedPiece
 from toolsim.response.prose import Cursor, Place, Prose
 from toolsim.response.quotation import Quotation
 from toolsim.response.sentinel import Sentinel
@@ -225,40 +225,48 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
 
     def _take(self, pieces: list[TaggedPiece]) -> list[Piece]:
         for piece in pieces:
-            if self._is_over:
-                if not isinstance(piece, Fragment):
-                    self._out.append(piece if isinstance(piece, str) else piece.raw)
-                continue
-            self._is_over = self._ends_turn(piece)
-            if self._is_over and isinstance(piece, Block):
-                self._block_begins()
-                self._out.append(piece.raw)
-                continue
-            if isinstance(piece, Fragment) and self._is_in_fragments:
-                self._out.append(piece)
-                continue
-            self._is_in_fragments = False
             if isinstance(piece, str):
-                self._read(piece)
-                self._in_example = self._in_example and self._prose.is_in_fence
-            elif self.state == self.state_form and self._form.is_in_string:  # What looks like a block is content.
-                self._read("" if isinstance(piece, Fragment) else piece.raw)
-            elif self._in_example or (self.state == self.state_before_form and self._introduces_example):
-                self._in_example = True
-                self._read_example("" if isinstance(piece, Fragment) else piece.raw)
+                self._is_in_fragments = False
+                if self._is_over:
+                    self._out.append(piece)
+                else:
+                    self._read(piece)
+                    self._in_example = self._in_example and self._prose.is_in_fence
             else:
-                self._block_begins()
-                if isinstance(piece, Block) and ends_unreadable_call(self._with(self._out)):
-                    self._emit(piece.raw)
-                    continue
-                self._out.append(piece)
-                is_closing = isinstance(piece, FenceMark) and not piece.opening
-                self._is_behind_block = isinstance(piece, Block) or (self._is_behind_block and is_closing)
-                self._is_in_fragments = isinstance(piece, Fragment)
+                self._take_block(piece)
         self._is_in_prose = self._prose.is_open and self.state == self.state_prose and not self._at.is_waiting
         out, self._out = self._out, []
         self._note(out)
         return out
+
+    def _take_block(self, piece: Block | Oversize | Fragment | FenceMark) -> None:
+        if isinstance(piece, Fragment):
+            if self._is_in_fragments:
+                self._out.append(piece)
+            if self._is_in_fragments or self._is_over:
+                return
+        raw = "" if isinstance(piece, Fragment) else piece.raw
+        was_over, self._is_over = self._is_over, self._is_over or self._ends_turn(piece)
+        self._is_in_fragments = False
+        if was_over:
+            self._out.append(raw)
+        elif self._is_over and isinstance(piece, Block):
+            self._block_begins()
+            self._out.append(raw)
+        elif self.state == self.state_form and self._form.is_in_string:  # What looks like a block is content.
+            self._read(raw)
+        elif self._in_example or (self.state == self.state_before_form and self._introduces_example):
+            self._in_example = True
+            self._read_example(raw)
+        else:
+            self._block_begins()
+            if isinstance(piece, Block) and ends_unreadable_call(self._with(self._out)):
+                self._emit(raw)
+                return
+            self._out.append(piece)
+            is_closing = isinstance(piece, FenceMark) and not piece.opening
+            self._is_behind_block = isinstance(piece, Block) or (self._is_behind_block and is_closing)
+            self._is_in_fragments = isinstance(piece, Fragment)
 
     def _read(self, text: str) -> None:
         self._at.feed(text)
