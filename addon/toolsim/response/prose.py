@@ -92,8 +92,8 @@ class Prose:
 
     @property
     def is_in_line(self) -> bool:
-        """Whether no call may begin before the line ends."""
-        return self.state == self.state_line
+        """Whether no call may begin, and no fence end, before the line does."""
+        return self.state == self.state_line or (self.state == self.state_code and self._code.is_in_line)
 
     @property
     def is_in_fence(self) -> bool:
@@ -102,8 +102,8 @@ class Prose:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is text before this place, all of it emitted, and no fence around it."""
-        return self.has_begun and self.state in (self.state_line, self.state_indent)
+        """Whether there is text before this place, all of it emitted, and no thought around it."""
+        return self.has_begun and self.state in (self.state_line, self.state_indent, self.state_code)
 
     def read(self, at: Cursor) -> tuple[str, bool]:
         """Return what can be emitted, and whether a call may begin behind it; if none does, call ``resume``."""
@@ -181,6 +181,11 @@ class CodeFence:
         self._mark = mark
         self._marks = re.compile(re.escape(mark[0]) + "++")
         self._place = place
+
+    @property
+    def is_in_line(self) -> bool:
+        """Whether its end cannot come before the line ends."""
+        return self._place == "line"
 
     def read(self, text: str, pos: int, *, final: bool) -> tuple[int, bool]:
         """Return up to where the text can be emitted, and whether the fence ends there.
