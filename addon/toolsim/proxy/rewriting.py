@@ -34,7 +34,7 @@ from toolsim.proxy.remembering import Remembering
 from toolsim.proxy.resend import Resent
 from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.work import Work
-from toolsim.rounds.hosted_calls import SEARCH
+from toolsim.rounds.hosted_calls import has_search
 from toolsim.wire.api import Api
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Rewriting:
         if not flow.live or exchange.is_request_too_large:
             return False
         body = flow.request.raw_content or b""
-        if not (self.settings.mcp.is_used or policy.may_ask_again(body) or SEARCH in body):
+        if not (self.settings.mcp.is_used or policy.may_ask_again(body) or has_search(body)):
             return False
         store = self.remembering.store_function(exchange) if exchange.stored_context is not None else None
         hosting = exchange.hosting(self.servers.hosting(self.settings.origins, flow, exchange.owner))

@@ -59,6 +59,18 @@ _NOBODY = "This call needs a yes, which nobody can give here. It was not run."
 
 SEARCH = b'"tool_search'
 """Is in the body of each request with a search of deferred tools."""
+_NOT_BY_CLIENT = (b'"tool_search_tool_', b'"server"')
+
+
+def has_search(body: bytes) -> bool:
+    """Return whether a request may have a search of deferred tools that its client does not make, by its bytes.
+
+    Codex makes its own: that must not cost its requests anything.
+    """
+    if SEARCH not in body:
+        return False
+    return b'"execution"' not in body or any(mark in body for mark in _NOT_BY_CLIENT)
+
 
 Watch = Callable[[Server, ServedCall, Awaitable[Outcome]], Awaitable[Outcome]]
 """Makes a call of a server's tool, which is awaited, and returns its outcome."""
@@ -96,7 +108,7 @@ class Hosting:
 
     def is_asked(self, body: bytes) -> bool:
         """Return whether the proxy may run tools of a request, judging by its bytes."""
-        return any(mark in body for mark in self.marks)
+        return any(mark in body for mark in self.marks if mark != SEARCH) or has_search(body)
 
     @property
     def searcher(self) -> Server | None:

@@ -132,7 +132,10 @@ class HostedItems:
 
 def search_kind(declared: Mapping[str, Any]) -> Kind:
     """Return what a declared tool searches, if the client does not run it."""
-    kind = string(declared.get("type"))
+    kind, callers = string(declared.get("type")), declared.get("allowed_callers")
+    if isinstance(callers, list) and "direct" not in callers:
+        # Only a program that the backend runs calls it.
+        return ""
     if kind.startswith(WEB_SEARCH):
         return "web_search"
     if kind.startswith("tool_search") and declared.get("execution") != "client":

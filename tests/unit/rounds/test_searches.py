@@ -306,6 +306,15 @@ def test_a_choice_loses_only_its_demand() -> None:
     assert after_calls({"type": "auto", "disable_parallel_tool_use": True})["disable_parallel_tool_use"] is True
 
 
+def test_a_search_for_programs_alone() -> None:
+    """A search that only a program may call, which a backend would run, is dropped like other hosted tools."""
+    tool = WEB["messages"] | {"type": "web_search_20260209", "allowed_callers": ["code_execution_20260120"]}
+    body = request("messages", [tool, function("messages", "now", {"type": "object"})])
+    _, script, job = play("messages", body, "Well.", pool=Pool(), servers={"web": SEARCHER})
+    assert "web_search" not in str(script.asked[0])
+    assert job.report.warnings == ["TOOL_DROPPED:web_search_20260209"]
+
+
 # -- deferred tools
 
 
@@ -397,6 +406,19 @@ def test_without_any_search_nothing_is_hidden(client: ApiName) -> None:
     tools = [{"type": "function", "function": each} for each in tools] if client == "chat" else tools
     _, script, _ = play(client, request(client, tools), "Well.")
     assert ('"city"' in str(script.asked[0])) == (client != "messages")
+
+
+def test_which_requests_have_a_search() -> None:
+    """Judging by their bytes: a search of the client's own, as Codex has it, costs nothing."""
+    hosting = Hosting(None, Approvals())
+    for client in SHOWN:
+        body = deferring(client)
+        assert hosting.is_asked(json.dumps(body).encode())
+        answer, _, _ = play(client, body, block(NAME[client], query="now"), "So.")
+        assert hosting.is_asked(json.dumps(following(client, body, answer)).encode())
+    own = {"type": "tool_search", "execution": "client", "description": "Search."}
+    assert not hosting.is_asked(json.dumps(request("responses", [own])).encode())
+    assert not hosting.is_asked(b"{}")
 
 
 @each("client", SHOWN)
