@@ -136,7 +136,10 @@ class _Pending:
 
 
 class HostedCalls:
-    """The MCP tools of one request. ``answer``: the client's flow, by its id. ``body``: the next round's request."""
+    """The MCP tools and searches of one request.
+
+    ``answer``: the client's flow, by its id. ``body``: the request of the next round.
+    """
 
     def __init__(
         self,
@@ -187,7 +190,7 @@ class HostedCalls:
 
     @property
     def tools(self) -> frozenset[str]:
-        """The names of the functions that stand for MCP tools in the rounds."""
+        """The names of the functions that stand for MCP tools and searches in the rounds."""
         return self._catalogue.shown | self._searches.keys()
 
     # -- before the first round
@@ -312,10 +315,10 @@ class HostedCalls:
         MCP tools by their own names, not by those that the model is shown.
         """
         policy = replace(self._policy, tool_denylist=self._policy.tool_denylist | self._catalogue.masked)
-        if policy.stop_after_tools == "auto" and self._catalogue:
+        if policy.stop_after_tools == "auto" and self.tools:
             policy = replace(policy, stop_after_tools="on")
         if policy.tool_allowlist:
-            policy = replace(policy, tool_allowlist=policy.tool_allowlist | self._catalogue.shown)
+            policy = replace(policy, tool_allowlist=policy.tool_allowlist | self.tools)
         return policy
 
     async def _listed(self, known: set[str]) -> list[ClientEvent]:

@@ -306,6 +306,25 @@ def test_a_choice_loses_only_its_demand() -> None:
     assert after_calls({"type": "auto", "disable_parallel_tool_use": True})["disable_parallel_tool_use"] is True
 
 
+@each("client", SHOWN)
+def test_results_that_a_model_invents(client: ApiName) -> None:
+    """What it writes after its search, before it has seen a result, reaches nobody."""
+    asked = (block("web_search", query="x") + "\nI found: nonsense.", "So it is.")
+    answer, _, _ = play(client, request(client, [WEB[client]]), *asked, pool=Pool(), servers={"web": SEARCHER})
+    assert text_of(client, answer) == "So it is."
+
+
+@each("client", SHOWN)
+def test_the_operators_lists(client: ApiName) -> None:
+    """They know a search by its type or its name."""
+    asked = (block("web_search", query="x"), "So it is.")
+    body = request(client, [WEB[client], function(client, "now", {"type": "object"})])
+    for names, is_made in (({"now"}, False), ({"now", "web_search"}, True), ({"now", WEB[client]["type"]}, True)):
+        policy, pool = Policy(tool_allowlist=frozenset(names)), Pool()
+        play(client, body, *asked, pool=pool, servers={"web": SEARCHER}, policy=policy)
+        assert bool(pool.calls) == is_made
+
+
 def test_a_search_for_programs_alone() -> None:
     """A search that only a program may call, which a backend would run, is dropped like other hosted tools."""
     tool = WEB["messages"] | {"type": "web_search_20260209", "allowed_callers": ["code_execution_20260120"]}
