@@ -26,7 +26,7 @@ PACKAGE = ADDON / "toolsim"
 CORE_LAYERS = (
     ("command_line", "plugins", "version"),
     ("core.errors", "core.one_thread", "core.pace", "core.rate", "core.report", "core.shares", "core.tasks"),
-    ("core.events", "core.outputs"),
+    ("core.custom_forms", "core.events", "core.outputs"),
     ("core.plan",),
     ("core.conversation", "schema"),
     ("wire",),

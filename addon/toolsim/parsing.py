@@ -11,9 +11,10 @@ where the text is cut makes no difference. ``addon/docs/parsing.md`` is its page
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from toolsim.core.custom_forms import CustomForm, InvalidForm, read_forms
 from toolsim.core.errors import BadRequest
 from toolsim.core.events import BackendEvent, CallDelta, CallEnded, CallStarted, Closed, Failed, Finished, TextDelta
 from toolsim.core.plan import Plan, Policy
@@ -22,7 +23,7 @@ from toolsim.request.rewrite import plan
 from toolsim.response.answer import Answer
 from toolsim.wire.dialect import CHAT, RESPONSES, api_of_request
 
-__all__ = ["BadRequest", "Call", "InvalidCall", "Parsed", "Part", "Prose", "StreamParser", "parse"]
+__all__ = ["BadRequest", "Call", "InvalidCall", "InvalidForm", "Parsed", "Part", "Prose", "StreamParser", "parse"]
 
 _POLICY = Policy(stop_after_tools="off", second_opinion="off")
 
@@ -78,9 +79,15 @@ class Parsed:
         return next((part.message for part in self.parts if isinstance(part, InvalidCall)), None)
 
 
-def parse(text: str, tools: Sequence[Mapping[str, Any]], *, cut: bool = False) -> Parsed:
-    """Return the prose and the calls of a whole answer. See ``StreamParser`` for ``tools`` and ``cut``."""
-    parser = StreamParser(tools)
+def parse(
+    text: str,
+    tools: Sequence[Mapping[str, Any]],
+    *,
+    cut: bool = False,
+    forms: Sequence[Mapping[str, Any]] = (),
+) -> Parsed:
+    """Return the prose and the calls of a whole answer. See ``StreamParser`` for ``tools``, ``cut`` and ``forms``."""
+    parser = StreamParser(tools, forms=forms)
     parts: list[Part] = []
     for part in [*parser.feed(text), *parser.finish(cut=cut)]:
         last = parts[-1] if parts else None
@@ -94,12 +101,13 @@ def parse(text: str, tools: Sequence[Mapping[str, Any]], *, cut: bool = False) -
 class StreamParser:
     """Reads one answer that arrives in pieces. No text makes it raise."""
 
-    def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
-        """Take the tools as a client declares them, to any of the APIs.
+    def __init__(self, tools: Sequence[Mapping[str, Any]], *, forms: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Take the tools as a client declares them, to any of the APIs, and call ``forms`` as a profile declares them.
 
-        Raises BadRequest if they are not valid there, or ask for strict arguments with a schema that cannot be.
+        Raises BadRequest if the tools are not valid there, or ask for strict arguments with a schema that cannot be,
+        and InvalidForm if a form is not valid.
         """
-        self._answer = Answer(_plan(tools), Report())
+        self._answer = Answer(_plan(tools, read_forms(forms)), Report())
         self._open: CallStarted | None = None
         self._arguments: list[str] = []
 
@@ -134,10 +142,10 @@ class StreamParser:
         return parts
 
 
-def _plan(tools: Iterable[Mapping[str, Any]]) -> Plan:
+def _plan(tools: Iterable[Mapping[str, Any]], forms: tuple[CustomForm, ...]) -> Plan:
     """Return the plan of a request with these tools: it needs a question, which makes no difference."""
     asked = {"model": "", "tools": [dict(tool) for tool in tools]}
     api = api_of_request({**asked, "messages": []})
     if api is CHAT:
         api = RESPONSES  # It reads the same tools, and more kinds.
-    return plan(api.read(api.append_reply(asked, "", "?")), api, _POLICY, Report())
+    return plan(api.read(api.append_reply(asked, "", "?")), api, replace(_POLICY, forms=forms), Report())

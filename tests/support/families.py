@@ -122,6 +122,43 @@ The file [marker_forms.json](../../tests/cases/marker_forms.json) has an example
 ## Forms by family
 
 {table}
+
+## A form of your own
+
+A model that you trained, or whose family is not here, may write its calls between markers that toolsim does not know.
+Declare them in a section of a [profile](profiles.md) of that model, one `[[forms]]` for each form:
+
+```toml
+models = ["my-model*"]
+
+[[forms]]
+opening = "@@CALL"
+closing = "@@END"
+body = "json"
+keys = {{ name = "fn", arguments = "with" }}
+```
+
+Now `@@CALL {{"fn": "get_weather", "with": {{"city": "Oslo"}}}} @@END` is a call in answers of `my-model`, with all that
+holds for the forms above: at every split, streamed or not, judged by the tool's schema, repaired under
+`toolsim_repair`, read under `toolsim_untagged`; what is no call stays text. `toolsim tune` keeps the section. The
+library takes the same tables: `parse(text, tools, forms=[{{"opening": "@@CALL", "closing": "@@END"}}])`.
+
+- `opening` and `closing` are literal: 3 to 64 characters in one line, of which the first is no letter or digit, and
+  none of ``{{}}()"'`,:;.+-_|\\``.
+- `body` is the kind of what stands between them, `any` if it is not given:
+
+| body | example |
+|---|---|
+| `json` | `{{"name": "f", "arguments": {{"k": "v"}}}}`, or a list of them |
+| `named` | `f {{"k": "v"}}` |
+| `python` | `f(k="v")`, or `[f(k="v"), g()]` |
+| `elements` | `<function=f><parameter=k>v</parameter></function>`, `<name>f</name><k>v</k>` |
+| `pairs` | `f<arg_key>k</arg_key><arg_value>v</arg_value>` |
+| `braces` | `call:f{{k:"v"}}` |
+
+- `keys` are the keys of the name and of the arguments in a body of the kind `json`, beside the usual ones.
+
+A mistake stops the start, with the file and the line: `my-model.toml:6: body: got 'xml', expected one of any, json, …`.
 """
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
+from toolsim.core.custom_forms import CustomForm
 from toolsim.core.events import ToolKind
 from toolsim.core.outputs import Outputs
 
@@ -183,6 +184,8 @@ class Policy:
     """Profiles, one of which can replace some of these values once the model is known: see ``for_model``."""
     profile: str = ""
     """The name of the profile that was applied."""
+    forms: tuple[CustomForm, ...] = ()
+    """The call forms that it declares."""
 
     def for_model(self, model: str) -> Policy:
         """Return the policy for a request's model: this policy with the values of the most specific profile."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from mitmproxy.http import HTTPFlow
 
+from toolsim.core.custom_forms import read_forms
 from toolsim.core.plan import Policy
 from toolsim.proxy.legacy import current_name, current_value
 from toolsim.wire.dialect import RESPONSES
@@ -35,7 +36,8 @@ def policy_as_dict(policy: Policy) -> dict[str, Any]:
     # Profiles that might still apply decide nothing.
     names = [field.name for field in fields(policy) if field.name != "known_profiles"]
     decided = {name: value for name in names if (value := getattr(policy, name)) != getattr(default, name)}
-    return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in decided.items()}
+    plain = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in decided.items()}
+    return plain | ({"forms": [form.table() for form in policy.forms]} if policy.forms else {})
 
 
 def is_stored(flow: HTTPFlow) -> bool:
@@ -63,6 +65,9 @@ def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> P
     for name, recorded in flow.metadata[NOTE]["options"].items():
         # A field of the policy has the name of its option, unless one option decides several.
         field = current_name(name)
+        if field == "forms":
+            values[field] = read_forms(recorded)
+            continue
         value = frozenset(recorded) if isinstance(recorded, list) else current_value(field, recorded)
         if field not in decided and type(value) is type(getattr(default, field, None)):
             values[field] = value

@@ -32,9 +32,11 @@ A new family whose markers stand around a body of these grammars is one line of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from toolsim.core.custom_forms import Body, CustomForm
 from toolsim.response.call_syntax import read_calls
 from toolsim.response.gemma_braces import HEAD, QUOTE, read_gemma
 from toolsim.response.misspelled import spelled
@@ -374,13 +376,15 @@ def row_at(
     final: bool,
     narrow: bool = False,
     misspelled: bool = True,
+    rows: Sequence[CallForm] | None = None,
 ) -> CallForm | bool | None:
     """Return the row whose body begins at ``at`` behind that marker, False for none, None if more text is needed.
 
     ``behind_tag``: nothing stands between the marker and ``at``, or a line ends there. ``final``: no more text will
     come. ``narrow``: no forms but ours are read. ``misspelled``: other spellings count.
+    ``rows``: those of a custom form.
     """
-    rows = _BY_TAG.get(opening, _NARROW if narrow else _ANYWHERE)
+    rows = rows or _BY_TAG.get(opening, _NARROW if narrow else _ANYWHERE)
     needs_tag = opening not in _UNTYPED
     allowed = [row for row in rows if behind_tag or not (row.behind_tag and needs_tag)]
     found = _first(((row.begins, row) for row in allowed), text, at, final=final)
@@ -403,23 +407,69 @@ def _first(rows: Iterable[tuple[str, CallForm]], text: str, at: int, *, final: b
     return None if is_undecided else False
 
 
-def read_form(opening: str, body: str) -> list[Written]:
-    """Return the calls of a body that began as a form's does; never empty."""
+_KINDS: Mapping[Body, tuple[str, ...]] = {
+    "named": ("named JSON",),
+    "python": ("pythonic",),
+    "elements": ("use_tool", "Qwen3-Coder", "MiniCPM5", "MiniMax M2"),
+    "pairs": ("GLM 4.5",),
+    "braces": ("Gemma 4",),
+}
+"""The names of the rows whose bodies are of that kind."""
+
+
+@lru_cache(maxsize=16)
+def custom_rows(forms: tuple[CustomForm, ...]) -> Mapping[str, tuple[CallForm, ...]]:
+    """Return the rows of the bodies that may stand behind each opening marker of these forms."""
+    return {form.opening: tuple(_custom(form)) for form in forms}
+
+
+def _custom(form: CustomForm) -> Iterator[CallForm]:
+    for row in _ANYWHERE:
+        if form.body == "any" or row.name in _KINDS.get(form.body, ("JSON",)):
+            if form.name_key or form.arguments_key:
+                yield replace(row, read=_keyed(form))
+            else:  # A marker that somebody declared is in no sentence about toolsim's own.
+                yield row if row is JSON else replace(row, alone=None, behind_tag=False)
+
+
+def _keyed(form: CustomForm) -> Callable[[str], list[Written]]:
+    """Return the reader of JSON with the keys of that form, beside the usual ones."""
+
+    def read(body: str) -> list[Written]:
+        return [_with_keys(call, form) for call in read_bare_json(body)]
+
+    return read
+
+
+def _with_keys(call: Written, form: CustomForm) -> Written:
+    unknown = dict(call.unknown)
+    name, arguments = call.name, call.arguments
+    if name is None and form.name_key in unknown and isinstance(named := unknown.pop(form.name_key).value, str):
+        name = named
+    if arguments is None and form.arguments_key in unknown:
+        arguments = unknown.pop(form.arguments_key)
+    return replace(call, name=name, arguments=arguments, unknown=unknown)
+
+
+def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -> list[Written]:
+    """Return the calls of a body that began as a form's does; never empty. ``rows``: as for ``row_at``."""
     start = len(body) - len(body.lstrip())
     # A body may be empty up to its closing tag.
     is_behind = not start or "\n" in body[:start]
-    row = row_at(body + FOREIGN.get(opening, "</"), start, opening, behind_tag=is_behind, final=True)
+    row = row_at(body + FOREIGN.get(opening, "</"), start, opening, behind_tag=is_behind, final=True, rows=rows)
     return row.read(body) if isinstance(row, CallForm) else _read_use_tool(body)
 
 
-def reads_cleanly(row: CallForm, opening: str, body: str, closing: str = "") -> bool:
+def reads_cleanly(
+    row: CallForm, opening: str, body: str, closing: str = "", rows: Sequence[CallForm] | None = None
+) -> bool:
     """Return whether a body of that row is complete though no tag closes it: its reader has nothing to mend.
 
     ``closing`` is what would have closed it, and may be what ends its last call as well.
     """
     if not body.rstrip().endswith(row.whole) and row.whole != closing:
         return False
-    return all(call.is_clean for call in (read_bare_json(body) if row is JSON else read_form(opening, body)))
+    return all(call.is_clean for call in (read_bare_json(body) if row is JSON else read_form(opening, body, rows)))
 
 
 def needs_end(row: CallForm, opening: str) -> bool:

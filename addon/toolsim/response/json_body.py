@@ -32,11 +32,11 @@ class JsonBody:
     Without one its last bracket closes it.
     """
 
-    __slots__ = ("_closes", "_depth", "_last", "_quote", "_squared")
+    __slots__ = ("_closes", "_depth", "_first", "_last", "_quote")
 
     def __init__(self, opened: str, closing: str = "</") -> None:
         self._closes = not closing
-        self._squared = closing.startswith("[")
+        self._first = closing[:1]
         self._quote = ""  # What the open string ends with, "" outside strings.
         self._last = opened  # The last significant character outside strings.
         self._depth = 1
@@ -72,7 +72,7 @@ class JsonBody:
                 pos = end
                 continue
             char = text[pos]
-            if char == "<" or (char == "[" and self._squared and not self._depth):
+            if char == "<" or (char == self._first and not self._depth):
                 return pos, "tag"
             if not self._accept(char):
                 return pos, "slip"

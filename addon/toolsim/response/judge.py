@@ -42,7 +42,7 @@ from toolsim.core.plan import FIND_TOOLS, GUESSED_CALL, Plan, Tool
 from toolsim.core.report import Report, code_of, entry, loggable_name
 from toolsim.response.answer_format import AnswerFormat
 from toolsim.response.arguments import Arguments, custom_input, function_arguments
-from toolsim.response.call_forms import FOREIGN, read_form
+from toolsim.response.call_forms import FOREIGN, custom_rows, read_form
 from toolsim.response.checker import BUDGET_SECONDS, SCHEMA_CHECK_TIMED_OUT, UNSETTLED, SchemaChecker
 from toolsim.response.one_object import REPEATED_KEYS, name_inside, split_call, unwrap
 from toolsim.response.pieces import Block, Oversize, utf8_length
@@ -92,6 +92,7 @@ class Judge:
         self.plan = plan
         self.report = report
         self.toolbox = Toolbox(plan)
+        self._custom = custom_rows(plan.policy.forms)
         self._repair = plan.policy.repair == "safe"
         self._limit = plan.policy.max_tool_args_bytes
         self._searched = 0  # Bytes of outputs that have been searched (_MAX_SEARCHED).
@@ -204,7 +205,8 @@ class Judge:
             else:
                 parts += [self.named(written)] if block.form == "xml" else self._split(written)
         # In another form's own tags a model may be quoting what it has read: an unknown name there ends nothing.
-        in_ours = block.opening not in FOREIGN and not block.meant
+        opening = block.meant or block.opening
+        in_ours = opening not in FOREIGN and opening not in self._custom and not block.meant
         verdicts: list[Verdict] = []
         for written in parts:
             if written in quoted:
@@ -231,7 +233,9 @@ class Judge:
             # What has no name may have it in another place.
             read = self.toolbox.parameters
             return [part for call in calls for part in (unwrap(call, read, marked=True) if not call.name else [call])]
-        calls = [replace(call, is_bare=block.is_bare) for call in read_form(block.meant or block.opening, block.body)]
+        opening = block.meant or block.opening
+        form_calls = read_form(opening, block.body, self._custom.get(opening))
+        calls = [replace(call, is_bare=block.is_bare) for call in form_calls]
         if self._repair:
             return calls
         return [replace(call, broken=not call.is_clean) for call in calls]

@@ -260,5 +260,6 @@ def tagged_calls(
         fragments=fragments,
         keeps_unread=keeps_unread,
         count_lost=count_lost,
+        forms=plan.policy.forms,
     )
     return Quotation(sentinel, count_lost)

@@ -55,6 +55,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal
 
+from toolsim.core.custom_forms import CustomForm
 from toolsim.response.call_forms import JSON, CallForm, needs_end, reads_cleanly, row_at
 from toolsim.response.json_body import JsonBody, Stop
 from toolsim.response.misspelled import spellings_of
@@ -114,9 +115,10 @@ class Sentinel:
         begins: bool = False,
         keeps_unread: bool = False,
         count_lost: Callable[[], None] = lambda: None,
+        forms: tuple[CustomForm, ...] = (),
     ) -> None:
         self._keeps_unread = keeps_unread
-        self._tags = tags(tag, use_tool, foreign)
+        self._tags = tags(tag, use_tool, foreign, forms if foreign else ())
         self._reads_families = foreign
         self._drops_surplus = drops_surplus
         self._last = ""  # The latest prose, "" directly behind a block: a line may begin there (rule 15).
@@ -137,7 +139,13 @@ class Sentinel:
         self._calls = ThoughtCalls()  # What the thought ends with.
         # A thought within a thought is no thought.
         self._new_inner: Callable[[], Sentinel] = lambda: Sentinel(
-            tag, use_tool=use_tool, foreign=foreign, limit=limit, drops_surplus=drops_surplus, begins=True
+            tag,
+            use_tool=use_tool,
+            foreign=foreign,
+            limit=limit,
+            drops_surplus=drops_surplus,
+            begins=True,
+            forms=forms,
         )
         self.state = self.state_prose if begins else self.state_start
         # The open block.
@@ -172,7 +180,8 @@ class Sentinel:
     def feed(self, text: str) -> list[TaggedPiece]:
         """Return what ``text`` completes."""
         if self._is_idle:
-            if ("<" not in text and "[" not in text and "]" not in text) or not self._tags.hint.search(text):
+            is_plain = self._tags.is_usual and "<" not in text and "[" not in text and "]" not in text
+            if is_plain or not self._tags.hint.search(text):
                 self._last = text or self._last
                 return [text] if text else []
         elif self._opening and not self._held and text and self._is_content(text):
@@ -190,7 +199,7 @@ class Sentinel:
         """Return whether all of a text is content of the open body, so that nothing in it has to be looked for."""
         if self.state == self.state_json:
             return self._json.is_content(text)
-        return self.state == self.state_literal and "<" not in text and "[" not in text and "]" not in text
+        return self.state == self.state_literal and self._tags.first.search(text) is None
 
     @property
     def _has_fragments(self) -> bool:
@@ -286,7 +295,7 @@ class Sentinel:
             else:
                 self._hold(found[0])
         elif match is None:
-            end = at if self._final else held_from(self._text, self._pos, self._tags.beginnings)
+            end = at if self._final else held_from(self._text, self._pos, self._tags.beginnings, self._tags.first)
             self._emit(end)
             self._hold(end)
         else:
@@ -376,6 +385,7 @@ class Sentinel:
                 final=self._final,
                 narrow=not self._reads_families,
                 misspelled=self._drops_surplus,
+                rows=self._tags.rows.get(self._meant),
             )
             if self._is_misspelled and not space and isinstance(row, CallForm) and needs_end(row, self._opening):
                 self._reject()
@@ -522,9 +532,9 @@ class Sentinel:
     def _held_in_literal(self, value: OpenValue) -> int:
         """Return where a mark or a tag begins that may be incomplete; a tag may have ``>`` in its middle."""
         text = self._text
-        if "<" not in text and "[" not in text and "]" not in text:
+        if self._tags.first.search(text) is None:
             return len(text)
-        return min(value.held_from(text, self._pos), held_from(text, self._pos, self._ends))
+        return min(value.held_from(text, self._pos), held_from(text, self._pos, self._ends, self._tags.first))
 
     def _stash(self, at: int) -> None:
         """Store the block's text up to ``at``, hold back the rest, and wait for more."""
@@ -587,7 +597,9 @@ class Sentinel:
         inner = body.removesuffix(spelling).rstrip()
         # At the end of the text it may lack more than that.
         is_missing = not spelling and self._row is not None and at < len(self._text)
-        if not (spelling or is_missing) or not reads_cleanly(self._row or JSON, self._meant, inner, self._closing):
+        if not (spelling or is_missing) or not reads_cleanly(
+            self._row or JSON, self._meant, inner, self._closing, self._tags.rows.get(self._meant)
+        ):
             return False
         self._gather(at)
         self._codes = tuple(dict.fromkeys((*self._codes, MISSPELLED_MARKER if spelling else MISSING_CLOSE)))
@@ -663,7 +675,8 @@ class Sentinel:
             return self.state == self.state_behind_json or (self.state == self.state_json and self._json.is_complete)
         if (row := self._row) is None or (self._was_cut and not row.whole):
             return False
-        return reads_cleanly(row, self._meant, self._raw(self._pos)[len(self._opening) :])
+        body = self._raw(self._pos)[len(self._opening) :]
+        return reads_cleanly(row, self._meant, body, rows=self._tags.rows.get(self._meant))
 
     def _raw(self, at: int) -> str:
         return "".join([*self._pieces, self._text[self._start : at]])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from toolsim.response.call_forms import FOREIGN, CallForm
+from toolsim.core.custom_forms import CustomForm
+from toolsim.response.call_forms import FOREIGN, CallForm, custom_rows
 from toolsim.response.misspelled import Spellings
 from toolsim.response.partial import match_at
 from toolsim.response.tagged_pairs import M3_MARK
@@ -18,9 +19,6 @@ _FENCE = re.compile(r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}").match
 _HALF_FENCE = re.compile(r"`{1,8}(?:\w{0,16}[ \t\r]{0,8}(?:\n\s{0,64})?)?\Z").match
 _CDATA = "<![CDATA["
 _END_CDATA = "]]>"
-_FIRST = re.compile(r"[<\[\]◁]")
-"""The characters with which a marker begins."""
-
 MAX_OPENING = 128
 """The longest that an opening tag may be, including the configured one."""
 
@@ -64,7 +62,8 @@ class Tags:
 
     ``ours`` are the opening tags that belong to no form, ``ours_end`` closes the first of them. ``tails`` are markers
     that models leave behind a block: surplus closing tags, and the ends of their turns. ``misspelled`` are opening
-    tags.
+    tags. ``rows`` are the bodies behind the tags of custom forms. ``first`` finds the characters with which a tag may
+    begin; ``is_usual``: no custom form adds to them.
     """
 
     closing: dict[str, str]
@@ -75,14 +74,19 @@ class Tags:
     ours_end: str
     tails: tuple[str, ...]
     misspelled: Spellings
+    rows: Mapping[str, tuple[CallForm, ...]]
+    first: re.Pattern[str]
+    is_usual: bool
 
 
 @lru_cache(maxsize=16)
-def tags(sentinel: str, use_tool: bool, foreign: bool) -> Tags:
-    """Return the tags of that name, with ``<use_tool>`` and the ``foreign`` forms' own or without."""
+def tags(sentinel: str, use_tool: bool, foreign: bool, forms: tuple[CustomForm, ...] = ()) -> Tags:
+    """Return the tags of that name, with ``<use_tool>`` and the ``foreign`` and custom ``forms``' own or without."""
     names = [sentinel, "use_tool"] if use_tool and sentinel != "use_tool" else [sentinel]
     ours = {f"<{name}>": f"</{name}>" for name in names}
-    closing = {**FOREIGN, **ours} if foreign else ours
+    custom = {form.opening: form.closing for form in forms}
+    closing = {**custom, **FOREIGN, **ours} if foreign else ours
+    firsts = {marker[0] for form in forms for marker in (form.opening, form.closing)}
     hint = re.compile("|".join(rf"{re.escape(first)}(?:[{_second(closing, first)}]|\Z)" for first in _firsts(closing)))
     return Tags(
         closing,
@@ -93,6 +97,9 @@ def tags(sentinel: str, use_tool: bool, foreign: bool) -> Tags:
         f"</{sentinel}>",
         tuple(sorted({*filter(None, closing.values()), *(_TAILS if foreign else ())}, key=len, reverse=True)),
         Spellings([*ours, *closing], filter(None, closing.values()), hint=hint),
+        custom_rows(forms),
+        re.compile(f"[{re.escape(''.join(sorted(firsts | set('<[]◁'))))}]"),
+        firsts <= set("<[]"),
     )
 
 
@@ -189,10 +196,14 @@ class OpenValue:
         return not self._outer and self._row is not None and "{}" in self._row.value[1]
 
 
-def held_from(text: str, start: int, beginnings: frozenset[str]) -> int:
+_FIRST = re.compile(r"[<\[\]◁]")
+"""The characters with which a marker begins."""
+
+
+def held_from(text: str, start: int, beginnings: frozenset[str], first: re.Pattern[str] = _FIRST) -> int:
     """Return where the longest suffix of ``text`` in ``beginnings`` begins, or the length of ``text``."""
     start = max(start, len(text) - MAX_OPENING)
-    for found in _FIRST.finditer(text, start):
+    for found in first.finditer(text, start):
         if without_space(text[found.start() :]) in beginnings:
             return found.start()
     return len(text)

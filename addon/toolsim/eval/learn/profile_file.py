@@ -96,10 +96,13 @@ def facts(choice: Choice) -> Mapping[str, Any]:
 def write(path: Path, profile: str) -> bool:
     """Write a profile; return False, and leave the old one, if that is whole and this one is not.
 
-    Raises OSError. It is never half written.
+    The call forms that the old one declares are kept. Raises OSError. It is never half written.
     """
-    if not tomllib.loads(profile)["tuned"]["complete"] and _is_whole(path):
+    old = _document(path)
+    if not tomllib.loads(profile)["tuned"]["complete"] and _is_whole(old):
         return False
+    for form in old.get("forms", ()):
+        profile += "\n".join(["", "[[forms]]", *_entries(form)]) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     part = _part(path)
     part.write_text(profile, encoding="utf-8")
@@ -111,12 +114,16 @@ def _part(path: Path) -> Path:
     return path.with_suffix(f".{os.getpid()}.part")
 
 
-def _is_whole(path: Path) -> bool:
+def _document(path: Path) -> Mapping[str, Any]:
+    """Return what a profile holds, nothing if there is none or it cannot be read."""
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
-        tuned = document.get("tuned", document.get("learned", {}))
+        return tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
-        return False
+        return {}
+
+
+def _is_whole(document: Mapping[str, Any]) -> bool:
+    tuned = document.get("tuned", document.get("learned", {}))
     return isinstance(tuned, dict) and tuned.get("complete") is True
 
 
@@ -126,4 +133,6 @@ def _entries(values: Mapping[str, Any]) -> Sequence[str]:
 
 def _value(value: Any) -> str:
     """Return a value in TOML, whose texts, numbers, truth values and lists of texts are JSON's; DEL apart."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(_entries(value))} }}"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -5,6 +5,10 @@
     [options]
     toolsim_second_opinion = "on"
 
+    [[forms]]
+    opening = "@@CALL"
+    closing = "@@END"
+
     [tuned]
     toolsim = "0.2.0"
     engine = "llama.cpp"
@@ -35,6 +39,7 @@ from typing import Any
 from mitmproxy.exceptions import OptionsError
 
 from toolsim.command_line import nearest
+from toolsim.core.custom_forms import InvalidForm, read_forms
 from toolsim.core.plan import Policy, Profile
 from toolsim.proxy.legacy import current_name, current_value
 from toolsim.proxy.options.option import PREFIX
@@ -48,7 +53,7 @@ _STRICT_TAGS = _OFF | {"history": "bracketed", "manifest": "schemas"}
 # Options that depend on the model: how it is prompted, and how its answers are read.
 _NAMES = ("manifest", "history", "mode", "constrain", "second_opinion", "untagged", "repair")
 _OPTIONS = {option.full_name: option for option in OPTIONS if option.name in _NAMES}
-_PARTS = ("models", "options", "tuned")
+_PARTS = ("models", "options", "forms", "tuned")
 
 
 def with_profiles(settings: Settings, environment: Mapping[str, str]) -> Settings:
@@ -96,10 +101,22 @@ def doubts(profile: Profile, engine: str) -> str:
     return f"it was measured with {' and '.join(others)}" if others else ""
 
 
-def line_of(text: str, name: str) -> int:
-    """Return the number of the line of a TOML text that sets a name, or begins the table with that name."""
-    found = re.search(rf"""^[ \t]*\[*["']?{re.escape(name)}\b""", text, re.MULTILINE)
-    return text.count("\n", 0, found.start()) + 1 if found else 1
+def line_of(text: str, name: str, start: int = 0) -> int:
+    """Return the number of the line of a TOML text that sets a name, or begins the table with that name.
+
+    Only the text from ``start`` on is searched; without the name the line is that of ``start``.
+    """
+    found = re.compile(rf"""^[ \t]*\[*["']?{re.escape(name)}\b""", re.MULTILINE).search(text, start)
+    return text.count("\n", 0, found.start() if found else start) + 1
+
+
+def _line_in_form(text: str, wrong: InvalidForm) -> int:
+    """Return the number of the line of an entry of a form; that of the form itself if the entry is missing."""
+    tables = [found.start() for found in re.finditer(r"^[ \t]*\[\[[ \t]*forms[ \t]*\]\]", text, re.MULTILINE)]
+    if wrong.number >= len(tables):
+        return line_of(text, "forms")
+    start, *others = tables[wrong.number :]
+    return line_of(text[: others[0]] if others else text, wrong.entry, start)
 
 
 def _read(file: Traversable, by_hand: Collection[str]) -> Profile:
@@ -112,6 +129,9 @@ def _read(file: Traversable, by_hand: Collection[str]) -> Profile:
         raise ValueError(f"{file}: {problem.strerror}") from problem
     except _Wrong as wrong:
         raise ValueError(f"{file}:{line_of(text, wrong.name)}: {wrong.name}: {wrong}") from wrong
+    except InvalidForm as wrong:
+        line = _line_in_form(text, wrong)
+        raise ValueError(f"{file}:{line}: {wrong.entry}: {wrong.message}") from wrong
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
         place = re.search(r"line (\d+)", str(problem))
         raise ValueError(f"{file}:{place[1] if place else 1}: not TOML: {problem}") from problem
@@ -147,7 +167,11 @@ def _profile(name: str, document: Mapping[str, Any], by_hand: Collection[str]) -
     for part, value in (("engine", engine), ("toolsim", version)):
         if not isinstance(value, str):
             raise _Wrong(part, f"got {value!r}, expected a text")
-    return Profile(name, tuple(models), _fields(values, by_hand), engine, version)
+    forms = document.get("forms", [])
+    if not (isinstance(forms, list) and all(isinstance(form, dict) for form in forms)):
+        raise _Wrong("forms", f"got {forms!r}, expected tables, each below a line [[forms]]")
+    declared = (("forms", read_forms(forms)),) if forms else ()
+    return Profile(name, tuple(models), (*_fields(values, by_hand), *declared), engine, version)
 
 
 def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -102,3 +102,17 @@ def test_a_part_does_not_replace_a_whole(tmp_path: Path) -> None:
     file.write_text("broken =")
     assert profile_file.write(file, part)
     assert [entry.name for entry in file.parent.iterdir()] == ["m.toml"]
+
+
+def test_declared_forms_are_kept(tmp_path: Path) -> None:
+    """The forms that a person has declared survive whatever is measured again."""
+    file = tmp_path / "m.toml"
+    file.write_text(
+        'models = ["m"]\n\n[[forms]]\nopening = "@@CALL"\nclosing = "@@END"\nbody = "json"\nkeys = { name = "fn" }\n'
+        '[[forms]]\nopening = "<<x>>"\nclosing = "<</x>>"\n'
+    )
+    before = dict(read_profiles(str(tmp_path), {})[0].fields)["forms"]
+    assert profile_file.write(file, profile_file.text("m", "vllm", course(), SPENT))
+    (found,) = read_profiles(str(tmp_path), {})
+    assert dict(found.fields) == {"manifest": "hermes", "second_opinion": "on", "forms": before}
+    assert len(before) == 2

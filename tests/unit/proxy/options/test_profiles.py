@@ -11,8 +11,9 @@ import pytest
 from mitmproxy.addonmanager import Loader
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.options import Options
+from mitmproxy.test.tflow import tflow
 from toolsim.core.plan import Policy, Profile, nearest_profile
-from toolsim.proxy.metadata import policy_as_dict
+from toolsim.proxy.metadata import NOTE, policy_as_dict, recorded_policy
 from toolsim.proxy.mitmproxy12.deferred import set_by_hand
 from toolsim.proxy.options.profiles import doubts, read_profiles, with_profiles
 from toolsim.proxy.options.settings import Settings, parse
@@ -212,3 +213,45 @@ def test_those_that_come_with_toolsim_are_whole(tmp_path: Path) -> None:
         assert profile.engine
         assert profile.toolsim
         assert "*" not in profile.models
+
+
+FORMS = """models = ["qwen*"]
+
+[[forms]]
+opening = "@@CALL"
+closing = "@@END"
+
+[[forms]]
+opening = "<<call>>"
+closing = "<</call>>"
+body = "pythn"
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "message"),
+    [
+        (("", ""), 10, "body: got 'pythn', expected one of any, json"),
+        (('opening = "<<call>>"\n', ""), 7, "opening: got None, expected a text"),
+        (('closing = "@@END"', 'closing = "END"'), 5, "closing: got 'END', expected a first character"),
+        (('body = "pythn"', 'boddy = "python"'), 10, "boddy: no part of a form"),
+    ],
+)
+def test_a_wrong_form_is_reported_with_its_line(
+    tmp_path: Path, change: tuple[str, str], line: int, message: str
+) -> None:
+    """At the start, with the file and the line of the entry; of the form if it lacks one."""
+    environment = own(tmp_path, qwen=FORMS.replace(*change) if change[0] else FORMS)
+    with pytest.raises(OptionsError) as caught:
+        with_profiles(settings(environment), environment)
+    assert f"qwen.toml:{line}: {message}" in str(caught.value)
+
+
+def test_forms_are_recorded_and_read_again(tmp_path: Path) -> None:
+    """A recording holds the forms under which it was made."""
+    environment = own(tmp_path, qwen=FORMS.replace("pythn", "python"))
+    policy = with_profiles(settings(environment), environment).policy.for_model("qwen3")
+    assert [form.closing for form in policy.forms] == ["@@END", "<</call>>"]
+    flow = tflow()
+    flow.metadata[NOTE] = {"side": "client", "options": policy_as_dict(policy)}
+    assert recorded_policy(flow, Policy(), ()).forms == policy.forms

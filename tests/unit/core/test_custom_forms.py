@@ -1,0 +1,50 @@
+"""Declarations of custom call forms: what is refused, and for which entry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from toolsim.core.custom_forms import CustomForm, InvalidForm, read_forms
+
+FORM = {"opening": "@@CALL", "closing": "@@END"}
+
+
+def test_a_form_and_its_table() -> None:
+    """What is read can be written again."""
+    full = FORM | {"body": "json", "keys": {"name": "fn", "arguments": "with"}}
+    [form] = read_forms([full])
+    assert form == CustomForm("@@CALL", "@@END", "json", "fn", "with")
+    assert form.table() == full
+    assert read_forms([FORM])[0].table() == FORM | {"body": "any"}
+    assert read_forms([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "entry", "message"),
+    [
+        ({"opening": None}, "opening", "got None, expected a text of 3 to 64 characters"),
+        ({"opening": "@@"}, "opening", "expected a text of 3 to 64 characters in one line"),
+        ({"closing": " @@END"}, "closing", "expected a text of 3 to 64 characters in one line"),
+        ({"closing": "END"}, "closing", "expected a first character that begins no word and no value"),
+        ({"opening": "{call}"}, "opening", "expected a first character that begins no word and no value"),
+        ({"closing": "@@CALL"}, "closing", "which is the opening marker too"),
+        ({"body": "xml"}, "body", "got 'xml', expected one of any, json, named, python, elements, pairs, braces"),
+        ({"keys": {"tool": "x"}, "body": "json"}, "keys", "expected a table of name and arguments"),
+        ({"keys": {"name": "x"}}, "keys", "a body of the kind 'any' has none"),
+        ({"name": "x"}, "name", "no part of a form; there are opening, closing, body, keys"),
+    ],
+)
+def test_a_wrong_form(change: dict[str, Any], entry: str, message: str) -> None:
+    """The error names the form and the entry."""
+    with pytest.raises(InvalidForm) as caught:
+        read_forms([FORM | {"opening": "<<a>>"}, FORM | change])
+    assert (caught.value.number, caught.value.entry) == (1, entry)
+    assert message in caught.value.message
+    assert str(caught.value).startswith(f"forms[1].{entry}: ")
+
+
+def test_two_forms_open_differently() -> None:
+    """Two with the same opening marker could not be told apart."""
+    with pytest.raises(InvalidForm, match="opens another form already"):
+        read_forms([FORM, FORM])

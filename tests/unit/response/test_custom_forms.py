@@ -1,0 +1,177 @@
+"""Custom call forms: declared in a profile, read like those of model families, and text without the declaration."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.answers import plan, read, rewrite
+from support.each import each
+from support.growth import LINEAR, growth
+from support.library import Tools, pieces
+from support.wire import backend_answer
+from toolsim.core.custom_forms import CustomForm
+from toolsim.core.plan import Policy, Tool
+from toolsim.parsing import Parsed, Part, Prose, StreamParser, parse
+from toolsim.proxy.options.profiles import read_profiles
+from toolsim.response.sentinel import Sentinel
+
+PROFILE = """
+models = ["my-model*"]
+
+[[forms]]
+opening = "@@CALL"
+closing = "@@END"
+body = "json"
+keys = { name = "fn", arguments = "with" }
+
+[[forms]]
+opening = "«tool»"
+closing = "«/tool»"
+body = "python"
+
+[[forms]]
+opening = "<<act>>"
+closing = "<</act>>"
+body = "pairs"
+"""
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}},
+    "required": ["path"],
+}
+TOOLS: Tools = [{"type": "function", "name": "write", "parameters": SCHEMA}]
+CALL = ["write", {"path": "a.txt", "lines": 3}]
+FORMS = {
+    "json": ("@@CALL", '{"fn": "write", "with": {"path": "a.txt", "lines": 3}}', "@@END"),
+    "python": ("«tool»", "write(path='a.txt', lines=3)", "«/tool»"),
+    "pairs": (
+        "<<act>>",
+        "write<arg_key>path</arg_key><arg_value>a.txt</arg_value><arg_key>lines</arg_key><arg_value>3</arg_value>",
+        "<</act>>",
+    ),
+}
+
+
+def declared(folder: Path) -> tuple[CustomForm, ...]:
+    """Return the forms of the profile, as the proxy reads them at its start."""
+    (folder / "my-model.toml").write_text(PROFILE, encoding="utf-8")
+    return dict(read_profiles(str(folder), {})[0].fields)["forms"]  # type: ignore[no-any-return]
+
+
+def library(forms: tuple[CustomForm, ...], chunks: list[str]) -> Parsed:
+    """Return what the library reads of a text in pieces."""
+    parser = StreamParser(TOOLS, forms=[form.table() for form in forms])
+    parts: list[Part] = []
+    for part in [part for chunk in chunks for part in parser.feed(chunk)] + parser.finish():
+        last = parts[-1] if parts else None
+        if isinstance(part, Prose) and isinstance(last, Prose):
+            parts[-1] = Prose(last.text + part.text)
+        else:
+            parts.append(part)
+    return Parsed(tuple(parts))
+
+
+def calls(parsed: Parsed) -> list[Any]:
+    """Return the calls with their arguments as values."""
+    return [[call.name, json.loads(call.arguments)] for call in parsed.calls]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_call_and_two_are_read(tmp_path: Path, form: str) -> None:
+    """With whitespace moved, the closing marker doubled, and text before; without the declaration each is text."""
+    opening, body, closing = FORMS[form]
+    forms = declared(tmp_path)
+    one = opening + body + closing
+    texts = {
+        one: (1, ""),
+        f"{opening}\n{body}\n{closing}": (1, ""),
+        f"{opening} {body} {closing}\n": (1, ""),
+        f"{one}\n{one}": (2, ""),
+        one + closing: (1, ""),
+        f"I do it.\n{one}": (1, "I do it."),
+    }
+    for text, (count, prose) in texts.items():
+        parsed = library(forms, [text])
+        assert calls(parsed) == [CALL] * count, text
+        assert parsed.prose.strip() == prose
+        assert library((), [text]).parts == (Prose(text),)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_splits_make_no_difference(tmp_path: Path, form: str) -> None:
+    """In the library, and for a client of the proxy, streamed and whole."""
+    opening, body, closing = FORMS[form]
+    forms = declared(tmp_path)
+    text = f"First.\n{opening}{body}{closing}\n{opening} none {closing}\n{opening}{body}{closing}"
+    whole = library(forms, [text])
+    assert calls(whole) == [CALL, CALL]
+    for cut in range(len(text)):
+        assert library(forms, [text[:cut], text[cut:]]) == whole
+    assert library(forms, list(text)) == library(forms, pieces(text, form)) == whole
+    tool = Tool("write", "write", parameters=SCHEMA)
+    items = []
+    for stream, chunks in ((False, [text]), (True, list(text))):
+        the_plan = plan("responses", "chat", stream, [tool])
+        the_plan = replace(the_plan, policy=replace(the_plan.policy, forms=forms, stop_after_tools="off"))
+        rewriter, frames = rewrite(the_plan, *backend_answer("chat", stream, chunks))
+        items.append(read("responses", stream, frames, rewriter.status).items)
+    assert items[0] == items[1]
+    assert [item[0] for item in items[0]].count("call") == 2
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_no_call_is_text(tmp_path: Path, form: str) -> None:
+    """Another body, another tool, arguments that are none, a marker in a sentence, no closing marker: byte for byte."""
+    opening, body, closing = FORMS[form]
+    forms = declared(tmp_path)
+    for text in (
+        f"{opening} no call {closing}",
+        f"{opening}{closing}",
+        f"{opening}{body.replace('write', 'other')}{closing}",
+        f"The marker {opening} begins a call, {closing} ends it.",
+        f"> {opening}{body}{closing}",
+        f"`{opening}{body}{closing}`",
+    ):
+        assert library(forms, list(text)).parts == library(forms, [text]).parts == (Prose(text),), text
+
+
+def test_a_marker_in_a_value_is_data(tmp_path: Path) -> None:
+    """The closing marker in a string of JSON closes nothing."""
+    text = '@@CALL{"fn": "write", "with": {"path": "@@END"}}@@END'
+    assert calls(library(declared(tmp_path), list(text))) == [["write", {"path": "@@END"}]]
+
+
+def test_only_the_declared_kind_of_body_is_read() -> None:
+    """And any kind if none is declared."""
+    text = '%%run{"name": "write", "arguments": {"path": "a"}}%%end'
+    form = {"opening": "%%run", "closing": "%%end"}
+    assert len(parse(text, TOOLS, forms=[form]).calls) == 1
+    assert not parse(text, TOOLS, forms=[form | {"body": "python"}]).calls
+    assert len(parse("%%run write(path='a') %%end", TOOLS, forms=[form]).calls) == 1
+
+
+@each("form", FORMS)
+def test_time_is_linear(form: str) -> None:
+    """For openings without an end, and for bodies without one."""
+    opening, body, _ = FORMS[form]
+    forms = tuple(CustomForm(*(FORMS[name][0], FORMS[name][2])) for name in FORMS)
+    for unit in (opening, opening + body[: len(body) // 2]):
+
+        def run(count: int, unit: str = unit) -> None:
+            sentinel = Sentinel(foreign=True, drops_surplus=True, forms=forms)
+            sentinel.feed(unit * count)
+            sentinel.finish()
+
+        assert growth(run, 300) < LINEAR
+
+
+def test_the_profile_of_the_model_decides(tmp_path: Path) -> None:
+    """Only requests for a model that the profile fits have its forms."""
+    declared(tmp_path)
+    policy = replace(Policy(), known_profiles=read_profiles(str(tmp_path), {}))
+    assert [form.opening for form in policy.for_model("my-model-7b").forms] == ["@@CALL", "«tool»", "<<act>>"]
+    assert policy.for_model("another").forms == ()
