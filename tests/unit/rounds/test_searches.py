@@ -22,7 +22,7 @@ from toolsim.core.plan import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.mcp.approvals import Approvals
 from toolsim.mcp.catalogue import RemoteTool
-from toolsim.mcp.declared import EVERY
+from toolsim.mcp.declared import EVERY, NONE
 from toolsim.mcp.outcome import TOO_LARGE, Outcome, failed
 from toolsim.mcp.runtime import Asker
 from toolsim.mcp.servers import Server
@@ -310,7 +310,8 @@ def test_a_choice_loses_only_its_demand() -> None:
 def test_results_that_a_model_invents(client: ApiName) -> None:
     """What it writes after its search, before it has seen a result, reaches nobody."""
     asked = (block("web_search", query="x") + "\nI found: nonsense.", "So it is.")
-    answer, _, _ = play(client, request(client, [WEB[client]]), *asked, pool=Pool(), servers={"web": SEARCHER})
+    alone = replace(SEARCHER, allowed=(NONE,))
+    answer, _, _ = play(client, request(client, [WEB[client]]), *asked, pool=Pool(), servers={"web": alone})
     assert text_of(client, answer) == "So it is."
 
 
