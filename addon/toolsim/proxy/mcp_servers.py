@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 
 from mitmproxy.http import HTTPFlow
 
+from toolsim.core.report import MAX_NAMES, loggable_name
 from toolsim.core.tasks import spawn
 from toolsim.mcp.approvals import Approvals
 from toolsim.mcp.runtime import Pool, engine
@@ -16,6 +18,8 @@ from toolsim.proxy.cors import Origins
 from toolsim.proxy.options.settings import Mcp
 from toolsim.rounds.hidden import Hidden
 from toolsim.rounds.hosted_calls import Hosting
+
+logger = logging.getLogger(__name__)
 
 
 class Servers:
@@ -68,6 +72,9 @@ class Servers:
 
 
 async def _first_asked(pool: Pool, server: Server) -> None:
-    # What goes wrong is in the log, and whoever asks gets the error again.
+    # Errors are in the log already, and whoever asks gets them again.
     with suppress(Exception):
-        await pool.tools(server)
+        names = [tool.name for tool in await pool.tools(server)]
+        if server.web_search and server.web_search not in names:
+            words = "toolsim: the MCP server %r has no tool %r, which its web_search names; it has: %s"
+            logger.warning(words, server.label, server.web_search, ", ".join(map(loggable_name, names[:MAX_NAMES])))

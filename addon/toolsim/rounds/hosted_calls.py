@@ -32,7 +32,7 @@ from toolsim.core.plan import Policy, Tool
 from toolsim.core.report import Report, entry
 from toolsim.mcp.approvals import Approvals, Asked, Desk, Question
 from toolsim.mcp.catalogue import Catalogue, HostedTool
-from toolsim.mcp.outcome import LIMIT, REFUSED, Outcome, failed
+from toolsim.mcp.outcome import LIMIT, REFUSED, UNREACHABLE, Outcome, failed
 from toolsim.mcp.runtime import Asker, Pool, engine
 from toolsim.mcp.servers import Server
 from toolsim.rounds.hidden import Hidden
@@ -271,11 +271,11 @@ class HostedCalls:
         assert pool is not None
         try:
             tools = await pool.tools(server, self._asker)
+            schema = next(tool.schema for tool in tools if tool.name == server.web_search)
         except Exception as problem:
+            # It has gone, or has no such tool: both are in the log since the start.
+            self._note(UNREACHABLE, f"{server.label}.{server.web_search}")
             return failed(str(problem))
-        schema = next((tool.schema for tool in tools if tool.name == server.web_search), None)
-        if schema is None:
-            return failed(f"The server has no tool {server.web_search}.")
         name = query_parameter(schema)
         query = {name: arguments["query"]}
         item = McpCall(mcp_items.new_call_id(), server.label, server.web_search, dump(query))

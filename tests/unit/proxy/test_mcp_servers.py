@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
+import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
+from toolsim.mcp.catalogue import RemoteTool
 from toolsim.mcp.servers import Server
+from toolsim.proxy import mcp_servers
 from toolsim.proxy.cors import Origins
 from toolsim.proxy.mcp_servers import Servers
 from toolsim.proxy.options.settings import Mcp
@@ -50,6 +54,21 @@ async def test_which_requests_are_about_servers() -> None:
     assert not hosting.is_asked(b'{"input":"hi"}')
     assert hosting.is_asked(b'{"tools":[{"type":"mcp"}]}')
     await servers.stop()
+
+
+async def test_a_search_tool_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
+    """The log names it once the server has listed its tools."""
+
+    class Pool:
+        async def tools(self, server: Server) -> list[RemoteTool]:
+            return [RemoteTool("find"), RemoteTool("other")]
+
+    for name, lines in (("find", 0), ("fnd", 1)):
+        caplog.clear()
+        await mcp_servers._first_asked(cast(Any, Pool()), Server("web", ("x",), web_search=name))
+        assert len(caplog.records) == lines
+    assert "has no tool 'fnd'" in caplog.text
+    assert "find, other" in caplog.text
 
 
 async def test_options_that_change_end_the_servers_that_run() -> None:

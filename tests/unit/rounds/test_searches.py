@@ -269,6 +269,16 @@ def test_a_search_that_fails(client: ApiName) -> None:
     assert failed_one.get("status", "failed") == "failed"
 
 
+@each("client", SHOWN)
+def test_a_server_without_its_search_tool(client: ApiName) -> None:
+    """The report names the server and the tool that is missing."""
+    wrong = replace(SEARCHER, web_search="fnd")
+    asked = (block("web_search", query="x"), "I cannot.")
+    answer, _, job = play(client, request(client, [WEB[client]]), *asked, pool=Pool(), servers={"web": wrong})
+    assert text_of(client, answer) == "I cannot."
+    assert job.report.mcp_calls == ["SERVER_FAILED:web.fnd"]
+
+
 def test_a_forced_search() -> None:
     """As Claude Code wants it: the tool that the choice names is hosted, and the next round may answer."""
     choice = {"type": "tool", "name": "web_search"}
