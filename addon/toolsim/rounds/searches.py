@@ -1,8 +1,8 @@
 """The searches that an answer can make between its rounds: of the web, by an MCP server, and of deferred tools.
 
 1. A search is a function for the model, and an outcome as of any other call (``hosted_calls.py``).
-2. A search of the web calls the tool that the operator has named in the server's entry. Its limits hold: pages of other
-   domains are left out of the results before anyone sees them, and searches beyond ``max_uses`` are not made.
+2. A search of the web calls the tool that the operator has named in the server's entry. The limits of the request are
+   enforced: pages of other domains are removed from the results, and searches beyond ``max_uses`` are refused.
 3. The tools that a search has found are loaded: from the next round on the model is shown their schemas.
 """
 
@@ -31,7 +31,7 @@ CallServer = Callable[[Mapping[str, Any]], Awaitable[Outcome]]
 
 
 class Search(Protocol):
-    """A search that a request declares. ``function``: what the model is shown; ``name``: what it calls."""
+    """A search that a request declares. ``function``: its declaration for the model, with its ``name``."""
 
     name: str
     function: dict[str, Any]

@@ -20,7 +20,7 @@ from toolsim.wire.json_fields import mapping, mappings, string
 from toolsim.wire.tools import read_tools
 
 Kind = Literal["", "web_search", "tool_search"]
-"""What a hosted tool searches, "" for any other."""
+"""The kind of search that a hosted tool makes, "" for any other tool."""
 WEB_SEARCH = "web_search"
 """The name of the search of the web for the model, and in the Messages API for the client."""
 
@@ -33,7 +33,7 @@ _QUERY = {"type": "string", "description": "Words; names, descriptions and param
 
 
 class ServedCall(Protocol):
-    """A call that the proxy runs, as the client is shown it."""
+    """A call that the proxy runs, in the form that the client sees."""
 
     @property
     def id(self) -> str:
@@ -61,10 +61,10 @@ class ServedCall(Protocol):
 
 
 class HostedItems:
-    """How chat completions show such tools and calls: not at all. The other APIs override what they have."""
+    """The representation of such tools and calls in an API. The default is for chat completions, which have none."""
 
     shows: Literal["all", "declared", "none"] = "none"
-    """Which calls the client is shown: ``declared`` are those of tools that its request names."""
+    """The calls that the client sees; ``declared``: calls of tools that its request names."""
     asks_approval = False
     """Whether the client can be asked to approve a call."""
 
@@ -89,7 +89,7 @@ class HostedItems:
         return {tool.name for tool in read_tools(body)[0]}
 
     def search_function(self, declared: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the declaration with which the model is shown a search of deferred tools."""
+        """Return the declaration of the function that stands for a search of deferred tools."""
         name = search_name(declared)
         key, schema = ("pattern", _PATTERN) if name == _BY_PATTERN else ("query", _QUERY)
         parameters = {"type": "object", "properties": {key: schema}, "required": [key]}
@@ -100,7 +100,7 @@ class HostedItems:
         return []
 
     def searched(self, call: ServedCall, found: Sequence[Mapping[str, Any]], text: str) -> Called:
-        """Return a search of tools as the next round has it in its history, where the tools are loaded."""
+        """Return a search of tools as a call and output for the next round's history, where they load the tools."""
         return Call(call.id, call.name, call.arguments), CallOutput(call.id, (Text(text),))
 
     def as_functions(
@@ -117,7 +117,7 @@ class HostedItems:
     def with_results(
         self, body: Mapping[str, Any], found: Callable[[str], Sequence[Mapping[str, Any]] | None]
     ) -> Mapping[str, Any]:
-        """Return a request whose earlier searches have their results; ``found``: returns those of a query."""
+        """Return a request with the results of its earlier searches; ``found`` returns the results of a query."""
         return body
 
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
@@ -131,7 +131,7 @@ class HostedItems:
 
 
 def search_kind(declared: Mapping[str, Any]) -> Kind:
-    """Return what a declared tool searches, if the client does not run it."""
+    """Return the kind of search that a declared tool makes, "" if the client itself runs it."""
     kind, callers = string(declared.get("type")), declared.get("allowed_callers")
     if isinstance(callers, list) and "direct" not in callers:
         # Only a program that the backend runs calls it.

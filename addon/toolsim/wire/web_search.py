@@ -1,7 +1,7 @@
-"""Results of a web search: read from what a search server writes, and shown to the model as text.
+"""Parses the output of a search server into results, and renders results as text for the model.
 
-A search server answers in a form of its own: JSON with a list of results, or text in paragraphs. What it writes about a
-result stays whole, since the model has to read it; only its address and title are looked for.
+Each search server has its own format: JSON with a list of results, or text in paragraphs. The text about a result stays
+complete, since the model has to read it. Only its address and title are extracted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from toolsim.wire.json_codec import read_body
 from toolsim.wire.json_fields import array, count, mapping, mappings, string
 
 MAX_RESULTS = 50
-"""Of one search: as many as any search engine shows on a page."""
+"""Maximum results of one search."""
 NO_RESULTS = "Nothing was found."
 
 _URL = re.compile(r"https?://[^\s<>\"'`\])}]+")
@@ -26,7 +26,7 @@ _LINK = re.compile(r"\[([^\[\]\n]{1,300})\]\((https?://[^\s()\[\]]+)\)")
 _BULLET = re.compile(r"^[ \t>*#-]*+(?:\d{1,3}[.)][ \t]*+)?")
 _TITLE = re.compile(rf"{_BULLET.pattern}[*_]*+title[*_]*+:[*_ \t]*+(.+)$", re.IGNORECASE | re.MULTILINE)
 _SEPARATOR = re.compile(r"\n[ \t]*+(?:-{3,}[ \t]*+)?(?=\n)")
-# Where a list of results goes on if no empty lines separate them.
+# The start of a further result if no empty lines separate them.
 _BEGINS = re.compile(r"\n(?=[ \t]*(?:\d{1,3}[.)]\s|[-*]\s+\[|[*_]*title[*_]*:))", re.IGNORECASE)
 _LISTS = ("results", "organic", "organic_results", "items", "value", "data", "web", "webPages", "hits", "documents")
 _URLS, _TITLES = ("url", "link", "href", "uri"), ("title", "name", "headline")
@@ -34,12 +34,12 @@ _TEXTS = ("content", "text", "snippet", "description", "summary", "body", "abstr
 _AGES = ("page_age", "age", "date", "published", "published_date", "publishedDate", "publishedAt")
 _MAX_TITLE = 300
 _MAX_HEAD = 2_000
-"""Characters of an entry in which its title is looked for."""
+"""Maximum characters of an entry that are searched for its title."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """One page that was found; ``age``: when it was published, as the server says it."""
+    """One page that was found; ``age``: its date in the server's own words."""
 
     url: str
     title: str
@@ -49,14 +49,14 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a request allows of web search: domains (with their subdomains) and the number of searches, -1 for any."""
+    """Limits of a request for web search: domains (with their subdomains), and the number of searches, -1 for any."""
 
     allowed: tuple[str, ...] = ()
     blocked: tuple[str, ...] = ()
     uses: int = -1
 
     def permits(self, url: str) -> bool:
-        """Return whether a page may be among the results."""
+        """Return whether a page can be among the results."""
         if self.allowed and not any(_is_within(url, domain) for domain in self.allowed):
             return False
         return not any(_is_within(url, domain) for domain in self.blocked)
@@ -96,7 +96,7 @@ def read_results(output: str) -> list[SearchResult]:
 
 
 def results_text(results: Iterable[SearchResult]) -> str:
-    """Return results as the model is shown them."""
+    """Return results as text for the model."""
     entries = [
         "\n".join(filter(None, [f"{number}. {each.title}", each.url, each.age, each.text]))
         for number, each in enumerate(results, 1)
@@ -121,7 +121,7 @@ def _of_json(output: str) -> Iterator[SearchResult]:
 
 
 def _entries(value: object, depth: int) -> list[Mapping[str, Any]]:
-    """Return the list of results in a document, wherever such documents have it."""
+    """Return the list of results in a document, from any of the places that search servers use."""
     if isinstance(value, list):
         return [*mappings(value)]
     for key in _LISTS if depth and isinstance(value, dict) else ():

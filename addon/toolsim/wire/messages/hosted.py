@@ -85,7 +85,7 @@ class ServedBlocks:
 
 
 class MessagesHosted(HostedItems):
-    """How the Messages API shows the tools that the proxy runs: the calls of those that the request declares."""
+    """The representation in the Messages API, whose clients see only calls of tools that their request declares."""
 
     shows = "declared"
 
@@ -154,7 +154,7 @@ class MessagesHosted(HostedItems):
 
     @override
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
-        # It names a tool by what the model calls it, whoever runs it.
+        # It names a tool by its name for the model, regardless of who runs it.
         return value
 
 
@@ -163,7 +163,7 @@ def _toolsets(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _allowed(toolset: Mapping[str, Any], names: object) -> Any:
-    """Return the tools of a server that may be called, in the form of the Responses API; None for all."""
+    """Return the allowed tools of a server, in the form of the Responses API; None for all."""
     configs = mapping(toolset.get("configs"))
     is_on = mapping(toolset.get("default_config")).get("enabled") is not False
     of_set = {name: mapping(config).get("enabled", is_on) is not False for name, config in configs.items()}
@@ -198,7 +198,7 @@ def _written(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(block: Mapping[str, Any]) -> SearchResult:
-    """Return a page that was found, as the client echoes it (rule 3); what only Anthropic can read is left out."""
+    """Return a page that was found, from its echoed block (rule 3); ciphertext of Anthropic's is dropped."""
     sealed = string(block.get("encrypted_content"))
     text, age = "", string(block.get("page_age"))
     if sealed.startswith(_MARK):

@@ -87,7 +87,7 @@ class ToolSearchCall:
 
 
 class ResponsesHosted(HostedItems):
-    """How the Responses API shows the tools that the proxy runs: with all calls, and approvals."""
+    """The representation in the Responses API, whose clients see all calls and can approve them."""
 
     shows = "all"
     asks_approval = True
@@ -102,7 +102,7 @@ class ResponsesHosted(HostedItems):
 
     @override
     def own_names(self, body: Mapping[str, Any]) -> set[str]:
-        # What a search has found here may be the tools of servers.
+        # Tools found by a search of the proxy's can be the tools of servers.
         kept = [None if _is_found_here(item) else item for item in array(body.get("input"))]
         return super().own_names({**body, "input": kept})
 
