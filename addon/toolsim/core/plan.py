@@ -297,7 +297,7 @@ class Plan:
     after_outputs: bool = False
     """Whether the conversation ends with tool outputs."""
     may_invent: bool = False
-    """Whether to request a plain-text answer when the answer is only an undeclared call (``response/invented.py``)."""
+    """Whether to request a plain-text answer when the answer is only an undeclared call (``response/faults.py``)."""
     outputs: Outputs = Outputs()
     """All outputs; none if a call that the model quotes from them counts."""
     asks: frozenset[str] = frozenset()

@@ -35,9 +35,9 @@ from toolsim.core.events import (
 from toolsim.core.plan import Plan
 from toolsim.core.report import Report, entry, loggable_name
 from toolsim.response.answer_format import HeldAnswer
-from toolsim.response.broken_call import BrokenCalls
 from toolsim.response.client_calls import ClientCalls
 from toolsim.response.continuation import Continuation
+from toolsim.response.faults import BrokenCalls
 from toolsim.response.judge import Judge
 from toolsim.response.pieces import (
     Block,

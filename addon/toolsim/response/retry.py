@@ -5,7 +5,7 @@
    its client must not run what comes behind it.
 2. A verdict is a fault if it says what the call would have needed. A block that talks about the syntax says nothing.
 3. A call that the length limit cut off is not a mistake: the model is asked to continue it. One that the model itself
-   left open is broken; so is an answer that consists of an untagged call which cannot be made (``broken_call``).
+   left open is broken; so is an answer that consists of an untagged call which cannot be made (``faults``).
 4. An answer without the call that it had to hold, and an empty one after a tool's output, are faults of the whole
    answer; all that was emitted of it stands.
 5. A call to ``find_tools``, our own tool, is a question from the model: the next round answers it.

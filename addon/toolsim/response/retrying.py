@@ -25,6 +25,7 @@ from toolsim.core.plan import FIND_TOOLS, Plan
 from toolsim.core.report import Report, entry, loggable_name
 from toolsim.response.answer import Answer
 from toolsim.response.choice import Choice
+from toolsim.response.faults import begins_call
 from toolsim.response.judge import Judge
 from toolsim.response.pieces import BrokenCall, Parser, Piece, split_end
 from toolsim.response.retry import CUT_OFF, EMPTY_ANSWER, NO_CALL, Fault, Retry, asked_again
@@ -38,8 +39,6 @@ _MAX_WORDS = 65_536
 
 _SLOT = re.compile(r":\s*(<[A-Za-z_][^<>{}\"\n]{0,63}>)\s*[,}\]]")
 """A placeholder, as the catalogue and the manifest show it in place of a value: small models copy it."""
-
-_CALL_START = re.compile(r"\s*<[A-Za-z_][A-Za-z0-9_.-]*>\s*[\[{]")
 
 
 class RetryingChoice(Choice):
@@ -141,7 +140,7 @@ class RetryingChoice(Choice):
     def _unfinished(self, pieces: Sequence[Piece | BrokenCall], reason: FinishReason) -> Fault | None:
         """Return the fault of a call without its end; ``pieces``: what the parser made of what it held back (rule 3).
 
-        An answer that is nothing but a broken untagged call is one too (see ``broken_call``).
+        An answer that is nothing but a broken untagged call is one too (see ``faults``).
         """
         if pieces and isinstance(answer := pieces[-1], BrokenCall):
             refused = answer.refused
@@ -153,7 +152,7 @@ class RetryingChoice(Choice):
             return None
         if reason == "length" and CUT_OFF in self._asks:
             return Fault(CUT_OFF, _WHOLE, begun=raw, otherwise=self._as_text(raw), finish="length")
-        if reason == "stop" and MALFORMED_JSON in self._asks and _CALL_START.match(raw):
+        if reason == "stop" and MALFORMED_JSON in self._asks and begins_call(raw):
             return Fault(MALFORMED_JSON, _WHOLE, otherwise=self._as_text(raw))
         return None
 

@@ -5,7 +5,7 @@
 Up to the events nothing depends on the client's API. An answer that is not streamed is a stream that arrives at once:
 both take this path and give the same events.
 
-An answer that is nothing but an invented call (``invented``) has no end of its own: the caller asks the model once
+An answer that is nothing but an invented call (``faults``) has no end of its own: the caller asks the model once
 more, and has what comes written too (``proceed``), or emits the answer as it is (``conclude``).
 """
 
@@ -43,7 +43,7 @@ from toolsim.wire.repeats import RepeatReader
 from toolsim.wire.sse import MAX_EVENT_BYTES, comment
 
 if TYPE_CHECKING:
-    from toolsim.response.invented import Invented
+    from toolsim.response.faults import UndeclaredCall
 
 Listener = Callable[[Sequence[ClientEvent], Retry | None], None]
 
@@ -94,7 +94,7 @@ class ResponseRewriter:
         self._stream = RepeatReader(self._reader, max_event_bytes) if is_stream else None
         self._body: list[bytes] = []
         self._may_invent = plan.may_invent  # Whether the answer may still be nothing but an invented call.
-        self._invented: Invented | None = None  # What withholds it, if it begins like one.
+        self._invented: UndeclaredCall | None = None  # What withholds it, if it begins like one.
         self._is_abandoned = False
         self.waits: Retry | None = None
         """Why the model is to be asked once more, if the answer ends with what comes then."""
@@ -264,9 +264,9 @@ class ResponseRewriter:
             if not self._may_invent:
                 return events
             # Nearly all answers are words or real calls.
-            from toolsim.response.invented import Invented
+            from toolsim.response.faults import UndeclaredCall
 
-            self._invented = Invented(self._answer.declares)
+            self._invented = UndeclaredCall(self._answer.declares)
         passed = self._invented.take(events)
         self._may_invent = not self._invented.is_over
         if (retry := self._invented.retry) is None:

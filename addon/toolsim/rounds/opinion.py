@@ -19,7 +19,7 @@ conversation, it never does (addon/docs/figures.md).
    not. Calls after a tool's output are not either: in the middle of a task a tool need not resemble the user's request.
    MCP tools that toolsim runs are never questioned, because the model reads their output and answers in prose anyway.
    The same goes for the Responses API's own kinds (``shell``), which fit any request.
-6. A call of a nonexistent tool is rejected without a question (``response/invented.py``).
+6. A call of a nonexistent tool is rejected without a question (``response/faults.py``).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from toolsim.core.events import (
 from toolsim.core.plan import Plan
 from toolsim.core.report import Report
 from toolsim.response.call_keys import ARGUMENTS_KEYS, NAME_KEYS
-from toolsim.response.invented import _HEAD, Invented
+from toolsim.response.faults import _ANY_MARK, SoleCall, UndeclaredCall
 from toolsim.response.retry import SECOND_OPINION, Retry
 from toolsim.response.rewrite import ResponseRewriter
 
@@ -164,10 +164,11 @@ def test_no_cut_makes_a_difference(parts: list[str], size: int) -> None:
 
 # Earlier versions of hypothesis discard most of what they make of this pattern.
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
-@given(st.from_regex(re.compile(_HEAD.pattern, re.ASCII), fullmatch=True))
+@given(st.from_regex(re.compile(SoleCall(_ANY_MARK, bool).pattern, re.ASCII), fullmatch=True))
 def test_all_beginnings_of_a_call_are_withheld(head: str) -> None:
     """Whatever may stand before its arguments."""
-    assert all(_HEAD.match(head[:size], partial=True) for size in range(len(head) + 1))
+    for size in range(1, len(head) + 1):
+        assert SoleCall(_ANY_MARK, bool).read(head[:size])
 
 
 @pytest.mark.parametrize("arguments", ARGUMENTS_KEYS)
@@ -195,7 +196,7 @@ def test_every_spelling_of_the_keys(name: str, arguments: str) -> None:
 )
 def test_text_is_withheld_no_longer_than_needed(passes: str, rest: str) -> None:
     """It comes out with the first character that shows what it is."""
-    stage = Invented(lambda name: name == "add")
+    stage = UndeclaredCall(lambda name: name == "add")
     for character in passes[:-1]:
         assert stage.take([TextDelta(character)]) == []
         assert stage.is_holding
@@ -227,7 +228,7 @@ ANSWER: list[Any] = [TextDelta(GREETING), Ended({0: "stop"}, Usage(1, 2, 3))]
 )
 def test_what_else_comes(events: list[Any], passed: list[Any] | None, is_asked: bool) -> None:
     """Other items show that it is no such answer; all is emitted then, in its order."""
-    stage = Invented(lambda _: False)
+    stage = UndeclaredCall(lambda _: False)
     assert stage.take(events) == (events if passed is None else passed)
     assert (stage.retry is not None) is is_asked
     assert stage.is_over
@@ -261,7 +262,7 @@ def test_how_it_goes_on(api: ApiName, stream: bool, words: bool) -> None:
 
 def test_a_long_answer_is_searched_once() -> None:
     """What is no call for long is not read again with each character."""
-    stage = Invented(lambda _: False)
+    stage = UndeclaredCall(lambda _: False)
     for character in '{"name": "' + string.ascii_letters * 20:
         stage.take([TextDelta(character)])
     assert stage.is_over

@@ -31,9 +31,9 @@ from toolsim.core.events import (
 )
 from toolsim.core.plan import Plan, Tool
 from toolsim.core.report import Report
-from toolsim.response.broken_call import BrokenCalls
 from toolsim.response.call_keys import ARGUMENTS_KEYS
 from toolsim.response.choice import parser_for
+from toolsim.response.faults import BrokenCalls
 from toolsim.response.judge import Judge
 from toolsim.response.retry import CALL_FAULTS, Retry
 from toolsim.response.rewrite import answer_for

@@ -1,0 +1,212 @@
+"""Answers that are nothing but one call without tags, which cannot be made: the model can be asked again.
+
+``untagged`` finds calls that are right; everything else is text. But an answer that begins with a call and has nothing
+beside it was meant as one:
+
+    answer := mark? "["? {"name": "…", "arguments": …      in any spelling of these keys (``call_keys``)
+
+1. It is text as soon as anything visible stands beside its brackets, anything is elided (``...``), or anything but text
+   arrives: then it talks about a call, or holds another one.
+2. If the length limit cut it off before it broke, that is not a fault: the model can continue it.
+3. Nothing is held back here unless the model may be asked again. Where the text is split does not matter.
+
+``BrokenCalls`` holds back a call of a tool on offer: at its end it is judged as if it stood in a tagged block, and
+every schema counts. If it cannot be read, or does not fit, that is its fault.
+
+``UndeclaredCall`` withholds a call of a tool that there is not, a greeting in JSON: a small model that is shown tools
+sometimes answers a greeting by ``{"name": "greet", "arguments": {…}}``. That is text, since the client could not run
+it; but asked once more, without tools, the model answers in words. Only the first text of an answer decides, behind its
+reasoning. At its end the answer is a ``Retry``, whose ``otherwise`` is what it says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from toolsim.core.events import ClientEvent, Ended, KeepAlive, Opened, ReasoningDelta, TextDelta
+from toolsim.core.plan import Plan
+from toolsim.core.report import Report
+from toolsim.response.call_keys import ARGUMENTS, HEAD
+from toolsim.response.judge import Judge
+from toolsim.response.partial import match_at
+from toolsim.response.pieces import Block, BrokenCall, Piece, TextHeld
+from toolsim.response.retry import SECOND_OPINION, Fault, Retry
+from toolsim.response.untagged import Untagged
+from toolsim.response.verdict import MALFORMED_JSON, SCHEMA_MISMATCH, Call, Rejected, Violation
+
+_MAX_HEAD = 1_024
+_MAX_CHARS = 65_536
+_FENCE = r"```(?i:json|tool_call)?[ \t\r]*\n\s*+"
+_ANY_MARK = r"```\w*+\s*+|<\w++>\s*+"
+_NAMED = re.compile(rf"[^{{]*+{HEAD}")
+_CLOSING_MARK = re.compile(r"\n?[ \t\r]*```+\s*\Z")
+_CALL_START = re.compile(r"\s*<[A-Za-z_][A-Za-z0-9_.-]*>\s*[\[{]")
+_FAULTS = (MALFORMED_JSON, SCHEMA_MISMATCH)
+
+
+def begins_call(text: str) -> bool:
+    """Return whether a text begins with a tag and JSON: a call that the model itself left open."""
+    return _CALL_START.match(text) is not None
+
+
+class SoleCall:
+    """What may be an answer that is nothing but a call; ``accepts`` says which names it may have.
+
+    ``mark``: a pattern of what may precede its JSON. ``name`` is known once its arguments begin.
+    """
+
+    def __init__(self, mark: str, accepts: Callable[[str], bool]) -> None:
+        self.pattern = rf"\s*+(?P<mark>{mark})?(?P<body>\[?\s*+{HEAD}[\s,]*+{ARGUMENTS})"
+        self._accepts = accepts
+        self._head = ""  # The text up to the arguments, while these have not begun.
+        self._is_fenced = False
+        self._depth = 0
+        self._in_string = self._is_escaped = self._is_closed = False
+        self._dots = 0
+        self.name = ""
+        self.start = 0
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether every string and bracket was closed."""
+        return not self._depth and not self._in_string
+
+    def read(self, text: str) -> bool:
+        """Take the next piece of the answer; return whether it may still be nothing but such a call."""
+        if self.name:
+            return all(map(self._read, text))
+        self._head += text
+        found = match_at(self.pattern, self._head, 0)
+        named = _NAMED.match(self._head)
+        if found is None or (named is not None and not self._accepts(named["name"])):
+            return False
+        if found.partial:
+            return len(self._head) <= _MAX_HEAD
+        self.name, self.start = found["name"], found.start("body")
+        self._is_fenced = (found["mark"] or "").startswith("`")
+        return found.end() <= _MAX_HEAD and all(map(self._read, self._head[self.start :]))
+
+    def _read(self, char: str) -> bool:
+        if self._in_string:
+            self._in_string = self._is_escaped or char != '"'
+            self._is_escaped = char == "\\" and not self._is_escaped
+            return True
+        self._dots = self._dots + 1 if char == "." else 0
+        if char.isspace():
+            return True
+        if char == "`":
+            self._is_closed = True
+            return self._is_fenced
+        if self._is_closed or char == "…" or self._dots > 1:
+            return False
+        if char in "{[":
+            self._depth += 1
+        elif char in "}]":
+            self._depth = max(0, self._depth - 1)
+        elif self._depth == 0:
+            return char in ",;"
+        self._in_string = char == '"'
+        return True
+
+
+class BrokenCalls(TextHeld[Untagged]):
+    """Wraps the parser ``inner``, and holds such an answer back. Used like ``inner``; ``limit`` in characters."""
+
+    def __init__(self, inner: Untagged, plan: Plan, judge: Judge, limit: int) -> None:
+        super().__init__(inner)
+        self._plan = plan
+        self._judge = judge
+        self._left = limit
+        self._call = SoleCall(_FENCE, judge.toolbox.offers)
+
+    def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
+        """Return what is left at the end of the text, as the inner parser does."""
+        was_broken = bool(self._held)
+        pieces = self._inner.finish(cut=cut)
+        if self._is_over or (cut and not was_broken):
+            return pieces
+        passed = self._take(pieces)
+        if not self._held or not self._call.name:
+            return [*passed, *self.release()]
+        raw = "".join(self._held)
+        self._held = []
+        return [*passed, BrokenCall(raw, self._refused(raw))]
+
+    def _holds(self, text: str) -> bool | None:
+        """Return whether the answer may still be such a call; None for whitespace before it."""
+        if not self._held and text.isspace():
+            return None
+        self._left -= len(text)
+        return self._left >= 0 and self._call.read(text)
+
+    def _refused(self, raw: str) -> Rejected | Violation | None:
+        body = _CLOSING_MARK.sub("", raw[self._call.start :])
+        # Brackets that the model left open are not added: nothing here shows that the call was complete.
+        block = Block("json", "", body, "\n" if self._call.is_balanced else "")
+        if self._judge.answer_format is not None and self._judge.answer_format.is_answer(body):
+            return None
+        as_strict = tuple(replace(tool, strict=True) for tool in self._plan.tools)
+        for plan, reasons in ((self._plan, _FAULTS), (replace(self._plan, tools=as_strict), (SCHEMA_MISMATCH,))):
+            # In the report all of this is text: nothing is counted.
+            for verdict in Judge(plan, Report()).block(block):
+                if not isinstance(verdict, Call) and verdict.reason in reasons and verdict.expected:
+                    return verdict
+        return None
+
+
+class UndeclaredCall:
+    """What is withheld of one answer. ``is_declared``: whether a name means a tool of the client's.
+
+    ``retry``: that with which the answer ends, None if it passes. ``is_over``: whether nothing is withheld any more.
+    """
+
+    def __init__(self, is_declared: Callable[[str], bool]) -> None:
+        self._call = SoleCall(_ANY_MARK, lambda name: not is_declared(name))
+        self._held: list[TextDelta] = []
+        self._left = _MAX_CHARS
+        self.retry: Retry | None = None
+        self.is_over = False
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether text is withheld."""
+        return bool(self._held)
+
+    def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
+        """Take events of the answer, and return what passes."""
+        passed: list[ClientEvent] = []
+        for event in events:
+            match event:
+                case _ if self.is_over:
+                    passed.append(event)
+                case Opened() | KeepAlive():
+                    passed.append(event)
+                case ReasoningDelta() if not self._held:
+                    passed.append(event)
+                case TextDelta(text=text) if not self._held and text.isspace():
+                    passed.append(event)
+                case TextDelta(text=text, choice=0) if self._holds(text):
+                    self._held.append(event)
+                case Ended() if self._held and (retry := self._retry(event)) is not None:
+                    self.is_over, self.retry, self._held = True, retry, []
+                case _:
+                    self.is_over = True
+                    passed += [*self._held, event]
+                    self._held = []
+        return passed
+
+    def _holds(self, text: str) -> bool:
+        self._left -= len(text)
+        return self._left >= 0 and self._call.read(text)
+
+    def _retry(self, end: Ended) -> Retry | None:
+        """Return the fault of the whole answer; None if it is text."""
+        text = "".join(event.text for event in self._held)
+        # Small models forget a bracket: the last one need not close the first.
+        is_whole = text.rstrip("` \t\r\n").endswith(("}", "]"))
+        if not self._call.name or not is_whole or end.reasons != {0: "stop"}:
+            return None
+        fault = Fault(SECOND_OPINION, "an answer in words", self._call.name)
+        return Retry(fault, text, (*self._held, Ended(end.reasons)), end.usage)
