@@ -23,7 +23,7 @@ from typing import Any
 from toolsim.core.plan import Tool
 from toolsim.response.checker import SchemaChecker
 from toolsim.response.repair import mend
-from toolsim.response.typed_elements import ElementTypes
+from toolsim.response.value_types import ElementTypes
 from toolsim.response.written import (
     ARGUMENTS_KEY,
     EXTRA_BRACE,

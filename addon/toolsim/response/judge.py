@@ -47,7 +47,7 @@ from toolsim.response.checker import BUDGET_SECONDS, SCHEMA_CHECK_TIMED_OUT, UNS
 from toolsim.response.one_object import REPEATED_KEYS, name_inside, split_call, unwrap
 from toolsim.response.pieces import Block, Oversize, utf8_length
 from toolsim.response.toolbox import Lookup, Toolbox
-from toolsim.response.value_types import correct_types
+from toolsim.response.value_types import VALUE_TYPE, correct_types
 from toolsim.response.verdict import (
     ARGUMENTS_TOO_LARGE,
     INVALID_CALL,
@@ -62,7 +62,7 @@ from toolsim.response.verdict import (
     Verdict,
     Violation,
 )
-from toolsim.response.written import MARKER_REPAIRS, Written, name_of, read_json
+from toolsim.response.written import MARKER_REPAIRS, Json, Written, name_of, read_json
 from toolsim.schema import Finding
 from toolsim.wire.hosted_items import search_for
 from toolsim.wire.local_tools import is_item
@@ -335,8 +335,11 @@ class Judge:
         A strict tool's client was promised that no value is changed.
         """
         schema = self._checker.schema(tool) if self._repair and not tool.strict and tool.kind != "custom" else None
-        corrected = correct_types(found, schema, self._checker) if schema is not None else None
-        return None if corrected is None or (tool.must_fit and not is_item(corrected.text)) else corrected
+        given = Json(found.text.strip(), found.value)
+        corrected = correct_types(given, schema, self._checker) if schema is not None else None
+        if corrected is None or (tool.must_fit and not is_item(corrected.source)):
+            return None
+        return Arguments(corrected.source, corrected.value, found.codes, (*found.mends, VALUE_TYPE))
 
     def _lookup_instead(self, tool: Tool) -> Call | None:
         """Return the lookup that replaces a call that does not fit, if the model has not seen its tool's entry.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.each import each
 from toolsim.core.plan import Tool
 from toolsim.response.checker import SchemaChecker
-from toolsim.response.typed_elements import ElementTypes
+from toolsim.response.value_types import ElementTypes
 from toolsim.response.written import Json
 
 TYPED = Tool(

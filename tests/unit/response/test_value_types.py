@@ -18,14 +18,13 @@ from support.wire import backend_answer
 from toolsim.core.events import StructuredCall
 from toolsim.core.plan import ApiName, Tool
 from toolsim.core.report import Report
-from toolsim.response.arguments import Arguments
 from toolsim.response.checker import SchemaChecker
 from toolsim.response.judge import Judge
 from toolsim.response.pieces import Block
 from toolsim.response.structured import StructuredCalls
 from toolsim.response.value_types import VALUE_TYPE, correct_types
 from toolsim.response.verdict import Call, Rejected, Verdict, Violation
-from toolsim.response.written import read_json
+from toolsim.response.written import Json, read_json
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "value_types.json").read_text(encoding="utf-8"))
 APIS: tuple[ApiName, ...] = ("chat", "responses", "messages")
@@ -160,13 +159,13 @@ def test_any_value(schema: dict[str, Any], value: Any) -> None:
     validator = checker.schema(tool)
     assert validator is not None
     arguments = {"value": value}
-    found = Arguments(json.dumps(arguments), arguments)
+    found = Json(json.dumps(arguments), arguments)
     corrected = correct_types(found, validator, checker)
     if checker.fits(tool, arguments):
         assert corrected is None
     if corrected is not None:
         assert checker.fits(tool, corrected.value)
-        assert json.loads(corrected.text) == corrected.value
+        assert json.loads(corrected.source) == corrected.value
         assert correct_types(corrected, validator, checker) is None
         assert strings(corrected.value) <= strings(value)
 
