@@ -27,7 +27,9 @@ from toolsim.response.value_types import ElementTypes
 from toolsim.response.written import (
     ARGUMENTS_KEY,
     EXTRA_BRACE,
+    Elements,
     Json,
+    Values,
     Written,
     decode,
     json_object,
@@ -40,14 +42,11 @@ from toolsim.response.written import (
 DOUBLE_ENCODED = "DOUBLE_ENCODED"
 REPEATED_ARGUMENTS = "REPEATED_ARGUMENTS"
 
-Elements = tuple[tuple[str, str], ...]
-"""Names and raw contents, in order."""
+Items = tuple[tuple[str, str], ...]
+"""The names and raw contents of elements, in order."""
 
 _WHOLE = ("arguments", "parameters")
 """Elements that hold all arguments, unless the tool has a parameter of that name."""
-
-_NO_OBJECT = Json("", ())
-"""Stands for several candidates none of which can be chosen: not an object in any form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +69,17 @@ def function_arguments(written: Written, tool: Tool, checker: SchemaChecker, *, 
     """Return the arguments of a call to a function tool."""
     if written.broken:
         return None
-    if written.elements is not None:
+    given = written.given
+    if isinstance(given, Elements):
         # A misspelt marker may have become the name of a parameter.
-        if not written.is_clean and tool.declared and any(name not in tool.declared for name, _ in written.elements):
+        if not written.is_clean and tool.declared and any(name not in tool.declared for name, _ in given.items):
             return None
-        return _from_elements(written.elements, tool, checker, repair=repair)
-    if written.values is not None:
-        return _from_values(written.values, tool)
-    given = written.arguments
-    codes: tuple[str, ...] = ()
-    if (given is None or given.value is None) and written.aliased:
-        given = next(iter(written.aliased.values())) if repair and len(written.aliased) == 1 else _NO_OBJECT
-        codes = (ARGUMENTS_KEY,)
+        return _from_elements(given.items, tool, checker, repair=repair)
+    if isinstance(given, Values):
+        return _from_values(given.items, tool)
+    codes = () if written.key == "arguments" else (ARGUMENTS_KEY,)
+    if codes and not (repair and written.key):
+        return None
     found = _from_json(given, repair=repair)
     return found and Arguments(found.text, found.value, (*codes, *found.codes), found.mends)
 
@@ -90,22 +88,15 @@ def custom_input(written: Written, *, repair: bool) -> Arguments | None:
     """Return the input of a call to a custom tool."""
     if written.broken:
         return None
-    if written.elements is not None:
-        return _input_of_elements(written.elements, repair=repair)
-    if written.values is not None:
-        match written.values:
-            case ((None | "input", Json(value=str() as text)),):
-                return Arguments(text, text)
+    named_input = written.key == "input"
+    codes = () if named_input or written.key == "arguments" else (ARGUMENTS_KEY,)
+    if codes and not (repair and written.key):
         return None
-    given = written.arguments
-    codes: tuple[str, ...] = ()
-    named_input = given is None and "input" in written.aliased
-    if named_input:
-        given = written.aliased["input"]
-    elif given is None and len(written.aliased) == 1 and repair:
-        given = next(iter(written.aliased.values()))
-        codes = (ARGUMENTS_KEY,)
-    match given:
+    match written.given:
+        case Elements(items):
+            return _input_of_elements(items, repair=repair)
+        case Values(items=((None | "input", Json(value=str() as text)),)):
+            return Arguments(text, text)
         case None | Json(value=None):
             return Arguments("", "", codes)
         case Json(value={"input": str() as text}):
@@ -204,7 +195,7 @@ def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arg
 # XML
 
 
-def _from_elements(elements: Elements, tool: Tool, checker: SchemaChecker, *, repair: bool) -> Arguments | None:
+def _from_elements(elements: Items, tool: Tool, checker: SchemaChecker, *, repair: bool) -> Arguments | None:
     """Return the object of all elements, or the content of a single one that holds all arguments."""
     match elements:
         case ((only, content),) if only in _WHOLE and only not in tool.declared:
@@ -216,7 +207,7 @@ def _from_elements(elements: Elements, tool: Tool, checker: SchemaChecker, *, re
     return None if found is None else Arguments(found.source, found.value)
 
 
-def _inside(content: str, *, repair: bool) -> Arguments | Elements | None:
+def _inside(content: str, *, repair: bool) -> Arguments | Items | None:
     """Read an element that holds all arguments: as one JSON object, or as elements inside it."""
     texts = (unescape(content), content)
     for text in texts:
@@ -229,7 +220,7 @@ def _inside(content: str, *, repair: bool) -> Arguments | Elements | None:
     return None if inner is None else tuple(inner)
 
 
-def _input_of_elements(elements: Elements, *, repair: bool) -> Arguments | None:
+def _input_of_elements(elements: Items, *, repair: bool) -> Arguments | None:
     """Return the input that stands in the only element, or inside one that holds all arguments."""
     match elements:
         case ():

@@ -443,12 +443,12 @@ def _keyed(form: CustomForm) -> Callable[[str], list[Written]]:
 
 def _with_keys(call: Written, form: CustomForm) -> Written:
     unknown = dict(call.unknown)
-    name, arguments = call.name, call.arguments
+    name, given = call.name, call.given
     if name is None and form.name_key in unknown and isinstance(named := unknown.pop(form.name_key).value, str):
         name = named
-    if arguments is None and form.arguments_key in unknown:
-        arguments = unknown.pop(form.arguments_key)
-    return replace(call, name=name, arguments=arguments, unknown=unknown)
+    if given is None and form.arguments_key in unknown:
+        given = unknown.pop(form.arguments_key)
+    return replace(call, name=name, given=given, unknown=unknown)
 
 
 def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -> list[Written]:

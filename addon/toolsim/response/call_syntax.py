@@ -10,7 +10,7 @@ repairs. An escape that Python does not know is text, backslash included. What o
 and prefixed strings, three quotes, ``**{…}``) is read by Python's own parser: constants, lists, tuples, sets, dicts
 with string keys, signs before numbers and strings without placeholders are values, an integer with leading zeros is
 read as decimal, and nothing is evaluated.
-Values keep their source if it is JSON already. Linear; nothing raises.
+Items keep their source if it is JSON already. Linear; nothing raises.
 
 A model that writes Markdown may escape the underscores of names and keys; then those in its strings are escaped too,
 and all of them are read without the backslash. That is a repair.
@@ -27,7 +27,7 @@ import warnings
 from collections.abc import Iterator
 
 from toolsim.response.repair import PYTHON_WORDS, mend
-from toolsim.response.written import Json, Written, decode, json_object, read_value
+from toolsim.response.written import Json, Values, Written, decode, json_object, read_value
 
 MARKDOWN_ESCAPES = "MARKDOWN_ESCAPES"
 ESCAPED = "\\_"
@@ -62,12 +62,12 @@ def read_call(text: str) -> Written | None:
         return None
     inner = text[named.end() + 1 : -1]
     if inner.lstrip().startswith("{") and (whole := _literal(inner)) and isinstance(whole.value, dict):
-        return Written(text, named[0], arguments=whole)
+        return Written(text, named[0], given=whole)
     values = _values(inner)
     if values is None:
         found = read_python(text)
         values = found[0][1] if found is not None and len(found) == 1 else None
-    return None if values is None else Written(text, named[0], values=values)
+    return None if values is None else Written(text, named[0], given=Values(values))
 
 
 def read_calls(text: str) -> list[Written]:
@@ -79,7 +79,7 @@ def read_calls(text: str) -> list[Written]:
     parts = _split(bare[1:-1]) if bare.startswith("[") and bare.endswith("]") else [bare]
     calls = [read_call(part.strip()) for part in parts or ()]
     if (None in calls or not calls) and (found := read_python(bare)):
-        calls = [Written(source, name, values=values) for name, values, source in found]
+        calls = [Written(source, name, given=Values(values)) for name, values, source in found]
     named = _NAME.match(bare.lstrip("[ "))
     if None in calls or not calls:
         return [Written(text, named[0] if named else None, broken=True)]
@@ -100,7 +100,7 @@ def read_record(text: str) -> Written | None:
     if head is None or name is None or not text.endswith("]"):
         return None
     arguments = _literal(text[head.end() : -1])
-    return None if arguments is None else Written(text, name[1] or name[2], arguments=arguments)
+    return None if arguments is None else Written(text, name[1] or name[2], given=arguments)
 
 
 def _values(inner: str) -> tuple[tuple[str | None, Json], ...] | None:
@@ -177,7 +177,7 @@ def _as_json(escape: re.Match[str]) -> str:
 # -- what only Python's own parser can read
 
 
-Values = tuple[tuple[str | None, Json], ...]
+Items = tuple[tuple[str | None, Json], ...]
 """The values of one call, each with its keyword or None."""
 
 _MAX_LENGTH = 100_000
@@ -194,7 +194,7 @@ class _NoLiteral(Exception):
     """Something other than a literal stands where a value belongs."""
 
 
-def read_python(text: str) -> list[tuple[str, Values, str]] | None:
+def read_python(text: str) -> list[tuple[str, Items, str]] | None:
     """Read calls that are all of ``text``, in a list or on lines of their own: name, values and source of each.
 
     None: the text is anything else.
@@ -229,7 +229,7 @@ def _nodes(tree: ast.Module) -> Iterator[ast.expr]:
         yield from statement.value.elts if isinstance(statement.value, ast.List) else [statement.value]
 
 
-def _call(node: ast.expr, text: str) -> tuple[str, Values, str]:
+def _call(node: ast.expr, text: str) -> tuple[str, Items, str]:
     if not isinstance(node, ast.Call):
         raise _NoLiteral
     values: list[tuple[str | None, Json]] = [(None, _json(value, 0)) for value in node.args]

@@ -73,7 +73,7 @@ def read_gemma(body: str) -> list[Written]:
             if not body.startswith(")", end):
                 break
             end += 1
-        calls.append(Written(body[at:end], head[1], arguments=arguments, codes=reader.codes, mends=reader.mends))
+        calls.append(Written(body[at:end], head[1], given=arguments, codes=reader.codes, mends=reader.mends))
         at = end
     rest = body[at:].strip(" \t\r\n,;")
     if calls and rest and not rest.strip("})] "):

@@ -307,8 +307,8 @@ class Judge:
         return Accepted(Call(tool, found.text, _repairs(written, lookup, found)), code)
 
     def _fits(self, tool: Tool, written: Written, found: Arguments) -> bool:
-        given = written.arguments or next(iter(written.aliased.values()), None)
-        if not written.values and (given is None or given.value in (None, "")):
+        given = written.given
+        if given is None or (given.items == () if not isinstance(given, Json) else given.value in (None, "")):
             return False  # Without arguments it may just as well be the name of something.
         fits = not _is_schema(found.value, tool) and self._checker.fits(tool, found.value)
         return fits and (not tool.must_fit or is_item(found.text))
@@ -366,7 +366,7 @@ class Judge:
             return [written]
         return split_call(
             written,
-            self._checker.schema(tool) if written.arguments else None,
+            self._checker.schema(tool) if written.given is not None else None,
             accepts=lambda call: self._accept(call, REPEATED_KEYS) is not None,
             fits=lambda value: self._checker.fits(tool, value),
         )

@@ -74,7 +74,7 @@ def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str],
             name = _NUMBERED.sub(r"\1", found[1])
             codes = (DOUBLED_MARKER,) if end and last[0].count(end) > 1 else ()
             codes = (MISSPELLED_MARKER,) if spelling else codes
-            calls.append(Written(body[at:until], name, arguments=Json(text, text), codes=codes))
+            calls.append(Written(body[at:until], name, given=Json(text, text), codes=codes))
             at = until
         if body[at:].strip() or not calls:
             calls.append(Written(body[at:], found[1] if found else None, broken=True))

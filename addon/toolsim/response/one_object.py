@@ -52,24 +52,24 @@ _MAX_LENGTH = 4096
 def unwrap(call: Written, parameters: Parameters, *, marked: bool = False) -> list[Written]:
     """Return the calls that one object stands for; ``marked``: it can be nothing but calls, even without arguments."""
     inner = call.unknown
-    if call.broken or not inner or call.arguments is not None or call.aliased:
+    if call.broken or not inner or call.given is not None:
         return [call]
     if call.name is not None:
         if not _declares(parameters(call.name), inner):
             return [call]
-        return [replace(call, arguments=json_object(inner), codes=(*call.codes, FLAT_ARGUMENTS), unknown={})]
+        return [replace(call, given=json_object(inner), codes=(*call.codes, FLAT_ARGUMENTS), unknown={})]
     for key, value in inner.items():
         is_empty = marked and value.value == {} and parameters(key) is not None
         if not isinstance(value.value, dict) or not (is_empty or _declares(parameters(key), value.value)):
             return [call]
     codes = (*call.codes, NAME_AS_KEY)
-    return [replace(call, name=key, arguments=value, codes=codes, unknown={}) for key, value in inner.items()]
+    return [replace(call, name=key, given=value, codes=codes, unknown={}) for key, value in inner.items()]
 
 
 def name_inside(call: Written) -> Written:
     """Return the call that stands in the arguments of one which has an id in the place of its name; else the call."""
-    given = call.arguments
-    if call.broken or given is None or call.name is None or not _CALL_ID.fullmatch(call.name):
+    given = call.given
+    if call.broken or not isinstance(given, Json) or call.name is None or not _CALL_ID.fullmatch(call.name):
         return call
     text = given.value if isinstance(given.value, str) else given.source
     members, _ = read_object(text, len(text) - len(text.lstrip())) or ({}, 0)
@@ -77,7 +77,7 @@ def name_inside(call: Written) -> Written:
         case Json(value=str() as name):
             whole = members.get("arguments")
             arguments = whole if whole is not None and len(members) == 1 else json_object(members)
-            return replace(call, name=name, arguments=arguments, codes=(*call.codes, NAME_INSIDE))
+            return replace(call, name=name, given=arguments, codes=(*call.codes, NAME_INSIDE))
     return call
 
 
@@ -101,13 +101,13 @@ def split_call(
     calls = [read_json(part.source, closed=True, repair=True)[0] for part in split_repeated(written.source)]
     if calls and all(accepts(call) for call in calls):
         return [replace(call, codes=(*call.codes, REPEATED_KEYS)) for call in calls]
-    given = written.arguments
-    if schema is None or given is None:
+    given = written.given
+    if schema is None or not isinstance(given, Json):
         return [written]
     code, parts = split_arguments(given.value if isinstance(given.value, str) else given.source, schema)
     if not parts or not all(fits(part.value) for part in parts):
         return [written]
-    return [replace(written, arguments=part, codes=(*written.codes, code)) for part in parts]
+    return [replace(written, given=part, codes=(*written.codes, code)) for part in parts]
 
 
 def split_repeated(text: str) -> list[Json]:

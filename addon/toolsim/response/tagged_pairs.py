@@ -32,6 +32,7 @@ from toolsim.response.written import (
     MISSING_CLOSE,
     MISSING_MARKER,
     MISSPELLED_MARKER,
+    Elements,
     Json,
     Written,
     escape,
@@ -184,10 +185,10 @@ def pairs_reader(
                 codes[DOUBLED_MARKER] = 1
                 at = more.end()
             source = body[name.start() : at]
-            return Written(source, name[1], elements=tuple(pairs), codes=tuple(codes)), at
+            return Written(source, name[1], given=Elements(tuple(pairs)), codes=tuple(codes)), at
         if not pairs and (over := whole.match(body, at)) is not None:
             source = body[name.start() : over.end()]
-            return Written(source, name[1], arguments=Json(over[1], over[1]), codes=tuple(codes)), over.end()
+            return Written(source, name[1], given=Json(over[1], over[1]), codes=tuple(codes)), over.end()
         return None
 
     def read(body: str) -> list[Written]:
@@ -294,7 +295,7 @@ def _read_glm(body: str) -> list[Written]:
         at = value[1]
     if name is None:
         return [Written(body, name_of(body), broken=True)]
-    return [Written(body, name[1], elements=tuple(pairs), codes=tuple(codes))]
+    return [Written(body, name[1], given=Elements(tuple(pairs)), codes=tuple(codes))]
 
 
 M3_MARK = "]<]minimax[>["
@@ -313,8 +314,8 @@ _read_m3_pairs = pairs_reader(
 def read_m3(body: str) -> list[Written]:
     """Read MiniMax M3's calls: the elements inside a value are typed like any others."""
     return [
-        replace(call, elements=tuple((key, value.replace(M3_MARK, "")) for key, value in call.elements))
-        if call.elements
+        replace(call, given=Elements(tuple((key, value.replace(M3_MARK, "")) for key, value in call.given.items)))
+        if isinstance(call.given, Elements)
         else call
         for call in _read_m3_pairs(body)
     ]

@@ -82,25 +82,36 @@ class Json:
 
 
 @dataclass(frozen=True, slots=True)
+class Elements:
+    """Arguments as XML elements: the name and the raw content of each, in order."""
+
+    items: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Arguments in a programmer's syntax, each with its keyword or None."""
+
+    items: tuple[tuple[str | None, Json], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Written:
     """One call as written.
 
-    ``name`` None: it cannot be read. ``broken``: the rest cannot be read. ``aliased``: values under keys that models
-    write instead of ``arguments``. ``elements``: the parameters of the XML form, raw, in order. ``codes`` name the
-    repairs that left all values unchanged, ``mends`` those that changed text. ``values``: those of a call in a
-    programmer's syntax, each with its keyword or None. ``unknown``: what stands under keys that no call has.
-    ``is_bare``: its block may be talk about calls (``Block.is_bare``), so it has to fit the schema.
+    ``name`` None: it cannot be read. ``broken``: the rest cannot be read. ``given``: its arguments, None if there are
+    none; ``key`` is the one of JSON under which they stand, "" if they stand under several. ``codes`` name the repairs
+    that left all values unchanged, ``mends`` those that changed text. ``unknown``: what stands under keys that no call
+    has. ``is_bare``: its block may be talk about calls (``Block.is_bare``), so it has to fit the schema.
     """
 
     source: str
     name: str | None = None
     broken: bool = False
-    arguments: Json | None = None
-    aliased: Mapping[str, Json] = field(default_factory=dict)
-    elements: tuple[tuple[str, str], ...] | None = None
+    given: Json | Elements | Values | None = None
+    key: str = ARGUMENTS_KEYS[0]
     codes: tuple[str, ...] = ()
     mends: tuple[str, ...] = ()
-    values: tuple[tuple[str | None, Json], ...] | None = None
     unknown: Mapping[str, Json] = field(default_factory=dict)
     is_bare: bool = False
 
@@ -337,14 +348,14 @@ def _call(source: str, members: dict[str, Json], *, repair: bool) -> Written:
         key: value for key, value in members.items() if key != named and (key not in CALL_KEYS or key in NAME_KEYS)
     }
     name = members[named].value if named in members else None
-    return Written(
-        source,
-        name if isinstance(name, str) and name.strip() else None,
-        arguments=members.get("arguments"),
-        aliased={key: members[key] for key in ARGUMENTS_KEYS[1:] if key in members},
-        codes=codes,
-        unknown=unknown,
-    )
+    given = members.get(ARGUMENTS_KEYS[0])
+    aliases = [key for key in ARGUMENTS_KEYS[1:] if key in members]
+    key = ARGUMENTS_KEYS[0]
+    if (given is None or given.value is None) and aliases:
+        key = aliases[0] if len(aliases) == 1 else ""
+        given = members[aliases[0]]
+    found = name if isinstance(name, str) and name.strip() else None
+    return Written(source, found, given=given, key=key, codes=codes, unknown=unknown)
 
 
 def respelled(
@@ -382,7 +393,7 @@ def read_xml(body: str) -> Written:
     if not elements or elements[0][0] != "name" or any(name in _BLOCKS for name, _ in elements):
         return Written(body, name_of(body), broken=True)
     name = unescape(elements[0][1]).strip()
-    return Written(body, name or None, elements=tuple(elements[1:]), codes=tuple(codes), mends=mends)
+    return Written(body, name or None, given=Elements(tuple(elements[1:])), codes=tuple(codes), mends=mends)
 
 
 def _read_lines(body: str) -> list[tuple[str, str]] | None:

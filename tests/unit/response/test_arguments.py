@@ -10,7 +10,7 @@ from support.each import each
 from toolsim.core.plan import Tool
 from toolsim.response.arguments import Arguments, custom_input, function_arguments
 from toolsim.response.checker import SchemaChecker
-from toolsim.response.written import Json, Written
+from toolsim.response.written import Elements, Json, Values, Written
 
 TYPED = Tool(
     "f",
@@ -37,24 +37,24 @@ def found(written: Written, *, repair: bool = True) -> Arguments | None:
 @each(
     ("written", "expected"),
     [
-        (Written("", "f", arguments=value('{ "count" : 1.0 }')), Arguments('{ "count" : 1.0 }', {"count": 1.0})),
-        (Written("", "f", arguments=value('"{\\"count\\": 1}"')), Arguments('{"count": 1}', {"count": 1})),
-        (Written("", "f", arguments=value("null")), Arguments("{}", {})),
-        (Written("", "f", arguments=value('""')), Arguments("{}", {})),
+        (Written("", "f", given=value('{ "count" : 1.0 }')), Arguments('{ "count" : 1.0 }', {"count": 1.0})),
+        (Written("", "f", given=value('"{\\"count\\": 1}"')), Arguments('{"count": 1}', {"count": 1})),
+        (Written("", "f", given=value("null")), Arguments("{}", {})),
+        (Written("", "f", given=value('""')), Arguments("{}", {})),
         (Written("", "f"), Arguments("{}", {})),
-        (Written("", "f", aliased={"args": value('{"a":1}')}), Arguments('{"a":1}', {"a": 1}, ("ARGUMENTS_KEY",))),
-        (Written("", "f", aliased={"args": value("{}"), "input": value("{}")}), None),
-        (Written("", "f", arguments=value("[1]")), None),
-        (Written("", "f", arguments=value('"words"')), None),
+        (Written("", "f", given=value('{"a":1}'), key="args"), Arguments('{"a":1}', {"a": 1}, ("ARGUMENTS_KEY",))),
+        (Written("", "f", given=value("{}"), key=""), None),
+        (Written("", "f", given=value("[1]")), None),
+        (Written("", "f", given=value('"words"')), None),
         (Written("", "f", broken=True), None),
         (
-            Written("", "f", arguments=Json("", json.dumps('{"a":1}'))),
+            Written("", "f", given=Json("", json.dumps('{"a":1}'))),
             Arguments('{"a":1}', {"a": 1}, mends=("DOUBLE_ENCODED",)),
         ),
-        (Written("", "f", arguments=Json("", '{"a":1,}')), Arguments('{"a":1}', {"a": 1}, mends=("TRAILING_COMMA",))),
-        (Written("", "f", arguments=Json("", '{"a":1}}')), Arguments('{"a":1}', {"a": 1}, mends=("EXTRA_BRACE",))),
-        (Written("", "f", arguments=Json("", '{"a":1,} X')), None),
-        (Written("", "f", arguments=Json("", ' {"a":1,}')), Arguments('{"a":1}', {"a": 1}, mends=("TRAILING_COMMA",))),
+        (Written("", "f", given=Json("", '{"a":1,}')), Arguments('{"a":1}', {"a": 1}, mends=("TRAILING_COMMA",))),
+        (Written("", "f", given=Json("", '{"a":1}}')), Arguments('{"a":1}', {"a": 1}, mends=("EXTRA_BRACE",))),
+        (Written("", "f", given=Json("", '{"a":1,} X')), None),
+        (Written("", "f", given=Json("", ' {"a":1,}')), Arguments('{"a":1}', {"a": 1}, mends=("TRAILING_COMMA",))),
     ],
 )
 def test_json(written: Written, expected: Arguments | None) -> None:
@@ -65,12 +65,12 @@ def test_json(written: Written, expected: Arguments | None) -> None:
 def test_without_repair_only_the_plain_forms_count() -> None:
     """Without repairs, other keys, doubly encoded strings and slips are not arguments."""
     for written in (
-        Written("", "f", aliased={"args": value("{}")}),
-        Written("", "f", arguments=Json("", json.dumps("{}"))),
-        Written("", "f", arguments=Json("", "{,}")),
+        Written("", "f", given=value("{}"), key="args"),
+        Written("", "f", given=Json("", json.dumps("{}"))),
+        Written("", "f", given=Json("", "{,}")),
     ):
         assert found(written, repair=False) is None
-    got = found(Written("", "f", elements=(("arguments", "{'count': 7}"),)), repair=False)
+    got = found(Written("", "f", given=Elements((("arguments", "{'count': 7}"),))), repair=False)
     assert got == Arguments('{"arguments":"{\'count\': 7}"}', {"arguments": "{'count': 7}"})
 
 
@@ -87,7 +87,7 @@ def test_without_repair_only_the_plain_forms_count() -> None:
 )
 def test_elements(elements: list[tuple[str, str]], expected: Any) -> None:
     """Each is an argument, unless there is only one and it holds all of them."""
-    got = found(Written("", "f", elements=tuple(elements)))
+    got = found(Written("", "f", given=Elements(tuple(elements))))
     assert (got and got.value) == expected
     assert got is None or json.loads(got.text) == expected
 
@@ -104,7 +104,7 @@ def test_elements(elements: list[tuple[str, str]], expected: Any) -> None:
 )
 def test_values_of_a_programmers_syntax(values: tuple[tuple[str | None, Json], ...], expected: str | None) -> None:
     """Values are assigned to the schema's properties in order, or by keyword; none may be given twice."""
-    got = found(Written("", "f", values=values))
+    got = found(Written("", "f", given=Values(values)))
     assert (got and got.text) == expected
     assert got is None or got.value == json.loads(got.text)
 
@@ -112,26 +112,26 @@ def test_values_of_a_programmers_syntax(values: tuple[tuple[str | None, Json], .
 @each(
     ("written", "expected"),
     [
-        (Written("", "c", arguments=value('{"input":"x"}')), Arguments("x", "x")),
-        (Written("", "c", arguments=value('"{\\"input\\":\\"x\\"}"')), Arguments("x", "x")),
-        (Written("", "c", arguments=value('"plain"')), Arguments("plain", "plain")),
-        (Written("", "c", aliased={"input": value('"{}"')}), Arguments("{}", "{}")),
-        (Written("", "c", aliased={"args": value('"x"')}), Arguments("x", "x", ("ARGUMENTS_KEY",))),
+        (Written("", "c", given=value('{"input":"x"}')), Arguments("x", "x")),
+        (Written("", "c", given=value('"{\\"input\\":\\"x\\"}"')), Arguments("x", "x")),
+        (Written("", "c", given=value('"plain"')), Arguments("plain", "plain")),
+        (Written("", "c", given=value('"{}"'), key="input"), Arguments("{}", "{}")),
+        (Written("", "c", given=value('"x"'), key="args"), Arguments("x", "x", ("ARGUMENTS_KEY",))),
         (Written("", "c"), Arguments("", "")),
-        (Written("", "c", arguments=value('{"other":"x"}')), None),
-        (Written("", "c", arguments=value("[1]")), None),
+        (Written("", "c", given=value('{"other":"x"}')), None),
+        (Written("", "c", given=value("[1]")), None),
         (Written("", "c", broken=True), None),
-        (Written("", "c", elements=()), Arguments("", "")),
-        (Written("", "c", elements=(("input", "a &lt; b"),)), Arguments("a < b", "a < b")),
-        (Written("", "c", elements=(("arguments", '{"input":"x"}'),)), Arguments("x", "x")),
-        (Written("", "c", elements=(("arguments", "<input>x</input>"),)), Arguments("x", "x")),
+        (Written("", "c", given=Elements(())), Arguments("", "")),
+        (Written("", "c", given=Elements((("input", "a &lt; b"),))), Arguments("a < b", "a < b")),
+        (Written("", "c", given=Elements((("arguments", '{"input":"x"}'),))), Arguments("x", "x")),
+        (Written("", "c", given=Elements((("arguments", "<input>x</input>"),))), Arguments("x", "x")),
         (
-            Written("", "c", elements=(("arguments", "{'input': 'x'}"),)),
+            Written("", "c", given=Elements((("arguments", "{'input': 'x'}"),))),
             Arguments("x", "x", mends=("SINGLE_QUOTES",)),
         ),
-        (Written("", "c", elements=(("a", "1"), ("b", "2"))), None),
+        (Written("", "c", given=Elements((("a", "1"), ("b", "2")))), None),
         (
-            Written("", "c", arguments=Json("", '{"input":"x",}')),
+            Written("", "c", given=Json("", '{"input":"x",}')),
             Arguments("x", "x", mends=("TRAILING_COMMA",)),
         ),
     ],

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
 from toolsim.response.call_syntax import read_call, read_calls, read_record
+from toolsim.response.written import Json, Values
 
 
 @each(
@@ -45,8 +46,8 @@ def test_values(text: str, values: list[tuple[str | None, Any]] | None) -> None:
         assert got is None
         return
     assert got is not None
-    assert got.values is not None
-    assert [(key, value.value) for key, value in got.values] == values
+    assert isinstance(got.given, Values)
+    assert [(key, value.value) for key, value in got.given.items] == values
 
 
 @pytest.mark.parametrize(
@@ -67,9 +68,9 @@ def test_escapes_are_those_of_python(literal: str) -> None:
     """A string's value is the one that it has in Python, at the top and inside lists and dicts."""
     got = read_call(f"f(1, {literal})")
     assert got is not None
-    assert got.values is not None
-    assert got.values[1][1].value == ast.literal_eval(literal)
-    assert json.loads(got.values[1][1].source) == got.values[1][1].value
+    assert isinstance(got.given, Values)
+    assert got.given.items[1][1].value == ast.literal_eval(literal)
+    assert json.loads(got.given.items[1][1].source) == got.given.items[1][1].value
 
 
 @pytest.mark.parametrize("escape", [r"\d", r"\x4", r"\U0011FFFF", r"\N{NO SUCH THING}", r"\N"])
@@ -77,17 +78,16 @@ def test_an_escape_that_python_does_not_know_is_text(escape: str) -> None:
     """Its backslash stays."""
     got = read_call(f"f('a{escape}z')")
     assert got is not None
-    assert got.values is not None
-    assert got.values[0][1].value == f"a{escape}z"
+    assert isinstance(got.given, Values)
+    assert got.given.items[0][1].value == f"a{escape}z"
 
 
 def test_an_object_is_the_arguments() -> None:
     """A single object in the parentheses is the arguments themselves, not a value."""
     got = read_call('f({"a": 1.0})')
     assert got is not None
-    assert got.arguments is not None
-    assert got.arguments.source == '{"a": 1.0}'
-    assert got.values is None
+    assert isinstance(got.given, Json)
+    assert got.given.source == '{"a": 1.0}'
 
 
 LITERALS = st.recursive(
@@ -104,9 +104,9 @@ def test_python_literals(arguments: dict[str, Any]) -> None:
     text = f"f({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
     got = read_call(text)
     assert got is not None
-    assert got.values is not None
-    assert {str(key): value.value for key, value in got.values} == arguments
-    assert all(json.loads(value.source) == value.value for _, value in got.values)
+    assert isinstance(got.given, Values)
+    assert {str(key): value.value for key, value in got.given.items} == arguments
+    assert all(json.loads(value.source) == value.value for _, value in got.given.items)
     assert not arguments or ast.parse(text)
 
 
@@ -126,7 +126,7 @@ def test_records(text: str, name: str | None, arguments: Any) -> None:
     """A record as shown in the history is parsed back, in the spellings that models use."""
     got = read_record(text)
     assert (got and got.name) == name
-    assert (got and got.arguments and got.arguments.value) == arguments
+    assert (got.given.value if got and isinstance(got.given, Json) else None) == arguments
 
 
 @given(st.text(max_size=60))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.each import each
 from support.growth import LINEAR, growth
 from toolsim.response.gemma_braces import QUOTE, read_gemma
+from toolsim.response.written import Json
 
 
 def as_template(value: Any, quote: str = QUOTE) -> str:
@@ -37,8 +38,8 @@ def test_any_value(value: dict[str, Any]) -> None:
     """What the template writes for a value is read as that value, whatever its strings contain."""
     (call,) = read_gemma(f"call:f{as_template(value)}")
     assert not call.broken
-    assert call.arguments is not None
-    assert call.arguments.value == value
+    assert isinstance(call.given, Json)
+    assert call.given.value == value
 
 
 @each(
@@ -88,14 +89,14 @@ def test_any_value(value: dict[str, Any]) -> None:
 def test_slips(body: str, value: Any) -> None:
     """Unquoted strings are read as strings; unclosed brackets, keys and quotes are beyond repair."""
     *_, call = read_gemma(body)
-    assert (None if call.broken else call.arguments and call.arguments.value) == value
+    assert (call.given.value if isinstance(call.given, Json) and not call.broken else None) == value
 
 
 @given(st.text('{}[]:,<|">ab1 \n', max_size=40))
 def test_any_text(text: str) -> None:
     """Any text: no exception, and the result is JSON."""
     *_, call = read_gemma("call:f{" + text)
-    assert call.broken or json.loads(call.arguments.source if call.arguments else "") is not None
+    assert call.broken or json.loads(call.given.source if isinstance(call.given, Json) else "") is not None
 
 
 def test_linear() -> None:

@@ -482,9 +482,9 @@ def test_the_bound_on_schemas_counts() -> None:
 def test_an_untagged_call_of_a_custom_tool() -> None:
     """Its input is not checked against a function's schema; without an input it is no call."""
     judge = Judge(plan_for(Tool("run", "run", kind="custom")), Report())
-    (accepted,) = judge.untagged([Written("", "run", arguments=Json('{"input":"x"}', {"input": "x"}))], "CODE") or ()
+    (accepted,) = judge.untagged([Written("", "run", given=Json('{"input":"x"}', {"input": "x"}))], "CODE") or ()
     assert (accepted.call.arguments, accepted.form, accepted.call.repairs) == ("x", "CODE", ())
-    assert judge.untagged([Written("", "run", arguments=Json('{"other":"x"}', {"other": "x"}))], "CODE") is None
+    assert judge.untagged([Written("", "run", given=Json('{"other":"x"}', {"other": "x"}))], "CODE") is None
 
 
 def test_a_violation_names_the_tool() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from toolsim.response.named_json import named_json_reader, read_mistral
+from toolsim.response.written import Json
 
 read = named_json_reader(r"(?:<c>)?([\w.:]+)<s>", "</c>")
 
@@ -20,7 +21,7 @@ read = named_json_reader(r"(?:<c>)?([\w.:]+)<s>", "</c>")
 def test_named_json(body: str, calls: list[tuple[str | None, str | None]]) -> None:
     """The arguments of each name are the text up to its end; anything else is broken."""
     got = read(body)
-    assert [(call.name, call.arguments.source if call.arguments else None) for call in got] == calls
+    assert [(call.name, call.given.source if isinstance(call.given, Json) else None) for call in got] == calls
     assert [call.broken for call in got] == [arguments is None for _, arguments in calls]
 
 

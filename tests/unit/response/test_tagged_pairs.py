@@ -4,8 +4,14 @@ import pytest
 from support.each import each
 from support.growth import LINEAR, growth
 from toolsim.response.tagged_pairs import NAME, pairs_reader
+from toolsim.response.written import Elements, Json, Written
 
 read = pairs_reader(rf"<f=({NAME})>", "<p=([^<>]+)>", "<p=?", "</p>", "</f>")
+
+
+def pairs_of(call: Written) -> list[tuple[str, str]] | None:
+    """Return the pairs of a call, None if it is broken."""
+    return None if call.broken else list(call.given.items if isinstance(call.given, Elements) else ())
 
 
 @each(
@@ -28,7 +34,7 @@ read = pairs_reader(rf"<f=({NAME})>", "<p=([^<>]+)>", "<p=?", "</p>", "</f>")
 def test_pairs(body: str, calls: list[tuple[str | None, list[tuple[str, str]] | None]]) -> None:
     """Values end at the first closing mark after which the form continues; what cannot be parsed is broken."""
     got = read(body)
-    assert [(call.name, None if call.broken else list(call.elements or ())) for call in got] == calls
+    assert [(call.name, pairs_of(call)) for call in got] == calls
     assert all(call.broken or call.is_clean for call in got)
 
 
@@ -47,15 +53,15 @@ def test_pairs(body: str, calls: list[tuple[str | None, list[tuple[str, str]] | 
 def test_a_value_without_its_end(body: str, pairs: list[tuple[str, str]] | None) -> None:
     """The next pair or the call's end closes the value; the end of the text does not."""
     (call,) = read(body)
-    assert (None if call.broken else list(call.elements or ())) == pairs
+    assert pairs_of(call) == pairs
     assert call.broken or call.codes == ("MISSING_CLOSE",)
 
 
 def test_an_object_in_the_place_of_pairs() -> None:
     """JSON in place of pairs is the arguments, as written."""
     (call,) = read('<f=a> {"k": 1.0} </f>')
-    assert call.arguments is not None
-    assert call.arguments.source == ' {"k": 1.0} '
+    assert isinstance(call.given, Json)
+    assert call.given.source == ' {"k": 1.0} '
 
 
 def test_linear() -> None:
