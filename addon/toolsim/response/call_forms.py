@@ -347,9 +347,6 @@ MARKERS = {
 FOREIGN = {**{opening: closing for row in CALL_FORMS for opening, closing in row.tags}, **MARKERS}
 """All markers of model families: closing marker by opening marker."""
 
-_MAX_HEAD = 256
-"""Longer than what precedes the arguments of any call."""
-
 _ANYWHERE = tuple(row for row in CALL_FORMS if row.anywhere)
 _NARROW = tuple(row for row in CALL_FORMS if row.behind_ours)
 _ANY_BODY = frozenset(
@@ -390,10 +387,10 @@ def row_at(
     found = _first(((row.begins, row) for row in allowed), text, at, final=final)
     if found is not False or not misspelled:
         return found
-    # Each of them holds the beginning of a marker; they are costly to compile, and hardly ever needed.
-    if "<" not in text[at : at + _MAX_HEAD]:
-        return False
-    return _first(((row.misspelled(), row) for row in allowed if row.misspelled), text, at, final=final)
+    # Those that need not follow their marker begin with one; they are costly to compile, and hardly ever needed.
+    begins_with_marker = text.startswith("<", at)
+    slips = [row for row in allowed if row.misspelled and (begins_with_marker or row.behind_tag or not row.anywhere)]
+    return _first(((row.misspelled(), row) for row in slips if row.misspelled), text, at, final=final)
 
 
 def _first(rows: Iterable[tuple[str, CallForm]], text: str, at: int, *, final: bool) -> CallForm | bool | None:

@@ -395,7 +395,7 @@ class Sentinel:
                 self._open_body(row, at)
             elif (other := self._tags.opening.match(text, at)) and self._goes_with(without_space(other[0])):
                 self._pass_surplus(at)
-            elif not self._final and text[at : at + _MAX_TAIL] in self._tags.beginnings:
+            elif not self._final and self._may_be_tag(at):
                 self._stash(at)
             elif self._drops_surplus and self._is_pair(self._tags.misspelled.at(text, at)):
                 self._pass_surplus(at)
@@ -616,6 +616,11 @@ class Sentinel:
     def _goes_with(self, other: str) -> bool:
         """Return whether the open tag may stand before another one; without repairs, in a family of two markers."""
         return self._drops_surplus or (other != self._opening and self._tags.closing[other] == self._closing)
+
+    def _may_be_tag(self, at: int) -> bool:
+        """Return whether all that is left of the text may become an opening tag, misspelled or not."""
+        rest = self._text[at : at + _MAX_TAIL]
+        return rest in self._tags.beginnings or (self._drops_surplus and self._tags.misspelled.may_begin(rest))
 
     def _is_pair(self, spelling: str) -> bool:
         """Return whether that misspelled tag is the second of a family's two; "" is none."""

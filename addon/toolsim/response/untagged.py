@@ -200,6 +200,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         if self._is_in_prose and self._prose.is_in_line and "\n" not in text and (not pieces or pieces[0] is text):
             if pieces:
                 self._before = f"{self._before}{text}"[-MAX_SENTENCE:]
+                self._is_behind_block = self._is_behind_block and text.isspace()
             return pieces  # type: ignore[return-value]  # A list of a narrower type that nobody else holds.
         return self._take(pieces)
 

@@ -7,6 +7,7 @@ of change. The floors never sink: ``make families`` raises them.
 from __future__ import annotations
 
 import json
+from random import Random
 
 import pytest
 from support.each import each
@@ -26,6 +27,7 @@ from support.malformed import (
     outcome,
 )
 from toolsim.parsing import parse
+from toolsim.response.misspelled import misspelled
 
 NOT_READ: list[str] = load("known_failures")["forms"]
 BELOW: list[str] = load("known_failures")["forms_below_95_percent"]
@@ -83,6 +85,32 @@ def test_splits_make_no_difference(form: Form) -> None:
         complete = parse(case.text, TOOLS)
         assert streamed(list(case.text), TOOLS) == complete, case.name
         assert streamed(pieces(case.text, case.name), TOOLS) == complete, case.name
+
+
+@each("seed", range(8))
+def test_spliced_texts(seed: int) -> None:
+    """Markers, misspelled ones, bodies and prose in any order: no split makes a difference, and nothing is lost."""
+    random = Random(seed)
+    markers = [marker for form in FORMS for marker in (*form.opening, *form.closing)]
+    bodies = [part for form in FORMS for part in form.markers.split(form.two)]
+    others = [form.text for form in FORMS] + [
+        "\n",
+        " ",
+        "Hello ",
+        "`",
+        "```json\n",
+        "> ",
+        "<|im_end|>",
+        "For example:\n",
+    ]
+    for _ in range(60):
+        slips = sorted(misspelled(random.choice(markers)))
+        parts = [random.choice(random.choice((markers, bodies, others, slips or others))) for _ in range(6)]
+        text = "".join(parts)
+        complete = parse(text, TOOLS)
+        assert streamed(list(text), TOOLS) == complete, text
+        assert streamed(pieces(text, text), TOOLS) == complete, text
+        assert complete.calls or complete.prose == text
 
 
 def test_floors_never_sink() -> None:
