@@ -106,3 +106,29 @@ def test_a_broken_profile_stops_the_start(backend: RawBackend, own: Path) -> Non
     assert f"toolsim_profiles: {file}:3: toolsim_manifest: got 'herms'" in proxy.log()
     with Mitmdump(backend.url, environment=environment, toolsim_profiles="off"):
         pass
+
+
+@pytest.mark.slow
+def test_a_declared_form_is_read(backend: RawBackend, own: Path, ask: Any) -> None:
+    """In answers of the profile's model, whole and streamed; another model's are text; a mistake stops the start."""
+    file = own / "toolsim" / "profiles" / "mine.toml"
+    file.write_text(PROFILE + '[[forms]]\nopening = "@@CALL"\nclosing = "@@END"\n')
+    text = CALL.replace("<tool_call>", "@@CALL").replace("</tool_call>", "@@END")
+
+    async def declared(answer: Answer) -> None:
+        await answer.whole(chat_whole(text), Content_Type="application/json")
+
+    environment = {"XDG_CONFIG_HOME": str(own)}
+    with Mitmdump(backend.url, environment=environment) as proxy, Line(proxy.url) as line:
+        backend.play(declared)
+        message = json.loads(line.post("/v1/chat/completions", ask()).body)["choices"][0]["message"]
+        assert len(message["tool_calls"]) == 1
+        backend.play(stream_of(text))
+        assert b'"finish_reason":"tool_calls"' in line.post("/v1/chat/completions", ask(stream=True)).body
+        backend.play(declared)
+        other = json.loads(line.post("/v1/chat/completions", ask(model="other")).body)["choices"][0]["message"]
+        assert (other["content"], other.get("tool_calls")) == (text, None)
+    file.write_text(PROFILE + '[[forms]]\nopening = "@@CALL"\nclosing = "END"\n')
+    proxy = Mitmdump(backend.url, environment=environment)
+    assert proxy.exit_code() == 1
+    assert f"toolsim_profiles: {file}:9: closing: got 'END'" in proxy.log()
