@@ -293,7 +293,7 @@ def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
     words[0] = RENAMED_COMMANDS.get(words[0], words[0])
     if words[0] == "eval":
         rest = words[1:]
-        assert rest[:1] in (["compare"], ["join"]) or flags.parser({}).parse_args(rest)
+        assert rest[:1] in (["compare"], ["join"], ["models"]) or flags.parser({}).parse_args(rest)
     elif words[0] == "tune":
         assert not words[1:] or learn_parser().parse_args(words[1:]).url
     elif words[0] == "replay":

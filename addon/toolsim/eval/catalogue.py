@@ -86,6 +86,14 @@ CATALOGUE = (
         ("stable", "open", "tools"),
         recommended={"temperature": 0.3},
     ),
+    Model("openai/gpt-5.2", "gpt-5.2", "openai", ("tools",)),
+    Model("openai/gpt-oss-120b:nitro", "gpt-oss-120b", "openai", ("open", "tools")),
+    Model("anthropic/claude-haiku-4.5", "claude-haiku-4.5", "anthropic", ("tools",)),
+    Model("anthropic/claude-opus-4.6", "claude-opus-4.6", "anthropic", ("tools",)),
+    Model("google/gemini-3-flash-preview", "gemini-3-flash", "google", ("tools",)),
+    Model("x-ai/grok-4.1-fast", "grok-4.1-fast", "x-ai", ("tools",)),
+    Model("qwen/qwen3-next-80b-a3b-instruct", "qwen3-next", "qwen", ("open", "tools"), recommended=_QWEN3),
+    Model("deepseek/deepseek-v3.2", "deepseek-v3.2", "deepseek", ("open", "tools")),
     Model("qwen3:4b", "qwen3-4b", "qwen", ("open", "local", "tools"), recommended=_QWEN3),
     Model("qwen3:8b", "qwen3-8b", "qwen", ("open", "local", "tools"), recommended=_QWEN3),
     Model("llama3.2", "llama-3.2-3b", "meta-llama", ("open", "local", "tools"), recommended=_LLAMA),
@@ -141,7 +149,28 @@ def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
 def missing(selection: str, served: Sequence[str]) -> list[str]:
     """Return the ids that a selection names by a word for several, and that the server does not list."""
     exact = set(words(selection))
-    return [model.id for model in select(selection, served) if model.id not in exact and model.id not in served]
+    gone = (model.id for model in select(selection, served) if not is_served(model.id, served))
+    return [id for id in gone if id not in exact]
+
+
+def is_served(id: str, served: Sequence[str]) -> bool:
+    """Return whether a server has the model. OpenRouter takes ``:nitro`` after any id and does not list these."""
+    return id.removesuffix(":nitro") in served or id in served
+
+
+def differences(served: Sequence[str]) -> str:
+    """Return what the catalogue lacks of a server's list, and which hosted models of it the server does not list."""
+    known = {model.id for model in CATALOGUE}
+    hosted = [model.id for model in CATALOGUE if "local" not in model.tags]
+    lacking = sorted(set(served) - known)
+    gone = [id for id in hosted if not is_served(id, served)]
+    return "\n".join(
+        f"{label} ({len(ids)} of {count}): {', '.join(ids) or 'none'}"
+        for label, ids, count in (
+            ("the catalogue lacks", lacking, len(set(served))),
+            ("the server does not list", gone, len(hosted)),
+        )
+    )
 
 
 def are_ids(selection: str) -> bool:

@@ -44,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return command(arguments[1:])
     try:
         parser = flags.parser(os.environ)
+        if arguments[:1] == ["models"]:
+            return asyncio.run(_compare_catalogue(parser.parse_args(arguments[1:])))
         args, folder = _resumed(parser, arguments)
         return asyncio.run(_evaluate(args, folder))
     except (UsageError, NotAReport, ValueError) as error:
@@ -63,6 +65,16 @@ def _resumed(parser: ArgumentParser, arguments: list[str]) -> tuple[Namespace, P
         saved.pop("options", None)
     parser.set_defaults(**saved)
     return parser.parse_args(arguments), folder
+
+
+async def _compare_catalogue(args: Namespace) -> int:
+    """``toolsim eval models``: print how the catalogue differs from the server's list."""
+    import_module("openai")
+    if not (url := settings.base_url(args, os.environ)):
+        raise UsageError("models: name the server with --base-url")
+    args.models = ""  # A selection would hide that the server cannot list its models.
+    print(catalogue.differences(await _served(url, settings.api_key(args, url, os.environ), args)))
+    return EXIT_RIGHT
 
 
 async def _evaluate(args: Namespace, folder: Path) -> int:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
 from support.each import each
-from toolsim.eval.catalogue import CATALOGUE, Model, is_selected, missing, select
+from toolsim.eval.catalogue import CATALOGUE, Model, differences, is_selected, missing, select
+from toolsim.eval.command import main
 
 
 def ids(words: str) -> list[str]:
@@ -62,3 +67,37 @@ def test_what_the_server_lists() -> None:
     assert [model.id for model in select("google/gemini-*", served)][-1] == "google/gemini-9"
     assert missing("google", served) == [id for id in ids("google") if id != "google/gemini-2.5-pro"]
     assert missing("google/gemini-2.5-flash,mine", served) == []
+
+
+def test_differences_from_a_stored_list() -> None:
+    """What only the server lists is lacking, what it does not list is named; ``:nitro`` is listed with its model."""
+    hosted = [model.id for model in CATALOGUE if "local" not in model.tags and not model.id.endswith(":nitro")]
+    served = [*(id for id in hosted if id != "openai/gpt-5.2"), "new/model-b", "new/model-a"]
+    assert differences(served).splitlines() == [
+        f"the catalogue lacks (2 of {len(served)}): new/model-a, new/model-b",
+        f"the server does not list (1 of {len(hosted) + 1}): openai/gpt-5.2",
+    ]
+
+
+def test_the_command_asks_the_server(capsys: pytest.CaptureFixture[str]) -> None:
+    """``toolsim eval models`` reads a server's list over HTTP, and says so if there is no server to ask."""
+    body = b'{"object": "list", "data": [{"id": "new/model", "object": "model", "created": 0, "owned_by": "new"}]}'
+
+    class Models(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Models) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        assert main(["models", "--base-url", f"http://127.0.0.1:{server.server_port}/v1"]) == 0
+        server.shutdown()
+    assert "the catalogue lacks (1 of 1): new/model\n" in capsys.readouterr().out
+    assert main(["models", "--offline"]) == 2
+    assert "--base-url" in capsys.readouterr().err
