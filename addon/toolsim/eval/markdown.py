@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from toolsim.eval.case import Run
 from toolsim.eval.summary import (
     CELL_HEAD,
+    NEARLY_ALL,
     Combinations,
     Rate,
     by_case,
     cell_rows,
     count_as_text,
     count_failures,
+    dependable,
     grouped,
     method_name,
 )
@@ -55,7 +57,7 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: 
             ),
         ),
         "## By model, sampling profile and method",
-        table(CELL_HEAD, cell_rows(runs)),
+        table((*CELL_HEAD, "notes"), _rows_with_notes(runs)),
     ]
     if failures := count_failures(runs):
         parts += ["## Failures", table(["label", "runs"], ([label, str(n)] for label, n in failures.items()))]
@@ -74,6 +76,13 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: 
     return "\n\n".join(parts) + "\n"
 
 
+def _rows_with_notes(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of figures; each row's notes count its failures by label."""
+    groups = grouped(runs, lambda run: (run.suite, run.cell)).values()
+    for row, own in zip(cell_rows(runs), groups, strict=True):
+        yield (*row, ", ".join(f"{label} {count}" for label, count in count_failures(own).items()))
+
+
 def _head(runs: Sequence[Run], planned: int, target: str) -> str:
     found = Combinations.of(runs)
     lines = [
@@ -84,6 +93,10 @@ def _head(runs: Sequence[Run], planned: int, target: str) -> str:
         f"{found.at_100} of them at 100 %, {found.at_96} at 96 % or more",
         f"- calls mended by toolsim: {sum(run.repaired for run in runs)} repaired, "
         f"{sum(run.untagged for run in runs)} found without the tag",
+        *(
+            f"- at {label}: {', '.join(dependable(runs, least)) or 'none'}"
+            for label, least in (("100 %", 1), ("96 % or more", NEARLY_ALL))
+        ),
         *_as_text(runs),
         f"- target: {target}",
     ]

@@ -187,12 +187,17 @@ class Combinations:
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Combinations:
         """Count them."""
-        rates = [Rate.of(own) for own in grouped(runs, lambda run: run.cell).values()]
-        return cls(
-            len(rates),
-            sum(rate.ok == rate.runs for rate in rates),
-            sum(rate.ok >= NEARLY_ALL * rate.runs for rate in rates),
-        )
+        return cls(len({run.cell for run in runs}), len(dependable(runs, 1)), len(dependable(runs, NEARLY_ALL)))
+
+
+def dependable(runs: Iterable[Run], least: float) -> list[str]:
+    """Return the names of the combinations of which at least this share of the runs is right."""
+    rates = {cell: Rate.of(own) for cell, own in grouped(runs, lambda run: run.cell).items()}
+    return [
+        f"{cell.model} · {cell.profile} · {method_name(cell)} · {cell.api}{' stream' if cell.stream else ''}"
+        for cell, rate in rates.items()
+        if rate.ok >= least * rate.runs
+    ]
 
 
 def summarise(runs: Sequence[Run], *, planned: int, stamp: str, settings: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from toolsim.eval.markdown import rate_text, render, table
 from toolsim.eval.summary import Rate
 
-from .runs import RUNS
+from .runs import RUNS, run
 
 
 def test_a_rate_has_its_interval() -> None:
@@ -32,12 +32,12 @@ def test_calls_that_clients_get_as_text() -> None:
     counted = [replace(run, as_text=number) for number, run in enumerate(RUNS)]
     text = render(counted, planned=7, stamp="", target="")
     assert "- answers that hold a call as text: toolsim 8, native 7, toolsim toolsim_repair=off 6\n" in text
-    assert [row.split(" | ")[-1] for row in text.splitlines() if row.startswith("| scenarios | qwen")] == ["3 |", "7 |"]
+    assert [row.split(" | ")[-2] for row in text.splitlines() if row.startswith("| scenarios | qwen")] == ["3", "7"]
     older = render(RUNS, planned=7, stamp="", target="")
     assert "hold a call as text" not in older
     rows = [row for row in older.splitlines() if "| default |" in row]
     assert len(rows) == 4
-    assert all(row.endswith("| – |") for row in rows)
+    assert all(row.split(" | ")[-2] == "–" for row in rows)
 
 
 def test_an_interrupted_report_says_so() -> None:
@@ -49,3 +49,16 @@ def test_every_row_of_a_table_has_all_its_cells() -> None:
     """Whatever a model wrote into them."""
     lines = table(["a", "b"], [["x|y\nz", "`"]]).splitlines()
     assert lines == ["| a | b |", "| --- | --- |", "| x\\|y z | ` |"]
+
+
+def test_dependable_combinations_have_names() -> None:
+    """Those at 100 % and at 96 % or more are listed; the table's notes count what failed in each row."""
+    good = [run("a", trial=number) for number in range(3)]
+    nearly = [run("a", method="native", trial=number, ok=number > 0) for number in range(25)]
+    poor = [run("a", model="poor", ok=False)]
+    text = render([*good, *nearly, *poor], planned=29, stamp="", target="")
+    assert "- at 100 %: qwen · default · toolsim · chat\n" in text
+    assert "- at 96 % or more: qwen · default · toolsim · chat, qwen · default · native · chat\n" in text
+    rows = [row.split(" | ") for row in text.splitlines() if row.startswith(("| suite |", "| scenarios |"))]
+    assert [row[-1].removesuffix("|").strip() for row in rows] == ["notes", "", "no_call 1", "no_call 1"]
+    assert "- at 100 %: none\n- at 96 % or more: none\n" in render(poor, planned=1, stamp="", target="")
