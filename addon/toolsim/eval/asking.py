@@ -9,6 +9,7 @@ the model's time; the question and its answer are recorded.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from time import monotonic
@@ -85,6 +86,10 @@ class Asking:
             "messages_before": before,
             "messages": list(request.messages[before:]),
             "tools": [tool.name for tool in request.tools],
+            "sizes": {
+                "messages": len(json.dumps(request.messages, ensure_ascii=False)),
+                "tools": len(json.dumps([asdict(tool) for tool in request.tools], ensure_ascii=False)),
+            },
             "tool_choice": request.tool_choice,
             "options": dict(request.options),
         }

@@ -263,7 +263,7 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "--verbose",
         action="count",
         default=_verbosity(environment),
-        help=f"say more: each run, what went wrong [{_VERBOSE}]",
+        help=f"say more: each run and turn; twice: also sizes of requests and tools, what went wrong [{_VERBOSE}]",
     )
     return made
 

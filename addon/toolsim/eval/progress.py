@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,7 +13,7 @@ from toolsim.eval.summary import method_name
 
 
 class Progress:
-    """Shows each run; ``verbosity``: 0 a live line on a terminal, 1 also a line per run, 2 and why it failed."""
+    """Shows each run. ``verbosity``: 0 a live line on a terminal, 1 also runs and turns, 2 sizes and each failure."""
 
     def __init__(self, total: int, verbosity: int, *, quiet: bool) -> None:
         self._verbosity = verbosity
@@ -46,6 +47,8 @@ class Progress:
             self._live.update(self._task, advance=1, rate=f"{100 * self._ok / self._runs:.0f} % right")
         if not self._quiet and self._verbosity:
             self._say(_line(run))
+            for number, step in enumerate(run.steps, 1):
+                self._say(f"      {_turn(number, step, with_sizes=self._verbosity > 1)}")
             if self._verbosity > 1 and run.detail:
                 self._say(f"      {run.detail}")
 
@@ -61,6 +64,19 @@ def _line(run: Run) -> str:
     api = f"{run.cell.api}{' stream' if run.cell.stream else ''}"
     where = f"{run.cell.model} · {run.cell.profile} · {method_name(run.cell)} · {api}"
     return f"{run.ms / 1000:7.1f} s  {run.suite} {run.case} · {where}: {verdict}"
+
+
+def _turn(number: int, step: Mapping[str, Any], *, with_sizes: bool) -> str:
+    answer, error, sizes = step.get("answer"), step.get("error"), step.get("sizes")
+    if answer is not None:
+        calls = ", ".join(call["name"] for call in answer["calls"])
+        said = f"calls {calls}" if calls else f"{len(answer['text'])} characters of text"
+    else:
+        said = error["message"] if error else "no answer"
+    shown = ""
+    if with_sizes and sizes:
+        shown = f"; messages {sizes['messages']:,} characters, {len(step['tools'])} tools {sizes['tools']:,} characters"
+    return f"turn {number}, {step.get('ms', 0) / 1000:.1f} s: {said}{shown}"
 
 
 def _live_display() -> Any:

@@ -33,6 +33,8 @@ async def test_steps_record_what_is_new() -> None:
     await ask(Request((USER,), TOOLS))
     await ask(Request((USER, {"role": "assistant", "content": "a"}, USER), TOOLS))
     assert [(step["messages_before"], len(step["messages"])) for step in ask.steps] == [(0, 1), (1, 2)]
+    first, second = (step["sizes"] for step in ask.steps)
+    assert 0 < first["messages"] < second["messages"]
     assert [step["answer"]["text"] for step in ask.steps] == ["a", "b"]
     assert all(step["ms"] >= 0 for step in ask.steps)
     assert (ask.input_tokens, ask.output_tokens, ask.answered, ask.rewritten) == (12, 3, 2, 2)

@@ -7,7 +7,7 @@ import sys
 import pytest
 from toolsim.eval.case import Case, Verdict
 from toolsim.eval.measure import Job
-from toolsim.eval.progress import Progress
+from toolsim.eval.progress import Progress, _turn
 from toolsim.eval.runtime.turn import Send
 
 from .runs import run
@@ -46,3 +46,27 @@ def test_on_a_terminal_there_is_a_live_line(
     assert "1/1" in text
     assert "0 % right" in text
     assert "[bold]was[/bold]" in text
+
+
+def test_turns_and_their_sizes() -> None:
+    """Each turn says what it ended in: calls, text, an error, or nothing; sizes come with the second level."""
+    sizes = {"messages": 1200, "tools": 34}
+    called = {
+        "answer": {"text": "", "calls": [{"name": "f"}, {"name": "g"}]},
+        "tools": ["f"],
+        "sizes": sizes,
+        "ms": 500,
+    }
+    assert _turn(1, called, with_sizes=False) == "turn 1, 0.5 s: calls f, g"
+    assert _turn(1, called, with_sizes=True).endswith("; messages 1,200 characters, 1 tools 34 characters")
+    assert (
+        _turn(2, {"answer": {"text": "Hello", "calls": []}}, with_sizes=True) == "turn 2, 0.0 s: 5 characters of text"
+    )
+    assert _turn(3, {"error": {"message": "busy"}}, with_sizes=True) == "turn 3, 0.0 s: busy"
+    assert _turn(4, {}, with_sizes=False) == "turn 4, 0.0 s: no answer"
+
+
+def test_verbose_shows_the_turns_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """From the first level on."""
+    assert "turn 1, 0.1 s: calls state_get" in shown(capsys, 1)
+    assert "turn 1" not in shown(capsys, 0)
