@@ -84,7 +84,7 @@ fill the memory by not reading
 The kernel buffers at most
     unit/sockets/test_server.py::test_the_kernel_buffers_little
 read what another client has stored
-    unit/proxy/test_memory.py::test_partitions
+    unit/proxy/test_access.py::test_owners_differ_and_hide_the_key
     unit/stores/test_record.py::test_it_holds_what_a_plain_model_holds
 Nor occupy the backend by leaving
     unit/background/test_places.py::test_half_for_each_of_two
@@ -236,6 +236,12 @@ The client gets a 500, an error event
     unit/proxy/test_guard.py::test_the_log_names_the_place
 The same holds if another script
     proxy/test_guard.py::test_another_script_that_raises
+A key is one owner
+    unit/proxy/test_access.py::test_all_spellings_of_a_key_are_one_owner
+With `toolsim_api_key`, the owner
+    unit/proxy/test_access.py::test_the_owner_is_the_accepted_key
+Otherwise the API's own header
+    unit/proxy/test_access.py::test_the_own_header_comes_first
 # A web page
 Pages served from `localhost`
     unit/proxy/test_access.py::test_pages

@@ -303,11 +303,15 @@ def test_limits(proxy: Mitmdump, backend: TextBackend) -> None:
 
 
 def test_connections_of_one_key(proxy: Mitmdump, backend: TextBackend) -> None:
-    """One more than the limit is refused; another key's is not, and a closed one makes room."""
+    """One more than the limit is refused in any spelling; another key's is not, and a closed one makes room."""
     backend.play(lambda _: says("OK."))
+    spellings = ["Bearer many", "bearer many", "BEARER many", "Bearer  many", "many"]
     with ExitStack() as stack:
-        clients = [stack.enter_context(connected(proxy, authorization="Bearer many")) for _ in range(MAX_CONNECTIONS)]
-        with pytest.raises(InvalidStatus) as raised, connected(proxy, authorization="Bearer many"):
+        clients = [
+            stack.enter_context(connected(proxy, authorization=spellings[number % len(spellings)]))
+            for number in range(MAX_CONNECTIONS)
+        ]
+        with pytest.raises(InvalidStatus) as raised, connected(proxy, authorization="bearer  many"):
             pass
         assert raised.value.response.status_code == 429
         with connected(proxy) as other:

@@ -15,7 +15,7 @@ from mitmproxy.proxy.mode_specs import ReverseMode
 
 from toolsim.core.report import Report
 from toolsim.proxy import route
-from toolsim.proxy.access import Incoming
+from toolsim.proxy.access import Incoming, owner_of
 from toolsim.proxy.builtin import Admitted, BuiltinBackend
 from toolsim.proxy.circle import LOOP, Circle
 from toolsim.proxy.cors import cors_headers
@@ -25,7 +25,6 @@ from toolsim.proxy.exchange import Exchange, Exchanges, Feature
 from toolsim.proxy.head import authorize, error_response, for_backend
 from toolsim.proxy.in_shape import InShape, reshape
 from toolsim.proxy.known import KnownBackends
-from toolsim.proxy.memory import partition_of
 from toolsim.proxy.metadata import PAGE, is_recorded, is_resent, is_stored
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.reporting.outcome import Outcome, Reports
@@ -88,7 +87,9 @@ class Arrivals:
             flow.response = error_response(LOOP)
             return None
         # The client's key might be replaced by the backend's below.
-        owner = partition_of(flow.request.headers.fields)
+        client = api_of_path(flow.request.path) or api_of_headers(incoming.headers)
+        key, has_key = self.settings.api_key, incoming.has_proxy_key
+        owner = owner_of(flow.request.headers.fields, client, key, has_proxy_key=has_key)
         match route.decide(incoming, self.settings, self._builtin_port):
             case route.Answer() as answer:
                 return self._answer(flow, answer)
@@ -97,8 +98,7 @@ class Arrivals:
                 flow.request.stream = False
                 self._remember(flow, self._open(flow, owner, Report(), *features))
             case route.Upgrade():
-                owner = partition_of(sent.headers.fields)
-                limit, has_key = self.settings.limits.max_request_bytes, incoming.has_proxy_key
+                limit = self.settings.limits.max_request_bytes
                 if (error := self.sockets.admit(flow, sent, owner, limit, has_proxy_key=has_key)) is not None:
                     flow.response = error_response(error, self.cors(flow))
             case decision:

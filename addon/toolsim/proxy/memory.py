@@ -15,15 +15,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
-from hashlib import sha256
 
 from toolsim.core.errors import ApiError
 from toolsim.core.report import Report
 from toolsim.core.tasks import spawn
-from toolsim.proxy.access import KEY_HEADERS
 from toolsim.proxy.jobs import Done
 from toolsim.proxy.reporting.metrics import Family
 from toolsim.proxy.stored_context import StoredContext
@@ -49,7 +46,6 @@ LOST = ApiError(
 INTERNAL = LEASE, EVENTS, WANTED = ("lease_", "events_", "wanted_")
 """The prefix of the names of records about background answers, which clients cannot read."""
 _LARGE_BYTES = 1024 * 1024
-_KEY_HEADERS = tuple(name.encode() for name in KEY_HEADERS)
 
 
 class Memory:
@@ -267,16 +263,3 @@ class Memory:
         if what in self._down:
             logger.warning("toolsim: the store can %s again", what)
         self._down.discard(what)
-
-
-def partition_of(fields: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the partition of the client that sends these header fields: a one-way hash of its key."""
-    keys = [(name, value) for field, value in fields if (name := field.lower()) in _KEY_HEADERS]
-    values = [b", ".join(value for name, value in keys if name == header) for header in _KEY_HEADERS]
-    return _partition(b"\0".join(values))
-
-
-@lru_cache(maxsize=64)
-def _partition(key: bytes) -> str:
-    # Cached for the keys in use: between two chunks of a busy proxy the first hash takes 0.03 ms.
-    return sha256(b"toolsim\0" + key).hexdigest()[:32]

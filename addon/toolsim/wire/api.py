@@ -133,6 +133,8 @@ class Api(ABC):
     """Its own headers that contain no secret."""
     key_headers: tuple[str, ...] = ("authorization", "api-key")
     """The headers in which its clients send their key: as a bearer token, or bare."""
+    own_key_header: str = "authorization"
+    """The one of them that determines the owner of a request that has several."""
     own_query: str = ""
     """A part of a client's query that is meaningless to a backend of another API."""
     token_count: TokenCountEndpoint | None = None

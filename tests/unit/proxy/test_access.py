@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 from support.each import each
-from toolsim.proxy.access import Incoming, check_forward, check_server, is_bearer, is_proxy_key, own_names
+from toolsim.core.plan import ApiName
+from toolsim.proxy.access import Incoming, check_forward, check_server, is_bearer, is_proxy_key, own_names, owner_of
 from toolsim.proxy.address import Upstream
 from toolsim.proxy.cors import Origins
 from toolsim.proxy.options.settings import Settings
+from toolsim.wire.dialect import APIS
 
 ORIGINS = Origins(("app://obsidian.md", "http://localhost:*", "https://Chat.example"))
 SETTINGS = Settings(origins=ORIGINS, names=own_names("Box.local", ["0.0.0.0", "llm.lan", ""], ORIGINS))
@@ -139,3 +143,66 @@ def test_bearer(header: str) -> None:
 def test_not_bearer(header: str) -> None:
     """Anything else is refused, and nothing raises."""
     assert not is_bearer(header, "key")
+
+
+_SCHEMES = ["Bearer ", "bearer ", "BEARER ", "bEaReR ", "Bearer  ", "Bearer   ", " Bearer ", "bearer  "]
+_NAMES = ["Authorization", "authorization", "AUTHORIZATION"]
+_BARE = [
+    (name, f"{space}key{end}")
+    for name in ("api-key", "X-Api-Key", "x-api-key")
+    for space in ("", " ")
+    for end in ("", " ")
+]
+SPELLINGS: list[list[tuple[str, str]]] = [
+    *([(name, scheme + "key")] for name in _NAMES for scheme in _SCHEMES),
+    *([field] for field in _BARE),
+    [("authorization", "Bearer key"), ("authorization", "Bearer key")],
+    [("authorization", "Bearer key"), ("x-api-key", "key")],
+    [("authorization", ""), ("api-key", "key")],
+    [("authorization", "Bearer "), ("api-key", "key")],
+    [("x-other", "other"), ("authorization", "Bearer\tkey")],
+]
+
+
+def _owner(
+    spelling: list[tuple[str, str]], api: ApiName = "responses", key: str = "", *, has_proxy_key: bool = False
+) -> str:
+    fields = [(name.encode(), value.encode()) for name, value in spelling]
+    return owner_of(fields, APIS[api], key, has_proxy_key=has_proxy_key)
+
+
+@pytest.mark.parametrize("api", list(APIS))
+def test_all_spellings_of_a_key_are_one_owner(api: ApiName) -> None:
+    assert len(SPELLINGS) >= 40
+    assert {_owner(spelling, api) for spelling in SPELLINGS} == {_owner([("authorization", "Bearer key")], api)}
+
+
+@pytest.mark.parametrize("other", ["Bearer any", "any", "Basic YTpi", "", "bearer  a", "Bearer \xa0"])
+def test_the_owner_is_the_accepted_key(other: str) -> None:
+    both = [("authorization", other), ("x-api-key", "key")]
+    assert _owner(both, key="key") == _owner([("authorization", "Bearer key")])
+    assert _owner([("authorization", other)], key="key", has_proxy_key=True) == _owner([("api-key", "key")])
+
+
+@pytest.mark.parametrize("value", ["Bearer key\xa0", "Bearer \u2003key"])
+def test_an_accepted_spelling_is_the_key(value: str) -> None:
+    assert is_bearer(value, "key")
+    assert _owner([("authorization", value)], key="key") == _owner([("api-key", "key")])
+
+
+def test_the_own_header_comes_first() -> None:
+    both = [("authorization", "Bearer one"), ("x-api-key", "two")]
+    assert _owner(both, "messages") == _owner([("x-api-key", "two")])
+    assert _owner(both, "responses") == _owner(both, "chat") == _owner([("authorization", "Bearer one")])
+
+
+def test_owners_differ_and_hide_the_key() -> None:
+    values = [[], *([("x-api-key", value)] for value in ("secret", "Secret", "my key", "my other", "a,b", "a,c"))]
+    owners = [_owner(value) for value in values]
+    assert len(set(owners)) == len(owners)
+    assert all(re.fullmatch("[0-9a-f]{32}", owner) for owner in owners)
+
+
+def test_what_earlier_versions_stored_is_reachable() -> None:
+    assert _owner([("authorization", "Bearer key")]) == sha256(b"toolsim\0Bearer key\0\0").hexdigest()[:32]
+    assert _owner([]) == sha256(b"toolsim\0\0\0").hexdigest()[:32]

@@ -12,7 +12,7 @@ from toolsim.core.errors import ApiError
 from toolsim.core.plan import StoredAs
 from toolsim.core.report import Report
 from toolsim.proxy.jobs import Done
-from toolsim.proxy.memory import LOST, UNAVAILABLE, Memory, partition_of
+from toolsim.proxy.memory import LOST, UNAVAILABLE, Memory
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.stores.opening import Address
 from toolsim.stores.record import Bounds, Conflict, Record, Size, StoreError
@@ -244,12 +244,3 @@ async def test_a_store_that_is_taken_away_under_a_turn() -> None:
     assert done.error == UNAVAILABLE
     assert made.errors == {"read": 0, "write": 0}
     await made.close()
-
-
-def test_partitions() -> None:
-    """Each key has its own, whose name does not contain the key; no key is a partition too."""
-    one, other = (b"authorization", b"Bearer a"), (b"authorization", b"Bearer b")
-    partitions = [partition_of(fields) for fields in ([], [one], [other], [(b"api-key", b"a")], [one, other])]
-    assert len(set(partitions)) == 5
-    assert partition_of([(b"x-other", b"b"), (b"Authorization", b"Bearer a")]) == partitions[1]
-    assert "Bearer" not in "".join(partitions)

@@ -37,6 +37,7 @@ class MessagesApi(Api):
     identifier_keys = frozenset({"media_type", "stop_reason", "tool_name", "tool_use_id"})
     headers = ("anthropic-version", "anthropic-beta")
     key_headers = ("authorization", "x-api-key")
+    own_key_header = "x-api-key"
     own_query = "beta=true"
     token_count = TokenCountEndpoint("/count_tokens", _COUNTED, ("llama.cpp", "vllm"))
     manifest_role = "system"
