@@ -1,4 +1,4 @@
-"""A request whose answer is made in the background: the question to the model, the form of the answer, its job."""
+"""A request for a background answer: the question to the model, the form of the answer, and its job."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from toolsim.wire.responses.stored import Recalled, resolve
 
 
 class Asked(NamedTuple):
-    """A request for such an answer. ``body``: that of the request to the model."""
+    """A request for a background answer. ``body``: the body of the request to the model."""
 
     form: AnswerForm
     body: bytes
     own: bytes
-    """Its own items, in the form in which they are stored: a JSON array."""
+    """Its own items in stored form: a JSON array."""
     names: tuple[str, ...]
-    """The ids that they got."""
+    """The ids that the items were assigned."""
 
 
 def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> Asked:
@@ -45,7 +45,7 @@ def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> Asked:
 
 
 def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs) -> tuple[AnswerForm, dict[str, Any]]:
-    """Return the form of an answer that is made in the background, and the request to the model.
+    """Return the form of a background answer, and the request to the model.
 
     The request is always for a stream, which shows that the backend is alive and can be stopped at any moment. Raises
     BadRequest.

@@ -1,10 +1,10 @@
-"""The tools of MCP servers as functions: what the model is shown, and which tool its calls refer to.
+"""The tools of MCP servers as functions for the model, and the mapping of its calls to them.
 
-1. A tool is shown as ``label__tool``, in letters that a function's name may have. If the name is taken, by one of the
+1. A tool is shown as ``label__tool``, in characters allowed in function names. If the name is taken, by one of the
    client's functions or by another server's tool, it gets a number: no tool can impersonate another.
-2. A server's description of a tool is text for the model: it is cut to a length, and a schema that does not describe an
-   object is replaced by one for any object. The number of tools per server is bounded, and so are their bytes.
-3. Masked tools are not in the catalogue, and a tool that is not in it is not called.
+2. A server's description of a tool is text for the model: it is truncated, and a schema that does not describe an
+   object is replaced by one for any object. The number and total size of a server's tools are bounded.
+3. Masked tools are not in the catalog, and a tool that is not in it is never called.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from toolsim.wire.json_codec import dump
 from toolsim.wire.mcp_items import shown_name
 
 MAX_TOOLS = 256
-"""Of one server: more than any model can choose from."""
+"""Maximum number of one server's tools: more than any model can choose from."""
 MAX_TOOLS_BYTES = 512 * 1024
-"""Of one server's tools, as JSON."""
+"""Maximum bytes of one server's tools, as JSON."""
 _MAX_DESCRIPTION = 4_000
 _MAX_NAME = 64
 
@@ -35,7 +35,7 @@ class RemoteTool:
     is_read_only: bool = False
 
     def listed(self) -> dict[str, Any]:
-        """Return it in the shape of ``mcp_list_tools`` items."""
+        """Return the tool in the shape of ``mcp_list_tools`` items."""
         notes = {"read_only": self.is_read_only}
         return {"name": self.name, "description": self.description, "input_schema": self.schema, "annotations": notes}
 
@@ -49,7 +49,7 @@ def remote_tool(name: str, description: str | None, schema: Any, *, is_read_only
 
 @dataclass(frozen=True, slots=True)
 class HostedTool:
-    """A tool that a call can refer to: its server, and whether a call needs approval."""
+    """A callable tool: its server, and whether a call needs approval."""
 
     server: Server
     tool: RemoteTool
@@ -57,7 +57,7 @@ class HostedTool:
 
 
 class Catalogue:
-    """The tools of an answer, by the names that the model is shown."""
+    """The tools of an answer, by the names that the model sees."""
 
     def __init__(self, taken: Collection[str], allow: Collection[str] = (), deny: Collection[str] = ()) -> None:
         self._taken = set(taken)
@@ -67,7 +67,7 @@ class Catalogue:
         self._withheld: set[str] = set()
 
     def add(self, server: Server, tools: Sequence[RemoteTool]) -> list[RemoteTool]:
-        """Add the tools of a server; return those that are on offer."""
+        """Add the tools of a server; return the tools on offer."""
         offered: list[RemoteTool] = []
         size = 0
         for tool in tools:
@@ -92,7 +92,7 @@ class Catalogue:
         return bool(self._tools)
 
     def find(self, name: str) -> HostedTool | None:
-        """Return the tool that a call refers to, None if it is none of these."""
+        """Return the tool that a call refers to, or None."""
         return self._tools.get(name)
 
     @property
@@ -106,25 +106,25 @@ class Catalogue:
         return free
 
     def names(self, label: str) -> dict[str, str]:
-        """Return, for each tool of one server, the name that the model is shown."""
+        """Return the model's name for each tool of one server."""
         return {tool: name for (whose, tool), name in self._names.items() if whose == label}
 
     def name(self, label: str, tool: str) -> str:
-        """Return the name under which the model is shown a tool; if it is not on offer, one that no other tool has."""
+        """Return the model's name for a tool; if the tool is not on offer, a name that no other tool has."""
         return self._names.get((label, tool)) or self._free(shown_name(label, tool))
 
     @property
     def shown(self) -> frozenset[str]:
-        """The names that the model is shown."""
+        """The names that the model sees."""
         return frozenset(self._tools)
 
     @property
     def masked(self) -> frozenset[str]:
-        """The names under which the model would be shown the tools that it may not call."""
+        """The names under which the model would see the tools that it must not call."""
         return frozenset(self._withheld - self._taken - self._tools.keys())
 
     def functions(self) -> list[dict[str, Any]]:
-        """Return the declarations that the model is shown, flat, as either API accepts them."""
+        """Return the declarations for the model, flat, in a form that all APIs accept."""
         return [
             {
                 "type": "function",
@@ -138,12 +138,12 @@ class Catalogue:
         ]
 
     def permits(self, label: str, tool: str) -> bool:
-        """Return whether the operator's lists allow a tool, by its own name or by the one that the model is shown."""
+        """Return whether the operator's lists allow a tool, by its own name or by the model's."""
         names = {shown_name(label, tool), tool}
         return (not self._allow or bool(names & set(self._allow))) and not names & set(self._deny)
 
     def _free(self, name: str) -> str:
-        """Return a name that is not taken yet."""
+        """Return an unused name."""
         number, free = 1, name
         while free in self._taken or free in self._tools:
             number += 1

@@ -124,7 +124,7 @@ def _allowed(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
 
 
 def _free(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
-    """Return what needs no yes. A tool that both lists name needs one."""
+    """Return the tools that need no approval. A tool in both lists needs one."""
     param = f"{param}.require_approval"
     match value.get("require_approval"):
         case None | "always":
@@ -157,7 +157,7 @@ def _check_url(url: str, param: str) -> str:
 
 
 def may_be_named(server: Server, hosts: Collection[str]) -> bool:
-    """Return whether a request may name a server with this URL; ``hosts`` as in ``read_tool``."""
+    """Return whether a request can name a server with this URL; ``hosts`` as in ``read_tool``."""
     try:
         return server.url is not None and _is_among(_check_url(server.url, ""), hosts)
     except BadRequest:
@@ -169,9 +169,9 @@ def _is_among(place: str, hosts: Collection[str]) -> bool:
 
 
 def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]) -> Server:
-    """Read an ``mcp`` tool of a request; ``known``: the file's servers by label. Raises BadRequest.
+    """Parse an ``mcp`` tool of a request; ``known``: the file's servers by label. Raises BadRequest.
 
-    ``hosts``: those that a client may name, as ``host`` (of https) or ``host:port``.
+    ``hosts``: the hosts that a client can name, as ``host`` (https) or ``host:port``.
     """
     label = required(declared, "server_label", str, param)
     url = optional(declared, "server_url", str, param)

@@ -1,6 +1,6 @@
-"""The outcome of a call: what the client reads in its item, and what the model is shown.
+"""The outcome of a call: the client's item, and the model's output.
 
-The model gets an error in words, as an output. A server's own words are quoted in it, not trusted.
+An error is plain text for the model, as an output. The server's own text is quoted in it, not trusted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REFUSED = "REFUSED"
 LIMIT = "LIMIT"
 
 MAX_WORDS = 2_000
-"""How many characters of an error are repeated."""
+"""Maximum characters of an error that are repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Outcome:
 
     @property
     def shown(self) -> str:
-        """What the model is shown."""
+        """The output for the model."""
         return self.output if self.output is not None else error_text(self.error)
 
 

@@ -1,4 +1,4 @@
-"""What there is to know of an MCP server: where it is, which of its tools are allowed, and which need approval.
+"""The settings of an MCP server: its location, the allowed tools, and the tools that need approval.
 
 The runtime reads the list of servers from the operator's file and from requests.
 """
@@ -23,7 +23,7 @@ class Filter:
     excluded: frozenset[str] = frozenset()
 
     def fits(self, name: str, *, read_only: bool) -> bool:
-        """Return whether a tool is one of them."""
+        """Return whether the filter includes a tool."""
         named = self.names is None or name in self.names
         return named and name not in self.excluded and (self.read_only is None or self.read_only == read_only)
 
@@ -32,7 +32,7 @@ class Filter:
 class Server:
     """One server, by ``command`` or ``url``.
 
-    ``allowed``: the filters that a tool has to match, all of them; ``free``: likewise for calls without approval.
+    ``allowed``: filters that a tool has to match, all of them; ``free``: the same for calls without approval.
     """
 
     label: str
@@ -45,7 +45,7 @@ class Server:
     allowed: tuple[Filter, ...] = ()
     free: tuple[Filter, ...] = ()
     timeout: float = SECONDS
-    """Seconds that one call, or the start, may take."""
+    """Seconds that one call, or the start, can take."""
     web_search: str = ""
     """The tool that searches the web for requests that want a search, "" if none does."""
     defers: bool = False
@@ -54,12 +54,12 @@ class Server:
 
     @property
     def endpoint(self) -> Server:
-        """The server without the rules about its tools: one connection per endpoint."""
+        """The server without its tool rules: one connection per endpoint."""
         return replace(self, allowed=(), free=(), web_search="", defers=False, deferred=())
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be repeated: the values of its headers and of its environment."""
+        """Secrets that must never be echoed: header and environment values."""
         return tuple(value for _, value in (*self.headers, *self.environment) if len(value) > 2)
 
     def allows(self, tool: str, *, read_only: bool) -> bool:

@@ -77,10 +77,10 @@ class Background:
         return self.answers.families() if self._parts.memory.is_on else []
 
     def count(self) -> int:
-        """Return how many answers are in progress."""
+        """Return the number of answers in progress."""
         return self._answers.count() if self._answers is not None else 0
 
     async def stop(self) -> None:
-        """End all answers that are in progress."""
+        """End all answers in progress."""
         if self._answers is not None:
             await self._answers.stop()

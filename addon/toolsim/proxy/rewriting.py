@@ -1,10 +1,10 @@
-"""What happens when the body of a request or of an answer is there: it is rewritten, here or in a worker.
+"""Handles the body of a request or of an answer once it has arrived: it is rewritten, here or in a worker.
 
 request ──▶ recall what it refers to ──┬─▶ answered in the background
                                        ├─▶ handed over to the runner, which takes several rounds
                                        └─▶ rewritten for its backend
 
-answer  ──▶ rewritten if it is whole ──▶ asked for in words? ──▶ stored ──▶ sent, and the exchange is over
+answer  ──▶ rewritten if it is whole ──▶ plain text required? ──▶ stored ──▶ sent, and the exchange has ended
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """Rewrites requests and whole answers, under these settings."""
+    """Rewrites requests and non-streamed answers, under these settings."""
 
     settings: Settings
     exchanges: Exchanges
@@ -54,10 +54,10 @@ class Rewriting:
     rounds: Rounds
     remembering: Remembering
     _doubted: set[tuple[str, str]] = field(default_factory=set)
-    """The profiles that a warning was logged about, each with an engine."""
+    """Profiles about which a warning was logged, each with an engine."""
 
     def request(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
-        """Rewrite a request whose body is there; what is returned has to be awaited."""
+        """Rewrite a request whose body has arrived; a returned awaitable has to be awaited."""
         context = exchange.stored_context
         if context is not None and context.resource is not None:
             return self.remembering.serve(flow, exchange)
@@ -101,7 +101,7 @@ class Rewriting:
     def _take(self, flow: HTTPFlow, exchange: Exchange, attempt: Callable[[], Attempt], done: Done) -> None:
         exchange.take_request(flow, done)
         resent = exchange.find(Resent)
-        # Rewriting the request again would lose what a person has edited in it.
+        # Rewriting the request again would lose a person's edits.
         is_edited = resent is not None and resent.words is not None
         if not is_edited:
             exchange.after_error = attempt
@@ -111,7 +111,7 @@ class Rewriting:
             self._doubt(exchange.plan.policy)
 
     def _doubt(self, used: Policy) -> None:
-        """Log once per profile and engine if a profile that was used may not be right."""
+        """Log once per profile and engine if an applied profile might not suit."""
         if not used.profile or (used.profile, used.engine) in self._doubted:
             return
         self._doubted.add((used.profile, used.engine))
@@ -120,7 +120,7 @@ class Rewriting:
                 logger.warning("toolsim: the profile %s is used, but %s", profile.name, why)
 
     def _hand_over(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> bool:
-        """Send a request to the runner if its answer may take several rounds; return whether it goes there."""
+        """Send a request to the runner if its answer can take several rounds; return whether it was sent there."""
         if not flow.live or exchange.is_request_too_large:
             return False
         body = flow.request.raw_content or b""
@@ -131,7 +131,7 @@ class Rewriting:
         return self.rounds.take(flow, exchange, api, policy, self.settings.bounds, hosting, store)
 
     def _policy(self, flow: HTTPFlow, exchange: Exchange) -> Policy:
-        """Return the operator's policy, or for a flow from a file the recorded one, without what is set by hand."""
+        """Return the operator's policy; for a flow from a file the recorded one, overridden by explicit options."""
         if exchange.find(Admitted) is not None:
             return builtin_policy(self.settings.policy)
         if not is_recorded(flow):
@@ -140,7 +140,7 @@ class Rewriting:
         return recorded_policy(flow, self.settings.policy, policy_fields(given))
 
     def resend(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
-        """Rewrite a request once more, without what its backend has refused; returns as ``request``.
+        """Rewrite a request again, without what its backend has rejected; returns like ``request``.
 
         Answer it with the first error if the backend has no API.
         """
@@ -152,7 +152,7 @@ class Rewriting:
         return self.work.take(attempt.second, lambda done: attempt.take_resent(exchange, flow, done))
 
     def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Ask the model of a streamed answer once more, which waits for that, if it is possible."""
+        """Start a further round for a streamed answer that waits for one, if that is possible."""
         answer = exchange.streamed
         if answer is not None and answer.reason is not None:
             answer.further = self._asking.ask(flow, exchange, answer.reason, exchange.report)
@@ -165,7 +165,7 @@ class Rewriting:
         return Asking(self.rounds, self.settings.bounds, self._policy)
 
     def answer(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
-        """Rewrite an answer that is whole, and end its exchange; returns as ``request``."""
+        """Rewrite a non-streamed answer, and end its exchange; returns like ``request``."""
 
         def finish(done: Done | None) -> None:
             if done is not None:

@@ -1,8 +1,8 @@
 """Rounds as flows: requests that the proxy sends to itself, within this process (see ``rounds/``).
 
-A round goes through mitmproxy's HTTP layer as a replayed request does (``mitmproxy12.replayed``). The content of the
-answer comes from the round's exchange. The request is the client's own, as it was routed, with another body; so no
-round is routed or checked again.
+A round passes through mitmproxy's HTTP layer like a replayed request (``mitmproxy12.replayed``). The content of the
+answer comes from the round's exchange. The request is the client's own, as it was routed, with another body; so
+rounds are not routed or checked again.
 """
 
 from __future__ import annotations
@@ -44,17 +44,18 @@ if TYPE_CHECKING:
     from toolsim.rounds.server import RunnerServer
 
 MAX_BODY_BYTES = 1024 * 1024
-"""The decoded size of a request that may take rounds: it is parsed on the event loop, and again for each round."""
+"""The maximum decoded size of a request that can take rounds: it is parsed on the event loop, and again for each round.
+"""
 
 MAX_WAITING = 32
-"""Events of a round that wait for a client who reads slowly; then the backend is not read."""
+"""Events of a round that can wait for a slow client; beyond that the backend is not read."""
 
-# Framing of the client's own connection, and what the runner alone may read.
+# Framing of the client's own connection, and headers for the runner alone.
 _DROPPED = ("transfer-encoding", "content-encoding", "content-length", "expect", TOKEN)
 
 
 class Rounds:
-    """Sends requests to the runner, and asks its rounds. ``keepalive``: as the addon's."""
+    """Sends requests to the runner, and asks its rounds. ``keepalive``: as in the addon."""
 
     def __init__(self, keepalive: float) -> None:
         self.keepalive = keepalive
@@ -71,9 +72,9 @@ class Rounds:
         hosting: Hosting | None = None,
         store: StoreAnswer | None = None,
     ) -> bool:
-        """Send a request to the runner if its answer may take several rounds; return whether it goes there.
+        """Send a request to the runner if its answer can take several rounds; return whether it was sent there.
 
-        ``hosting``: the MCP servers that it may use; ``store`` stores its answer.
+        ``hosting``: the MCP servers that it can use; ``store`` stores its answer.
         """
         memory = exchange.stored_context
         try:
@@ -91,7 +92,7 @@ class Rounds:
             exchange.attach(OneRound(hosting.marks if hosting is not None else ()))
             return False
         except (BadRequest, ValueError):
-            # The direct path reports what is wrong with it.
+            # The direct path reports the error.
             return False
         if hosting is not None and not (
             may_be_hosted(request, policy, bounds) and hosting.serves(document, policy, api)
@@ -107,14 +108,14 @@ class Rounds:
         return True
 
     def asking(self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None) -> Ask:
-        """Return what asks the rounds of a request; ``body``: its own, as ``document``.
+        """Return the function that asks the rounds of a request; ``body``: its bytes, ``document``: the same, parsed.
 
-        ``request``: how the client sent it, if the flow does not hold that any more.
+        ``request``: the client's request, if the flow does not contain it anymore.
         """
         return partial(self._ask, Origin(flow, body, document, request))
 
     def show(self, flow: HTTPFlow, exchange: Exchange, stream: Stream) -> None:
-        """Answer a flow with our own stream."""
+        """Answer a flow with a stream of toolsim's own."""
         self._hand_over(flow, exchange, Report(), None, stream)
 
     def _hand_over(
@@ -127,7 +128,7 @@ class Rounds:
         exchange.attach(HandedOver(flow, self._serve(), job))
 
     def end(self, error: ApiError) -> None:
-        """End all answers that are made in rounds, with this error."""
+        """End all answers that are made in rounds with this error."""
         if self._server is not None:
             self._server.end(error)
 
@@ -148,7 +149,7 @@ class Rounds:
         return self._server
 
     async def _ask(self, origin: Origin, round_: Round) -> AsyncGenerator[RoundEvent]:
-        """Ask one round. Closing the generator early ends it."""
+        """Run one round. Closing the generator early ends it."""
         arrived: asyncio.Queue[ClientEvent | Retry | None] = asyncio.Queue()
 
         def listen(events: Sequence[ClientEvent], retry: Retry | None) -> None:
@@ -174,7 +175,7 @@ class Rounds:
                 if arrived.empty():
                     handler.reading.set()
                 if isinstance(event, Ended | Failed | Retry):
-                    # The rest, such as hanging up, the round does by itself.
+                    # The round does the rest by itself, such as disconnecting.
                     is_over = True
                     yield RoundReport(asked.report)
                 yield event
@@ -184,14 +185,14 @@ class Rounds:
             yield RoundReport(asked.report)
             yield _refused(flow)
         finally:
-            # Nobody takes the rest of a round that is over: it may hang up on its own.
+            # The rest of a finished round is not needed: it can disconnect on its own.
             handler.reading.set()
             if not is_over:
                 await handler.leave()
 
 
 def own_body(request: Request, memory: StoredContext | None) -> bytes:
-    """Return the body of a client's request, with what it refers to.
+    """Return the body of a client's request, including the data that it refers to.
 
     Raises TooLarge if that is too much for several rounds, or ValueError.
     """
@@ -203,7 +204,7 @@ def own_body(request: Request, memory: StoredContext | None) -> bytes:
 def stored_by_us(
     request: ClientRequest, document: dict[str, Any], body: bytes, memory: StoredContext | None
 ) -> tuple[ClientRequest, dict[str, Any], bytes]:
-    """Return a request as its rounds ask it, with its form and its bytes: we store the answer, no round does."""
+    """Return a request in the form of its rounds, with its form and its bytes: the answer is stored, not its rounds."""
     if memory is None or not is_to_be_stored(document, memory.stored_as):
         return request, document, body
     request = as_stored(request, memory.stored_as)
@@ -223,7 +224,7 @@ class OneRound(Feature):
 
 
 class HandedOver(Feature):
-    """A client's flow on its way to the runner, which answers it in rounds, exchanges of their own, and back."""
+    """A client's flow on its way to the runner, which answers it in rounds with exchanges of their own, and back."""
 
     def __init__(self, flow: HTTPFlow, server: RunnerServer, job: Job | Stream) -> None:
         request = flow.request
@@ -244,7 +245,7 @@ class HandedOver(Feature):
 
     @override
     def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
-        """Restore the flow's own target, which people see and a replay uses, and store its answer in it."""
+        """Restore the flow's own target, for people and replays, and store its answer in it."""
         self._server.forget(self._token)
         if flow is not None:
             request = flow.request
@@ -253,11 +254,11 @@ class HandedOver(Feature):
 
 
 _ASKED: dict[str, RoundFlow] = {}
-"""The rounds in flight, by flow id. A client's own flow is never one of these, whatever it sends."""
+"""The rounds in flight, by flow id. A client's own flow is never one of these, regardless of its headers."""
 
 
 def round_of(flow: HTTPFlow) -> RoundFlow | None:
-    """Return the round that a flow is, None for a client's own request."""
+    """Return the round that a flow represents, None for a client's own request."""
     if flow.id in _ASKED:
         return _ASKED[flow.id]
     note: Mapping[str, Any] | None = flow.metadata.get(NOTE, {}).get("round")
@@ -269,7 +270,7 @@ def round_of(flow: HTTPFlow) -> RoundFlow | None:
 
 
 class Origin:
-    """A client's request as it was routed, with its decoded body and its parsed form: its rounds are made from this."""
+    """A client's request as it was routed, with its decoded and its parsed body: the source of its rounds."""
 
     def __init__(
         self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None
@@ -290,7 +291,7 @@ class Origin:
 
 
 def _refused(flow: HTTPFlow) -> Refused:
-    """Return the error that a round ended with in place of an answer."""
+    """Return the error with which a round ended in place of an answer."""
     response = flow.response
     if flow.error is None and response is not None and response.raw_content is not None:
         kept = ("content-type", "retry-after", "www-authenticate")

@@ -49,7 +49,9 @@ def model_name(name: str, namespace: str | None) -> str:
 
 
 def declares_tools(body: Mapping[str, Any]) -> bool:
-    """Return whether ``body`` declares anything but hosted tools; a malformed declaration counts, to get its 400."""
+    """Return whether ``body`` declares anything but hosted tools. A malformed declaration counts, so that it gets its
+    400.
+    """
     for param, declared in _sources(body):
         if not isinstance(declared, list):
             return True
