@@ -1,1 +1,1 @@
-"""How often does it work: scenarios and benchmarks through toolsim, the server's own tools, and a plain prompt."""
+"""Evaluation: scenarios and benchmarks through toolsim, the server's own tools, and a plain prompt."""

@@ -1,8 +1,8 @@
-"""What happens around each question of a run: sampling options, clocks, rate limits, and the record of it.
+"""The surroundings of a run's questions: sampling options, timeouts, rate limits, and the record.
 
 A case sees an ordinary Send. Around it, in this order: the sampling profile's options are added, and a ``tool_choice``
-among them replaces the case's own in a question with tools; a question may take at most ``seconds`` (None: no limit),
-however slowly its answer trickles in; a rate limit (429, or 503 with Retry-After) is waited out and does not count as
+among them replaces the case's own in a question with tools; a question takes at most ``seconds`` (None: no limit), no
+matter how slowly its answer arrives; a rate limit (429, or 503 with Retry-After) is waited out and does not count as
 the model's time; the question and its answer are recorded.
 """
 
@@ -19,7 +19,7 @@ from toolsim.eval.runtime.turn import Answer, Message, ProviderError, Request, S
 
 MAX_WAITS = 5
 MAX_WAIT_SECONDS = 90.0
-"""If a provider wants a longer wait, it is not asked again: hosted APIs count by the minute."""
+"""If a provider wants a longer wait, the question is not repeated: hosted APIs count by the minute."""
 FIRST_WAIT_SECONDS = 1.0
 
 
@@ -36,7 +36,7 @@ class Asking:
         self.waited = 0.0
         self.answered = 0
         self.rewritten = 0
-        """Answered questions with tools or calls in them: those that the proxy records."""
+        """Answered questions with tools or calls, which the proxy records."""
         self.input_tokens = 0
         self.output_tokens = 0
 
@@ -98,7 +98,7 @@ class Asking:
 
 
 def common_prefix(before: Sequence[Any], now: Sequence[Any]) -> int:
-    """Return the length of the common prefix of two sequences: a trace stores only what is new."""
+    """Return the length of the common prefix of two sequences: a trace stores only the new part."""
     count = 0
     while count < min(len(before), len(now)) and before[count] == now[count]:
         count += 1
@@ -110,7 +110,7 @@ def _has_tools(request: Request) -> bool:
 
 
 def _wait(error: ProviderError, attempt: int) -> float | None:
-    """Return how long to wait before asking again, None to give up."""
+    """Return how long to wait before the next attempt, None to give up."""
     if error.status == 429:
         seconds = FIRST_WAIT_SECONDS * 2**attempt if error.retry_after is None else error.retry_after
     elif error.status == 503 and error.retry_after is not None:

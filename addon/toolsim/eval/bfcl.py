@@ -1,11 +1,11 @@
-"""The Berkeley Function Calling Leaderboard (v4) as suites: its own cases, prompt and checkers, nothing of ours.
+"""The Berkeley Function Calling Leaderboard (v4) as suites, with its own cases, prompt and checkers only.
 
 A single-turn case is right when the package's own AST checker says so, or, in the categories of irrelevance, when no
 call was made. The methods ``toolsim`` and ``native`` offer the functions as ``tools``, as the leaderboard does for
 function calling models; ``prompt`` is its default prompt and parser for all other models.
 
 The checker compares with a list of right answers, so its figures are comparable between the methods and with the
-leaderboard's own; whether each answer is the only right one is up to the leaderboard.
+leaderboard's own. Whether each answer is the only right one is up to the leaderboard.
 """
 
 from __future__ import annotations

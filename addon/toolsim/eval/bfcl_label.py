@@ -1,7 +1,7 @@
-"""Why an answer to a BFCL case is wrong, as one of the evaluation's labels.
+"""Labels a wrong answer to a BFCL case with one of the evaluation's labels.
 
-The package's checker says right or wrong and names the first mistake that it finds. To distinguish a value of the wrong
-type from one that was only escaped twice, the mistake is undone and the checker run again.
+The package's checker names the first mistake that it finds. To distinguish a value of the wrong type from one that was
+only escaped twice, the mistake is undone and the checker run again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from toolsim.eval.bfcl_package import Decoded, Entry
 from toolsim.eval.case import Label
 from toolsim.eval.runtime.turn import Answer, Call
 
-# Marks of a call that the model started in its text and that nothing could parse.
+# Signs of a call that the model started in its text and that nothing could parse.
 _ATTEMPT = re.compile(r"<tool_call|<use_tool|\[TOOL_CALLS\]|<function=|<\|python_tag\|>")
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\"": '"', r"\'": "'", r"\\": "\\"}
 _ESCAPE = re.compile(r"\\[nt\"'\\]")
@@ -30,7 +30,7 @@ _LABELS: dict[str, Label] = {
 
 
 def decode(calls: Sequence[Call]) -> list[Decoded] | None:
-    """Return calls as the checker accepts them, or None if the arguments of one are no JSON object."""
+    """Return calls in the checker's form, or None if the arguments of one are not a JSON object."""
     decoded: list[Decoded] = []
     for call in calls:
         try:
@@ -44,16 +44,16 @@ def decode(calls: Sequence[Call]) -> list[Decoded] | None:
 
 
 def label_unread(answer: Answer) -> Label:
-    """Return why an answer holds no call, or one whose arguments are not JSON."""
+    """Return why an answer contains no call, or one whose arguments are not JSON."""
     if answer.finish == "length":
         return "truncation"
     return "malformed_json" if answer.calls or _ATTEMPT.search(answer.text) else "no_call"
 
 
 def label_wrong(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequence[Any]) -> Label:
-    """Return why these calls, at least one, are not the right ones.
+    """Return why these calls, at least one, are wrong.
 
-    ``answers``: for each right call its name with the values that are right for each argument.
+    ``answers``: for each right call its name with the right values for each argument.
     """
     if len(calls) < len(answers):
         return "parallel_collapse"

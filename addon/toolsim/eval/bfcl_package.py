@@ -2,14 +2,14 @@
 
 It is meant to be run as a program; importing it takes five precautions:
 
-1. Its dependencies include torch, pandas, a numpy without wheels for Python 3.13, and the SDKs of a dozen vendors; what
-   is used here needs three small packages. So one command installs it without its dependencies (``INSTALL``).
+1. Its dependencies include torch, pandas, a numpy without wheels for Python 3.13, and the SDKs of a dozen vendors; the
+   parts used here need three small packages. So one command installs it without its dependencies (``INSTALL``).
 2. ``constants.model_config`` imports every vendor's SDK to answer one question: does a model write ``_`` for the
    dots in a function's name? A stand-in answers yes, as it would for all function calling models.
 3. Its parsers for Java and JavaScript need an old tree_sitter that has no wheels for new Pythons. The categories here
    are Python's; stand-ins replace them.
-4. On import it creates folders beside itself, in site-packages. An environment variable moves them to a temporary one.
-5. Its parser uses ``ast.NameConstant``, which is gone since Python 3.13.
+4. On import it creates folders next to itself, in site-packages. An environment variable moves them to a temporary one.
+5. Its parser uses ``ast.NameConstant``, which Python 3.13 removed.
 
 Two of its functions evaluate a model's text as Python: the parser (sums, lambdas) and the executor of multi-turn cases.
 Only literals reach them here; see ``read_prompted`` and ``source``.
@@ -34,9 +34,9 @@ from typing import Any
 INSTALL = "pip install --no-deps bfcl-eval==2026.3.23 filelock mpmath tenacity"
 
 Entry = dict[str, Any]
-"""A case as the package has it: ``id``, ``question`` (turns of messages), ``function`` (descriptions), …"""
+"""A case in the package's form: ``id``, ``question`` (turns of messages), ``function`` (descriptions), …"""
 Decoded = dict[str, dict[str, Any]]
-"""A call as its checkers accept it: one name, with its arguments."""
+"""A call in its checkers' form: one name, with its arguments."""
 
 _MODEL = "toolsim"
 _FOLDER_VARIABLE = "BFCL_PROJECT_ROOT"
@@ -47,7 +47,7 @@ _STAND_INS: Mapping[str, Mapping[str, object]] = {
     "bfcl_eval.model_handler.parser.java_parser": {"parse_java_function_call": None},
     "bfcl_eval.model_handler.parser.js_parser": {"parse_javascript_function_call": None},
 }
-# Numbers that a model may write as arithmetic.
+# Numbers that a model can write as arithmetic.
 _MAX_OPERAND = 10**6
 _ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.USub, ast.UAdd, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 # With larger values, the simulated calculator would run forever, or until memory is full.
@@ -56,7 +56,7 @@ _MAX_BOUNDED = 1000
 
 
 class NotInstalled(ImportError):
-    """The package, or one of the three that it needs, is missing; the message says what to install."""
+    """The package, or one of the three that it needs, is missing; the message names what to install."""
 
 
 class Unreadable(ValueError):
@@ -82,7 +82,7 @@ def _module(name: str) -> Any:
 
 
 class _Folder:
-    """A temporary folder instead of those that the package would create beside itself."""
+    """A temporary folder instead of those that the package would create next to itself."""
 
     def __enter__(self) -> None:
         self._before = os.environ.get(_FOLDER_VARIABLE)
@@ -113,7 +113,7 @@ def load_answers(category: str) -> dict[str, Any]:
 
 
 def tool_declarations(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return function descriptions as function calling models get them: JSON schema types, ``_`` for dots."""
+    """Return function descriptions in the form for function calling models: JSON schema types, ``_`` for dots."""
     handler = _module("model_handler.utils")
     declared = handler.convert_to_tool(
         functions,
@@ -139,7 +139,7 @@ def read_prompted(text: str) -> list[Decoded]:
     stripped = text.strip("`\n ")
     stripped = ("" if stripped.startswith("[") else "[") + stripped + ("" if stripped.endswith("]") else "]")
     try:
-        # Python's warnings about a model's text (backslashes, ``1is``) or the package's parser concern nobody.
+        # Python's warnings about a model's text (backslashes, ``1is``) or the package's parser are irrelevant.
         with warnings.catch_warnings(action="ignore"):
             for node in ast.walk(ast.parse(stripped.strip().strip("'"), mode="eval")):
                 _refuse_unsafe(node)
@@ -173,7 +173,7 @@ def error_of(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequ
     language = _module("constants.enums").Language.PYTHON
     try:
         result = checker.ast_checker(functions, list(calls), list(answers), language, category, _MODEL)
-    except Exception as error:  # It indexes what a model wrote, and compares values that cannot be compared.
+    except Exception as error:  # It indexes the model's output, and compares values that cannot be compared.
         return f"checker_error:{type(error).__name__}"
     return None if result["valid"] else str(result["error_type"])
 
@@ -181,8 +181,8 @@ def error_of(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequ
 def source(calls: Iterable[Decoded], allowed: Iterable[str]) -> list[str]:
     """Return calls as lines of Python for the simulated classes, which evaluate them.
 
-    A line calls one of the ``allowed`` functions with literals and nothing else; any other call becomes one that
-    fails as it would for a function that does not exist.
+    A line calls one of the ``allowed`` functions with literals only; any other call becomes one that fails like a call
+    of a function that does not exist.
     """
     names = set(allowed)
     return [_line(name, arguments, names) for call in calls for name, arguments in call.items()]
@@ -218,7 +218,7 @@ def multi_turn_error(
     steps = [[list(step) for step in turn] for turn in turns]
     try:
         result = checker.multi_turn_checker(steps, list(answers), entry, "multi_turn_base", run)
-    except Exception as error:  # As above.
+    except Exception as error:  # Raises like the parser.
         return f"checker_error:{type(error).__name__}"
     return None if result["valid"] else str(result["error_type"])
 

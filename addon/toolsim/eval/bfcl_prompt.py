@@ -1,4 +1,4 @@
-"""How BFCL shows functions: as tools, or by its default prompt, whose answers its own parser reads."""
+"""BFCL's presentation of functions: as tools, or by its default prompt, whose answers its own parser reads."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from toolsim.eval.runtime.turn import Call, Message, Tool
 
 @dataclass(frozen=True, slots=True)
 class BfclPrompt:
-    """The form of one case: its functions are in the prompt, as the package describes them, not tools.
+    """The form of one case: its functions are in the prompt, as the package describes them, instead of tools.
 
-    A past call is shown as the prompt asks for calls, ``[name(key=value)]``, and the outputs of a step are one user
-    message, in the package's own notation.
+    A past call is shown in the form that the prompt requests, ``[name(key=value)]``, and the outputs of a step are one
+    user message, in the package's own notation.
     """
 
     entry: bfcl_package.Entry
@@ -30,7 +30,7 @@ class BfclPrompt:
         try:
             decoded = bfcl_package.read_prompted(text)
             calls = [(name, json.dumps(arguments)) for call in decoded for name, arguments in call.items()]
-        except (bfcl_package.Unreadable, TypeError, ValueError):  # Values that JSON cannot hold are no arguments.
+        except (bfcl_package.Unreadable, TypeError, ValueError):  # Values that JSON cannot represent are not arguments.
             return text, ()
         return "", tuple(Call(f"call_{number}", name, arguments) for number, (name, arguments) in enumerate(calls))
 

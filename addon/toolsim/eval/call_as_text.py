@@ -1,7 +1,7 @@
-"""Calls that a client gets as text: it cannot run them, and its user has to read them.
+"""Calls that a client receives as text: it cannot run them, and its user has to read them.
 
-toolsim's own parser is not asked, since it would take what it misses for prose: any trace of a call of a tool on offer
-counts, whole or broken.
+toolsim's own parser is not used, since it would take calls that it misses for prose. Any trace of a call of an offered
+tool counts, complete or broken.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Collection
 
 _MARKUP = re.compile(r"<tool_call|<use_tool|<function=|[\"'](?:arguments|parameters)[\"']\s*:")
 _BEFORE_NAME = r"^[\s\[`]*"
-"""What may stand before a call in code; prose about a function has words there."""
+"""Text that can precede a call in code; prose about a function has words there."""
 
 
 def looks_like_call(text: str) -> bool:
-    """Return whether a text has the markup or the keys of a call, of whatever tool."""
+    """Return whether a text has the markup or the keys of a call of any tool."""
     return _MARKUP.search(text) is not None
 
 
 def holds_call(text: str, names: Collection[str]) -> bool:
-    """Return whether a text holds a call of one of the tools with these names, in markup, JSON or code."""
+    """Return whether a text contains a call of one of the tools with these names, in markup, JSON or code."""
     if not names or not any(name in text for name in names):
         return False
     if looks_like_call(text):

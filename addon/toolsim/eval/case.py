@@ -1,8 +1,8 @@
-"""The terms of an evaluation: what is asked (case), by which method, the result (run), and which cases are asked.
+"""The terms of an evaluation: the question (case), the method, the result (run), and the selection of cases.
 
 A suite is a list of cases. A case plays itself: it gets a ``Send`` and asks as often as it wants, so that one question
-with one answer and a conversation with tools and state are the same thing to the rest of the evaluation. A case ignores
-what happens around each question (the path to the model, clocks, tokens, traces, errors)::
+with one answer and a conversation with tools and state are the same to the rest of the evaluation. A case is
+independent of the surroundings of each question (the path to the model, timeouts, tokens, traces, errors)::
 
     async def play(send: Send) -> Verdict:
         answer = await send(Request(({"role": "user", "content": "…"},), tools))
@@ -40,16 +40,16 @@ Label = Literal[
     "timeout",
     "internal_error",
 ]
-"""Why a run failed; the first that applies, in the order of a call's life.
+"""The reason why a run failed; the first that applies, in the order of a call's life.
 
-parallel_collapse: fewer calls than asked for; needless_call: a call that nobody asked for; wrong_value: a call that
-fits its schema but has an unexpected argument; wrong_state: the calls passed and did not do what was asked; turn_limit:
-the model never stopped calling; internal_error: the case itself raised, a bug of the evaluation.
+parallel_collapse: fewer calls than required; needless_call: an unwanted call; wrong_value: a call that fits its schema
+but has an unexpected argument; wrong_state: the calls passed but did not have the required effect; turn_limit: the
+model never stopped calling; internal_error: the case itself raised, a bug of the evaluation.
 """
 LABELS: tuple[Label, ...] = get_args(Label)
 
 MethodName = Literal["toolsim", "native", "prompt"]
-"""How tools reach the model: through the addon, by the server's own ``tools``, or by a prompt and nothing else."""
+"""How tools reach the model: through the addon, by the server's own ``tools``, or only by a prompt."""
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
 FORMER_METHOD = "way"
 """The name of the field, and of the flag, in reports and command lines of toolsim 0.2."""
@@ -90,8 +90,8 @@ class PromptForm(Protocol):
 class Case:
     """One case. ``suite`` and ``id`` name it; ``kind`` separates cases about tools from plain chat.
 
-    ``form``: how the method ``prompt`` asks it, None for the evaluation's own form. ``options``: addon options that the
-    case tests, as ``name=value``; such a case is asked only by the method ``toolsim``.
+    ``form``: the form used by the method ``prompt``, None for the evaluation's own. ``options``: addon options that the
+    case tests, as ``name=value``; such a case is run only by the method ``toolsim``.
     """
 
     suite: str
@@ -116,12 +116,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One case, asked once in one cell.
+    """One run of a case in one cell.
 
-    ``ms``: from the first question to the verdict, without waiting for rate limits; ``turns``: questions asked.
+    ``ms``: from the first question to the verdict, without waiting for rate limits; ``turns``: number of questions.
     ``repaired``, ``untagged``: calls that toolsim repaired, and calls that it found without the tag. ``as_text``:
-    answers that hold a call as text (``call_as_text``), None in reports of older versions. ``steps``: one entry per
-    question: what was asked and answered, what the model was shown and wrote.
+    answers that contain a call as text (``call_as_text``), None in reports of older versions. ``steps``: one entry per
+    question: question and answer, the model's prompt and output.
     """
 
     suite: str
@@ -143,7 +143,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Identify the run within its evaluation; in a resumed or compared report the same key is the same question."""
+        """The run's identity within its evaluation; in resumed or compared reports, equal keys are the same question."""
         cell = self.cell
         api = f"{cell.api} stream" if cell.stream else cell.api
         return "|".join(
@@ -151,7 +151,7 @@ class Run:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data, as ``runs.jsonl`` holds it."""
+        """Return plain data, as in ``runs.jsonl``."""
         return asdict(self)
 
     @classmethod

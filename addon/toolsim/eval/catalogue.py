@@ -1,11 +1,11 @@
-"""A small catalogue of models as data, and the words that select models from it.
+"""A small catalog of models as data, and the words that select models from it.
 
 ``tags``: ``stable`` = in the default selection of hosted models; ``open`` = open weights; ``local`` = runs on a laptop;
-``tools`` = its makers train and document it for tool calls. ``tool_calling_reliable`` is narrower: whether its native
-calls reliably come as calls, not as text that looks like one; False was measured, None is unknown. The words
-``reliable`` and ``unreliable`` select by it.
+``tools`` = trained and documented for tool calls. ``tool_calling_reliable`` is narrower: whether its native calls
+reliably arrive as calls, not as text that looks like one; False was measured, None is unknown. The words ``reliable``
+and ``unreliable`` select by it.
 
-Hosted models come and go: what the server no longer lists is not asked, unless it was named by its exact id.
+Hosted models come and go: a model that the server no longer lists is skipped, unless it was named by its exact id.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolsim.eval.flags import words
 class Model:
     """One model. ``id``: its name at the server; ``base_id``: the model behind several ids.
 
-    ``options``: request options that it always needs; ``recommended``: sampling by its makers' card.
+    ``options``: request options that it always needs; ``recommended``: sampling recommended by its model card.
     """
 
     id: str
@@ -113,7 +113,7 @@ def is_selected(model: Model, named: Sequence[str]) -> bool:
     """Return whether one of the words matches the model.
 
     A word is its id, its base id, its provider, a tag, ``reliable`` or ``unreliable``, ``all``, or a pattern of an id;
-    the pattern ``NAME:*`` is the model itself too, with all its variants.
+    the pattern ``NAME:*`` also matches the model itself.
     """
     names = {model.id, model.base_id, model.provider, *model.tags, *_RELIABLE[model.tool_calling_reliable], "all"}
     return any(word in names or _matches(model.id, word) for word in named)
@@ -126,9 +126,9 @@ def _matches(id: str, word: str) -> bool:
 def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
     """Return the models of a list of words, in the list's order; ``!`` excludes models named before it.
 
-    ``served``: the ids that the server lists, empty if it was not asked. A word that matches nothing in the catalogue
-    is the name of a model at the server, and a pattern may match what the server lists. A list that only excludes
-    starts from the default selection.
+    ``served``: the ids that the server lists, empty if unknown. A word that matches nothing in the catalog is the name
+    of a model at the server, and a pattern can match the server's ids. A list that only excludes starts from the
+    default selection.
     """
     chosen: dict[str, Model] = {}
     given = words(selection)
@@ -174,7 +174,7 @@ def differences(served: Sequence[str]) -> str:
 
 
 def are_ids(selection: str) -> bool:
-    """Return whether a selection holds only names of single models: then the server need not say which it has."""
+    """Return whether a selection consists of names of single models, so that the server's list is not needed."""
     given = words(selection)
     return (
         bool(given)

@@ -1,7 +1,7 @@
 """The report's plots as inline SVG: rates with their intervals, and the latency of each run.
 
-Widths are in viewBox units, so that a plot scales with the page. Colours are the page's CSS variables, one per method,
-chosen so that colour-blind readers can distinguish them, and every bar has its figure as text.
+Widths are in viewBox units, so that a plot scales with the page. Colors are the page's CSS variables, one per method,
+chosen so that color-blind readers can distinguish them, and every bar has its figure as text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_LABEL = 28
 def rates(groups: Sequence[tuple[str, Mapping[str, Rate]]], colours: Mapping[str, int]) -> str:
     """Return horizontal bars: one group per case, one bar per method, with the 95 % interval as a whisker.
 
-    ``colours``: the number of each method among the page's colours.
+    ``colours``: the number of each method among the page's colors.
     """
     parts: list[str] = []
     top = 4.0
@@ -60,7 +60,7 @@ def _bar(top: float, method: str, rate: Rate, colour: int) -> str:
 
 
 def latencies(strips: Sequence[tuple[str, int, Sequence[float]]]) -> str:
-    """Return one strip per entry (label, colour, milliseconds): a dot per run on a common logarithmic scale.
+    """Return one strip per entry (label, color, milliseconds): a dot per run on a common logarithmic scale.
 
     Marks show the median and the 95th percentile.
     """

@@ -1,4 +1,4 @@
-"""``toolsim eval``: measure, and write the report whatever happens in between."""
+"""``toolsim eval``: runs an evaluation, and writes the report in any case."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SCRIPTED = "the scripted provider (offline)"
 
 EXIT_RIGHT, EXIT_WRONG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
-# These say how the command runs, not what it measures: --resume does not restore them.
+# Settings of the command itself, not of the measurement: --resume does not restore them.
 _UNSAVED = frozenset({"resume", "out", "quiet", "verbose", "flows", "jobs"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 1 when a run of the offline suites is wrong, 2 for bad usage.
 
-    A live evaluation that finishes is a success, whatever it found.
+    A live evaluation that finishes is a success, regardless of its results.
     """
     arguments = flags.with_current_names(list(sys.argv[1:] if argv is None else argv))
     for name, command in (("compare", compare.main), ("join", join.main)):
@@ -78,7 +78,7 @@ async def _compare_catalogue(args: Namespace) -> int:
 
 
 async def _evaluate(args: Namespace, folder: Path) -> int:
-    # What asks a model is imported on demand, so that --help needs no package; here a missing one ends the command.
+    # Modules that query a model are imported on demand, so that --help needs no package.
     import_module("openai")
     url = settings.base_url(args, os.environ)
     key = settings.api_key(args, url, os.environ) if url else ""
@@ -121,7 +121,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
 
 
 async def _measure(jobs: Sequence[Job], methods: Methods, log: Journal, args: Namespace) -> bool:
-    """Make the runs that are still to be made; return whether that was interrupted."""
+    """Make the remaining runs; return whether that was interrupted."""
     finished = {run.key for run in log.runs}
     open_jobs = [job for job in jobs if job.key not in finished]
     with Progress(len(open_jobs), args.verbose, quiet=args.quiet) as progress:
@@ -141,7 +141,7 @@ async def _measure(jobs: Sequence[Job], methods: Methods, log: Journal, args: Na
 
 
 def _in_order(jobs: Sequence[Job], runs: Sequence[Run]) -> list[Run]:
-    """Return the runs in the order of the plan, so that a resumed report reads like one that was made in one go."""
+    """Return the runs in the order of the plan, so that a resumed report reads like an uninterrupted one."""
     place = {job.key: number for number, job in enumerate(jobs)}
     return sorted((run for run in runs if run.key in place), key=lambda run: place[run.key])
 

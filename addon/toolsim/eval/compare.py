@@ -1,8 +1,8 @@
-"""``toolsim eval compare A B``: the same cases in two reports, which of them flipped, and whether it may be chance.
+"""``toolsim eval compare A B``: the same cases in two reports, those that flipped, and whether that might be chance.
 
 Runs are paired by suite, case and trial, and by each field of their cells (model, profile, method, …) that varies
-within a report. So two reports that differ in one option are paired, whichever it is. ``--a`` and ``--b`` choose a part
-of a report, to compare two methods or two values within one report::
+within a report. So two reports that differ in any one option are paired. ``--a`` and ``--b`` choose a part of a report,
+to compare two methods or two values within one report::
 
     toolsim eval compare REPORT REPORT --a method=toolsim --b method=native
 """
@@ -41,7 +41,7 @@ class Comparison:
 
     @property
     def flipped(self) -> list[tuple[Run, Run]]:
-        """The pairs of which only one run is right, those that A got right first."""
+        """The pairs in which only one run is right, those that A got right first."""
         return sorted((pair for pair in self.pairs if pair[0].ok != pair[1].ok), key=lambda pair: not pair[0].ok)
 
     @property

@@ -1,4 +1,4 @@
-"""Why a conversation with tools failed, as one label: the first that applies in the order of a call's life."""
+"""Diagnosis of a failed conversation with tools, as one label: the first that applies in the order of a call's life."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolsim.eval.case import Label, Verdict
 from toolsim.eval.runtime.loop import Execution, Outcome
 
 DONE = "Done."
-"""The final text that scenarios ask for, word for word."""
+"""The exact final text that scenarios require."""
 
 _BY_CODE: dict[str, Label] = {
     "UNKNOWN_TOOL": "wrong_tool",
@@ -28,7 +28,7 @@ _BY_MISMATCH: tuple[tuple[str, Label], ...] = (
 
 
 def diagnose(outcome: Outcome, goal: str | None, *, final: str = DONE) -> Verdict:
-    """Judge a conversation; ``goal``: what is missing from the wanted state, None if nothing is."""
+    """Judge a conversation; ``goal``: what is missing from the wanted state, or None."""
     if goal is None and outcome.text.strip() == final and outcome.stop == "answer":
         return Verdict.passed()
     if not outcome.executions:

@@ -10,7 +10,7 @@ Z95 = 1.959963984540054
 
 
 def wilson(ok: int, runs: int) -> tuple[float, float]:
-    """Return Wilson's 95 % score interval of a rate, as fractions; (0, 1) if nothing was run.
+    """Return Wilson's 95 % score interval of a rate, as fractions; (0, 1) without runs.
 
     Unlike the textbook's ±, it holds for few runs and at 0 and 100 %. Wilson 1927; Brown, Cai, DasGupta 2001.
     """
@@ -26,7 +26,7 @@ def wilson(ok: int, runs: int) -> tuple[float, float]:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the nearest-rank percentile: a value that was actually measured. 0 for no values."""
+    """Return the nearest-rank percentile: a value that was actually measured. 0 without values."""
     if not values:
         return 0.0
     rank = max(math.ceil(percent / 100 * len(values)), 1)
@@ -37,7 +37,7 @@ def mcnemar(only_a: int, only_b: int) -> float:
     """Return the exact two-sided p-value of McNemar's test.
 
     ``only_a``, ``only_b``: pairs that only one side got right. If both sides were equally good, each such pair would be
-    a fair coin toss; p is how often such tosses come out at least as unevenly.
+    a fair coin toss; p is how often such tosses are at least as uneven.
     """
     pairs, fewer = only_a + only_b, min(only_a, only_b)
     if only_a == only_b:

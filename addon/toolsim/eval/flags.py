@@ -18,7 +18,7 @@ DEFAULT_MODELS = "stable"
 
 
 def boolean(text: str) -> bool:
-    """Return a flag's value as environment variables spell it. Raises ValueError."""
+    """Return a flag's value in the spelling of environment variables. Raises ValueError."""
     value = text.strip().lower()
     if value in ("1", "true", "yes", "on"):
         return True

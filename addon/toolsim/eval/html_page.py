@@ -1,6 +1,6 @@
 """``report.html``: one file, no script, no network. Figures, plots, and each failed run to unfold.
 
-Everything that a model or a server wrote is escaped, whatever it looks like.
+All text of models and servers is escaped.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from toolsim.eval.summary import (
 )
 
 MAX_FAILURES = 200
-"""How many are shown; a page with thousands would not open."""
+"""Maximum number shown; a page with thousands would not open."""
 MAX_TEXT = 12_000
-"""Characters of one text: more than a person reads, and still a page that opens."""
+"""Maximum characters of one text: more than a person reads, and few enough for the page to open."""
 _COLOURS = 6
 _NO_ANSWER = frozenset({"timeout", "http_error", "internal_error"})
 
@@ -121,7 +121,7 @@ def _cells(runs: Sequence[Run]) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int) -> str:
-    """Return a table; the columns from ``numbers`` on hold numbers."""
+    """Return a table; the columns from ``numbers`` on contain numbers."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
         return "".join(

@@ -1,9 +1,9 @@
-"""``toolsim eval join OUT REPORT …``: one report of several, over the same cases.
+"""``toolsim eval join OUT REPORT …``: merges several reports over the same cases into one.
 
 A model on a laptop takes hours, so a comparison is made in parts: one method today, another tomorrow, an older version
-from its own checkout. Joined, they stand side by side, and only what all of them answered counts: within a suite and a
-model, a case is kept if every method has a run of it. A part can be renamed, which distinguishes an older version of
-toolsim, asked as if it were the server, from the current one::
+from its own checkout. Only cases that all of them answered count: within a suite and a model, a case is kept if every
+method has a run of it. A part can be renamed, which distinguishes an older version of toolsim, queried as if it were
+the server, from the current one::
 
     toolsim eval join OUT today before --name "before=toolsim 0.1.0"
 """
@@ -21,14 +21,14 @@ from toolsim.eval.case import METHODS, Run
 from toolsim.eval.journal import RUNS, SETTINGS, Journal, NotAReport, Secrets, read_runs, read_settings
 from toolsim.eval.summary import grouped, method_name
 
-# Settings in which parts may differ and still ask the same question.
+# Settings in which parts can differ and still ask the same question.
 _FREE = frozenset(
     {"base_url", "models", "method", "suite", "sample", "setting", "stream", "api", "trials", "offline", "options"}
 )
 
 
 class Unlike(ValueError):
-    """The parts were asked with different settings."""
+    """The parts have different settings."""
 
 
 def common(runs: Sequence[Run]) -> list[Run]:
@@ -52,13 +52,13 @@ def named(runs: Sequence[Run], name: str) -> list[Run]:
 
 
 def joined(parts: Sequence[Sequence[Run]]) -> list[Run]:
-    """Return the runs of all parts, method by method; of runs with the same key, the one of the last part."""
+    """Return the runs of all parts, method by method; of runs with the same key, that of the last part."""
     runs = {run.key: run for part in parts for run in part}.values()
     return sorted(runs, key=lambda run: METHODS.index(run.cell.method))
 
 
 def alike(folders: Sequence[Path]) -> dict[str, object]:
-    """Return the settings that all parts have in common. Raises Unlike, NotAReport."""
+    """Return the settings that all parts share. Raises Unlike, NotAReport."""
     first, *others = [
         {name: value for name, value in read_settings(folder).items() if name not in _FREE} for folder in folders
     ]

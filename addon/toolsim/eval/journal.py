@@ -1,7 +1,7 @@
 """The report folder: its settings, and one line per finished run, so that no finished run is ever lost.
 
-A run is one line of ``runs.jsonl``, appended and flushed when it is over. A line that a crash cut short is dropped when
-the folder is opened again, and its run is repeated. Known secrets never reach a file.
+A run is one line of ``runs.jsonl``, appended and flushed at its end. A line truncated by a crash is dropped when the
+folder is opened again, and its run is repeated. Known secrets never reach a file.
 """
 
 from __future__ import annotations

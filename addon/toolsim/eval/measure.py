@@ -1,4 +1,4 @@
-"""Asks every case in every cell, model by model: each becomes a run, and whatever happens is data of that run."""
+"""Runs every case in every cell, model by model; any event is data of its run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_DETAIL = 500
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run to be made; ``sampling``: the request options of its cell's profile."""
+    """One planned run; ``sampling``: the request options of its cell's profile."""
 
     cell: Cell
     case: Case
@@ -37,10 +37,10 @@ class Job:
 
 
 def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: int) -> list[Job]:
-    """Return all runs, model by model, case by case; the methods of one case come one after the other.
+    """Return all runs, model by model, case by case; the methods of one case follow one another.
 
-    So an interrupted evaluation has asked the same cases by all methods, and a server with a prompt cache treats all
-    methods alike. A case about addon options is asked through toolsim only, once and not for each setting.
+    So an interrupted evaluation has run the same cases by all methods, and a server with a prompt cache treats all
+    methods alike. A case about addon options is run through toolsim only, once and not for each setting.
     """
     jobs, seen = [], set()
     for model in dict.fromkeys(cell.model for cell, _ in cells):
@@ -57,13 +57,13 @@ def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: 
 
 
 Progress = Callable[[Job, Run | None], None]
-"""Called when a run starts (None) and when it is over."""
+"""Called when a run starts (None) and when it has ended."""
 
 
 async def measure(
     jobs: Iterable[Job], methods: Methods, seconds: float | None, done: Progress, *, parallel: int = 1
 ) -> None:
-    """Make all runs, ``parallel`` models at a time; a question may take ``seconds`` (None: no limit)."""
+    """Make all runs, ``parallel`` models at a time; a question takes at most ``seconds`` (None: no limit)."""
     by_model: dict[str, list[Job]] = {}
     for job in jobs:
         by_model.setdefault(job.cell.model, []).append(job)

@@ -21,7 +21,7 @@ CONTENT_TAGS = "content_tag_fallback"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server that is measured. ``api_key`` goes into the Authorization header and nowhere else."""
+    """The evaluated server. ``api_key`` goes only into the Authorization header."""
 
     base_url: str
     api_key: str = "none"
@@ -41,7 +41,7 @@ class Methods:
         self._captures: dict[str, Captures] = {}
 
     async def open(self, cell: Cell, case: Case, user: str) -> tuple[Send, Captures | None]:
-        """Return how to ask, and for the method toolsim the recordings of it. Raises ProxyFailed."""
+        """Return a Send, and for the method toolsim its recordings. Raises ProxyFailed."""
         from toolsim.eval.runtime.openai_client import sender
 
         if cell.method != "toolsim":
@@ -87,7 +87,7 @@ def with_content_tags(send: Send) -> Send:
 
 
 def prompted(send: Send, case: Case) -> Send:
-    """Return a Send that describes tools in words and parses calls out of the text."""
+    """Return a Send that describes tools in the prompt and parses calls out of the text."""
     form = case.form or PlainPrompt()
 
     async def ask(request: Request) -> Answer:

@@ -26,7 +26,7 @@ class PlainPrompt:
     """The evaluation's own PromptForm."""
 
     def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-        """Return the messages as text alone: tools in the first system message, calls and outputs as tagged JSON."""
+        """Return the messages as text only: tools in the first system message, calls and outputs as tagged JSON."""
         written = [_as_text(message) for message in messages]
         if not tools:
             return written

@@ -1,7 +1,7 @@
-"""Sampling profiles: how the model chooses its words, as data.
+"""Sampling profiles, as data.
 
 A profile applies to a model when one of its ``models`` words selects the model (``*``: all). ``recommended`` is the
-model's own profile from the catalogue, by its model card or generation_config. It applies if they say anything.
+model's own profile from the catalog, by its model card or generation_config. It applies if they specify anything.
 """
 
 from __future__ import annotations

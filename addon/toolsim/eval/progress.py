@@ -1,4 +1,4 @@
-"""The output while an evaluation runs: a live line on a terminal, plain lines elsewhere."""
+"""Progress output while an evaluation runs: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

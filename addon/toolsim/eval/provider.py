@@ -1,4 +1,4 @@
-"""The scripted provider: an OpenAI-shaped text server that answers the offline scenarios by their scripts.
+"""The scripted provider: an OpenAI-compatible text server that answers the offline scenarios by their scripts.
 
 It sees what any text-only backend sees. The prompt identifies the scenario, and the number of assistant messages the
 step; so it is stateless, and the same request always gets the same answer.
@@ -36,7 +36,7 @@ class ScriptedProvider:
         """Nothing to release."""
 
     async def models(self) -> Sequence[str]:
-        """Return its one name."""
+        """Return its only name."""
         return [MODEL]
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:

@@ -1,7 +1,7 @@
 """The evaluation's own mitmdump, with the addon in front of the target: it measures the real product.
 
-It records each exchange (``toolsim_capture``), which is how the evaluation knows what the model was actually shown and
-what it wrote before the addon turned that into calls.
+It records each exchange (``toolsim_capture``), from which the evaluation reads the model's actual prompt and its output
+before the addon turned that into calls.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STOP_SECONDS = 10.0
 
 
 class ProxyFailed(Exception):
-    """mitmdump did not start; the message holds the end of its log."""
+    """mitmdump did not start; the message contains the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Proxies:
         self._starting = asyncio.Lock()
 
     async def get(self, user: str, options: Sequence[str]) -> Proxy:
-        """Return the proxy of one user (who asks one thing at a time) with these options. Raises ProxyFailed."""
+        """Return the proxy of one user (who makes one request at a time) with these options. Raises ProxyFailed."""
         key = (user, tuple(options))
         async with self._starting:
             if key not in self._running:
@@ -62,10 +62,10 @@ class Proxies:
         captures.mkdir(parents=True)
         settings = [f"confdir={self._folder / 'confdir'}", f"toolsim_capture={captures}", *options]
         if not any(option.startswith("toolsim_log=") for option in options):
-            # For programs: a greeting for people would ask the target for its models.
+            # JSON logging: the startup banner would query the target's model list.
             settings.append("toolsim_log=json")
         if not any(option.startswith("toolsim_profiles=") for option in options):
-            # What is measured must not depend on the profiles of whoever measures.
+            # The result must not depend on the user's own profiles.
             settings.append("toolsim_profiles=off")
         if not any(option.startswith("toolsim_upstream=") for option in options):
             settings.append(f"toolsim_upstream={self._target}")
@@ -79,7 +79,7 @@ class Proxies:
                 stderr=output,
                 cwd=folder,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                # Ctrl-C is meant for the evaluation, which still has a report to write.
+                # Ctrl-C is meant for the evaluation, which still has to write a report.
                 start_new_session=True,
             )
         try:
@@ -108,7 +108,7 @@ class Proxies:
 
 @asynccontextmanager
 async def proxies(target: str, *, flows: Path | None = None) -> AsyncIterator[Proxies]:
-    """Provide the proxies in front of ``target``, a base URL such as ``http://127.0.0.1:11434/v1``."""
+    """Stop all of them, move their recordings to the folder of flows, if any, and clean up."""
     started = Proxies(target, flows=flows)
     try:
         yield started

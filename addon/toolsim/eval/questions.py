@@ -2,8 +2,8 @@
 
 A suite is a data file with the right calls and, for each argument, the right values: names of people and places are
 compared without regard to case and final dots, everything else exactly. A question without calls is right if none is
-made. The manifest's wording was tuned on some of ``questions``; ``unseen`` holds other questions, with other tools, on
-which nothing was ever tuned.
+made. The manifest's wording was tuned on some of ``questions``; ``unseen`` contains other questions, with other tools,
+on which nothing was ever tuned.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Question:
 
 
 def mistake(answer: Answer, calls: Sequence[Mapping[str, Any]]) -> Label | None:
-    """Return what is wrong with an answer's calls, None if they are the right ``calls``, in any order."""
+    """Return the mistake in an answer's calls, None if they are the right ``calls``, in any order."""
     left = list(answer.calls)
     if calls and not left:
         return "truncation" if answer.finish == "length" else "no_call"
@@ -63,7 +63,7 @@ def mistake(answer: Answer, calls: Sequence[Mapping[str, Any]]) -> Label | None:
         return "parallel_collapse"
     if len(left) > len(calls):
         return "needless_call"
-    # Each right call is paired with the written call that comes nearest to it.
+    # Each right call is paired with the most similar written call.
     first: Label | None = None
     for right in calls:
         mistakes = [_mistake(call, right) for call in left]

@@ -1,4 +1,4 @@
-"""What the model was shown and what it wrote, read from the exchanges that the evaluation's proxy recorded."""
+"""The model's prompts and outputs, read from the exchanges that the evaluation's proxy recorded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WAIT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One exchange: the messages that the backend got as (role, text), its own words, and what toolsim repaired.
+    """One exchange: the messages that the backend got as (role, text), its own text, and toolsim's repairs.
 
     ``untagged``: how many calls were found without the tag.
     """
@@ -43,7 +43,7 @@ class Captures:
         self._read: set[str] = set()
 
     async def new(self, expected: int) -> list[Recorded]:
-        """Return the exchanges that were recorded since the last call, oldest first; wait a while for ``expected``."""
+        """Return the exchanges recorded since the last call, oldest first; wait a while for ``expected`` ones."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _WAIT_SECONDS
         while len(files := self._unread()) < expected and loop.time() < end:

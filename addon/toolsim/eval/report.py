@@ -19,8 +19,8 @@ def write(
 ) -> None:
     """Write the files into the journal's folder, whose name is the report's stamp.
 
-    ``planned``: the planned number of runs; ``target``: what was asked, for people; ``note``: a paragraph by the
-    report's author.
+    ``planned``: the planned number of runs; ``target``: a description for people; ``note``: a paragraph by the report's
+    author.
     """
     stamp = log.folder.name
     figures = summarise(runs, planned=planned, stamp=stamp, settings=settings)

@@ -1,6 +1,6 @@
-"""The scenarios: conversations with tools and state, judged by the state they leave behind.
+"""The scenarios: conversations with tools and state, judged by the state that they leave behind.
 
-Each runs on its own workspace, through the runtime's loop. Live ones ask for the exact final text ``Done.``, so that
+Each runs on its own workspace, through the runtime's loop. Live ones require the exact final text ``Done.``, so that
 the end can be asserted; nothing else in a model's wording counts.
 """
 
@@ -33,10 +33,10 @@ Check = Callable[[Outcome, Workspace], Verdict]
 class Scenario:
     """One scenario. ``loop``: fields of LoopSettings that it tests, and that no flag changes for it.
 
-    ``allowed``: the tools that may run (None: those of the settings), ``offered``: those shown, if they
-    differ; ``context``: values for arguments that calls leave out; ``options``: addon options; ``strict``: state_patch
-    is declared strict; ``facts``: more facts to read; ``answer_transform``: what is done to each answer; ``error``: the
-    API's error code that the run has to end with.
+    ``allowed``: the tools that may run (None: those of the settings), ``offered``: those shown, if they differ;
+    ``context``: values for arguments that calls omit; ``options``: addon options; ``strict``: state_patch is declared
+    strict; ``facts``: more facts to read; ``answer_transform``: applied to each answer; ``error``: the API's error code
+    with which the run has to end.
     """
 
     id: str
@@ -58,13 +58,13 @@ class Scenario:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """How the conversation starts."""
+        """The beginning of the conversation."""
         return {"role": "system", "content": self.system}, {"role": "user", "content": self.prompt}
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSettings:
-    """What flags set for all scenarios. ``allowed`` None = every model-facing tool."""
+    """The flags for all scenarios. ``allowed`` None = every model-facing tool."""
 
     allowed: Collection[str] | None = DEFAULT_ALLOWLIST
     loop: LoopSettings = field(default_factory=LoopSettings)
@@ -110,7 +110,7 @@ def case(scenario: Scenario, settings: ScenarioSettings, suite: str = SUITE) -> 
 TITLE = "Quarterly report"
 TOO_LONG = " ".join(["The quarter went well and the team grew in every region that we serve."] * 12)
 MAX_LIVE_ARGS_BYTES = 400
-"""Below the text that long_arguments_guard asks for, above any sentence with its argument names."""
+"""Shorter than the text that long_arguments_guard requests, longer than any sentence with its argument names."""
 
 
 def _has_title(outcome: Outcome, workspace: Workspace) -> str | None:

@@ -1,8 +1,8 @@
-"""What the scripted provider writes: helpers for scripts, and the scripts of the live scenarios.
+"""The output of the scripted provider: helpers for scripts, and the scripts of the live scenarios.
 
-A script is one reply per question, indexed by how often the assistant has already spoken. A reply that is a function
-gets all that the model was shown, and takes the next step only if the guard before it has reacted: a script continues
-like a model that reads its results, so that the scenario fails if the guard is gone.
+A script is one reply per question, indexed by the number of earlier assistant messages. A reply that is a function
+receives the model's entire prompt, and takes the next step only if the guard before it has reacted: a script continues
+like a model that reads its results, so that the scenario fails without the guard.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From flags to what is asked: target, cells, cases. What cannot be asked is a UsageError, before any question."""
+"""Converts flags to the evaluation's input: target, cells, cases. Raises UsageError before any question."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ OPENROUTER = "https://openrouter.ai/api/v1"
 RESERVED = frozenset(
     {"model", "messages", "input", "tools", "parallel_tool_calls", "stream", "stream_options", "store"}
 )
-"""Request fields that the evaluation itself sets; it also sets tool_choice, but lets that be overridden."""
+"""Request fields that the evaluation itself sets; it also sets tool_choice, but allows overriding it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What an evaluation asks, once its flags are understood."""
+    """The input of an evaluation, parsed from its flags."""
 
     cells: Sequence[tuple[Cell, Sampling]]
     cases: Sequence[Case]
 
 
 def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setup:
-    """Return what is to be asked; ``served``: the models that the server lists. Raises UsageError."""
+    """Return the input; ``served``: the models that the server lists. Raises UsageError."""
     gone = set(catalogue.missing(args.models, served)) if served else set()
     models = [model for model in catalogue.select(args.models, served) if model.id not in gone]
     if not models:
@@ -78,8 +78,8 @@ def base_url(args: Namespace, environment: Mapping[str, str]) -> str:
 def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
     """Return the key for a server, "" without one. Raises UsageError.
 
-    OPENROUTER_API_KEY is sent only where its owner meant it to go: to OpenRouter, and to OPENROUTER_BASE_URL. Any other
-    server gets a key only through ``--key-env``.
+    OPENROUTER_API_KEY is sent only to OpenRouter and to OPENROUTER_BASE_URL. Any other server gets a key only through
+    ``--key-env``.
     """
     if args.key_env:
         key = environment.get(args.key_env, "")
@@ -94,7 +94,7 @@ def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
 
 
 def default_models(url: str, served: Sequence[str]) -> str:
-    """Return the models to ask by default: a server's only one, or the stable ones of OpenRouter or its like."""
+    """Return the default models: a server's only one, or the stable ones of OpenRouter and similar."""
     if len(served) == 1:
         return served[0]
     stable = {model.id for model in catalogue.select(DEFAULT_MODELS)}
@@ -110,7 +110,7 @@ def _cases(suite: str, args: Namespace, offline: bool) -> list[Case]:
 
 
 def scenario_settings(args: Namespace) -> ScenarioSettings:
-    """Return what the flags set for all scenarios."""
+    """Return the flags for all scenarios."""
     named = words(args.allowlist)
     allowed = None if "all" in named else tuple(tool for word in named for tool in TOOL_PROFILES.get(word, (word,)))
     loop = LoopSettings(
@@ -123,7 +123,7 @@ def scenario_settings(args: Namespace) -> ScenarioSettings:
 
 
 def notices(args: Namespace, setup: Setup) -> list[str]:
-    """Return lines about settings that have no effect, or that the catalogue advises against."""
+    """Return lines about settings that have no effect, or that the catalog advises against."""
     found = []
     asked = {cell.model for cell, _ in setup.cells}
     doubtful = [model.id for model in catalogue.CATALOGUE if model.id in asked and model.tool_calling_reliable is False]
@@ -140,7 +140,7 @@ def _cells(args: Namespace, models: Iterable[Model], offline: bool) -> Iterator[
     except profiles.UnknownProfile as error:
         raise UsageError(str(error)) from error
     methods = _known(words(args.method), METHODS, "--method")
-    # The scripted provider costs nothing: both APIs, whole and streamed.
+    # The scripted provider costs nothing: both APIs, streamed and non-streamed.
     apis = _known(words(args.api) or (list(APIS) if offline else ["chat"]), APIS, "--api")
     streams = [False, True] if offline and not args.stream else [args.stream]
     fields = _fields(args)
@@ -176,7 +176,7 @@ def _values(option: str) -> list[str]:
         raise UsageError(f"--set: expected an option of toolsim's, {PREFIX}…, got {name}")
     chosen = [f"{name}={value}" for value in values.split(",")]
     for one in chosen:
-        # The proxies of an evaluation are started one by one, while it runs: by then it is late to learn of a mistake.
+        # The proxies of an evaluation are started one by one while it runs, which is too late to learn of a mistake.
         usage.check_settings([one], host="127.0.0.1")
     return chosen
 

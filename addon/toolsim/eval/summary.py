@@ -11,12 +11,12 @@ from toolsim.eval.case import LABELS, Cell, Run
 from toolsim.eval.figures import percentile, wilson
 
 NEARLY_ALL = 0.96
-"""The rate from which on a combination counts as dependable."""
+"""The rate above which a combination counts as dependable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many runs of a group were right."""
+    """The number of correct runs of a group."""
 
     runs: int
     ok: int
@@ -93,7 +93,7 @@ class Figures:
 
 
 def count_as_text(runs: Iterable[Run]) -> int | None:
-    """Return how many answers hold a call as text; None if that was not counted for all runs."""
+    """Return how many answers contain a call as text; None if that was not counted for all runs."""
     total = 0
     for run in runs:
         if run.as_text is None:
@@ -119,7 +119,7 @@ def grouped[Key: Hashable](runs: Iterable[Run], key: Callable[[Run], Key]) -> di
 def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Return runs by scenario; a benchmark's single cases say little, so they are grouped by suite.
 
-    If there are several models, each has its own rows: their sum would be nobody's figure.
+    If there are several models, each has its own rows: their sum would be meaningless.
     """
     several = len({run.cell.model for run in runs}) > 1
 
@@ -144,7 +144,7 @@ CELL_WORDS = 5
 
 
 def cell_rows(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
-    """Yield a row of figures for each suite and cell, as people read them."""
+    """Yield a row of figures for each suite and cell, for people."""
     for (suite, cell), own in grouped(runs, lambda run: (run.suite, run.cell)).items():
         figures = Figures.of(own)
         low, high = figures.rate.interval

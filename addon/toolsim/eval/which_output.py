@@ -1,6 +1,6 @@
-"""Which output belongs to which call: a model that has made parallel calls is asked about one of them.
+"""The suite ``which_output``: a model that has made parallel calls is asked about one of their outputs.
 
-The outputs come in the order of the calls, or in another one, as from clients that send each as soon as they have it.
+The outputs come in the order of the calls, or in another one, as from clients that send each output once it is ready.
 An answer is right if it calls nothing and contains the right number and no other.
 """
 
@@ -23,7 +23,7 @@ _MAX_DETAIL = 300
 
 
 def cases() -> Sequence[Case]:
-    """Return all cases, in the order of the file; those of one conversation and order have one beginning."""
+    """Return all cases, in the order of the file; those of one conversation and order have the same beginning."""
     document = json.loads(files("toolsim.eval").joinpath("which_output.json").read_text("utf-8"))
     tools = tuple(Tool(**tool) for tool in document["tools"])
     return [case for conversation in document["conversations"] for case in _cases(conversation, tools)]
@@ -42,7 +42,7 @@ def _cases(conversation: Mapping[str, Any], tools: tuple[Tool, ...]) -> Iterator
 
 
 def _history(conversation: Mapping[str, Any], order: Sequence[int]) -> list[Message]:
-    """Return the user's words, the calls, and their outputs in ``order``."""
+    """Return the user's message, the calls, and their outputs in ``order``."""
     calls = [
         {
             "id": f"call_{number:03}",

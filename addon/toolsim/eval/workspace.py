@@ -1,7 +1,7 @@
-"""The small in-memory workspace that the scenarios are about, and the tools that reach it.
+"""The small in-memory workspace of the scenarios, and its tools.
 
-``facts`` are authoritative: a model may propose a change, but only a person's confirmation commits it. ``draft`` is
-working state, typed field by field. ``locks`` are paths that nobody may change now. ``ui`` may be missing.
+``facts`` are authoritative: a model can propose a change, but only a person's confirmation commits it. ``draft`` is
+working state, typed field by field. ``locks`` are paths that nobody may change now. ``ui`` can be missing.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Workspace:
     reads: int = 0
 
     def registry(self, *, strict: bool = False) -> ToolRegistry:
-        """Return the tools that reach this workspace; ``strict``: state_patch is declared strict."""
+        """Return the tools for this workspace; ``strict``: state_patch is declared strict."""
         registry = ToolRegistry()
         registry.add(STATE_GET, self.get)
         patch = Tool(STATE_PATCH.name, STATE_PATCH.description, STATE_PATCH.parameters, strict)

@@ -4,10 +4,10 @@
    loaded, ``mitmdump -nr FILE`` rewrites it in the ordinary hooks.
 2. ``client``: the rewritten request with the answer that the client received. This is the addon's output.
 
-``flow.metadata["toolsim_capture"]`` of each holds its ``side``, the ``options`` that the operator had changed,
-``refused`` if no backend was asked, and ``missing_bytes`` by side if the answer was too long to be stored whole. The
-second flow's ``flow.metadata["toolsim"]`` is the report. A file holds no secrets, machine names or dates: times count
-from the start of the request.
+``flow.metadata["toolsim_capture"]`` of each contains its ``side``, the ``options`` that the operator had changed,
+``refused`` if no backend was queried, and ``missing_bytes`` by side if the answer was too long to be stored completely.
+The second flow's ``flow.metadata["toolsim"]`` is the report. A file contains no secrets, machine names or dates: times
+count from the start of the request.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ NOWHERE = ("127.0.0.1", 0)
 _FAILED = "toolsim cannot record an exchange: %s"
 # Each pending write holds its bodies in memory: beyond this number the proxy writes in the foreground.
 _MAX_PENDING = 16
-# Two threads must not pick the same number.
+# Two threads must not choose the same number.
 _WRITING = threading.Lock()
 _UNNAMED = mitmproxy.types.Path("")
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 class Capture:
-    """Writes finished exchanges to ``toolsim_capture``. Listed after ToolSim, it sees flows as ToolSim leaves them."""
+    """Writes finished exchanges to ``toolsim_capture``; listed after ToolSim, it sees flows as ToolSim leaves them."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
@@ -84,9 +84,9 @@ class Capture:
                 raise OptionsError(f"toolsim_capture: {problem}") from problem  # type: ignore[no-untyped-call]
 
     def request(self, flow: HTTPFlow) -> None:
-        """Note the options under which a request was rewritten."""
+        """Record the options under which a request was rewritten."""
         exchange = ToolSim.exchanges.of(flow)
-        # What the loop's runner answers is recorded round by round.
+        # Answers of the runner are recorded round by round.
         if exchange is not None and exchange.is_turn and flow.live and not exchange.is_delegated:
             policy = exchange.plan.policy if exchange.plan is not None else self._policy
             flow.metadata[NOTE] = {"options": policy_as_dict(policy), "refused": flow.response is not None}
@@ -117,10 +117,10 @@ class Capture:
         self._write(flow, self._folder)
 
     def done(self) -> Awaitable[Any] | None:
-        """Return what is still being written, to await. Not async: a reload of the script calls it without awaiting."""
+        """Return the pending writes as an awaitable. Not async: a reload of the script calls it without awaiting."""
         if not self._pending:
             return None
-        # The sleep is one more turn of the event loop, in which ``_written`` logs what has just failed.
+        # The sleep gives the event loop one more iteration, in which ``_written`` logs a failed write.
         return asyncio.gather(*self._pending, asyncio.sleep(0), return_exceptions=True)
 
     def error(self, flow: HTTPFlow) -> None:
@@ -151,7 +151,7 @@ class Capture:
 
     @command.command("toolsim.capture")  # type: ignore[untyped-decorator]
     def capture(self, flows: Sequence[Flow], folder: mitmproxy.types.Path = _UNNAMED) -> None:
-        """Record finished exchanges in a folder: that of toolsim_capture, unless another one is named."""
+        """Record finished exchanges in a folder, by default that of toolsim_capture."""
         target = Path(folder).expanduser() if folder else self._folder
         if target is None:
             raise CommandError("toolsim.capture: name a folder, or set toolsim_capture.")
@@ -183,8 +183,8 @@ def _write_new(stem: str, data: bytes, folder: Path) -> Path:
     taken = (path.stem.removeprefix(f"{stem}-") for path in folder.glob(f"{stem}-*.flow"))
     number = 1 + max((int(number) for number in taken if number.isdecimal()), default=0)
     path = folder / f"{stem}-{number:04}.flow"
-    # The name cannot be guessed, so nobody can plant a link there; only the owner may read conversations; and programs
-    # that watch the folder only ever see whole files.
+    # The name cannot be guessed, so nobody can plant a link there; only the owner can read conversations; and programs
+    # that watch the folder only ever see complete files.
     part = folder / f".{path.name}.{secrets.token_hex(8)}.part"
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
@@ -289,7 +289,7 @@ def _clean_message(message: Message, redactor: Redactor) -> None:
     try:
         content = message.get_content(strict=True) or b""
     except ValueError:
-        content = b""  # What cannot be decoded cannot be cleaned.
+        content = b""  # A body that cannot be decoded cannot be cleaned.
     had_content = message.raw_content is not None
     message.headers = Headers(
         (key.encode("latin-1"), value.encode("latin-1")) for key, value in redactor.headers(_header_fields(message))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from toolsim.command_line import addon_script
 
-# The child's standard input ends when its parent does, however that dies: so no proxy outlives its parent.
+# The child's standard input ends with its parent, however that ends, so no proxy outlives its parent.
 _PROGRAM = """
 import os, signal, sys, threading
 def watch():

@@ -1,4 +1,4 @@
-"""The commands of mitmproxy's about recorded exchanges; what they do is imported when one is called."""
+"""mitmproxy commands for recorded exchanges; their implementation is imported when one is called."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Commands:
 
     @command.command("toolsim.replay")  # type: ignore[untyped-decorator]
     def replay(self, path: mitmproxy.types.Path) -> None:
-        """Replay recorded exchanges (a file or a folder) through the addon, and log what is not as recorded.
+        """Replay recorded exchanges (a file or a folder) through the addon, and log the differences.
 
-        Options that are set by hand count before those of the recording, so that one can see what they would change.
+        Explicitly set options override those of the recording, so that their effect can be seen.
         """
         from toolsim.recordings.replay import flow_files, replay_file, summary
 
@@ -33,7 +33,7 @@ class Commands:
 
     @command.command("toolsim.pseudonymise")  # type: ignore[untyped-decorator]
     def pseudonymise(self, path: mitmproxy.types.Path) -> None:
-        """Replace all texts of recorded exchanges (a file or a folder) by pseudonyms of the same shape, for good."""
+        """Replace all texts of recorded exchanges (a file or a folder) by pseudonyms of the same shape, permanently."""
         from toolsim.recordings.pseudonymise import pseudonymise
         from toolsim.recordings.replay import flow_files
 

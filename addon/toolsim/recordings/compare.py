@@ -1,4 +1,4 @@
-"""Compares two exchanges: what differs, and where, apart from random ids, times, keep-alives and cuts of a text."""
+"""Compares two exchanges and locates the differences, apart from random ids, times, keep-alives and text splits."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Difference:
 
 
 def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None = None) -> dict[str, Any]:
-    """Return what is compared of one side of an exchange, as plain data without random parts.
+    """Return the compared part of one side of an exchange, as plain data without random parts.
 
     ``answered``: whether to include the answer and the report. ``like``: a recording, perhaps by an older version: of
     the report, only the fields that it has are compared.
@@ -105,7 +105,7 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
             made, wanted = (side[index] if index < len(side) else NOTHING for side in (got, expected))
             yield from differences(made, wanted, _item(path, index, made if wanted is NOTHING else wanted))
         return
-    # One extra or missing item must not make all that follow differ.
+    # One extra or missing item must not make all later ones differ.
     wanted_kinds, made_kinds = ([_kind(item) for item in side] for side in (expected, got))
     matcher = SequenceMatcher(None, wanted_kinds, made_kinds, autojunk=False)
     for change, start, end, got_start, got_end in matcher.get_opcodes():
@@ -119,7 +119,7 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
 
 
 def _texts(got: str, expected: str, path: str) -> Difference:
-    """Return the first line that differs: a whole manifest would not help."""
+    """Return the first line that differs: an entire manifest would not help."""
     made_lines, wanted_lines = got.split("\n"), expected.split("\n")
     if len(made_lines) == len(wanted_lines) == 1:
         return Difference(path, *_windows(got, expected))
@@ -133,7 +133,7 @@ def _texts(got: str, expected: str, path: str) -> Difference:
 
 
 def _windows(got: str, expected: str) -> tuple[str, str]:
-    """Return both texts, or their parts around the first character that differs if they are too long to be shown."""
+    """Return both texts, or their parts around the first difference if they are too long to be shown."""
     if max(len(got), len(expected)) <= _MAX_SHOWN:
         return got, expected
     same = next(
@@ -171,12 +171,12 @@ def _show(value: Any) -> str:
     return text if len(text) <= 3 * _MAX_SHOWN else f"{text[: 3 * _MAX_SHOWN]}…"
 
 
-# -- what is ignored --
+# -- ignored parts --
 
 
 def _message(message: Message, ids: dict[str, str]) -> dict[str, Any]:
-    # A recording has no key, and not whether it was a Bearer's: from x-api-key we make one.
-    # Under the present name: a renamed header is sent under both, and a recording may have the earlier one alone.
+    # A recording contains no key, and not whether it was a Bearer token: toolsim makes one from x-api-key.
+    # Under the present name: a renamed header is sent under both, and a recording can have only the former one.
     headers = sorted(
         {
             RENAMED_HEADERS.get(key.lower(), key.lower()): message.headers[key].removeprefix("Bearer ")
@@ -204,7 +204,7 @@ def _events(content: bytes) -> list[dict[str, Any]]:
 
 
 def _without_timing(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drop keep-alives, join texts that were sent in pieces, and renumber the events: all of it depends on timing."""
+    """Drop keep-alives, join texts that were sent in pieces, and renumber the events: all of that depends on timing."""
     lively = (event for event in events if not _is_keepalive(event["data"]))
     kept = [_joined(list(same)) for _, same in groupby(lively, _but_for_text)]
     if len(kept) < len(events):
@@ -215,7 +215,7 @@ def _without_timing(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _but_for_text(event: dict[str, Any]) -> object:
-    """Return what is equal for events that differ only in a piece of text, and in their numbers."""
+    """Return the equal part of events that differ only in a piece of text and in their numbers."""
     pieces = list(pieces_of(event["data"]))
     if len(pieces) != 1:
         return object()
@@ -227,7 +227,7 @@ def _but_for_text(event: dict[str, Any]) -> object:
 
 
 def _joined(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return one event with the texts of all."""
+    """Return one event with the texts of all of them."""
     if len(events) > 1:
         texts = [owner[key] for event in events for _, owner, key in pieces_of(event["data"])]
         for _, owner, key in pieces_of(events[0]["data"]):

@@ -1,9 +1,10 @@
 """Pseudonyms for texts, letter for letter: an exchange keeps its shape and loses its content.
 
-1. Every word of a text becomes another one of the same length and case, and equal words stay equal.
-2. What the addon depends on is unchanged: tags, JSON syntax and keys, names of tools, roles, types, ids, models.
-3. Only the backend's side is edited. The addon itself then makes the client's side from it, so the two match, and no
-   rule has to know what the addon does.
+1. Every word of a text becomes another word of the same length and case, and equal words stay equal.
+2. Everything that the addon depends on is unchanged: tags, JSON syntax and keys, names of tools, roles, types, ids,
+   models.
+3. Only the backend's side is edited. The addon itself then makes the client's side from it, so the two match without
+   any knowledge of the addon's behavior here.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from toolsim.recordings.stream_text import Edited, edit_stream, parse_json
 from toolsim.wire.dialect import APIS
 from toolsim.wire.json_codec import dump as dump_json
 
-# Fields whose strings are not free text: the APIs' own terms, and what programs match on.
+# Fields whose strings are not free text: the APIs' own terms, and strings that programs match.
 STRUCTURE = frozenset(
     {
         "code",

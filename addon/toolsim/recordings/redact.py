@@ -33,13 +33,13 @@ from toolsim.wire.json_codec import dump, too_deep
 
 HIDDEN = "[redacted]"
 
-# A shorter secret may be an ordinary word: it is hidden only in its own place, not everywhere that it occurs.
+# A shorter secret can be an ordinary word: it is hidden only in its own place, not everywhere.
 _MIN_LEARNED = 8
 # Texts up to this length repeat from event to event.
 _MAX_CACHED = 200
 
-# A named value in a text, which may be JSON inside JSON: any number of backslashes before each quote. If what follows
-# looks like the rest of a document, there is no value: the quote closed a label, such as "Password:".
+# A named value in a text, which can be JSON inside JSON: any number of backslashes before each quote. If the text after
+# it looks like the rest of a document, there is no value: the quote closed a label, such as "Password:".
 _NAMED = re.compile(
     r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{0,63})(?:\\*[\"'`]|\*{1,2})?"
     r"(?:\s{0,8}(?:=>|:=|[:=])\s{0,8}(?P<open>\\*[\"'`]|<\|\\*\"\|>)(?!\s{0,8}(?:[,:}\])]|\\*[\"'`]))"
@@ -47,7 +47,7 @@ _NAMED = re.compile(
     r"|(?:[ \t]{0,4}(?:=>|:=|=)|:)[ \t]{0,4}(?=[^\s\"'`&;,<>\\{\[(]))"
 )
 _ITEM = re.compile(r"[\s,]{0,64}(?P<open>\\*[\"'`]|<\|\\*\"\|>)")
-# Brackets at the end close what the value stands in.
+# Closing brackets at the end belong to the surroundings of the value.
 _BARE = re.compile(r"[^\s\"'`&;,<>\\{\[(]{4,8192}(?<![)\]}])")
 # The last one is Gemma's.
 _CLOSE = {quote: re.compile(rf"\\*{quote}") for quote in "\"'`"} | {">": re.compile(r"<\|\\*\"\|>")}
@@ -61,7 +61,7 @@ _TAG_END = re.compile(r"[\s=>]")
 
 # Escaped whitespace in JSON inside JSON: its letter would be taken for the start of the next word.
 _ESCAPED_SPACE = re.compile(r"\\[nrt]")
-# Keywords under which a schema gives values of what it describes.
+# Keywords under which a schema contains values of the described property.
 _SCHEMA_VALUES = frozenset({"default", "const", "enum", "examples", "value"})
 _OF_SERVERS = ("headers", "server_url")
 _ORIGIN = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?:(?P<user>[^/?#]*)@)?(?P<host>[^/?#@]*)")
@@ -91,7 +91,7 @@ class Redactor:
     # -- learning --
 
     def learn(self, headers: Iterable[tuple[str, str]], path: str) -> None:
-        """Learn what must not occur anywhere: credentials in headers and in the query of a path."""
+        """Learn texts that must not occur anywhere: credentials in headers and in the query of a path."""
         for name, value in headers:
             if is_secret_parameter(name):
                 self._note(_credentials(name.lower(), value))
@@ -109,7 +109,7 @@ class Redactor:
         self._seen = {}
 
     def learn_schemas(self, document: Any) -> None:
-        """Learn the secrets in the schemas of tools, such as the default of a key: the manifest repeats them as text.
+        """Learn the secrets in tool schemas, such as the default of a key: the manifest repeats them as text.
 
         A short one is hidden only after the name of its property.
         """
@@ -124,14 +124,14 @@ class Redactor:
     # -- hiding --
 
     def headers(self, fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Return headers without secrets, and without those that only describe the machine."""
+        """Return headers without secrets, and without headers that only describe the machine."""
         kept = []
         for name, value in fields:
             lower = name.lower()
             if lower in DROPPED_HEADERS or lower.startswith(DROPPED_PREFIXES):
                 continue
             if lower == "user-agent":
-                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # The rest describes the machine.
+                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # The others describe the machine.
                 value = product[0] if product else ""
             harmless = lower in KEPT_HEADERS or lower.startswith(KEPT_PREFIXES)
             kept.append((name, self.text(value) if harmless else HIDDEN))
@@ -172,7 +172,7 @@ class Redactor:
         return "".join([*characters, text[done:]])
 
     def value(self, value: Any) -> Any:
-        """Return plain data without secrets: the same object if it holds none."""
+        """Return plain data without secrets: the same object if it contains none."""
         return self._walk(value, self.text)
 
     def body(self, data: bytes, content_type: str) -> bytes:
@@ -184,10 +184,10 @@ class Redactor:
             if is_stream or data.lstrip(_STREAM_BLANK).startswith(_STREAM_STARTS):
                 return edit_stream(data, self.text, self.value, self.text)
             if '"logprob"' in text and too_deep(text):
-                # Its secrets may be split over tokens, which nothing joins at such a depth.
+                # Its secrets can be split over tokens, which are not joined at such a depth.
                 return b"{}"
             document = parse_json(text)
-            # In a whole body only the tokens of logprobs are pieces of a text.
+            # In a non-streamed body only the tokens of logprobs are pieces of a text.
             joined = edit_pieces([document], self.text) if '"logprob"' in text else set()
             clean = self.value(document)
         except RecursionError:
@@ -213,7 +213,7 @@ class Redactor:
                 yield found.span("data")
         position = 0
         while (named := _NAMED.search(text, position)) is not None:
-            # The value of a harmless name may itself begin with a name.
+            # The value of a harmless name can itself begin with a name.
             position = named.end()
             if not is_secret_name(named["name"]):
                 continue
@@ -232,7 +232,7 @@ class Redactor:
             position = end
 
     def _walk(self, value: Any, text: Callable[[str], str], name: str = "", *, secret: bool = False) -> Any:
-        """Return ``value`` itself where nothing is hidden; ``secret``: strings here are secrets."""
+        """Return ``value`` itself if nothing is hidden; ``secret``: strings here are secrets."""
         match value:
             case Edited():
                 return value
@@ -260,7 +260,7 @@ class Redactor:
 
 
 def _for_server(value: Any) -> Any:
-    """Hide what only the MCP server may see: headers of any name, and of a URL the user and the path, maybe a key."""
+    """Hide data meant for an MCP server only: headers of any name, and the user and path of a URL, perhaps a key."""
     if isinstance(value, dict):
         return {name: "x" * len(item) if isinstance(item, str) else HIDDEN for name, item in value.items()} or value
     found = _ORIGIN.match(value) if isinstance(value, str) else None
@@ -273,7 +273,7 @@ def _for_server(value: Any) -> Any:
 
 
 def _data_of(url: re.Match[str]) -> str:
-    """Return the text in a data URL, "" if it holds anything else."""
+    """Return the text in a data URL, "" if it contains anything else."""
     try:
         if url["type"].endswith(";base64"):
             return base64.b64decode(url["data"] + "===", altchars=b"-_" if "-" in url["data"] else None).decode()
@@ -283,7 +283,7 @@ def _data_of(url: re.Match[str]) -> str:
 
 
 def _elements(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the contents of elements with a secret's name, unless they hold other elements."""
+    """Yield the contents of elements with a secret's name, unless they contain other elements."""
     begun: dict[str, int] = {}
     latest = ""
     for found in _TAG.finditer(text):
@@ -305,7 +305,7 @@ def _elements(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _items(text: str, start: int) -> Iterator[tuple[int, int]]:
-    """Yield the strings at the beginning of a list, from behind its bracket on."""
+    """Yield the strings at the beginning of a list, starting after its bracket."""
     while (item := _ITEM.match(text, start)) is not None:
         end = _end_of_string(text, item.end(), item["open"])
         yield item.end(), end
@@ -356,7 +356,7 @@ def _default_of(name: str, secret: str) -> re.Pattern[str]:
 
 
 def _schema_secrets(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (name, value) for the strings that schemas give as values of properties with a secret's name."""
+    """Yield (name, value) for the strings that schemas define as values of properties with a secret's name."""
     match value:
         case dict():
             if value.get("type") == "mcp" and isinstance(headers := value.get("headers"), dict):

@@ -1,7 +1,7 @@
 """Replays recorded exchanges through the addon's own hooks, as mitmproxy calls them for a live one.
 
 ``toolsim replay [--update] [--cut SEED] PATH…`` replays files and folders, and fails if the addon's output differs from
-what they hold; ``--update`` writes the new output into them.
+the recorded one; ``--update`` writes the new output into them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def in_one_piece(data: bytes) -> list[bytes]:
 
 
 def cut_by(chance: random.Random) -> Cut:
-    """Return a function that cuts bodies at random places, often within an event, a line or a character."""
+    """Return a function that splits bodies at random places, often within an event, a line or a character."""
 
     def cut(data: bytes) -> Iterator[bytes]:
         start = 0
@@ -50,10 +50,10 @@ def cut_by(chance: random.Random) -> Cut:
 
 
 def replay(stored: HTTPFlow, cut: Cut = in_one_piece, *, by_hand: Collection[str] = ()) -> HTTPFlow:
-    """Return the client's side that the addon makes today of the backend's side of a recorded exchange.
+    """Return the client's side that the addon makes today from the backend's side of a recorded exchange.
 
     ``cut`` splits a stream into the pieces that arrive; ``by_hand``: names of options that override the recorded ones,
-    besides those that are not at their default. Needs mitmproxy's context, with the addon's options.
+    in addition to those without their default value. Needs mitmproxy's context, with the addon's options.
     """
     addon = ToolSim(alone=True, by_hand=by_hand)
     addon.configure({"toolsim_backend"})
@@ -110,7 +110,7 @@ def replay_file(path: Path, cut: Cut = in_one_piece, *, update: bool = False, by
 
 
 def accept(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
-    """Update the recorded client's side to what the addon made; recorded times and random ids stay."""
+    """Update the recorded client's side to the addon's output; recorded times and random ids stay."""
     made.request.timestamp_start = client.request.timestamp_start
     made.request.timestamp_end = client.request.timestamp_end
     client.request = made.request
@@ -131,7 +131,7 @@ def accept(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
 
 
 def recorded(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return both sides of a recorded exchange. Raises ValueError or FlowReadException if the file holds none."""
+    """Return both sides of a recorded exchange. Raises ValueError or FlowReadException if the file contains none."""
     flows = [flow for flow in read_flows_from_paths([path]) if isinstance(flow, HTTPFlow)]
     sides = [flow.metadata.get(NOTE, {}).get("side") for flow in flows]
     if sides != ["backend", "client"]:
@@ -141,7 +141,7 @@ def recorded(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
 
 
 def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
-    """Return why an answer cannot be replayed, "" if it can: a recording holds only what the backend sent."""
+    """Return why an answer cannot be replayed, or "": a recording contains only what the backend sent."""
     note = backend.metadata[NOTE]
     if note["missing_bytes"]:
         return "the answer was too long to be kept whole: only the request is compared"
@@ -170,7 +170,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     master = Master(Options())
     try:
         master.options.set(*arguments.set, defer=True)
-        # Checks the options, and logs what is wrong.
+        # Checks the options, and logs errors in them.
         master.addons.add(ToolSim())  # type: ignore[no-untyped-call]
     except OptionsError as problem:
         print(problem, file=sys.stderr)

@@ -12,7 +12,7 @@ MAX_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result for one file; ``note``: what could not be compared, ``problem``: why nothing could."""
+    """The result for one file; ``note``: parts that could not be compared; ``problem``: why nothing could."""
 
     path: Path
     differences: tuple[Difference, ...] = ()

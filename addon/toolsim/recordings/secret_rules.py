@@ -1,4 +1,4 @@
-"""What counts as a secret: names of fields and headers, and texts that look like secrets. Only tables.
+"""The definition of secrets: names of fields and headers, and texts that look like secrets. Only tables.
 
 Every pattern is bounded: time is linear in the text.
 """
@@ -35,7 +35,7 @@ KEPT_HEADERS = frozenset(
         "x-should-retry",
     }
 ).union(*(api.headers for api in APIS.values()))
-"""Headers whose values stay (after the rules for texts), as do those that begin with one of ``KEPT_PREFIXES``."""
+"""Headers whose values stay (after the rules for texts), like those that begin with one of ``KEPT_PREFIXES``."""
 KEPT_PREFIXES = ("x-toolsim-", "x-ratelimit-")
 
 DROPPED_HEADERS = frozenset(
@@ -73,7 +73,7 @@ SECRET_NAME = re.compile(
     r"|passwords?|passwd|passphrase|pwd|secrets?|token|(?:access|auth|refresh|session|bearer)_?tokens"
     r"|authorization|credentials?|cookie|bearer)$"
 )
-"""Names, in snake case, of fields, parameters and headers that hold secrets."""
+"""Names, in snake case, of fields, parameters and headers that contain secrets."""
 # "key" alone is too common a word for a field; but Google uses it as a URL parameter, and many headers end in it.
 _SECRET_PARAMETER = re.compile(r"(?:^|_)(?:key|sig|signature|code|sid|auth|session)$")
 
@@ -139,13 +139,13 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Return whether a field, parameter or header of this name holds a secret."""
+    """Return whether a field, parameter or header of this name contains a secret."""
     return SECRET_NAME.search(_snake(name)) is not None
 
 
 @lru_cache(maxsize=4096)
 def is_secret_parameter(name: str) -> bool:
-    """Return whether a URL parameter or header of this name holds a secret: shorter names count than in a field."""
+    """Return whether a URL parameter or header of this name contains a secret: shorter names count than in a field."""
     return is_secret_name(name) or _SECRET_PARAMETER.search(_snake(name)) is not None
 
 

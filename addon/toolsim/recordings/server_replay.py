@@ -1,8 +1,8 @@
 """``mitmdump -S FILE -s addon/toolsim.py``: recorded answers of a backend for live clients.
 
-mitmproxy's own server replay looks for a stored flow with the same request, but only after our hooks: by then the live
-request has been rewritten, while the recorded one is the client's own. So we match a live request before it is
-rewritten (``ServerReplay``, listed before ToolSim), and hand over the stored answer under the rewritten request
+mitmproxy's own server replay looks for a stored flow with the same request, but only after the addon's hooks: by then
+the live request has been rewritten, while the recorded one is the client's own. So a live request is matched before it
+is rewritten (``ServerReplay``, listed before ToolSim), and the stored answer is handed over under the rewritten request
 afterwards (``Handover``, listed after it). mitmproxy does the rest: it answers, and the answer passes through the
 ordinary hooks.
 
@@ -40,13 +40,13 @@ _HIDDEN = re.compile("x{4,}")
 
 
 class ServerReplay:
-    """Recognises requests whose answer was recorded."""
+    """Recognizes requests whose answer was recorded."""
 
     def __init__(self) -> None:
         self.handover = Handover()
 
     def running(self) -> None:
-        """Drop what was loaded before this script and must not be served."""
+        """Drop flows that were loaded before this script and must not be served."""
         if (playback := _playback()) is not None:
             _drop_clients_sides(playback)
 
@@ -69,7 +69,7 @@ class ServerReplay:
                     stored.request.port,
                 )
                 self.handover.redirected.add(flow.id)
-                # The addon takes a request for a model whatever its API: the recording says that it is one of ours.
+                # The addon accepts a request for a model in any API: the recording shows that it is one.
                 flow.metadata[NOTE] = stored.metadata[NOTE]
 
     def request(self, flow: HTTPFlow) -> None:
@@ -79,7 +79,7 @@ class ServerReplay:
             return
         if route.api_of(flow.request.method, flow.request.path) is None:
             return
-        from toolsim.recordings.compare import differences  # for those who replay
+        from toolsim.recordings.compare import differences  # for people who replay
 
         wanted = _comparable(flow)
         nearest: tuple[HTTPFlow, list[str]] | None = None
@@ -107,7 +107,7 @@ class Handover:
         self._handed: dict[str, HTTPFlow] = {}
 
     def request(self, flow: HTTPFlow) -> None:
-        """Hand over what was found for this request."""
+        """Hand over the recorded answer for this request."""
         stored, playback = self.found.pop(flow.id, None), _playback()
         missed = self.missed.pop(flow.id, f"{NOT_RECORDED}.")
         was_redirected = flow.id in self.redirected
@@ -164,7 +164,7 @@ def _stored(playback: ServerPlayback) -> Iterator[HTTPFlow]:
 
 
 def _drop_clients_sides(playback: ServerPlayback) -> None:
-    """Leave only the backend's sides of exchanges: an answer that we made must not be rewritten again."""
+    """Leave only the backend's sides of exchanges: an answer that toolsim wrote must not be rewritten again."""
     for stored in list(_stored(playback)):
         if stored.metadata[NOTE].get("side") == "client":
             _take(playback, stored)
@@ -180,7 +180,7 @@ def _take(playback: ServerPlayback, flow: HTTPFlow) -> None:
 
 
 def _comparable(flow: HTTPFlow) -> dict[str, Any]:
-    """Return the parts of a request that are compared, without secrets, like the recorded one."""
+    """Return the compared parts of a request, without secrets, like the recorded ones."""
     from toolsim.recordings.capture import clean
 
     copy: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]

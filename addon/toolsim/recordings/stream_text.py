@@ -1,4 +1,4 @@
-"""Edits the texts of an event stream, whose words and secrets may span several events.
+"""Edits the texts of an event stream, whose words and secrets can span several events.
 
 Strings that arrive in pieces are joined, edited as one text of the same length, and split again at the same places. An
 event that does not change stays the same, to the byte.
@@ -25,21 +25,21 @@ _PLACE = ("type", "item_id", "output_index", "content_index", "summary_index", "
 
 
 class Edited(str):
-    """A text that was edited as part of a longer one: edits of the rest of its event leave it alone."""
+    """A text that was edited as part of a longer one: edits of the rest of its event leave it unchanged."""
 
     __slots__ = ()
 
 
 MAX_DEPTH = 100
-"""How many levels a document may have: what walks through it needs several calls for each."""
+"""Maximum nesting of a document: functions that walk through it need several calls per level."""
 
 
 def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit = str) -> bytes:
     """Return an event stream with other texts.
 
-    ``text`` edits what arrives in pieces, and must keep its length. ``value`` edits the JSON of an event, and returns
-    the same object if it changes nothing. ``line`` edits lines that hold no JSON. An event that is nested too deeply to
-    be walked through loses its data.
+    ``text`` edits texts that arrive in pieces, and must keep their length. ``value`` edits the JSON of an event, and
+    returns the same object if it changes nothing. ``line`` edits lines without JSON. An event that is nested too deeply
+    to be walked loses its data.
     """
     # Split as bytes: in a str, U+2028 would be a line break too.
     lines = [raw.decode("utf-8", "surrogateescape") for raw in data.splitlines(keepends=True)]
@@ -62,14 +62,14 @@ def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """Lines that hold one JSON document; ``document`` is None for lines of any other kind."""
+    """Lines that contain one JSON document; ``document`` is None for lines of any other kind."""
 
     lines: list[str]
     document: Any
 
 
 def _events(lines: Iterable[str]) -> Iterator[_Event]:
-    """Group the lines of a stream: the ``data`` lines of an event may hold one document together, or one per line."""
+    """Group the lines of a stream: the ``data`` lines of an event can form one document, or one per line."""
     data: list[str] = []
     for line in [*lines, ""]:
         if line.startswith("data:"):
@@ -119,11 +119,11 @@ def is_deep(document: Any, text: str) -> bool:
 
 
 class _TooDeep(dict[str, Any]):
-    """Stands for data that cannot be walked through, and so not be edited: it is written as ``{}``."""
+    """Stands for data that cannot be walked, and therefore not be edited: it is written as ``{}``."""
 
 
 def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
-    """Edit in place the texts that arrive in pieces; return the numbers of the documents that changed."""
+    """Edit in place the texts that arrive in pieces; return the numbers of the changed documents."""
     texts: dict[tuple[Any, ...], list[tuple[int, dict[str, Any], str]]] = defaultdict(list)
     for number, document in enumerate(documents):
         for place, owner, key in pieces_of(document):

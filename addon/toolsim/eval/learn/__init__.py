@@ -1,6 +1,6 @@
-"""``toolsim tune``: which settings suit a model, found out by asking it.
+"""``toolsim tune``: finds the settings that suit a model by asking it questions.
 
-``bank`` has the questions, ``decisions`` what there is to decide, ``rule`` says when one setting is better than
-another, ``course`` goes through the decisions, ``answers`` asks the model through a real toolsim, ``memory`` keeps
-the answers for the next time, ``profile_file`` writes what came out, ``command`` is the command.
+``bank`` contains the questions, ``decisions`` the decisions to make, ``rule`` determines when one setting is better
+than another, ``course`` goes through the decisions, ``answers`` queries the model through a real toolsim, ``memory``
+keeps the answers for the next time, ``profile_file`` writes the result, ``command`` is the command.
 """

@@ -1,14 +1,14 @@
-"""Asks a model through a real toolsim, one mitmdump for each setting that is being compared.
+"""Queries a model through a real toolsim, one mitmdump for each setting that is being compared.
 
-What is no answer:
+Errors that are not answers:
 
-1. A rate limit is waited out as long as ``Retry-After`` says and the time allows (``asking.py``); one that stays ends
-   the run, and so does a refused key.
-2. A backend that refuses what a setting asks of it (tools, an enforced form) has no such setting: ``Unavailable``.
-3. Any other error, and silence for ``SECONDS``, is no answer to this question. The course gives up after a few in a
+1. A rate limit is waited out as long as ``Retry-After`` says and the time allows (``asking.py``); a persistent one ends
+   the run, and so does a rejected key.
+2. A backend that rejects a setting's feature (tools, an enforced form) does not support the setting: ``Unavailable``.
+3. Any other error, and silence for ``SECONDS``, means no answer to this question. The course gives up after a few in a
    row.
 
-None of them is a wrong answer: a server that breaks down must not decide anything.
+None of them counts as a wrong answer: a failing server must not decide anything.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     import openai
 
 SECONDS = 120.0
-"""How long a question may take; a model may have to be loaded."""
+"""Timeout of a question; a model might have to be loaded."""
 MAX_TOKENS = 256
-"""Enough for two calls, and for any of the answers in words."""
+"""Enough for two calls, and for any of the plain-text answers."""
 OPEN_SECONDS = 10.0
 TIME_OVER = "the time was over"
 
@@ -102,13 +102,13 @@ class Answers:
             self._memory.add_requests(await door.close())
 
     async def close_all(self) -> None:
-        """Stop all of them."""
+        """Stop all proxies."""
         for setting in list(self._open):
             await self.close(setting)
 
 
 def _judge(error: ProviderError, setting: Setting) -> None:
-    """Raise what an error means for more than its question."""
+    """Raise an exception for an error that concerns more than its question."""
     if error.status in (401, 403):
         raise Ended(f"the backend refuses the key (HTTP {error.status}: {error})")
     if error.status in (429, 503):
@@ -137,7 +137,7 @@ class _Door:
         async with AsyncExitStack() as stack:
             proxies = Proxies(url)
             stack.push_async_callback(proxies.stop)
-            # By hand, each of them: so no profile has a say.
+            # Each option is set explicitly, so that no profile applies.
             values = [f"{PREFIX}{name}={value}" for name, value in setting.values().items()]
             proxy = await proxies.get(model, (*values, f"{PREFIX}profiles=off"))
             timeout = openai.Timeout(SECONDS, connect=OPEN_SECONDS)
@@ -146,7 +146,7 @@ class _Door:
         return cls(proxies, proxy, client, sender(client, model, api=api))
 
     async def close(self) -> int:
-        """Stop it; return how many requests the backend got from it: the proxy has recorded each."""
+        """Stop it; return the number of requests that the backend got from it: the proxy has recorded each."""
         await self._client.close()
         await self._proxies.halt()
         requests = len(list(self._proxy.captures.glob("*.flow")))

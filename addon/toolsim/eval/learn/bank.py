@@ -1,12 +1,12 @@
-"""The questions of ``toolsim tune``, and whether an answer to one is right.
+"""The questions of ``toolsim tune``, and the check of an answer.
 
-They are in ``questions.json``, whose head says what its fields mean; none of them is in another suite. Three more kinds
-are made of those that take one call: *later* is asked after an earlier question with the same tools, its call and its
-output; *done* goes on from the right call and its output, and wants words; *must* demands a call. *which* is made of
-those that take two: it asks which output belongs to one of two calls, or of four whose outputs come in another order.
+They are in ``questions.json``, whose header explains its fields; none of them is in another suite. Three more kinds are
+derived from those that need one call: *later* follows an earlier question with the same tools, its call and its output;
+*done* continues from the right call and its output, and expects text; *must* requires a call. *which* is derived from
+those that need two: it asks which output belongs to one of two calls, or of four whose outputs come in another order.
 
-An answer without a call where none is wanted is right only if it has words, and in them neither a call as text, which
-a client could not run and its user would have to read, nor the record of an output, which small models repeat.
+An answer without a call, where none is wanted, is right only if it has text that contains neither a call, which a
+client could not run and its user would have to read, nor the record of an output, which small models repeat.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from toolsim.request.record import OUTPUT
 from toolsim.wire.json_codec import dump
 
 BLOCK = 6
-"""How many questions are asked under one setting before the other one's turn: a server that caches one prompt reads the
-catalogue again when that changes."""
+"""Questions under one setting before the other one's turn: a server that caches one prompt processes the manifest again
+when that changes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """``calls``: the right calls, each with ``name`` and ``arguments``: lists of right values by argument.
 
-    ``says``: where an answer in words is wanted, what it must contain, any of it; none for any words. ``never``: what
-    it must not contain.
+    ``says``: alternatives of which a plain-text answer must contain one; none for any text. ``never``: what it must not
+    contain.
     """
 
     id: str
@@ -48,11 +49,11 @@ class Question:
     never: tuple[str, ...] = ()
 
     def request(self) -> Request:
-        """Return what is asked."""
+        """Return the question's request."""
         return Request(self.messages, self.tools, tool_choice="required" if self.kind == "must" else "auto")
 
     def is_right(self, answer: Answer) -> bool:
-        """Return whether an answer is as it should be."""
+        """Return whether an answer is right."""
         if self.calls:
             return mistake(answer, self.calls) is None
         if answer.calls or not answer.text.strip() or f"[{OUTPUT}" in answer.text:
@@ -65,17 +66,17 @@ class Question:
 
 
 def text() -> str:
-    """Return the file of questions."""
+    """Return the text of the questions' file."""
     return files("toolsim.eval.learn").joinpath("questions.json").read_text("utf-8")
 
 
 def fingerprint() -> str:
-    """Return what changes with any question."""
+    """Return a digest of all questions."""
     return sha256(repr(questions()).encode()).hexdigest()[:16]
 
 
 def questions() -> Sequence[Question]:
-    """Return all questions, those that are made of others last."""
+    """Return all questions, derived ones last."""
     document = json.loads(text())
     tools = {tool["name"]: Tool(**tool) for tool in document["tools"]}
     catalogues = {name: tuple(tools[tool] for tool in names) for name, names in document["catalogues"].items()}
@@ -97,7 +98,7 @@ def _question(entry: Mapping[str, Any], catalogues: Mapping[str, tuple[Tool, ...
 
 
 def _later(single: Sequence[Question], outputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Question]:
-    """Yield each question after the one before it with the same tools, which was answered well."""
+    """Yield each question after the one before it with the same tools, which was answered correctly."""
     last: dict[str, Question] = {}
     for question in single:
         before, last[question.catalogue] = last.get(question.catalogue), question
@@ -130,7 +131,7 @@ _CODES = ("K417", "R902", "T635", "M281")
 
 
 def _whose(asked: Sequence[Question], order: Sequence[int]) -> Question:
-    """Ask for the output of one of the calls of ``asked``; ``order``: that of the outputs, by the numbers of calls."""
+    """Ask for the output of one of the calls of ``asked``; ``order``: of the outputs, by the numbers of calls."""
     question = asked[-1]
     calls = [(call["name"], _arguments(call)) for one in asked for call in one.calls]
     place = int(question.id[-2:]) % len(calls)
@@ -159,7 +160,7 @@ def _made(
     outputs: Sequence[Mapping[str, Any]],
     order: Sequence[int] | None = None,
 ) -> list[Message]:
-    """Return calls that have been made, and their outputs; ``order``: of these, if it is another one."""
+    """Return finished calls and their outputs; ``order``: the order of the outputs, if it differs."""
     named = [(f"call_{number}", *call) for number, call in enumerate(calls, 1)]
     written: Message = {
         "role": "assistant",
@@ -177,11 +178,11 @@ def _made(
 
 
 def blocks(asked: Sequence[Question], kinds: Collection[str]) -> list[Sequence[Question]]:
-    """Return the questions of these kinds in blocks of one catalogue each, the kinds mixed, the catalogues in turn."""
+    """Return the questions of these kinds in blocks of one manifest each, the kinds mixed, the manifests in turn."""
     by_catalogue: dict[str, list[Question]] = {}
     for catalogue in dict.fromkeys(question.catalogue for question in asked):
         own = [question for question in asked if question.catalogue == catalogue and question.kind in kinds]
-        # Spread evenly: each by its place among its own kind.
+        # Spread evenly: each by its position among its own kind.
         count = {kind: sum(question.kind == kind for question in own) for kind in kinds}
         seen = dict.fromkeys(kinds, 0)
         placed: list[tuple[float, int, Question]] = []

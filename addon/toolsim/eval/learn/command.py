@@ -1,7 +1,7 @@
-"""``toolsim tune URL``: ask a model which settings suit it, and write its profile.
+"""``toolsim tune URL``: finds the settings that suit a model, and writes its profile.
 
-Exit codes: 0 for a whole profile, 1 if the backend or the time ended it early, 2 for bad usage, 130 after Ctrl-C.
-What was asked before an early end is kept: the same command goes on from there.
+Exit codes: 0 for a complete profile, 1 if the backend or the time ended it early, 2 for bad usage, 130 after Ctrl-C.
+Answers before an early end are kept: the same command continues from there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EXIT_WHOLE, EXIT_ENDED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 _CHARACTERS_A_TOKEN = 3.5
 _RULE_TOKENS = 120
-"""What the manifest says beside the tools."""
+"""The text of the manifest in addition to the tools."""
 _ENDED = "interrupted"
 
 
@@ -95,7 +95,7 @@ async def _learn(args: argparse.Namespace) -> int:
     try:
         profile_file.check_place(out)
     except OSError as problem:
-        # Before the model is asked for minutes, not after.
+        # Before the model is queried for minutes, not afterwards.
         raise UsageError(f"--out: {out} cannot be written: {problem}") from problem
     about = {
         "url": found.url,
@@ -123,7 +123,7 @@ async def _learn(args: argparse.Namespace) -> int:
 async def _course(
     decided: Sequence[Decision], asked: Sequence[Question], answers: Answers, progress: Progress
 ) -> Course:
-    """Learn until all is decided, the time is over, or a signal comes."""
+    """Tune until everything is decided, the time is over, or a signal arrives."""
     course = Course()
     work = asyncio.create_task(learn(decided, asked, answers, progress, answers.close, course))
     try:
@@ -169,7 +169,7 @@ def _line(choice: Choice) -> str:
 
 
 class Progress:
-    """Shows what is being decided, what came of it so far, and how much time is left."""
+    """Shows the current decision, its state so far, and the remaining time."""
 
     def __init__(self, decided: Sequence[Decision], memory: Memory, minutes: float, *, quiet: bool) -> None:
         self._memory = memory
@@ -198,20 +198,20 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def _left(self, passed: float, compared: Comparison, left: int) -> float:
-        """Return an estimate in seconds: what is not clear yet by the next look is asked until then."""
+        """Estimate the remaining seconds, assuming that undecided challengers continue until the next check."""
         until = next((pairs for pairs, _ in PATIENCE if pairs > compared.pairs), compared.pairs + left)
         questions = min(left, until - compared.pairs) + self._open * PATIENCE[0][0]
         answered = self._memory.spent.answers - self._before
         return min(questions * passed / answered if answered else self._seconds, max(self._seconds - passed, 0.0))
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the line."""
         if self._is_live:
             print(file=sys.stderr)
 
 
 def engine_at(url: str, key: str) -> Engine:
-    """Return which server is at a base URL, as toolsim recognises it; unknown if none of its pages says so."""
+    """Return the server software at a base URL, as toolsim recognizes it; unknown if no page identifies it."""
     root = url.removesuffix("/v1")
     for probe in PROBES:
         try:
@@ -224,11 +224,11 @@ def engine_at(url: str, key: str) -> Engine:
 
 
 def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: bool) -> str:
-    """Return how much it may be at most, in words: every challenger asked everything, and what it is compared with."""
+    """Return the maximum effort, as text: every challenger asked everything, and its opponent."""
     requests = read = 0
     for decision in decided:
         own = [question for question in asked if question.kind in decision.kinds]
-        # A second opinion takes up to two further turns. What a model that invents tools is asked again comes on top.
+        # A second opinion takes up to two further rounds. Retries of invented tools come on top.
         times = len(decision.values) * (3 if decision.what == "second opinion" else 1)
         requests += len(own) * times
         read += sum(map(_tokens, own)) * times

@@ -1,8 +1,8 @@
-"""Goes through the decisions: asks each challenger and the setting so far the same questions, until the rule decides.
+"""Goes through the decisions: asks each challenger and the current setting the same questions, until the rule decides.
 
-An answer is asked for once: a setting that was the default in one comparison may be the incumbent of the next, and
-the answers of an interrupted run count in the one that continues it. Errors are no wrong answers: they are no
-answers, and ``MAX_ERRORS`` in a row end everything. What was decided until then stays decided; nothing else is.
+Each answer is requested once: a setting that was the default in one comparison can be the incumbent of the next, and
+the answers of an interrupted run count in its continuation. Errors do not count as wrong answers, but ``MAX_ERRORS`` in
+a row end everything. Decisions made until then stand; no others are made.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ MAX_ERRORS = 3
 
 
 class Unavailable(Exception):
-    """The backend refuses a setting as such; the message says why."""
+    """The backend rejects a setting as such; the message has the reason."""
 
 
 class Ended(Exception):
-    """Nothing more can be asked; the message says why."""
+    """Nothing more can be asked; the message has the reason."""
 
 
 Ask = Callable[[Setting, Question], Awaitable[bool | None]]
@@ -32,7 +32,7 @@ Ask = Callable[[Setting, Question], Awaitable[bool | None]]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One comparison that is over. ``why``: why a challenger could not be asked."""
+    """A finished comparison. ``why``: why a challenger could not be asked."""
 
     what: str
     challenger: Setting
@@ -44,7 +44,7 @@ class Choice:
 
 @dataclass(slots=True)
 class Course:
-    """What was found out. ``ended``: why it ended early, "" if all decisions were made."""
+    """The result. ``ended``: why it ended early, "" if all decisions were made."""
 
     setting: Setting = field(default_factory=Setting)
     choices: list[Choice] = field(default_factory=list)
@@ -52,7 +52,8 @@ class Course:
 
 
 Watch = Callable[[str, Setting, Comparison, int], None]
-"""Called after each pair: what is decided, the challenger, what came of it, and how many questions it may still win."""
+"""Called after each pair: the decision, the challenger, the comparison so far, and how many questions it can still win.
+"""
 
 
 async def learn(
@@ -65,7 +66,8 @@ async def learn(
 ) -> Course:
     """Make all decisions, or as many as possible.
 
-    ``close``: called with a setting that is not asked again. ``course``: filled as it goes, for those who break it off.
+    ``close``: called with a setting that is no longer needed. ``course``: filled meanwhile, for callers that interrupt
+    it.
     """
     course, asker = course or Course(), _Asker(ask)
     try:
@@ -99,7 +101,7 @@ async def _compare(
         before = [await asker.of_incumbent(incumbent, question) for question in block]
         for question, was_right in zip(block, before, strict=True):
             remaining = remaining[1:]
-            # What the incumbent is known to get right can be no win.
+            # A question that the incumbent is known to get right cannot be a win.
             left = sum(asker.known(incumbent, question) is not True for question in remaining)
             try:
                 is_right = await asker(challenger, question)

@@ -1,9 +1,9 @@
-"""What there is to decide about a model, in the order in which it is decided.
+"""The decisions about a model, in the order in which they are made.
 
-A decision has challengers, each the setting so far with one value changed, and the kinds of questions that can tell
-the difference. A challenger that is preferred (``rule.py``) takes the place of the setting so far; so later ones have
-to be better than it. First the forms, since all else depends on them; then what costs most right answers; last what
-has never been seen to win yet.
+A decision has challengers, each the current setting with one value changed, and the kinds of questions that can show
+the difference. A preferred challenger (``rule.py``) replaces the current setting, so later ones have to be better than
+it. The forms come first, since everything else depends on them; then the options with the largest effect; last, options
+that have never been seen to win.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ DEFAULTS: Mapping[str, str] = {
     "constrain": "auto",
     "history": "auto",
 }
-"""The options that are learned, with the values that are kept unless another one is preferred."""
+"""The tuned options, with the values that are kept unless another one is preferred."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Values of the options that are learned."""
+    """Values of the tuned options."""
 
     manifest: str = DEFAULTS["manifest"]
     mode: str = DEFAULTS["mode"]
@@ -36,7 +36,7 @@ class Setting:
         return {name: getattr(self, name) for name in DEFAULTS}
 
     def changed(self) -> dict[str, str]:
-        """Return those that are not the defaults."""
+        """Return the values that differ from the defaults."""
         return {name: value for name, value in self.values().items() if value != DEFAULTS[name]}
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``values``: those that challenge, as option and value. ``injected``: it makes sense only without native tools."""
+    """``values``: the challengers, as (option, value) pairs. ``injected``: it makes sense only without native tools."""
 
     what: str
     values: tuple[tuple[str, str], ...]
@@ -53,11 +53,11 @@ class Decision:
     injected: bool = True
 
     def challengers(self, setting: Setting) -> list[Setting]:
-        """Return what challenges a setting."""
+        """Return the challengers of a setting."""
         if self.injected and setting.mode == "native":
             return []
         found = [replace(setting, **{name: value}) for name, value in self.values]
-        # Another way of asking for several calls is one of this form only.
+        # The way of requesting several calls exists in this form only.
         if self.what == "several calls" and setting.manifest != "auto":
             return []
         return [challenger for challenger in found if challenger != setting]
@@ -67,7 +67,7 @@ _ALL = ("one", "two", "none", "refusal", "after", "long")
 
 
 def decisions(engine: str) -> Sequence[Decision]:
-    """Return what can be decided with a backend of an engine."""
+    """Return the decisions for a backend of an engine."""
     enforced = {"llama.cpp": "gbnf", "vllm": "structural_tag", "sglang": "structural_tag"}.get(engine, "json_schema")
     return (
         Decision(
@@ -90,5 +90,5 @@ def decisions(engine: str) -> Sequence[Decision]:
 
 
 def count(decided: Sequence[Decision]) -> int:
-    """Return how many challengers there may be in all."""
+    """Return the maximum number of challengers."""
     return sum(len(decision.values) for decision in decided)

@@ -1,9 +1,9 @@
-"""The answers so far, in a file: what an interrupted run has asked need not be asked again.
+"""The answers so far, in a file, so that an interrupted run can be continued.
 
-One JSON line for each answer, appended and flushed. The first line says what they are answers to (the server, the
-model, its engine, the questions, toolsim's version); a file of something else is begun anew. Neither questions nor
-answers are in it, nor a key. It is locked while it is open, so that two learners of one model do not mix; with the
-last answer of a whole run it goes.
+One JSON line for each answer, appended and flushed. The first line identifies the server, the model, its engine, the
+questions and toolsim's version; a file of something else is begun anew. It contains neither questions nor answers nor a
+key. It is locked while it is open, so that two runs for one model do not mix, and deleted with the last answer of a
+complete run.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from toolsim.eval.learn.decisions import Setting
 
 
 class Busy(Exception):
-    """Another process is learning the same."""
+    """Another process is tuning the same model."""
 
 
 @dataclass(slots=True)
 class Spent:
-    """What was spent, in this run and those before it: the backend's requests and tokens, and seconds of asking."""
+    """The effort, of this run and those before it: the backend's requests and tokens, and seconds."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -57,7 +57,7 @@ class Memory:
         for line in self._file:
             try:
                 entries.append(json.loads(line))
-            except ValueError:  # The last one of a run that was killed.
+            except ValueError:  # The last line of a run that was killed.
                 break
         if not entries or entries[0] != about:
             entries = [about]
@@ -88,11 +88,11 @@ class Memory:
         return self._known.get((str(setting), question))
 
     def add(self, setting: Setting, question: str, right: bool, **spent: float) -> None:
-        """Note an answer."""
+        """Record an answer."""
         self._add({"setting": str(setting), "question": question, "right": right, **spent})
 
     def add_requests(self, requests: int) -> None:
-        """Note how many requests the backend got."""
+        """Record the number of requests that the backend got."""
         self._add({"requests": requests})
 
     def _add(self, entry: Mapping[str, Any]) -> None:
@@ -104,7 +104,7 @@ class Memory:
         self._file.flush()
 
     def close(self, *, is_whole: bool = False) -> None:
-        """Close the file; ``is_whole``: nobody needs it any more."""
+        """Close the file; ``is_whole``: it is no longer needed."""
         self._file.close()
         if is_whole:
             self._path.unlink(missing_ok=True)
@@ -113,7 +113,7 @@ class Memory:
         self._lock.close()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what was spent as plain data."""
+        """Return the effort as plain data."""
         return asdict(self.spent)
 
 

@@ -1,26 +1,27 @@
-"""When a setting counts as better than another one: a sequential sign test.
+"""The rule for preferring one setting to another: a sequential sign test.
 
-Two settings answer the same questions. One that both get right, or both wrong, says nothing about which is better; of
-the others the challenger wins W and loses L. If it is no better, each of these is a loss with a probability of a half
-or more, whatever the question. The evidence against that is what a bet on "it wins a share of them, anything from a
-half to all, each share as likely" has made of a stake of 1::
+Two settings answer the same questions. A question that both get right, or both wrong, says nothing about which is
+better; of the others the challenger wins W and loses L. If it is not better, each of these is a loss with a probability
+of a half or more, regardless of the question. The evidence against that is the result of a bet on "it wins a share of
+them, anything from a half to all, each share as likely" with a stake of 1::
 
     E(W, L) = 2 · ∫ (2s)^W · (2 - 2s)^L ds, s from 1/2 to 1
 
-If the challenger is no better, the bet is unfavourable, and the probability that E *ever* reaches 1/a is at most a
-(Ville's inequality). So we may look after each question, and stop for any reason: the time is over, the backend
-breaks, somebody interrupts. The rule:
+If the challenger is not better, the bet is unfavorable, and the probability that E *ever* reaches 1/a is at most a
+(Ville's inequality). So the result can be checked after each question, and the test stopped for any reason: the time is
+over, the backend fails, somebody interrupts. The rule:
 
-1. *Preferred* as soon as E reaches N/ALPHA, where N is the number of challengers that may be asked. So the
-   probability that any setting is preferred although none is better than the one that it was compared with is at most
-   ALPHA, over all comparisons (Bonferroni). With 8 challengers that takes 10 wins without a loss, or 14 with one.
-2. *In no kind of questions worse*: while the same evidence against it, of the questions of one kind alone, is
-   ``BEHIND``, it is not preferred: two lost and none won, or five and one. This makes the rule stricter.
-3. *Dropped* when it cannot get there any more, if it won all questions that are left.
-4. *Dropped* early, by ``PATIENCE``, when it has not gained enough: that may miss a small gain and can prefer nothing.
-5. A question that one of the two did not answer (an error, a time-out) is no pair.
+1. *Preferred* as soon as E reaches N/ALPHA, where N is the number of challengers that can be asked. So the probability
+   that any setting is preferred although none is better than its opponent is at most ALPHA, over all comparisons
+   (Bonferroni). With 8 challengers that takes 10 wins without a loss, or 14 with one.
+2. *Not worse in any kind of question*: while the same evidence against it, from the questions of one kind alone, is at
+   least ``BEHIND``, it is not preferred: two lost and none won, or five and one. This makes the rule stricter.
+3. *Dropped* when it could not get there even by winning all remaining questions.
+4. *Dropped* early, by ``PATIENCE``, when it has not gained enough: that can miss a small gain but cannot prefer
+   anything.
+5. A question that one of the two did not answer (an error, a timeout) is not a pair.
 
-Whatever is not preferred leaves the default as it is.
+Without a preferred challenger the default stays.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from typing import Literal
 ALPHA = 0.05
 """The probability that anything is preferred by chance."""
 PATIENCE = ((12, 1), (24, 3), (48, 6))
-"""After so many pairs, how many more wins than losses a challenger must have to be asked further."""
+"""After so many pairs, the lead that a challenger needs to continue."""
 BEHIND = 2.0
 """The evidence that a challenger is worse in one kind of questions."""
 
@@ -51,7 +52,7 @@ def evidence(wins: int, losses: int) -> float:
 
 @dataclass(slots=True)
 class Comparison:
-    """What came of a challenger's questions so far. ``challengers``: how many there may be in all."""
+    """The state of a challenger's comparison. ``challengers``: the maximum number of challengers."""
 
     challengers: int
     pairs: int = 0
@@ -79,7 +80,7 @@ class Comparison:
         self.losses += incumbent and not challenger
 
     def verdict(self, left: int) -> Verdict | None:
-        """Return what is decided, None for nothing yet; ``left``: questions that may still become pairs."""
+        """Return the verdict, None while undecided; ``left``: questions that can still become pairs."""
         if self.evidence >= self.boundary and not self._is_behind():
             return "preferred"
         if evidence(self.wins + left, self.losses) < self.boundary:

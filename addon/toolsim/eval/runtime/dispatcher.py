@@ -1,14 +1,15 @@
-"""Runs a model's calls: the mask first, then the arguments, then the tool. A model's mistake is a result, not a raise.
+"""Runs a model's calls: checks the mask and the arguments, then runs the tool. A model's mistake is a result.
 
-The order matters. A call to a masked tool is refused before its arguments are read, so that the error cannot reveal
-what the tool is; oversized arguments are refused before they are parsed; nothing runs unless it fits the tool's schema.
+The order matters. A call to a masked tool is rejected before its arguments are read, so that the error cannot reveal
+what the tool is; oversized arguments are rejected before they are parsed; nothing runs unless it fits the tool's
+schema.
 
 | code | when |
 |---|---|
-| ``UNKNOWN_TOOL`` | no such tool, or one that this model may not call |
+| ``UNKNOWN_TOOL`` | no such tool, or one that this model must not call |
 | ``ARGUMENTS_TOO_LARGE`` | over ``max_tool_args_bytes``; not run |
 | ``INVALID_JSON`` | the arguments are not one JSON object |
-| ``INVALID_ARGUMENTS`` | they do not fit the schema; the text says where |
+| ``INVALID_ARGUMENTS`` | they do not fit the schema; the text gives the location |
 | ``EXECUTION_FAILED`` | the tool raised; only the exception's type is named |
 | ``TOOL_OUTPUT_TOO_LARGE`` | over ``max_tool_output_bytes``; the tool has run, its output is withheld |
 """
@@ -31,7 +32,7 @@ class ToolDispatcher:
     """Runs calls against a registry.
 
     ``allowed``: the only tools that may be called (None: every model-facing one). ``context``: values from the
-    application, such as the id of the current workspace, for properties that a tool declares and a call leaves out.
+    application, such as the id of the current workspace, for properties that a tool declares and a call omits.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class ToolDispatcher:
         self._max_output = max_tool_output_bytes
 
     async def dispatch(self, call: Call) -> ToolResult:
-        """Run one call. Never raises, whatever the model or the tool does."""
+        """Run one call. Never raises, regardless of the model and the tool."""
         entry = self._registry.get(call.name)
         if entry is None or not entry.model_facing or (self._allowed is not None and call.name not in self._allowed):
             offered = ", ".join(tool.name for tool in self._registry.offered(self._allowed)) or "none"
@@ -63,7 +64,7 @@ class ToolDispatcher:
                 "call it again with shorter arguments",
             )
         try:
-            # As in the addon, no arguments at all mean an empty object.
+            # As in the addon, missing arguments mean an empty object.
             arguments = json.loads(call.arguments or "{}")
         except (ValueError, RecursionError) as error:
             return ToolResult.failed("INVALID_JSON", f"{error}")

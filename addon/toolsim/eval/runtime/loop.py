@@ -1,4 +1,4 @@
-"""The tool loop: ask, run the calls, return their results, until an answer has no calls.
+"""The tool loop: query the model, run the calls, return their results, until an answer has no calls.
 
 It ends in one of these ways (``Outcome.stop``):
 
@@ -11,7 +11,7 @@ It ends in one of these ways (``Outcome.stop``):
 
 Modes: ``enforced`` requires a call until one was made; ``relaxed`` leaves it to the model, and retries without tools
 (up to ``fallback_retry_count`` times) if the provider rejects the request; ``disabled`` offers no tools and runs no
-calls. A failed call never ends the loop, since the model may recover.
+calls. A failed call never ends the loop, since the model might recover.
 
 The failure policy judges the executions at the end of an ``enforced`` loop, and applies to no other mode. ``fatal``:
 the last result of each tool must be a success. ``tolerated``: at least one result must be a success.
@@ -43,7 +43,7 @@ FINAL_PROMPT = "Answer now in words; use no more tools."
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """How a loop runs. ``fix_empty_final``: if the answer after tool results is empty, ask once more, for words."""
+    """The settings of a loop. ``fix_empty_final``: if the answer after tool results is empty, ask again, for text."""
 
     max_turns: int = MAX_TURNS
     tool_use_mode: ToolUseMode = "relaxed"
@@ -67,7 +67,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The whole conversation, and how it ended; ``text`` is the last answer's."""
+    """The entire conversation, and how it ended; ``text`` is the last answer's."""
 
     stop: Stop
     text: str

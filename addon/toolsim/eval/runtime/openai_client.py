@@ -1,9 +1,9 @@
-"""Sends requests to a model with the ``openai`` package: chat completions and Responses, whole and streamed.
+"""Sends requests to a model with the ``openai`` package: chat completions and Responses, streamed and non-streamed.
 
-Both translate from and to the chat messages of ``turn``. A stream is read as applications read one: text and calls are
-assembled from the deltas (chat) or taken from the terminal event (Responses), so that we measure what streaming clients
-get. Create the client with ``max_retries=0`` if the caller wants to see every failure; ``Retry-After`` is part of the
-error.
+Both translate from and to the chat messages of ``turn``. A stream is read as applications read it: text and calls are
+assembled from the deltas (chat) or taken from the terminal event (Responses), so that the results of streaming clients
+are measured. Create the client with ``max_retries=0`` if the caller wants to see every failure; ``Retry-After`` is part
+of the error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FINISHES: dict[str, Finish] = {
 
 
 def sender(client: openai.AsyncOpenAI, model: str, *, api: Api = "chat", stream: bool = False) -> Send:
-    """Return a Send that asks ``model`` of ``client``. It raises ProviderError."""
+    """Return a Send that queries ``model`` of ``client``. It raises ProviderError."""
     ask = _chat if api == "chat" else _responses
 
     async def send(request: Request) -> Answer:
@@ -57,7 +57,7 @@ async def _provider_errors() -> AsyncIterator[None]:
         code = error.code if isinstance(error.code, str) else ""
         raise ProviderError(f"{type(error).__name__}: {error.message}", code=code) from error
     except (AttributeError, TypeError, ValueError) as error:
-        # The package does not validate what it reads: a body of another shape, or an HTML page, fails here.
+        # The package does not validate responses: a body of another shape, or an HTML page, fails here.
         raise ProviderError(f"not an answer of the API: {error}") from error
 
 

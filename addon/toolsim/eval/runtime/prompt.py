@@ -25,7 +25,7 @@ class Asked:
 
 
 class PromptRunner:
-    """Sends requests with ``send``. Each transform gets what the previous one returned."""
+    """Sends requests with ``send``. Each transform receives the result of the previous one."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class PromptRunner:
         self._answer_transforms = tuple(answer_transforms)
 
     async def run(self, request: Request) -> Asked:
-        """Ask once. Raises ProviderError."""
+        """Send one request. Raises ProviderError."""
         for transform_request in self._request_transforms:
             request = transform_request(request)
         answer = await self._send(request)
@@ -49,7 +49,7 @@ class PromptRunner:
 
 
 def fingerprint(request: Request) -> str:
-    """Return 16 hexadecimal digits for everything that the model gets: messages, tools, choice and options."""
+    """Return 16 hexadecimal digits for the model's entire input: messages, tools, choice and options."""
     tools = [(tool.name, tool.description, dict(tool.parameters), tool.strict) for tool in request.tools]
     prompt: Sequence[Any] = (
         request.messages,
@@ -68,8 +68,8 @@ _TAGGED = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 def calls_from_content_tags(answer: Answer) -> Answer:
     """Parse ``<tool_call>{…}</tool_call>`` in the text of an answer without calls as calls.
 
-    The simplest fallback for servers whose own tool parser misses what the model wrote. The addon's parser does more:
-    it checks schemas and repairs.
+    The simplest fallback for servers whose own tool parser misses calls. The addon's parser does more: it checks
+    schemas and repairs.
     """
     if answer.calls:
         return answer

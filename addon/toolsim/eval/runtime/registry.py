@@ -13,12 +13,12 @@ from toolsim.schema import SchemaError, Validator, compile_schema
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 Executor = Callable[[Mapping[str, Any]], Any | Awaitable[Any]]
-"""Runs a tool with valid arguments. Returns data that JSON can hold, or a ToolResult; may be async."""
+"""Runs a tool with valid arguments. Returns data that JSON can represent, or a ToolResult; can be async."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of a tool call, in the one form that the model is shown.
+    """The result of a tool call, in the only form that the model sees.
 
     ``errors``: a bare code, then its explanation.
     """

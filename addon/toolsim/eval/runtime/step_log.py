@@ -1,4 +1,4 @@
-"""One JSON line per step of a tool loop: what was asked, answered, called and returned."""
+"""A log of a tool loop, one JSON line per step: question, answer, call and result."""
 
 from __future__ import annotations
 

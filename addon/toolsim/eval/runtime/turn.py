@@ -16,7 +16,7 @@ Finish = Literal["stop", "tool_calls", "length", "content_filter", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as the model may see it; ``parameters`` is a JSON schema of an object."""
+    """A tool as the model can see it; ``parameters`` is a JSON schema of an object."""
 
     name: str
     description: str
@@ -26,7 +26,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call as the client received it; ``arguments`` is unparsed text, which may not be JSON."""
+    """A tool call as the client received it; ``arguments`` is unparsed text, which might not be JSON."""
 
     id: str
     name: str
