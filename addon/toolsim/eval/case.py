@@ -143,7 +143,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """The run's identity within its evaluation; in resumed or compared reports, equal keys are the same question."""
+        """The run's identity within its evaluation; in resumed or compared reports, equal keys ask the same."""
         cell = self.cell
         api = f"{cell.api} stream" if cell.stream else cell.api
         return "|".join(
