@@ -1,4 +1,4 @@
-"""The MCP servers of this proxy, from the options to the end."""
+"""The MCP servers of this proxy, from startup to shutdown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Servers:
-    """Who may be asked, and the connections; new options end those that run."""
+    """The permitted servers and their connections; changed options end running ones."""
 
     def __init__(self) -> None:
         self._mcp = Mcp()
@@ -45,7 +45,7 @@ class Servers:
             self._pool = engine().open_pool()
 
     def start(self) -> None:
-        """Start the file's servers: the first request need not wait for them, and the log says early what fails."""
+        """Start the file's servers early, so that the first request need not wait and failures are logged at once."""
         if self._pool is not None:
             for server in self._mcp.servers:
                 spawn(_first_asked(self._pool, server), self._tasks)
@@ -66,7 +66,7 @@ class Servers:
         return Hosting(*given, hidden=self._hidden, owner=owner, desk=desk)
 
     async def stop(self) -> None:
-        """End all servers that run here."""
+        """End all running servers."""
         if self._pool is not None:
             await asyncio.gather(self._pool.close(), *self._tasks, return_exceptions=True)
 

@@ -48,7 +48,7 @@ from toolsim.wire.mcp_items import Decision, McpCall
 from toolsim.wire.web_search import query_of, query_parameter, read_limits
 
 _MAX_WORDS = 65_536
-"""How many characters of its own words the model is shown again."""
+"""Maximum characters of its own text that the model is shown again."""
 _NO = "The user refused this call."
 # If it was used, the call has been run: a client that got an error instead of the answer sends its approval again.
 _STALE = "This approval is not known here: it was used already, has expired or was never asked for. Nothing is run now."
@@ -78,7 +78,7 @@ Watch = Callable[[Server, ServedCall, Awaitable[Outcome]], Awaitable[Outcome]]
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """The operator's settings for MCP servers, and who uses them. ``servers``: those of the file, by label.
+    """The operator's settings for MCP servers, and the client. ``servers``: those of the file, by label.
 
     ``hidden``: calls that clients were not shown. ``owner``: the client, as a digest of its key.
     """
@@ -95,9 +95,9 @@ class Hosting:
     desk: Desk | None = None
     """Where the operator decides instead of clients."""
     patience: float = 120.0
-    """How many seconds the operator may take."""
+    """Seconds that the operator has for a decision."""
     watch: Watch | None = None
-    """Who sees each call that is made."""
+    """Observes each call that is made."""
 
     @property
     def marks(self) -> tuple[bytes, ...]:
@@ -156,13 +156,13 @@ class HostedCalls:
         self._answer = answer
         self._asker = Asker(hosting.owner, answer)
         declared = [tool for _, tool in mcp_items.declared(body)]
-        # With the servers that it named: their outputs are only for those who may use them.
+        # Including the servers that it named: their outputs are only for clients that may use them.
         self._whose = hosting.owner + dump([*mappings(body.get("mcp_servers")), *declared])
         self._items = api.hosted
         self._conversation = b""
         self._hidden: list[Called] = []
         """The calls that the client is not shown."""
-        # What the client has got: words, and its own calls (name, pieces of the arguments).
+        # What the client has received: text, and its own calls (name, fragments of the arguments).
         self._said: list[str] = []
         self._shown: list[tuple[str, list[str]]] = []
         self._report = report
@@ -185,7 +185,7 @@ class HostedCalls:
 
     @property
     def has_work(self) -> bool:
-        """Whether the round that is over holds calls that we run, or that wait for approval."""
+        """Whether the finished round contains calls that toolsim runs, or that wait for approval."""
         return bool(self._pending) or self.is_waiting
 
     @property
@@ -196,7 +196,7 @@ class HostedCalls:
     # -- before the first round
 
     async def prepare(self) -> list[ClientEvent]:
-        """Ask the servers for their tools, and run approved calls; return their events. Raises BadRequest."""
+        """Query the servers for their tools, and run approved calls; return their events. Raises BadRequest."""
         body, hosting, items = self.body, self._hosting, self._items
         self._servers = dict(hosting.servers)
         if hosting.runs_clients:
@@ -309,10 +309,10 @@ class HostedCalls:
 
     @property
     def policy(self) -> Policy:
-        """How the rounds are treated.
+        """The policy of the rounds.
 
-        What a model writes after a call whose output it has not seen is invented. And the operator's lists may know
-        MCP tools by their own names, not by those that the model is shown.
+        Text that a model writes after a call whose output it has not seen is invented. The operator's lists can refer
+        to MCP tools by their own names instead of the model's.
         """
         policy = replace(self._policy, tool_denylist=self._policy.tool_denylist | self._catalogue.masked)
         if policy.stop_after_tools == "auto" and self.tools:
@@ -348,14 +348,14 @@ class HostedCalls:
         return label in self._servers or self._hosting.runs_clients
 
     async def _decided(self, decision: Decision) -> tuple[list[ClientEvent], Called]:
-        """Run a call if it was approved; return its events, and what the model is shown."""
+        """Run a call if it was approved; return its events, and the output for the model."""
         asked = self._hosting.approvals.take(decision.id, self._hosting.owner)
         if asked is None and not decision.asked:
             message = f"Approval request '{decision.id[:80]}' not found."
             raise BadRequest(message, decision.param, "invalid_value")
         label, name = string(decision.asked.get("server_label")), string(decision.asked.get("name"))
         shown, arguments = self._catalogue.name(label, name), string(decision.asked.get("arguments"))
-        if asked is not None:  # What is echoed of it may be forged.
+        if asked is not None:  # Its echo can be forged.
             name, shown, arguments = asked.tool, asked.shown, asked.arguments
         events: list[ClientEvent] = []
         call_id = decision.id
@@ -372,7 +372,7 @@ class HostedCalls:
         return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.shown),)))
 
     def _refusal(self, decision: Decision, asked: Asked | None) -> str:
-        """Return why a call that was decided on is not run, in words for the model; "" if it is."""
+        """Return the reason, for the model, why a call with a decision is not run; "" if it is."""
         if not decision.approve:
             return f"{_NO} {decision.reason[:_MAX_WORDS]}".rstrip()
         if asked is None:
@@ -380,9 +380,9 @@ class HostedCalls:
         return "" if self._is_allowed_now(asked) else _WITHDRAWN
 
     def _is_allowed_now(self, asked: Asked) -> bool:
-        """Return whether a call may still be run: an approval waits for up to an hour.
+        """Return whether a call may still be run: an approval can wait for up to an hour.
 
-        Since then the operator may have changed the lists, the file of servers or the hosts, and the client the tools
+        Meanwhile the operator can have changed the lists, the file of servers or the hosts, and the client the tools
         that it allows.
         """
         if not self._catalogue.permits(asked.server.label, asked.tool):
@@ -391,13 +391,13 @@ class HostedCalls:
         if now is None:
             # The client had named the server, and does not name it again.
             return self._hosting.runs_clients and engine().may_be_named(asked.server, self._hosting.hosts)
-        # A server that did not list its tools just now says itself what is wrong when it is called.
+        # A server that did not list its tools just now reports the problem itself when it is called.
         return now.label not in self._listed_by or asked.tool in self._catalogue.names(now.label)
 
     # -- within a round
 
     def take(self, event: ClientEvent) -> list[ClientEvent]:
-        """Return what is emitted for an event of the round: a call that we run becomes an MCP item."""
+        """Return the events to emit for an event of the round: a call that toolsim runs becomes an MCP item."""
         match event:
             case CallStarted(kind="function" | "tool_search", namespace=None) if event.name in self.tools:
                 self._open = (event, [])
@@ -449,9 +449,9 @@ class HostedCalls:
     # -- between rounds
 
     async def run(self, body: Mapping[str, Any]) -> AsyncGenerator[ClientEvent]:
-        """Run the calls of the round that is over; yield their events. Closing the generator early stops them.
+        """Run the calls of the finished round; yield their events. Closing the generator early stops them.
 
-        ``body``: the request of that round; afterwards ``self.body`` is that of the next one.
+        ``body``: the request of that round; afterwards ``self.body`` is the request of the next one.
         """
         pending, self._pending = self._pending, []
         tasks = [asyncio.create_task(self._outcome(call)) for call in pending]
@@ -482,7 +482,7 @@ class HostedCalls:
     # -- what the client gets
 
     def emitted(self, event: ClientEvent) -> None:
-        """Note an event of the answer; at its end, store the calls that the client was not shown."""
+        """Record an event of the answer; at its end, store the calls that the client was not shown."""
         match event:
             case TextDelta():
                 self._said.append(event.text)
@@ -496,7 +496,7 @@ class HostedCalls:
                 self._hosting.hidden.put(answer, self._hidden, self._hosting.owner)
 
     def next_round(self) -> None:
-        """Forget what a round collected that is asked again."""
+        """Forget the data of a round that is retried."""
         self._words, self._pending, self._open = [], [], None
 
     async def _outcome(self, pending: _Pending) -> Outcome:

@@ -1,4 +1,4 @@
-"""Writes what was learned as a profile: the options that were preferred, and the figures that justify each choice."""
+"""Writes the result as a profile: the preferred options, and the figures that justify each choice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_CHARACTERS = 100
 
 
 def file_name(model: str) -> str:
-    """Return the name of a model's profile, which no other model has: where it is not its name, a hash follows."""
+    """Return a unique file name for a model's profile: if it differs from the model's name, a hash follows."""
     plain = re.sub(r"[^a-z0-9._-]+", "-", model.lower()).strip("-.")[:_MOST_CHARACTERS]
     if plain != model:
         plain = "-".join(filter(None, (plain, sha256(model.encode("utf-8", "surrogatepass")).hexdigest()[:8])))
@@ -33,7 +33,7 @@ def file_name(model: str) -> str:
 
 
 def check_place(path: Path) -> None:
-    """Make the folder of a profile, and see whether it can be written there. Raises OSError."""
+    """Create the folder of a profile, and check that the file can be written. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = _part(path)
     part.touch()
@@ -43,7 +43,7 @@ def check_place(path: Path) -> None:
 def text(
     model: str, engine: str, course: Course, spent: Spent, now: datetime | None = None, only: Sequence[str] = ()
 ) -> str:
-    """Return the profile; ``only``: what alone was to be decided, which is not a whole profile."""
+    """Return the profile; ``only``: the only decisions that were made, which do not make a complete profile."""
     lines = [
         "# What suits this model, as `toolsim tune` found out by asking it. Edit it as you like: models may name",
         "# more, with * and ?, and an option that is taken out goes back to its default.",
@@ -132,7 +132,7 @@ def _entries(values: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _value(value: Any) -> str:
-    """Return a value in TOML, whose texts, numbers, truth values and lists of texts are JSON's; DEL apart."""
+    """Return a value in TOML, whose texts, numbers, truth values and lists of texts are JSON's, except DEL."""
     if isinstance(value, Mapping):
         return f"{{ {', '.join(_entries(value))} }}"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
