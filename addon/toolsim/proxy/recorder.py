@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 from mitmproxy.http import HTTPFlow, Response
 
 from toolsim.proxy.mitmproxy12 import backup
@@ -10,30 +12,46 @@ MAX_BYTES = 4 * 1024 * 1024
 """Limit for each side of an answer: more than any turn that a person reads, small enough for a long-running proxy."""
 
 
+_BLOCK_BYTES = 8 * 1024
+"""Small enough to be compressed in between: 10 µs. The frames of a stream repeat each other: a twentieth remains."""
+_MOST_BYTES = 16 * _BLOCK_BYTES
+"""Anything larger arrived whole, so it is stored whole: compressing it would stop every other stream."""
+
+
 class BoundedBuffer:
-    """A bounded copy of a stream: complete chunks, up to the first that does not fit."""
+    """A bounded copy of a stream: whole chunks, up to the first that does not fit; compressed, as there may be many."""
 
     def __init__(self, limit: int = MAX_BYTES) -> None:
         self._limit = limit
-        self._chunks: list[bytes] = []
+        self._blocks: list[tuple[bytes, bool]] = []  # Each with whether it is compressed.
+        self._chunks: list[bytes] = []  # What follows them.
+        self._chunk_bytes = 0
         self._size = 0
         self.missing = 0
-        """Bytes that passed without being stored."""
+        """Bytes that went through and were not stored."""
 
     def __repr__(self) -> str:
         return f"BoundedBuffer({self._size} bytes stored, {self.missing} not)"
 
     def add(self, chunk: bytes) -> None:
         """Store one more chunk if there is room."""
-        if self.missing or self._size + len(chunk) > self._limit:
-            self.missing += len(chunk)
-        else:
-            self._chunks.append(chunk)
-            self._size += len(chunk)
+        size = len(chunk)
+        if self.missing or self._size + size > self._limit:
+            self.missing += size
+            return
+        self._chunks.append(chunk)
+        self._size += size
+        self._chunk_bytes += size
+        if self._chunk_bytes > _BLOCK_BYTES:
+            is_small = self._chunk_bytes <= _MOST_BYTES
+            block = b"".join(self._chunks)
+            self._blocks.append((zlib.compress(block, 1) if is_small else block, is_small))
+            self._chunks, self._chunk_bytes = [], 0
 
     def content(self) -> bytes:
         """Return all stored bytes."""
-        return b"".join(self._chunks)
+        blocks = (zlib.decompress(block) if is_compressed else block for block, is_compressed in self._blocks)
+        return b"".join((*blocks, *self._chunks))
 
 
 class BodyRecorder:

@@ -1,4 +1,5 @@
 import io
+import tracemalloc
 from typing import Any
 
 from mitmproxy.http import HTTPFlow, Response
@@ -28,6 +29,23 @@ def test_a_buffer_keeps_whole_chunks():
     assert buffer.content() == b"abcd"
     assert buffer.missing == 4
     assert repr(buffer) == "BoundedBuffer(4 bytes stored, 4 not)"
+
+
+def test_a_long_stream_takes_little_memory():
+    """Frames that repeat each other are compressed, and come back as they were, with a large one between them."""
+    buffer = BoundedBuffer()
+    frames = [
+        b'data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"%d"}}]}\n\n' % n for n in range(5000)
+    ]
+    chunks = [*frames, bytes(range(256)) * 1000, *frames]
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for chunk in chunks:
+        buffer.add(bytes(bytearray(chunk)))
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert buffer.content() == b"".join(chunks)
+    assert taken < sum(map(len, chunks)) / 3
 
 
 def test_both_sides_are_in_the_flow():
