@@ -13,22 +13,22 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 _BLOCK_BYTES = 8 * 1024
-"""Small enough to be compressed in between: 10 µs. The frames of a stream repeat each other: a twentieth remains."""
+"""Compressing one takes about 10 µs. The frames of a stream resemble each other: a twentieth remains."""
 _MOST_BYTES = 16 * _BLOCK_BYTES
-"""Anything larger arrived whole, so it is stored whole: compressing it would stop every other stream."""
+"""Anything larger is stored uncompressed: compressing it would stop every other stream."""
 
 
 class BoundedBuffer:
-    """A bounded copy of a stream: whole chunks, up to the first that does not fit; compressed, as there may be many."""
+    """A bounded copy of a stream: complete chunks, up to the first that does not fit; compressed."""
 
     def __init__(self, limit: int = MAX_BYTES) -> None:
         self._limit = limit
-        self._blocks: list[tuple[bytes, bool]] = []  # Each with whether it is compressed.
-        self._chunks: list[bytes] = []  # What follows them.
+        self._blocks: list[tuple[bytes, bool]] = []  # The bytes, and whether they are compressed.
+        self._chunks: list[bytes] = []  # What follows the blocks.
         self._chunk_bytes = 0
         self._size = 0
         self.missing = 0
-        """Bytes that went through and were not stored."""
+        """Bytes that passed without being stored."""
 
     def __repr__(self) -> str:
         return f"BoundedBuffer({self._size} bytes stored, {self.missing} not)"
