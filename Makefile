@@ -26,7 +26,7 @@ MUTANTS ?= 25
 RENAMED := quick mutants attack flows clients learn
 
 .PHONY: help setup run web demo test test-unit test-lowest check test-clients test-hostile faults fuzz soak coverage mutation bench replay \
-	record-flows families eval tune $(RENAMED)
+	record-flows families releases eval tune $(RENAMED)
 .DELETE_ON_ERROR:
 
 help:  ## List the targets
@@ -205,6 +205,9 @@ record-flows: setup  ## Re-record flows/ from real runs (ONLY=chat for names wit
 	cd tests && ../$(BIN)/python -m flows.make $(ONLY)
 
 # The script separately: it has the name of the package, and mypy checks only one of the two.
+releases: setup  ## Record when each text of the test cases is released
+	cd tests && ../$(BIN)/python -m support.releases
+
 families: setup  ## Write the page of model families from the test cases, and raise its floors
 	cd tests && ../$(BIN)/python -m support.families
 
