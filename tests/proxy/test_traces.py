@@ -29,8 +29,9 @@ DAYS = {
     "additionalProperties": False,
 }
 GOOD = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
-BAD = GOOD.replace("3", '"three"')
-ADD = '<tool_call>{"name":"calc__add","arguments":{"a":1234,"b":1}}</tool_call>'
+# No word of a conversation is short enough to occur by chance in an id, which is random.
+BAD = GOOD.replace("3", '"thirty-three"')
+ADD = '<tool_call>{"name":"calc__add","arguments":{"a":1234567890123,"b":1}}</tool_call>'
 HEADER = '<tool_call>{"name":"web__header","arguments":{"name":"traceparent"}}</tool_call>'
 QUESTION = "Is it raining in Atlantis?"
 
@@ -77,11 +78,12 @@ def proxy(
 
 @pytest.fixture(autouse=True)
 def nothing_said(collector: OtlpReceiver) -> Iterator[None]:
-    """Whatever a test does, nothing that anybody said is in its spans, nor any key."""
+    """No test's spans contain text of a conversation, or a key."""
     collector.forget()
     yield
     everything = b"".join(collector.bodies)
-    assert not [word for word in (b"Atlantis", b"sk-own", b"1234", b"three", b"1235") if word in everything]
+    said = (b"Atlantis", b"sk-own", b"1234567890123", b"thirty-three", b"1234567890124")
+    assert not [word for word in said if word in everything]
 
 
 def ask(api: str, *, stream: bool, **more: Any) -> tuple[str, dict[str, Any]]:

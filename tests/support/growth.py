@@ -1,4 +1,4 @@
-"""How the time of some work grows with its input, for work that must be linear."""
+"""The growth of a task's time with the size of its input, for tasks that must be linear."""
 
 from __future__ import annotations
 
@@ -6,28 +6,36 @@ import gc
 from collections.abc import Callable
 from time import process_time
 
-# Four times the input takes four times as long if the work is linear, sixteen times if it is quadratic.
+# Four times the input takes four times as long if the task is linear, sixteen times if it is quadratic.
 LINEAR = 10.0
+_FEWEST, _MOST = 2, 12
+"""How often both sizes are measured. A busy machine only adds time, so further measurements correct a slow one."""
 
 
 def growth(work: Callable[[int], object], size: int) -> float:
-    """Return how many times as long ``work`` takes with four times ``size``, in processor time.
+    """Return the ratio of the processor times of ``work`` with four times ``size`` and with ``size``.
 
-    The best of three, without garbage collections, since the heap of the test process must not count.
+    Compares the shortest times, and measures again while they do not look linear: other processes on the machine
+    disturb caches and clocks, but never make a run shorter. Garbage collections are off, since they would add the
+    heap of the test process.
     """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return _seconds(work, 4 * size) / max(_seconds(work, size), 1e-4)
+        small = large = float("inf")
+        for count in range(1, _MOST + 1):
+            small = min(small, _seconds(work, size))
+            large = min(large, _seconds(work, 4 * size))
+            ratio = large / max(small, 1e-4)
+            if count >= _FEWEST and ratio < LINEAR:
+                break
+        return ratio
     finally:
         if was_enabled:
             gc.enable()
 
 
 def _seconds(work: Callable[[int], object], size: int) -> float:
-    best = float("inf")
-    for _ in range(3):
-        began = process_time()
-        work(size)
-        best = min(best, process_time() - began)
-    return best
+    began = process_time()
+    work(size)
+    return process_time() - began

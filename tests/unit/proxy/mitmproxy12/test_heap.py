@@ -1,40 +1,56 @@
-"""The garbage collector skips the objects that existed at the start."""
+"""The garbage collector skips the objects that existed at the start.
+
+Each test runs in a process of its own. Frozen objects are a property of the process: unfreezing them would expose the
+garbage of all earlier tests to the next collection, and a socket among it would fail a test that has no part in it.
+"""
 
 from __future__ import annotations
 
-import gc
+import json
+import subprocess
+import sys
 from itertools import pairwise
+from typing import Any
 
-import pytest
-from toolsim.proxy.mitmproxy12 import heap
+FROZEN_UNTIL_THE_END = """
+addon = heap.Heap()
+addon.running()
+frozen, watched = gc.get_freeze_count(), len(gc.get_objects())
+addon.done()
+print(json.dumps([frozen, watched, gc.get_freeze_count()]))
+"""
+
+FREEZES_LATER_OBJECTS = """
+heap._LONG_SECONDS = 0
+gc.disable()
+addon = heap.Heap()
+addon.running()
+counts, kept = [gc.get_freeze_count()], []
+for _ in range(5):
+    kept.append([[] for _ in range(1_000)])
+    gc.collect()
+    counts.append(gc.get_freeze_count())
+print(json.dumps(counts))
+"""
+
+
+def run(script: str) -> Any:
+    """Return what a script about the module ``heap`` prints, as JSON."""
+    imports = "import gc, json\nfrom toolsim.proxy.mitmproxy12 import heap\n"
+    done = subprocess.run([sys.executable, "-c", imports + script], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
 
 
 def test_what_is_there_is_frozen_until_the_addon_goes() -> None:
     """While the addon is loaded, a full collection only examines new objects."""
-    addon = heap.Heap()
-    addon.running()
-    try:
-        assert gc.get_freeze_count() > 1_000
-        assert len(gc.get_objects()) < gc.get_freeze_count()
-    finally:
-        addon.done()
-    assert gc.get_freeze_count() == 0
+    frozen, watched, frozen_after = run(FROZEN_UNTIL_THE_END)
+    assert frozen > 1_000
+    assert watched < frozen
+    assert frozen_after == 0
 
 
-def test_what_comes_later_is_frozen_by_the_first_long_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_later_is_frozen_by_the_first_long_collections() -> None:
     """Modules are imported when they are needed; what comes after a few collections stays subject to them."""
-    monkeypatch.setattr(heap, "_LONG_SECONDS", 0)
-    gc.disable()
-    addon = heap.Heap()
-    addon.running()
-    try:
-        counts, kept = [gc.get_freeze_count()], []
-        for _ in range(5):
-            kept.append([[] for _ in range(1_000)])
-            gc.collect()
-            counts.append(gc.get_freeze_count())
-        more = [after - before >= 1_000 for before, after in pairwise(counts)]
-        assert more == [True, True, True, False, False]
-    finally:
-        addon.done()
-        gc.enable()
+    counts = run(FREEZES_LATER_OBJECTS)
+    added = [after - before for before, after in pairwise(counts)]
+    assert [more >= 1_000 for more in added] == [True, True, True, False, False]
