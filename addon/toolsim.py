@@ -43,7 +43,7 @@ def _addons() -> list[object]:
     except ModuleNotFoundError as problem:
         from toolsim.command_line import missing
 
-        logging.error("%s", missing(problem, sys.executable))
+        logging.error("%s", missing(problem))
         return []
     server_replay, tracing = ServerReplay(), traces.addons(os.environ)
     return [server_replay, ToolSim(), Capture(), server_replay.handover, *tracing, Commands(), Inspect()]

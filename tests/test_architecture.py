@@ -24,6 +24,7 @@ PACKAGE = ADDON / "toolsim"
 # From bottom to top: modules and packages; the packages of one layer must not import each other. Where a package holds
 # a protocol of the core next to an optional implementation, the protocol's modules have rows of their own.
 CORE_LAYERS = (
+    ("installation",),
     ("command_line", "plugins", "version"),
     ("core.errors", "core.one_thread", "core.pace", "core.rate", "core.report", "core.shares", "core.tasks"),
     ("core.custom_forms", "core.events", "core.outputs"),
@@ -49,7 +50,18 @@ LAYER = {unit: layer for layer, units in enumerate((*CORE_LAYERS, *OPTIONAL_LAYE
 ONE_CORE = {"mcp", "stores"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 # Modules of the core that perform input and output, or depend on time.
-EDGES = ("command_line", "core.one_thread", "core.pace", "core.rate", "core.tasks", "mcp", "proxy", "rounds", "stores")
+EDGES = (
+    "command_line",
+    "core.one_thread",
+    "core.pace",
+    "core.rate",
+    "core.tasks",
+    "installation",
+    "mcp",
+    "proxy",
+    "rounds",
+    "stores",
+)
 # Input and output, and anything that depends on time or place: none of it in the pure modules.
 IMPURE = {"asyncio", "logging", "os", "socket", "subprocess", "threading", "tornado", "mitmproxy", "pathlib", "sys"}
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
+
+from toolsim.installation import EXTRAS, install_command
 
 EXIT_USAGE = 2
 
@@ -90,15 +93,13 @@ def nearest(word: str, known: Iterable[str], prefix: str = "", cutoff: float = 0
 
 # From pyproject.toml, without mitmproxy itself; packages that are installed together are suggested together.
 REQUIREMENTS = ("brotli>=1.2", "jsonschema>=4.23,<5", "regex>=2024.11.6", "zstandard>=0.25")
-EXTRAS = {"eval": ("openai>=3,<4", "rich>=13,<16"), "local": ("xllamacpp>=2026.10",)}
 
 
-def missing(problem: ModuleNotFoundError, python: str) -> str:
-    """Return one line on what to install for a missing module; ``python``: the interpreter that lacks it."""
+def missing(problem: ModuleNotFoundError) -> str:
+    """Return one line on what to install for a missing module."""
     package = (problem.name or "?").partition(".")[0]
     wanted: tuple[str, ...] = (package,)
     for requirements in (REQUIREMENTS, *EXTRAS.values()):
         if any(re.match(rf"{re.escape(package)}\b", requirement, re.IGNORECASE) for requirement in requirements):
             wanted = requirements
-    quoted = " ".join(f"'{requirement}'" for requirement in wanted)
-    return f"toolsim needs the package {package}, which {python} does not have: {python} -m pip install {quoted}"
+    return f"toolsim needs the package {package}, which {sys.executable} does not have: {install_command(wanted)}"

@@ -15,7 +15,6 @@ import importlib
 import logging
 import os
 import secrets
-import sys
 import threading
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
@@ -55,7 +54,7 @@ class LocalBackend:
         try:
             library = importlib.import_module("xllamacpp")
         except ModuleNotFoundError as problem:
-            logger.error("%s", missing(problem, sys.executable))
+            logger.error("%s", missing(problem))
             return
         logger.info("loading %s", self._file.name)
         try:

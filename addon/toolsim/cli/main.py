@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"toolsim: {problem}", file=sys.stderr)
         return EXIT_USAGE
     except ModuleNotFoundError as problem:
-        print(missing(problem, sys.executable), file=sys.stderr)
+        print(missing(problem), file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -31,7 +31,9 @@ from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-INSTALL = "pip install --no-deps bfcl-eval==2026.3.23 filelock mpmath tenacity"
+from toolsim.installation import install_command
+
+INSTALL = install_command(("bfcl-eval==2026.3.23", "filelock", "mpmath", "tenacity"), dependencies=False)
 
 Entry = dict[str, Any]
 """A case in the package's form: ``id``, ``question`` (turns of messages), ``function`` (descriptions), …"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
+from toolsim.installation import command_for_extra
 from toolsim.mcp import pool
 from toolsim.mcp.declared import may_be_named, read_file, read_tool
 from toolsim.mcp.runtime import Pool
@@ -20,4 +21,4 @@ def missing() -> str:
     """Return what has to be installed, "" if nothing is missing."""
     if importlib.util.find_spec("mcp") is not None:
         return ""
-    return "the package 'mcp' is missing: pip install 'mitmproxy-toolsim[mcp]'"
+    return f"the package 'mcp' is missing: {command_for_extra('mcp')}"

@@ -6,9 +6,11 @@ import logging
 from collections.abc import Mapping
 from importlib.util import find_spec
 
+from toolsim.installation import command_for_extra
+
 logger = logging.getLogger(__name__)
 
-MISSING = "toolsim: the environment asks for traces (%s), which needs a package: pip install 'mitmproxy-toolsim[otel]'"
+MISSING = "toolsim: the environment asks for traces (%s), which needs the extra [otel]: %s"
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
@@ -33,7 +35,7 @@ def addons(environment: Mapping[str, str]) -> list[object]:
     except ModuleNotFoundError:
         is_installed = False
     if not is_installed:
-        logger.warning(MISSING, asked)
+        logger.warning(MISSING, asked, command_for_extra("otel"))
         return []
     from toolsim.otel.export import Export
     from toolsim.otel.tracing import Tracing

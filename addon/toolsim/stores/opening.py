@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolsim.installation import command_for_extra
 from toolsim.plugins import STORES, StoreKind
 from toolsim.stores.record import Bounds, Store
 
@@ -62,7 +63,7 @@ def read_address(text: str) -> Address | None:
             raise ValueError(f"got {text!r}, expected {_EXPECTED}")
     kind = STORES[word]
     if kind.package and importlib.util.find_spec(kind.package) is None:
-        raise ValueError(f"{kind.words} needs the extra [{kind.package}]: pip install '.[{kind.package}]'")
+        raise ValueError(f"{kind.words} needs the extra [{kind.package}]: {command_for_extra(kind.package)}")
     return Address(word, place, bounds, background, bool(limits.get("required", 0)))
 
 

@@ -38,7 +38,7 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
     assert start.addons({ENDPOINT: "http://c:4318"}) == []
     [record] = caplog.records
     assert ENDPOINT in record.getMessage()
-    assert "pip install 'mitmproxy-toolsim[otel]'" in record.getMessage()
+    assert "-m pip install 'opentelemetry-sdk" in record.getMessage()
     caplog.clear()
     assert start.addons({}) == []
     assert not caplog.records

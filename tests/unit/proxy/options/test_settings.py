@@ -155,5 +155,5 @@ def test_without_the_package_for_mcp_the_start_fails(monkeypatch: pytest.MonkeyP
     """The error says what to install; without these options the package is not needed."""
     monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
     load()
-    with pytest.raises(OptionsError, match=r"pip install 'mitmproxy-toolsim\[mcp\]'"):
+    with pytest.raises(OptionsError, match="-m pip install 'mcp"):
         load("toolsim_mcp_hosts=config")

@@ -1,0 +1,97 @@
+"""The command that adds packages to the environment toolsim runs in, for messages about a missing package.
+
+The environment is recognized by the files that its tool leaves there: uv's receipt of a tool, pipx's metadata. All
+other environments are changed with pip, or by uv if they have no pip. The commands name packages, not an extra of
+toolsim: they also work for a wheel whose file is gone, and for a checkout whose script mitmproxy loads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "eval": ("openai>=3,<4", "rich>=13,<16"),
+    "local": ("xllamacpp>=2026.10",),
+    "mcp": ("mcp>=2.3,<3",),
+    "redis": ("redis>=6,<9",),
+    "otel": ("opentelemetry-sdk>=1.45,<2", "opentelemetry-exporter-otlp-proto-http>=1.45,<2"),
+}
+"""The extras that a message can suggest, as in pyproject.toml, which is not available where toolsim runs."""
+
+
+def command_for_extra(extra: str) -> str:
+    """Return the command that installs an extra of ``EXTRAS``, or a package that has the name of its extra."""
+    return install_command(EXTRAS.get(extra, (extra,)))
+
+
+def install_command(requirements: Sequence[str], *, dependencies: bool = True) -> str:
+    """Return the command that adds packages to this environment, on request without their own dependencies."""
+    environment = Path(sys.prefix)
+    no_dependencies = [] if dependencies else ["--no-deps"]
+    if getattr(sys, "frozen", False):
+        # mitmproxy's standalone programs contain a Python that nothing can be added to.
+        return _line(["uv", "tool", "install", "mitmproxy", *_each("--with", requirements)])
+    if (environment / "pipx_metadata.json").is_file() and (name := _pipx_name(environment)):
+        options = [] if dependencies else ["--pip-args=--no-deps"]
+        return _line(["pipx", "inject", *options, name, *requirements])
+    # A tool of uv can be given packages, but not without their dependencies.
+    if dependencies and (tool := _uv_tool(environment)):
+        return _line(["uv", "tool", "install", *tool, *_each("--with", requirements)])
+    if find_spec("pip") is None:
+        return _line(["uv", "pip", "install", "--python", sys.executable, *no_dependencies, *requirements])
+    return _line([sys.executable, "-m", "pip", "install", *no_dependencies, *requirements])
+
+
+def _pipx_name(environment: Path) -> str:
+    try:
+        found = json.loads((environment / "pipx_metadata.json").read_text(encoding="utf-8"))
+        return str(found["main_package"]["package"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _uv_tool(environment: Path) -> list[str]:
+    """Return the arguments of ``uv tool install`` that install this tool as it is, [] if it is not a tool of uv."""
+    try:
+        receipt = tomllib.loads((environment / "uv-receipt.toml").read_text(encoding="utf-8"))
+        tool, *others = receipt["tool"]["requirements"]
+        arguments = [*(["--editable"] if "editable" in tool else []), _requirement(tool)]
+        for other in others:
+            arguments += ["--with-editable" if "editable" in other else "--with", _requirement(other)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return arguments
+
+
+def _requirement(entry: Mapping[str, Any]) -> str:
+    """Return an entry of uv's receipt as an argument of its command line."""
+    extras = f"[{','.join(entry['extras'])}]" if entry.get("extras") else ""
+    for key in ("directory", "editable", "path"):
+        if key in entry:
+            return f"{entry[key]}{extras}"
+    if "git" in entry:
+        repository, _, revision = entry["git"].partition("?rev=")
+        return f"{entry['name']}{extras} @ git+{repository}{'@' if revision else ''}{revision}"
+    if "url" in entry:
+        return f"{entry['name']}{extras} @ {entry['url']}"
+    return f"{entry['name']}{extras}{entry.get('specifier', '')}"
+
+
+def _each(flag: str, values: Sequence[str]) -> Iterator[str]:
+    for value in values:
+        yield from (flag, value)
+
+
+def _line(arguments: Sequence[str]) -> str:
+    """Quote arguments for the system's shell: cmd does not know single quotes, and ``>`` redirects unquoted."""
+    if os.name == "nt":
+        return " ".join(f'"{word}"' if set(word) & set(" <>|&^") else word for word in arguments)
+    return shlex.join(arguments)

@@ -1,0 +1,110 @@
+"""The command that installs a missing package, for each way in which toolsim can have been installed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.mitmdump import ROOT
+from toolsim import installation
+from toolsim.installation import EXTRAS, command_for_extra, install_command
+
+Environment = Callable[[str, str], None]
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
+    """A function that makes this Python's environment an empty folder with one file: its name, and its content."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+
+    def make(name: str, content: str) -> None:
+        (tmp_path / name).write_text(content)
+
+    return make
+
+
+def receipt(*requirements: str) -> str:
+    return f"[tool]\nrequirements = [{','.join(requirements)}]\n"
+
+
+def test_pip() -> None:
+    """The interpreter is named, since another pip may come first on the path."""
+    assert command_for_extra("redis") == f"{sys.executable} -m pip install 'redis>=6,<9'"
+    assert install_command(["a==1", "b"], dependencies=False) == f"{sys.executable} -m pip install --no-deps a==1 b"
+
+
+def test_pipx(environment: Environment) -> None:
+    """The package is injected into the environment of the program, which need not be toolsim's own."""
+    environment("pipx_metadata.json", json.dumps({"main_package": {"package": "mitmproxy"}}))
+    assert command_for_extra("redis") == "pipx inject mitmproxy 'redis>=6,<9'"
+    assert install_command(["a"], dependencies=False) == "pipx inject --pip-args=--no-deps mitmproxy a"
+
+
+@pytest.mark.parametrize(
+    ("requirements", "arguments"),
+    [
+        (['{name = "mitmproxy-toolsim"}'], "mitmproxy-toolsim"),
+        (['{name = "mitmproxy-toolsim", specifier = "==0.2"}'], "mitmproxy-toolsim==0.2"),
+        (['{name = "mitmproxy-toolsim", extras = ["mcp", "otel"], directory = "/a b"}'], "'/a b[mcp,otel]'"),
+        (['{name = "mitmproxy-toolsim", path = "/dist/toolsim.whl"}'], "/dist/toolsim.whl"),
+        (['{name = "mitmproxy-toolsim", editable = "/src"}'], "--editable /src"),
+        (
+            ['{name = "mitmproxy-toolsim", git = "https://host/toolsim?rev=main"}'],
+            "'mitmproxy-toolsim @ git+https://host/toolsim@main'",
+        ),
+        (['{name = "mitmproxy-toolsim", url = "https://host/t.whl"}'], "'mitmproxy-toolsim @ https://host/t.whl'"),
+        (
+            ['{name = "mitmproxy"}', '{name = "mitmproxy-toolsim", editable = "/src"}', '{name = "rich"}'],
+            "mitmproxy --with-editable /src --with rich",
+        ),
+    ],
+)
+def test_a_tool_of_uv(requirements: list[str], arguments: str, environment: Environment) -> None:
+    """The tool is installed from the same source, with what it already has: uv replaces the environment."""
+    environment("uv-receipt.toml", receipt(*requirements))
+    assert command_for_extra("redis") == f"uv tool install {arguments} --with 'redis>=6,<9'"
+    without = install_command(["a"], dependencies=False)
+    assert without == f"{shlex.quote(sys.executable)} -m pip install --no-deps a"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("pipx_metadata.json", "{"), ("pipx_metadata.json", "[]"), ("uv-receipt.toml", "["), ("uv-receipt.toml", "")],
+)
+def test_a_file_that_cannot_be_read(name: str, content: str, environment: Environment) -> None:
+    """The environment is changed like any other."""
+    environment(name, content)
+    assert command_for_extra("redis") == f"{sys.executable} -m pip install 'redis>=6,<9'"
+
+
+def test_an_environment_without_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uv makes such environments, and can change them."""
+    monkeypatch.setattr(installation, "find_spec", lambda name: None)
+    assert command_for_extra("redis") == f"uv pip install --python {sys.executable} 'redis>=6,<9'"
+
+
+def test_a_standalone_mitmproxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be added to it, so mitmproxy is installed once more."""
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    assert install_command(["regex", "brotli"]) == "uv tool install mitmproxy --with regex --with brotli"
+
+
+def test_quotes_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shell knows double quotes only."""
+    monkeypatch.setattr(sys, "executable", r"C:\Program Files\python.exe")
+    monkeypatch.setattr(installation.os, "name", "nt")
+    expected = '"C:\\Program Files\\python.exe" -m pip install "redis>=6,<9" rich'
+    assert installation._line([sys.executable, "-m", "pip", "install", "redis>=6,<9", "rich"]) == expected
+
+
+def test_extras_are_those_of_the_package() -> None:
+    """They are in pyproject.toml too, which is not available where the addon runs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {extra: list(requirements) for extra, requirements in EXTRAS.items()} == {
+        extra: project["optional-dependencies"][extra] for extra in EXTRAS
+    }
