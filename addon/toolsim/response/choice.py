@@ -279,6 +279,10 @@ class Choice:
         passed_over = f"passed over {call.tool.name}"
         if self.speech.is_over:
             return passed_over
+        # It may be the one that the backend is emitting, which the client has already.
+        if structured is None and self._calls.is_arriving:
+            self._after_call(broke=self._calls.postpone(call))
+            return f"call {call.tool.name}"
         outcome = self._calls.make(call, structured.key if structured else None)
         # One that is dropped leaves the text around it in one piece.
         self.speech.called(made=outcome.made)
@@ -354,7 +358,11 @@ class Choice:
         if broke:
             self.speech.interrupt()
         for call in self._calls.take_postponed():
-            if not self.speech.is_over:
+            if self.speech.is_over:
+                return
+            if isinstance(call, Call):
+                self._call(call, None)
+            else:
                 self._structured(call)
 
 

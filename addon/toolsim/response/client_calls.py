@@ -8,7 +8,7 @@
    items for it.
 3. What was announced stays announced. If the judge passes a call that begins with what the client has, the rest is
    emitted. If it passes anything else, or nothing, the call ends as incomplete, and the choice ends as cut.
-4. One call at a time: while one is open, no other is announced, and everything else is emitted behind it.
+4. One call at a time: while one is open, no other is announced or made, and everything else is emitted behind it.
 5. No model makes dozens of calls before its first one is over: a call for which so many wait has broken.
 6. In the output mode obsidian-xml a call is followed by its text, so that a client which stops at the first text has
    received the call.
@@ -74,7 +74,7 @@ class ClientCalls:
         self._limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max  # 0: any number.
         self._out: list[ClientEvent] = []
         self._behind: list[ClientEvent] = []  # What arrives while a call is open (rule 4).
-        self._postponed: list[StructuredCall] = []  # Calls that completed while another one is open.
+        self._postponed: list[StructuredCall | Call] = []  # Calls that completed while another one is open.
         self._open: Preview | None = None  # Of the announced call that has not ended.
         self._key: str | None = None  # The key of its pieces, None if it stands in a block.
         self.preview: Preview | None = None
@@ -184,12 +184,12 @@ class ClientCalls:
         if arguments:
             self._out.append(CallDelta(arguments, self._choice))
 
-    def postpone(self, call: StructuredCall) -> bool:
+    def postpone(self, call: StructuredCall | Call) -> bool:
         """Keep a call until the open one has ended; return whether that one broke at it (rule 5)."""
         self._postponed.append(call)
         return len(self._postponed) > MAX_WAITING and self.break_off()
 
-    def take_postponed(self) -> list[StructuredCall]:
+    def take_postponed(self) -> list[StructuredCall | Call]:
         """Return the calls that were kept, and forget them; none while a call is open."""
         if self.is_open or not self._postponed:
             return []

@@ -104,6 +104,22 @@ ALL = Policy(second_opinion="on", retry=1, strict_policy="message")
     {},
     False,
 )
+@example(
+    [[Emitted("echo", '{"x":1}'), ECHO], *[None] * 7],
+    Policy(tool_block_max=1, stream_arguments="incremental"),
+    "chat",
+    "chat",
+    {},
+    False,
+)
+@example(
+    [[Emitted("echo", '{"x":1}'), ECHO.replace("1", "2"), "Well. "], *[None] * 7],
+    Policy(tool_block_max=1, stream_arguments="incremental"),
+    "responses",
+    "chat",
+    {},
+    False,
+)
 def test_an_answer_agrees_with_itself(
     answers: list[str | list[Step] | None],
     policy: Policy,
