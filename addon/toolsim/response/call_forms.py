@@ -39,7 +39,7 @@ from functools import lru_cache
 from toolsim.core.custom_forms import Body, CustomForm
 from toolsim.response.call_syntax import read_calls
 from toolsim.response.gemma_braces import HEAD, QUOTE, read_gemma
-from toolsim.response.misspelled import spelled
+from toolsim.response.misspelled import spelled, spellings_of
 from toolsim.response.named_json import (
     ARGS,
     GPT_OSS_HEAD,
@@ -68,7 +68,7 @@ class CallForm:
     markers, such as a name and nothing else: such a block has to stand alone there. ``skips_beginning``: no marker in
     what ``begins`` matches counts, since an opening one may stand there in the place of another. ``again``: how another
     call may begin directly behind a body that no marker closes. ``misspelled``: how the body begins in other spellings,
-    which is asked once no body begins otherwise.
+    which is asked once no body begins otherwise; if it begins with a marker, that is ``slip_of``.
     """
 
     name: str
@@ -85,6 +85,11 @@ class CallForm:
     skips_beginning: bool = False
     again: str = ""
     misspelled: Callable[[], str] | None = None
+    slip_of: str = ""
+
+    def may_slip(self, text: str, at: int) -> bool:
+        """Return whether a body may begin in another spelling at ``at``; its pattern is costly to compile."""
+        return self.misspelled is not None and (not self.slip_of or spellings_of(self.slip_of).may_stand(text, at))
 
 
 def _row(name: str, begins: str, read: Callable[[str], list[Written]], **fields: object) -> CallForm:
@@ -126,6 +131,7 @@ def _invocations(name: str, mark: str, *blocks: str) -> tuple[CallForm, ...]:
         whole=end,
         anywhere=True,
         misspelled=lambda: spelled(opening, "<", '"'),
+        slip_of=opening,
     )
     if not mark:
         return (inside,)
@@ -176,6 +182,7 @@ CALL_FORMS = (
         "<name>",
         _read_use_tool,
         misspelled=lambda: spelled("<name>", "<"),
+        slip_of="<name>",
         value=(r"<([^<>/\s][^<>/]{0,255})>", "</{}>"),
         behind_ours=True,
         anywhere=True,
@@ -185,6 +192,7 @@ CALL_FORMS = (
         rf"<function={NAME}{HEAD_END}",
         read_elements_calls,
         misspelled=lambda: rf"{spelled('<function=', '<', '=')}{NAME}{HEAD_END}",
+        slip_of="<function=",
         value=("<parameter=", "</parameter>"),
         whole="</function>",
         behind_ours=True,
@@ -282,6 +290,7 @@ CALL_FORMS = (
         rf"<｜tool▁call▁begin｜>|{NAME}\s{{0,8}}{_SEPARATOR}",
         named_json_reader(_DEEPSEEK_HEAD, "<｜tool▁call▁end｜>", "<｜tool▁call▁begin｜>", _SEPARATOR),
         misspelled=lambda: rf"{spelled('<｜tool▁call▁begin｜>', '<')}{NAME}\s{{0,8}}{_SEPARATOR}",
+        slip_of="<｜tool▁call▁begin｜>",
         whole="<｜tool▁call▁end｜>",
         tags=(("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"), ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")),
     ),
@@ -308,6 +317,7 @@ CALL_FORMS = (
         rf"<\|tool_call_begin\|>|{NAME}\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}",
         named_json_reader(_KIMI_HEAD, "<|tool_call_end|>", "<|tool_call_begin|>", _KIMI_ARGUMENTS),
         misspelled=lambda: rf"{spelled('<|tool_call_begin|>', '<')}{NAME}\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}",
+        slip_of="<|tool_call_begin|>",
         whole="<|tool_call_end|>",
         tags=(
             ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
@@ -387,9 +397,7 @@ def row_at(
     found = _first(((row.begins, row) for row in allowed), text, at, final=final)
     if found is not False or not misspelled:
         return found
-    # Those that need not follow their marker begin with one; they are costly to compile, and hardly ever needed.
-    begins_with_marker = text.startswith("<", at)
-    slips = [row for row in allowed if row.misspelled and (begins_with_marker or row.behind_tag or not row.anywhere)]
+    slips = (row for row in allowed if row.may_slip(text, at))
     return _first(((row.misspelled(), row) for row in slips if row.misspelled), text, at, final=final)
 
 

@@ -61,6 +61,10 @@ class Spellings:
         rest = text[-self.longest :] if self.longest else ""
         return next((rest[at:] for at in range(len(rest)) if rest[at:] in self._of), "")
 
+    def may_stand(self, text: str, at: int) -> bool:
+        """Return whether a spelling, or the beginning of one, stands at ``at``."""
+        return self.at(text, at) != "" or self.may_begin(text[at : at + self.longest])
+
     def may_begin(self, rest: str) -> bool:
         """Return whether a spelling may begin with all of ``rest``."""
         at = bisect_left(self._sorted, rest)

@@ -49,11 +49,21 @@ _STRAY_END = re.compile(
 )
 """A closing marker, or half of one, at the end of a text; in a sentence a space stands before it."""
 
+_ALONE = re.compile(r"(?:[^<{\[(]*[.!?:…。！？])?\s*(?:</?[\w:|｜-]*)?")
+"""What precedes a closing marker that closes nothing: sentences, or nothing at all; perhaps the marker's first half."""
 
-def ends_unreadable_call(before: str) -> bool:
-    """Return whether a text ends with the closing marker of a call, which then could not be read."""
-    found = _STRAY_END.search(before[-_LONGEST * 2 :])
-    return found is not None and (found["marker"] is None or _means_a_call(found["marker"]))
+
+def ends_unreadable_call(before: str, most: int) -> bool:
+    """Return whether a text ends with the closing marker of a call, which then could not be read.
+
+    ``before`` are at most the last ``most`` characters of the text since the last call.
+    """
+    end = max(0, len(before) - _LONGEST * 2)
+    found = _STRAY_END.search(before, end)
+    if found is None or found["marker"] is None:
+        return found is not None
+    is_alone = len(before) < most and _ALONE.fullmatch(before, 0, found.start("marker")) is not None
+    return _means_a_call(found["marker"]) and not is_alone
 
 
 def _means_a_call(marker: str) -> bool:

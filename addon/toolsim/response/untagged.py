@@ -34,7 +34,8 @@ bare or in a code fence. In addition to tagged blocks, these count:
     around tagged blocks hold any behind such a sentence.
 12. If the client demands JSON of an answer in words, ``answer_format`` says which form is that answer: it is text.
 13. A block directly behind text that ends with a closing marker is text: a call that cannot be read precedes it, and of
-    two calls the second does not run alone. A bare call between blocks with a closing marker is one of them.
+    two calls the second does not run alone. A marker behind sentences only closes no call. A bare call between blocks
+    with a closing marker is one of them.
 14. Behind a block the token that ends a turn ends the answer, and so does a block behind a surplus marker that repeats
     an earlier one word for word: the model goes on to write what may follow, or begins again. All of that is text.
 """
@@ -261,7 +262,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
             self._read_example(raw)
         else:
             self._block_begins()
-            if isinstance(piece, Block) and ends_unreadable_call(self._with(self._out)):
+            if isinstance(piece, Block) and ends_unreadable_call(self._with(self._out), MAX_SENTENCE):
                 self._emit(raw)
                 return
             self._out.append(piece)
