@@ -140,7 +140,7 @@ def test_the_file_of_settings_is_one(tmp_path: Path) -> None:
     file = tmp_path / "toolsim.toml"
     file.write_text(re.findall(r"^```toml\n(.*?)^```", (DOCS / "backends.md").read_text(), re.MULTILINE | re.DOTALL)[0])
     words = ["serve", "--config", str(file)]
-    args = parser().parse_args(completed(words, parser().parse_args(words)))
+    args = parser().parse_args(completed(words, parser().parse_args(words), file))
     check_settings(args.set, host=args.host)
     assert (args.backend, args.port) == ("http://127.0.0.1:11434/v1", 9000)
 
@@ -287,10 +287,12 @@ def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
     """The command's own parser accepts it, with options that exist and values that they accept."""
     # Placeholders for the reader's own values.
     (tmp_path / "model.gguf").touch()
-    meant = {"URL": "http://127.0.0.1:9", "model.gguf": str(tmp_path / "model.gguf")}
+    meant = {"URL": "http://127.0.0.1:9", "model.gguf": str(tmp_path / "model.gguf"), "PROGRAM": "codex"}
     words = [meant.get(word, word) for word in shlex.split(line)[1:]]
     # The changelog of an earlier version has the names of its time.
     words[0] = RENAMED_COMMANDS.get(words[0], words[0])
+    if words[0] == "claude" and "--run" in words:
+        words = ["launch", "claude", *(word for word in words[1:] if word != "--run")]
     if words[0] == "eval":
         rest = words[1:]
         assert rest[:1] in (["compare"], ["join"], ["models"]) or flags.parser({}).parse_args(rest)

@@ -48,9 +48,10 @@ class Parser(argparse.ArgumentParser):
         parsed, surplus = self.parse_known_args(args, namespace)
         # Whether argparse leaves this mark among them depends on Python's version.
         if surplus := [word for word in surplus if word != "--"]:
-            commands = self.commands
-            given = next((word for word in args or () if word in commands), "")
-            commands.get(given, self).error(f"unrecognized arguments: {' '.join(surplus)}")
+            at_fault = self
+            for word in args or ():
+                at_fault = at_fault.commands.get(word, at_fault)
+            at_fault.error(f"unrecognized arguments: {' '.join(surplus)}")
         return parsed
 
     @property

@@ -170,15 +170,27 @@ def starts_mitmproxy(line: str, backend: TextBackend, tmp_path: Path, env: Mappi
             check_call(url)
 
 
-def runs_claude(line: str, backend: TextBackend, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
+def runs_claude(line: str, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
     """Have Claude Code answer one question and end."""
     if agent("claude") is None:
         pytest.skip("needs claude: run `make test-clients`")
-    if line.startswith("toolsim"):
-        line = ours(line, backend)
     run = shell(f"{line.replace('http://127.0.0.1:8080', scripted)} -p Hello", tmp_path, env)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.strip(), run.stderr
+
+
+QUESTIONS = {"codex": "exec --skip-git-repo-check Hello", "claude": "-p Hello"}
+"""The arguments with which a program answers one question."""
+
+
+def launches(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
+    """Start the program with a question, unless the page does."""
+    name = line.split()[2]
+    if (codex() if name == "codex" else agent(name)) is None:
+        pytest.skip(f"needs {name}: run `make test-clients`")
+    run = shell(ours(line if " -- " in line else f"{line} -- {QUESTIONS[name]}", backend), tmp_path, env)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Hello." in run.stdout
 
 
 def shell(line: str, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -232,8 +244,10 @@ def test_it_runs(line: str, backend: TextBackend, scripted: str, tmp_path: Path,
     backend.exchanges.clear()
     command = line.rpartition("exec ")[2].split()
     match command[:2]:
-        case [_, "claude"] | [_, "ANTHROPIC_AUTH_TOKEN=none"]:
-            runs_claude(line, backend, scripted, tmp_path, env)
+        case [_, "ANTHROPIC_AUTH_TOKEN=none"]:
+            runs_claude(line, scripted, tmp_path, env)
+        case ["toolsim", "launch"]:
+            launches(line, backend, tmp_path, env)
         case ["toolsim", "serve" | "codex" | "demo" | "record"]:
             serves(line, backend, tmp_path, env)
         case ["toolsim", "doctor" | "replay" | "addon-path"]:

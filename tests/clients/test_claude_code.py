@@ -17,7 +17,7 @@ import pytest
 from clients.cases import Stage, call, over_chat
 from support.mcp_servers import SEARCHER
 from support.mitmdump import Mitmdump
-from support.programs import AGENTS, agent, codex
+from support.programs import agent, codex
 from support.raw_backend import Answer, RawBackend
 from support.stub_model import Reply, StubModel
 from support.text_backend import Exchange, TextBackend, Turn, says
@@ -244,19 +244,6 @@ def test_the_context(tmp_path: Path) -> None:
     assert total is not None, report
     assert int(total[1]) >= 7
     assert int(total[1]) % 7 == 0
-
-
-def test_the_command_runs_it(text_backend: TextBackend, tmp_path: Path) -> None:
-    """``toolsim claude URL --run``: the proxy comes and goes with the program, and writes nothing into its output."""
-    text_backend.play([says("Hello.")])
-    claude = Claude("", tmp_path)
-    del claude.environment["ANTHROPIC_BASE_URL"]
-    claude.environment["PATH"] = f"{AGENTS / 'node_modules' / '.bin'}:{claude.environment['PATH']}"
-    command = [sys.executable, "-m", "toolsim", "claude", f"{text_backend.url}/v1", "--run", "--port", "0", "--"]
-    assert claude.run(command, "Hello?")["result"] == "Hello."
-    # One that fails: its exit code is the command's.
-    failed = subprocess.run([*command, "--no-such-flag"], env=claude.environment, capture_output=True, check=False)
-    assert failed.returncode == 1, failed.stderr
 
 
 async def test_a_loop_by_a_codex_login(tmp_path: Path) -> None:

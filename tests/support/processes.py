@@ -35,3 +35,17 @@ def is_busy(pid: int, seconds: float = 1.0) -> bool:
     before = busy()
     time.sleep(seconds)
     return busy() - before > seconds / 20
+
+
+def members(session: int) -> list[str]:
+    """Return the command lines of the processes of a session that are running (Linux)."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and is_running(int(folder.name)):
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session:
+                    found.append((folder / "cmdline").read_text().replace("\0", " "))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found

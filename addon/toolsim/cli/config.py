@@ -27,15 +27,17 @@ _ARGUMENTS = {"backend": str, "host": str, "port": int, "web": bool}
 _TYPES = {str: "a text", int: "a whole number", bool: "true or false"}
 
 
-def completed(words: Sequence[str], args: Namespace) -> list[str]:
-    """Return the arguments of a command line, preceded by the contents of its settings file.
+def completed(words: Sequence[str], args: Namespace, file: Path) -> list[str]:
+    """Return the arguments of a command line, preceded by the contents of a settings file.
 
     ``args``: the same arguments, parsed. A later argument overrides an earlier one, but options add up, so options on
     the command line are left out of the file's. Raises UsageError, in one line with the place.
     """
-    values, text = _read(args.config)
+    values, text = _read(file)
     given = {pair.partition("=")[0] for pair in args.set}
-    command, *own = words
+    # launch has the name of a program next to its own.
+    end = 1 + hasattr(args, "agent")
+    own = list(words[end:])
     of_file: list[str] = []
     for name, value in values.items():
         try:
@@ -50,8 +52,8 @@ def completed(words: Sequence[str], args: Namespace) -> list[str]:
             else:
                 of_file.append(f"--{name}={_argument(name, value)}")
         except ValueError as problem:
-            raise UsageError(f"{args.config}:{profiles.line_of(text, name)}: {name}: {problem}") from problem
-    return [command, *of_file, *own]
+            raise UsageError(f"{file}:{profiles.line_of(text, name)}: {name}: {problem}") from problem
+    return [*words[:end], *of_file, *own]
 
 
 def _read(file: Path) -> tuple[dict[str, Any], str]:

@@ -51,8 +51,11 @@ def _run(words: list[str]) -> int:
     if words and words[0] in PLUGINS:
         return int(importlib.import_module(PLUGINS[words[0]]).main(words[1:]))
     made = parser()
-    # Only claude runs a program with arguments of its own.
-    words, of_program = _split(words) if words[:1] == ["claude"] else (words, [])
+    # These run a program with arguments of its own.
+    words, of_program = _split(words) if words[:1] in (["launch"], ["claude"]) else (words, [])
+    if words[:1] == ["claude"] and "--run" in words:
+        print("toolsim claude --run: this command is called launch claude now", file=sys.stderr)
+        words = ["launch", "claude", *(word for word in words[1:] if word != "--run")]
     args = made.parse_args(words)
     if args.command is None:
         made.print_help(sys.stderr)
@@ -66,13 +69,18 @@ def _run(words: list[str]) -> int:
     if args.command == "addon-path":
         print(addon_script())
         return 0
-    if args.config is not None:
-        args = made.parse_args(config.completed(words, args))
-    if args.command == "claude":
-        from toolsim.cli import claude
+    if args.command == "launch":
+        from toolsim.cli import launch
 
-        start = serve.Start(args.backend, args.host, args.port, args.web, tuple(args.set)) if args.backend else None
-        return claude.run(start, args.host, args.port, ("claude", *of_program) if args.run else ())
+        return launch.run(args, of_program, lambda file: made.parse_args(config.completed(words, args, file)))
+    if args.config is not None:
+        args = made.parse_args(config.completed(words, args, args.config))
+    if args.command == "claude":
+        from toolsim.cli import agents
+
+        print(agents.claude_line(args.host, args.port))
+        if args.backend is None:
+            return 0
     if getattr(args, "backend", "") is None:
         made.commands[args.command].error("the following arguments are required: URL")
     start = serve.Start(_backend(args), args.host, args.port, args.web, tuple(args.set))
@@ -103,6 +111,7 @@ def _backend(args: argparse.Namespace) -> str:
 def parser() -> Parser:
     """Return the parser of all commands; those of ``PLUGINS`` are only listed in it."""
     from toolsim.cli import usage
+    from toolsim.cli.agents import AGENTS
 
     made = Parser(prog="toolsim", description=_DESCRIPTION, epilog=_EPILOG)
     made.add_argument("--version", action="version", version=f"toolsim {__version__}")
@@ -123,11 +132,28 @@ def parser() -> Parser:
         help="its base URL, http://127.0.0.1:11434/v1, or a model file, model.gguf",
     )
     codex = command("codex", "serve your Codex login")
-    claude = command(
-        "claude",
-        "run Claude Code over a backend, or print what it needs to know",
-        epilog="With --run, what follows -- are arguments of Claude Code: toolsim claude URL --run -- --model NAME",
+    launch = command(
+        "launch",
+        "run an agent program over a backend",
+        epilog="What follows -- are arguments of the program: toolsim launch codex URL -- exec 'Fix the tests.' "
+        "toolsim launch PROGRAM --help says more.",
     )
+    programs = launch.add_subparsers(dest="agent", metavar="program", parser_class=Parser, required=True)
+    launched = [programs.add_parser(agent.command, help=agent.title) for agent in AGENTS.values()]
+    for program in launched:
+        program.add_argument(
+            "backend",
+            nargs="?",
+            metavar="URL",
+            type=usage.recorded_backend,
+            help="what to serve: a base URL, a model file or codex (default: what a running toolsim serves, else what "
+            "~/.config/toolsim/toolsim.toml names, else an Ollama or LM Studio on this machine)",
+        )
+        program.add_argument(
+            "--model", default="", metavar="NAME", help="the model to use (default: the first one that is listed)"
+        )
+        program.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
+    claude = command("claude", "print the settings of Claude Code (toolsim launch claude runs it)")
     claude.add_argument(
         "backend",
         nargs="?",
@@ -135,7 +161,6 @@ def parser() -> Parser:
         type=usage.recorded_backend,
         help="what to serve: a base URL, a model file or codex (default: nothing, for a toolsim that is running)",
     )
-    claude.add_argument("--run", action="store_true", help="start Claude Code, and end when it does")
     demo = command("demo", "play one turn of each kind with a scripted model, and go on serving it")
     demo.add_argument("--once", action="store_true", help="end after the turns; the exit code says if all went well")
     record = command("record", "serve a backend and record each exchange in a folder")
@@ -148,6 +173,8 @@ def parser() -> Parser:
     )
     for server in (serve, codex, claude, demo, record):
         _add_listener(server)
+    for program in launched:
+        _add_listener(program, takes_any_port=True)
 
     commands.add_parser("replay", help="replay recorded exchanges and compare", add_help=False)
     doctor = command(
@@ -164,12 +191,18 @@ def parser() -> Parser:
     return made
 
 
-def _add_listener(parser: argparse.ArgumentParser) -> None:
+def _add_listener(parser: argparse.ArgumentParser, *, takes_any_port: bool = False) -> None:
+    """Add the arguments of commands that serve; ``takes_any_port``: if the usual one is taken."""
     from toolsim.cli import usage
 
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine)")
+    default = None if takes_any_port else usage.DEFAULT_PORT
+    otherwise = ", or any free one" if takes_any_port else ""
     parser.add_argument(
-        "--port", type=usage.port, default=usage.DEFAULT_PORT, help="port to listen on (default: %(default)s)"
+        "--port",
+        type=usage.port,
+        default=default,
+        help=f"port to listen on (default: {usage.DEFAULT_PORT}{otherwise})",
     )
     parser.add_argument(
         "--config",

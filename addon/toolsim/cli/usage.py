@@ -21,8 +21,9 @@ MODEL_SUFFIX = ".gguf"
 DEFAULT_PORT = 8080
 """toolsim's default port."""
 _OLLAMA_PORT = 11434
-# Servers with well-known names, and their default ports.
-_PORTS = {"ollama": _OLLAMA_PORT, "lmstudio": 1234, "vllm": 8000}
+LOCAL_SERVERS = {"ollama": ("Ollama", _OLLAMA_PORT), "lmstudio": ("LM Studio", 1234)}
+"""Servers that only run on the machine of their user, by short names: their names and default ports."""
+_PORTS = {"vllm": 8000, **{name: port for name, (_, port) in LOCAL_SERVERS.items()}}
 _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 
 

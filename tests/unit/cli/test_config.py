@@ -27,7 +27,7 @@ def parsed(tmp_path: Path, text: str, line: str) -> dict[str, object]:
     file = tmp_path / "toolsim.toml"
     file.write_text(text)
     words = [word.replace("FILE", str(file)) for word in line.split()]
-    args = parser().parse_args(completed(words, parser().parse_args(words)))
+    args = parser().parse_args(completed(words, parser().parse_args(words), file))
     return {name: value for name, value in vars(args).items() if name not in ("command", "config")}
 
 
@@ -46,6 +46,12 @@ def test_a_file_is_a_command_line(tmp_path: Path) -> None:
             "flow_detail=0",
         ],
     }
+
+
+def test_the_file_of_a_launch(tmp_path: Path) -> None:
+    """Its arguments come after the program's name."""
+    found = parsed(tmp_path, FULL, "launch codex --config FILE --port 1")
+    assert (found["agent"], found["backend"], found["port"]) == ("codex", "http://127.0.0.1:11434/v1", 1)
 
 
 def test_the_command_line_counts_more(tmp_path: Path) -> None:

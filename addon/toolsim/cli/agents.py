@@ -1,0 +1,193 @@
+"""The settings with which agent programs use a toolsim: environment variables and flags, never files.
+
+Each program has a function of an endpoint and of the user's own arguments. The user's arguments come last, so that they
+override these; a model that they name is not named twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolsim.proxy.address import url_host
+
+_DEFAULT_WINDOW = 200_000
+_MAX_OUTPUT_TOKENS = 8_000
+_MODEL_FLAG = re.compile(r"(?:-m|--model)(?:=(.*))?", re.DOTALL)
+_CODEX_KEY = "TOOLSIM_KEY"
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A toolsim that serves, as a client sees it. ``origin``: ``http://127.0.0.1:8080``.
+
+    ``model``: the model to use. ``models``: all that the backend lists. ``window``: the context window of ``model``, in
+    tokens, None if it is not known.
+    """
+
+    origin: str
+    key: str = "none"
+    model: str = "any"
+    models: tuple[str, ...] = ()
+    window: int | None = None
+
+    @property
+    def base_url(self) -> str:
+        """The base URL of the OpenAI APIs."""
+        return f"{self.origin}/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``arguments``: those before the user's own. ``variables``: the environment's, None to unset one.
+
+    ``defaults``: variables that the user's environment overrides.
+    """
+
+    arguments: Sequence[str] = ()
+    variables: Mapping[str, str | None] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Return the program's environment."""
+        found = {**self.defaults, **inherited}
+        if any(name.lower() in _PROXY_VARIABLES for name in inherited):
+            # Otherwise the program would look for this machine behind the proxy.
+            direct = [*filter(None, [inherited.get("NO_PROXY") or inherited.get("no_proxy")]), "127.0.0.1", "localhost"]
+            found |= dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(direct))
+        for name, value in self.variables.items():
+            if value is None:
+                found.pop(name, None)
+            else:
+                found[name] = value
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A program. ``package``: its name at npm; ``settings``: of an endpoint and the user's own arguments."""
+
+    command: str
+    title: str
+    package: str
+    settings: Callable[[Endpoint, Sequence[str]], Settings]
+
+    @property
+    def installation(self) -> str:
+        """The command that installs it."""
+        return f"npm install -g {self.package}"
+
+
+def named_model(arguments: Sequence[str]) -> str | None:
+    """Return the model that the user's arguments name, None if they name none."""
+    for position, word in enumerate(arguments):
+        if found := _MODEL_FLAG.fullmatch(word):
+            following = arguments[position + 1 : position + 2]
+            return found[1] if found[1] is not None else "".join(following)
+    return None
+
+
+def _claude(endpoint: Endpoint, arguments: Sequence[str]) -> Settings:
+    variables: dict[str, str | None] = {
+        "ANTHROPIC_BASE_URL": endpoint.origin,
+        "ANTHROPIC_AUTH_TOKEN": endpoint.key,
+        # The user's own key must not reach another backend, nor may the requests go to another service.
+        "ANTHROPIC_API_KEY": None,
+        "CLAUDE_CODE_USE_BEDROCK": None,
+        "CLAUDE_CODE_USE_FOUNDRY": None,
+        "CLAUDE_CODE_USE_VERTEX": None,
+    }
+    model = named_model(arguments) or endpoint.model
+    variables["ANTHROPIC_MODEL"] = model
+    # Behind its own short names, which its helpers use, are names of Anthropic's models.
+    variables |= {f"ANTHROPIC_DEFAULT_{name}_MODEL": model for name in ("HAIKU", "OPUS", "SONNET")}
+    # Some versions turn their search of deferred tools off over any server but Anthropic's.
+    defaults = {"ENABLE_TOOL_SEARCH": "true"}
+    if endpoint.window is not None:
+        defaults["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(endpoint.window)
+    return Settings(variables=variables, defaults=defaults)
+
+
+def claude_line(host: str, port: int) -> str:
+    """Return the settings of Claude Code for a listener, as a command line."""
+    settings = _claude(Endpoint(origin=f"http://{url_host(host)}:{port}"), ())
+    names = ("ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN")
+    variables = {**{name: settings.variables[name] for name in names}, **settings.defaults}
+    return f"Claude Code:  {' '.join(f'{name}={value}' for name, value in variables.items())} claude --model NAME"
+
+
+def _codex(endpoint: Endpoint, arguments: Sequence[str]) -> Settings:
+    provider = {"name": "toolsim", "base_url": endpoint.base_url, "wire_api": "responses", "env_key": _CODEX_KEY}
+    values = {f"model_providers.toolsim.{name}": value for name, value in provider.items()}
+    values |= {"model_provider": "toolsim", "model": endpoint.model}
+    words = [f"{name}={_toml(value)}" for name, value in values.items()]
+    if endpoint.window is not None:
+        words.append(f"model_context_window={endpoint.window}")
+    return Settings([word for each in words for word in ("-c", each)], {_CODEX_KEY: endpoint.key})
+
+
+def _toml(text: str) -> str:
+    """Return a text of TOML, if possible in single quotes, which the shell of a ``.cmd`` file leaves alone."""
+    return json.dumps(text) if "'" in text or not text.isprintable() else f"'{text}'"
+
+
+def _opencode(endpoint: Endpoint, arguments: Sequence[str]) -> Settings:
+    def model(name: str) -> dict[str, Any]:
+        window = endpoint.window if name == endpoint.model and endpoint.window else _DEFAULT_WINDOW
+        limit = {"context": window, "output": min(_MAX_OUTPUT_TOKENS, window // 4)}
+        return {"name": name, "tool_call": True, "limit": limit}
+
+    named = f"toolsim/{endpoint.model}"
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "toolsim",
+        "options": {"baseURL": endpoint.base_url, "apiKey": endpoint.key},
+        "models": {name: model(name) for name in (endpoint.model, *endpoint.models)},
+    }
+    config = {"model": named, "small_model": named, "provider": {"toolsim": provider}}
+    return Settings(variables={"OPENCODE_CONFIG_CONTENT": json.dumps(config)})
+
+
+def _qwen(endpoint: Endpoint, arguments: Sequence[str]) -> Settings:
+    model = () if named_model(arguments) is not None else ("-m", endpoint.model)
+    variables = {"OPENAI_BASE_URL": endpoint.base_url, "OPENAI_API_KEY": endpoint.key, "OPENAI_MODEL": endpoint.model}
+    return Settings(("--auth-type", "openai", *model), variables)
+
+
+def _copilot(endpoint: Endpoint, arguments: Sequence[str]) -> Settings:
+    provider: dict[str, str | None] = {
+        "BASE_URL": endpoint.base_url,
+        "TYPE": "openai",
+        "API_KEY": endpoint.key,
+        # They would count more than these.
+        "API_KEY_COMMAND": None,
+        "BEARER_TOKEN": None,
+        "MODEL_ID": None,
+        "WIRE_MODEL": None,
+    }
+    defaults = {}
+    if endpoint.window is not None:
+        output = min(_MAX_OUTPUT_TOKENS, endpoint.window // 4)
+        limits = {"MAX_PROMPT_TOKENS": endpoint.window - output, "MAX_OUTPUT_TOKENS": output}
+        defaults = {f"COPILOT_PROVIDER_{name}": str(value) for name, value in limits.items()}
+    variables = {f"COPILOT_PROVIDER_{name}": value for name, value in provider.items()}
+    # Offline, it asks for no login and contacts no other server.
+    more = {"COPILOT_MODEL": endpoint.model, "COPILOT_OFFLINE": "true"}
+    return Settings(variables=variables | more, defaults=defaults)
+
+
+AGENTS = {
+    agent.command: agent
+    for agent in (
+        Agent("codex", "Codex CLI", "@openai/codex", _codex),
+        Agent("claude", "Claude Code", "@anthropic-ai/claude-code", _claude),
+        Agent("opencode", "opencode", "opencode-ai", _opencode),
+        Agent("qwen", "Qwen Code", "@qwen-code/qwen-code", _qwen),
+        Agent("copilot", "Copilot CLI", "@github/copilot", _copilot),
+    )
+}
+"""By the command that starts each."""

@@ -1,0 +1,355 @@
+"""``toolsim launch``: starts an agent program over a backend, and the proxy for it if none runs with that backend.
+
+    toolsim launch claude http://127.0.0.1:11434/v1 -- --continue
+
+Without a URL the backend is that of a running toolsim, else the one in the user's settings file, else that of an Ollama
+or LM Studio on this machine. The proxy runs in this process. It ends with the program, whose exit code is returned:
+128 and its number for a signal, as in a shell. Nothing is written to the user's files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mitmproxy import ctx
+
+from toolsim.cli import serve
+from toolsim.cli.agents import AGENTS, Agent, Endpoint, named_model
+from toolsim.cli.probe import Answer, Unreachable, ask
+from toolsim.cli.usage import DEFAULT_PORT, LOCAL_SERVERS, MODEL_SUFFIX
+from toolsim.command_line import UsageError, resolved
+from toolsim.plugins import BUILTIN
+from toolsim.proxy.address import is_loopback, parse_url, url_host
+from toolsim.proxy.reporting.greeting import stored_line
+from toolsim.proxy.reporting.summary import printable
+from toolsim.proxy.route import MODELS, OVERVIEW
+from toolsim.stores.opening import read_address
+from toolsim.wire.json_fields import mappings, string
+
+_FIND_SECONDS = 3.0
+"""Timeout for a server that might run."""
+_MODELS_SECONDS = 20.0
+"""Timeout for the list of models. A built-in backend needs seconds to start."""
+_KILL_SECONDS = 5.0
+_PAUSE = 0.1
+_MAX_CHARS = 200
+_INTERRUPTED = 130
+# The terminal is the program's.
+_QUIET = ("toolsim_log=off", "termlog_verbosity=error", "flow_detail=0")
+
+
+class LaunchError(Exception):
+    """A problem with the backend or the program, in one line."""
+
+
+def run(args: Namespace, arguments: Sequence[str], with_file: Callable[[Path], Namespace]) -> int:
+    """Start the program with ``arguments``; return its exit code. Raises UsageError.
+
+    ``with_file``: returns the arguments of the command line completed by a settings file.
+    """
+    agent = AGENTS[args.agent]
+    if shutil.which(agent.command) is None:
+        raise UsageError(f"{agent.title} is not installed: {agent.installation}")
+    key = ""
+    if args.key_env and not (key := os.environ.get(args.key_env, "").strip()):
+        raise UsageError(f"--key-env: the environment variable {args.key_env} is not set")
+    # A running proxy would ignore these.
+    is_plain = not (args.set or args.web)
+    if args.config is not None:
+        args = with_file(args.config)
+    running = _find_running(args, key) if is_plain else None
+    if args.backend is None and running is None and args.config is None and (file := settings_file()).is_file():
+        args = with_file(file)
+        running = _find_running(args, key) if is_plain else None
+    session = _Session(agent, arguments, key or "none", args.model)
+    try:
+        if running is not None:
+            return asyncio.run(session.run(running.origin, running.backend))
+        return _serve(args, args.backend or _local_server(agent), session)
+    except LaunchError as problem:
+        print(f"toolsim launch: {problem}", file=sys.stderr)
+        return 1
+
+
+def settings_file() -> Path:
+    """Return the path of the user's settings file, which might not exist."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "toolsim" / "toolsim.toml"
+
+
+# -- the backend, and a proxy that runs
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A toolsim that serves, and its backend in words."""
+
+    origin: str
+    backend: str
+
+
+def _find_running(args: Namespace, key: str) -> _Running | None:
+    """Return the toolsim on the listener's address, if it serves the backend or none is named. Raises UsageError."""
+    port = DEFAULT_PORT if args.port is None else args.port
+    if not port:
+        return None
+    origin = f"http://{url_host(args.host)}:{port}"
+    answer = _answer(origin + OVERVIEW, key)
+    facts = answer.body if answer is not None and answer.body is not None else {}
+    if facts.get("name") != "toolsim":
+        return None
+    backend = string(facts.get("backend"))
+    if args.backend is not None:
+        return _Running(origin, backend) if _is_backend(args.backend, facts) else None
+    if not backend and facts.get("requires_key"):
+        raise UsageError(f"the toolsim on {origin} wants its key: name the variable that holds it, --key-env NAME")
+    return _Running(origin, backend)
+
+
+def _is_backend(wanted: str, facts: Mapping[str, Any]) -> bool:
+    """Return whether a running toolsim, as its overview describes it, serves the backend that is named."""
+    if wanted in BUILTIN:
+        return facts.get("backend") == BUILTIN[wanted].words
+    if wanted.endswith(MODEL_SUFFIX):
+        return facts.get("backend") == Path(wanted).name
+    try:
+        return _place(wanted) == _place(string(facts.get("backend_url")))
+    except ValueError:
+        return False
+
+
+def _place(url: str) -> tuple[str, str, int, str]:
+    """Return what distinguishes base URLs. Raises ValueError."""
+    found = parse_url(url)
+    host = "localhost" if is_loopback(found.host) else found.host
+    return found.scheme, host, found.port, found.path or "/v1"
+
+
+def _local_server(agent: Agent) -> str:
+    """Return the base URL of a known server on this machine that has models. Raises UsageError."""
+    is_empty = ""
+    for title, port in LOCAL_SERVERS.values():
+        url = f"http://127.0.0.1:{port}/v1"
+        answer = _answer(url + MODELS)
+        if answer is None or answer.status != 200 or answer.body is None:
+            continue
+        if _usable(_names(answer)):
+            return url
+        is_empty += f"; {title} answers, but has no model"
+    titles = " or ".join(title for title, _ in LOCAL_SERVERS.values())
+    raise UsageError(
+        f"which backend? No toolsim runs, {settings_file()} names none, and no {titles} with a model answers"
+        f"{is_empty}: toolsim launch {agent.command} http://127.0.0.1:11434/v1"
+    )
+
+
+def _answer(url: str, key: str = "", seconds: float = _FIND_SECONDS) -> Answer | None:
+    try:
+        return ask(url, key=key, seconds=seconds)
+    except Unreachable:
+        return None
+
+
+def _names(answer: Answer) -> tuple[str, ...]:
+    """Return the names in a list of models."""
+    names = [string(model.get("id")) for model in mappings((answer.body or {}).get("data"))]
+    return tuple(name for name in names if name)
+
+
+def _usable(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the models that write text, as far as their names say: servers list those for embeddings too."""
+    return tuple(name for name in names if "embed" not in name.lower())
+
+
+# -- the proxy
+
+
+def _serve(args: Namespace, backend: str, session: _Session) -> int:
+    """Run the program over a proxy of our own. Raises LaunchError, UsageError."""
+    port = args.port
+    if port is None:
+        try:
+            serve.check_free(args.host, DEFAULT_PORT, "")
+            port = DEFAULT_PORT
+        except UsageError:
+            port = 0
+    start = serve.Start(backend, args.host, port, args.web, (*_QUIET, *args.set))
+    addon = _OnceListening(backend, session)
+    code = serve.run(start, addon)
+    if addon.problem is not None:
+        raise addon.problem
+    return code or addon.code
+
+
+class _OnceListening:
+    """An addon that runs the program once the proxy listens, and then shuts the proxy down."""
+
+    def __init__(self, backend: str, session: _Session) -> None:
+        self._backend = backend
+        self._session = session
+        self._task: asyncio.Task[None] | None = None
+        self.code = _INTERRUPTED
+        """The program's exit code; before it ends, that of an interruption."""
+        self.problem: LaunchError | None = None
+
+    def running(self) -> None:
+        """Begin."""
+        self._task = asyncio.get_running_loop().create_task(self._begin())
+
+    def done(self) -> None:
+        """Stop; the program ends too."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _begin(self) -> None:
+        while not (listening := ctx.master.addons.get("proxyserver").listen_addrs()):  # type: ignore[no-untyped-call]
+            await asyncio.sleep(_PAUSE)
+        host, port, *_ = listening[0]
+        words = BUILTIN[self._backend].words if self._backend in BUILTIN else self._backend
+        if (store := read_address(ctx.options.toolsim_store)) is not None:
+            print(f"toolsim: {stored_line(store)}", file=sys.stderr)
+        self._session.key = ctx.options.toolsim_api_key or self._session.key
+        try:
+            self.code = await self._session.run(f"http://{url_host(host)}:{port}", words)
+        except LaunchError as problem:
+            self.problem = problem
+        ctx.master.shutdown()  # type: ignore[no-untyped-call]
+
+
+# -- the program
+
+
+@dataclass(slots=True)
+class _Session:
+    """One run of a program. ``key``: what it sends; ``model``: the one that is named, or ""."""
+
+    agent: Agent
+    arguments: Sequence[str]
+    key: str
+    model: str
+
+    async def run(self, origin: str, backend: str) -> int:
+        """Run the program over a toolsim that listens; return its exit code. Raises LaunchError."""
+        names = await self._ask_models(origin)
+        model = self.model or named_model(self.arguments) or next(iter(_usable(names)), "any")
+        endpoint = Endpoint(origin=origin, key=self.key, model=model, models=names)
+        settings = self.agent.settings(endpoint, self.arguments)
+        command = resolved([self.agent.command, *settings.arguments, *self.arguments])
+        print(
+            f"toolsim: {self.agent.title} over {backend or 'a toolsim'}, model {printable(model, _MAX_CHARS)}; "
+            f"turns: {origin}{OVERVIEW}",
+            file=sys.stderr,
+            flush=True,
+        )
+        return await run_program(command, settings.environment(os.environ))
+
+    async def _ask_models(self, origin: str) -> tuple[str, ...]:
+        """Return the backend's models, in the background for as long as a built-in one starts. Raises LaunchError."""
+        end = asyncio.get_running_loop().time() + _MODELS_SECONDS
+        while True:
+            answer = await asyncio.to_thread(_answer, f"{origin}/v1{MODELS}", self.key, _MODELS_SECONDS)
+            if answer is None or answer.status != 503 or asyncio.get_running_loop().time() > end:
+                break
+            await asyncio.sleep(_PAUSE)
+        if answer is None or answer.status == 200:
+            return () if answer is None else _names(answer)
+        said = printable(answer.problem, _MAX_CHARS) or f"HTTP {answer.status}"
+        if answer.status in (401, 403):
+            raise LaunchError(f"the backend wants a key ({said}): name the variable that holds it, --key-env NAME")
+        if answer.status == 502:
+            raise LaunchError(said)
+        return ()
+
+
+async def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a program in the foreground, with signals passed on; return its exit code. Raises LaunchError.
+
+    When this is cancelled, the program ends too.
+    """
+    signals = _Signals()
+    with signals.taken():
+        try:
+            child = await asyncio.create_subprocess_exec(*command, env=environment)
+        except OSError as problem:
+            raise LaunchError(f"cannot run {command[0]} ({problem.strerror})") from problem
+        signals.pass_to(child)
+        try:
+            code = await child.wait()
+        finally:
+            if child.returncode is None:
+                await _end(child)
+    return 128 - code if code < 0 else code
+
+
+async def _end(child: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        child.terminate()
+    try:
+        async with asyncio.timeout(_KILL_SECONDS):
+            await child.wait()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+
+
+@dataclass(slots=True)
+class _Signals:
+    """Signals that this process receives while a program runs: they are for the program."""
+
+    _child: asyncio.subprocess.Process | None = None
+    _pending: list[int] = field(default_factory=list)
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Pass them on, within this context."""
+        names = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGBREAK")
+        numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        loop = asyncio.get_running_loop()
+        before: dict[int, Any] = {}
+        for number in numbers:
+            try:
+                loop.add_signal_handler(number, self._receive, number)
+            except NotImplementedError:
+                # Windows, where Ctrl-C goes to both processes.
+                before[number] = signal.signal(number, lambda *_: None)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def pass_to(self, child: asyncio.subprocess.Process) -> None:
+        """Pass signals to this process, including those that have arrived before it started."""
+        self._child = child
+        for number in self._pending:
+            self._send(number)
+
+    def _receive(self, number: int) -> None:
+        if self._child is None:
+            self._pending.append(number)
+        elif number not in (signal.SIGINT, getattr(signal, "SIGQUIT", None)) or not _is_in_foreground():
+            self._send(number)
+
+    def _send(self, number: int) -> None:
+        if self._child is not None:
+            with suppress(ProcessLookupError):
+                self._child.send_signal(number)
+
+
+def _is_in_foreground() -> bool:
+    """Return whether Ctrl-C on the terminal reaches all processes of this group, the program included."""
+    try:
+        with open("/dev/tty", "rb", buffering=0) as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False

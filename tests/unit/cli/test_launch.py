@@ -1,0 +1,140 @@
+"""What ``toolsim launch`` finds out before it starts a program, and the program's end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.processes import is_running
+from toolsim.cli import launch
+from toolsim.cli.agents import AGENTS
+from toolsim.cli.main import main
+from toolsim.cli.probe import Answer
+from toolsim.command_line import UsageError
+
+OLLAMA, LM_STUDIO = "http://127.0.0.1:11434/v1", "http://127.0.0.1:1234/v1"
+
+
+def models(*names: str) -> dict[str, Any]:
+    return {"data": [{"id": name} for name in names]}
+
+
+@pytest.fixture
+def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mapping[str, Any]]:
+    """The bodies of this machine's pages, by URL; nothing else answers."""
+    found: dict[str, Mapping[str, Any]] = {}
+
+    def answer(url: str, key: str = "", seconds: float = 0.0) -> Answer | None:
+        return Answer(200, "application/json", found[url]) if url in found else None
+
+    monkeypatch.setattr(launch, "_answer", answer)
+    return found
+
+
+def test_a_server_of_this_machine(servers: dict[str, Mapping[str, Any]], tmp_path: Path) -> None:
+    """Ollama before LM Studio, but only one that has a model which writes text."""
+    codex = AGENTS["codex"]
+    with pytest.raises(UsageError, match=r"^which backend\? No toolsim runs, .*: toolsim launch codex http"):
+        launch._local_server(codex)
+    servers[f"{LM_STUDIO}/models"] = models("text-embedding-nomic")
+    with pytest.raises(UsageError, match="answers; LM Studio answers, but has no model: toolsim launch"):
+        launch._local_server(codex)
+    servers[f"{LM_STUDIO}/models"] = models("text-embedding-nomic", "qwen")
+    assert launch._local_server(codex) == LM_STUDIO
+    servers[f"{OLLAMA}/models"] = models()
+    assert launch._local_server(codex) == LM_STUDIO
+    servers[f"{OLLAMA}/models"] = models("qwen")
+    assert launch._local_server(codex) == OLLAMA
+
+
+@pytest.mark.parametrize(
+    ("wanted", "backend", "url", "is_it"),
+    [
+        ("http://localhost:9/v1", "", "http://127.0.0.1:9/v1", True),
+        ("http://127.0.0.1:9", "", "http://127.0.0.1:9/v1", True),
+        ("http://127.0.0.1:9/v1/", "", "http://127.0.0.1:9/v1", True),
+        ("http://127.0.0.1:9/base/v1", "", "http://127.0.0.1:9/v1", False),
+        ("http://127.0.0.1:8/v1", "", "http://127.0.0.1:9/v1", False),
+        ("https://127.0.0.1:9/v1", "", "http://127.0.0.1:9/v1", False),
+        ("http://127.0.0.1:9/v1", "", "", False),
+        ("codex", "your Codex login", "", True),
+        ("codex", "http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1", False),
+        ("models/m.gguf", "m.gguf", "", True),
+        ("models/n.gguf", "m.gguf", "", False),
+    ],
+)
+def test_the_backend_of_a_running_toolsim(
+    wanted: str, backend: str, url: str, is_it: bool, servers: dict[str, Mapping[str, Any]]
+) -> None:
+    """The overview names it; spellings of one address are one backend."""
+    page = {"name": "toolsim", "requires_key": False, "backend": backend or url, "backend_url": url}
+    servers["http://127.0.0.1:8080/toolsim/"] = page
+    found = launch._find_running(Namespace(host="0.0.0.0", port=None, backend=wanted), "")
+    assert found == (launch._Running("http://127.0.0.1:8080", backend or url) if is_it else None)
+
+
+def test_another_server_is_no_toolsim(servers: dict[str, Mapping[str, Any]]) -> None:
+    """It may have such a page."""
+    servers["http://127.0.0.1:8080/toolsim/"] = {"name": "other"}
+    assert launch._find_running(Namespace(host="127.0.0.1", port=8080, backend=None), "") is None
+
+
+def test_the_settings_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Next to the user's profiles; never one of the folder in which the program works."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/c")
+    assert launch.settings_file() == Path("/c/toolsim/toolsim.toml")
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", "/h")
+    assert launch.settings_file() == Path("/h/.config/toolsim/toolsim.toml")
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_program_that_is_missing(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The line has the command that installs it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["launch", name, OLLAMA]) == 2
+    agent = AGENTS[name]
+    assert capsys.readouterr().err == f"toolsim: {agent.title} is not installed: npm install -g {agent.package}\n"
+
+
+def test_names_of_npm_are_those_that_are_tested() -> None:
+    """Each package is one that the tests install."""
+    clients = Path(__file__).parents[2] / "clients"
+    files = [clients / folder / "package.json" for folder in ("agents", "node")]
+    known = {name for file in files for name in json.loads(file.read_text())["dependencies"]}
+    assert {agent.package for agent in AGENTS.values()} <= known
+
+
+async def test_the_program_ends_when_the_proxy_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if it ignores the request to end."""
+    pid_file = tmp_path / "pid"
+    program = (
+        "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "open(sys.argv[1] + '_', 'w').write(str(os.getpid())); os.rename(sys.argv[1] + '_', sys.argv[1])\n"
+        "time.sleep(60)"
+    )
+    monkeypatch.setattr(launch, "_KILL_SECONDS", 0.3)
+    task = asyncio.create_task(launch.run_program([sys.executable, "-c", program, str(pid_file)], os.environ))
+    while not pid_file.exists():
+        await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not is_running(int(pid_file.read_text()))
+
+
+async def test_a_program_that_cannot_run(tmp_path: Path) -> None:
+    """One line, and no traceback."""
+    program = tmp_path / "codex"
+    program.write_text("")
+    with pytest.raises(launch.LaunchError, match=r"cannot run .*/codex \(Permission denied\)"):
+        await launch.run_program([str(program)], {})
