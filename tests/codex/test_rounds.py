@@ -168,3 +168,38 @@ def chat_loop(client: openai.OpenAI, *, stream: bool) -> None:
     messages += [first, {"role": "tool", "tool_call_id": call["id"], "content": "noted"}]
     second = ask(messages)
     assert (second["content"], second.get("tool_calls")) == ("All done.", None)
+
+
+@pytest.mark.slow
+async def test_an_answer_without_tools_is_the_demanded_json(codex: str, tmp_path: Path) -> None:
+    """Codex is told the schema from the first turn; an answer in prose is asked for again, streamed or not."""
+    asked: list[str] = []
+
+    def reply(body: dict[str, Any]) -> Reply:
+        asked.append(json.dumps(body))
+        return Reply(['```json\n{"days":3}\n```' if "was not passed on" in asked[-1] else "Three days."])
+
+    stub = StubModel(reply)
+    await stub.start()
+    stub.write_config(tmp_path)
+
+    def run() -> list[str]:
+        options: dict[str, Any] = {"toolsim_backend": "codex", "toolsim_codex_command": f"{codex} app-server"}
+        with Mitmdump(None, toolsim_retry=1, environment={"CODEX_HOME": str(tmp_path)}, **options) as proxy:
+            url = f"{proxy.url}/v1"
+            wanted = {"type": "json_schema", "name": "forecast", "schema": DAYS}
+            message = {"model": "stub-1", "messages": [{"role": "user", "content": "hi"}]}
+            body = {"model": "stub-1", "input": "hi", "text": {"format": wanted}}
+            nested = {"type": "json_schema", "json_schema": {"name": "forecast", "schema": DAYS}}
+            return [
+                httpx.post(f"{url}/{path}", json=each | {"stream": stream}, timeout=60).text
+                for path, each in (("responses", body), ("chat/completions", message | {"response_format": nested}))
+                for stream in (False, True)
+            ]
+
+    answers = await asyncio.to_thread(run)
+    await stub.stop()
+    assert all('{\\"days\\":3}' in answer for answer in answers), answers
+    assert not any("Three days" in answer for answer in answers)
+    assert len(asked) == 8
+    assert all("MUST conform exactly" in each for each in asked)

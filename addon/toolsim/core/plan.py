@@ -19,8 +19,10 @@ ApiName = Literal["responses", "chat", "messages"]
 """The name of an API; ``wire.dialect.APIS`` maps it to its implementation."""
 Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
 """The inference server behind a backend's address."""
-Feature = Literal["tools", "constraint", "files"]
-"""Features that some backends lack: native tools, an enforced form of calls, documents in messages."""
+Feature = Literal["tools", "constraint", "files", "format"]
+"""Features that some backends lack: native tools, an enforced form of calls, documents in messages, an enforced form of
+answers.
+"""
 
 FIND_TOOLS = "find_tools"
 """toolsim's own tool for looking up other tools, and the reason for the round after its call."""
@@ -288,6 +290,12 @@ class Plan:
     """The number of the first call of this answer."""
     answer_format: Mapping[str, Any] | None = None
     """The flat ``text.format`` that a text answer must follow, None for plain text."""
+    json_only: bool = False
+    """Whether an answer that does not follow ``answer_format`` is retried, or an error: no tool is on offer."""
+    may_retry_json: bool = False
+    """Whether a further round may follow such an answer."""
+    is_verbatim: bool = False
+    """Whether the answer passes byte for byte as long as it follows ``answer_format``; the request has passed too."""
     constraint: Mapping[str, Any] | None = None
     """The flat format with which the backend is to enforce calls, None if only the prompt requests them."""
     fields: Mapping[str, Any] = field(default_factory=dict)

@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 _MAX_ERROR_BYTES = 1024 * 1024
 _LOGGED_CHARACTERS = 300
 _WARNINGS: Mapping[BackendFeature, str] = {
+    "format": (
+        "toolsim: the backend does not accept a JSON format for %s: from now on the prompt asks for it. Its error: %s"
+    ),
     "files": "toolsim: the backend does not accept files for %s: from now on the prompt only names them. Its error: %s",
     "tools": "toolsim: the backend does not accept tools for %s: from now on the prompt lists them. Its error: %s",
     "constraint": (
@@ -83,7 +86,8 @@ class Attempt(Feature):
             self._note_api(exchange)
             return False
         is_present = response.raw_content is not None
-        has_features = exchange.plan is not None and bool(exchange.plan.attempts)
+        plan = exchange.plan or exchange.checked
+        has_features = plan is not None and bool(plan.attempts)
         may_lack_path = self._may_lack_path and response.status_code in NO_PATH
         if is_present or not (has_features or may_lack_path):
             return False
@@ -103,7 +107,7 @@ class Attempt(Feature):
         error = _error(flow)
         if error is None:
             return False
-        plan, backend, job = exchange.plan, exchange.backend, self._job
+        plan, backend, job = exchange.plan or exchange.checked, exchange.backend, self._job
         refused = _refused(error, plan) if plan is not None else []
         if plan is not None:
             for feature in refused:

@@ -51,11 +51,15 @@ from toolsim.proxy.stored_context import StoredContext
 from toolsim.proxy.streamed import StreamedAnswer
 from toolsim.request.rewrite import Rewritten
 from toolsim.response.rewrite import EVENT_STREAM, JSON, Listener
+from toolsim.response.verdict import ANSWER_MISMATCH
 from toolsim.rounds.hosted_calls import Hosting
 from toolsim.wire.dialect import APIS, api_named
 
 logger = logging.getLogger(__name__)
 
+_NOT_ENFORCED = (
+    "toolsim: the backend does not enforce the JSON that a request demands for %s: from now on the prompt asks for it."
+)
 MODE_HEADER = "x-proxy-output-mode"
 # They do not apply to the body that is sent.
 _CLIENTS_OWN = (b"content-encoding", b"transfer-encoding", MODE_HEADER.encode())
@@ -133,6 +137,8 @@ class Exchange:
 
         In that case toolsim answers only if the backend never does.
         """
+        self.checked: Plan | None = None
+        """The plan by which the answer to an unchanged request is checked; it becomes the ``plan`` with the answer."""
         self.streamed: StreamedAnswer | None = None
         """The answer, if it is streamed."""
         self.early: Response | None = None
@@ -231,6 +237,7 @@ class Exchange:
     def take_request(self, flow: HTTPFlow, done: Done) -> None:
         """Replace the request by the rewritten one for its backend, or answer it with an error."""
         self._take(done)
+        self.checked = done.checked
         if done.rewritten is not None:
             # The flow keeps the client's own request: mitmweb shows it, and revert restores it.
             backup.begin(flow)
@@ -283,6 +290,8 @@ class Exchange:
         elif is_error and self._is_translated:
             # It has to be complete to be rewritten.
             response.stream = False
+        elif self.checked is not None and not is_error and response.raw_content is None:
+            self._check(flow, self.checked)
         elif self.plan is None or is_error:
             self.pass_on(response, recorded=self.plan is not None or response.status_code >= 400)
         elif self.plan.stream and head.is_event_stream(response):
@@ -292,6 +301,22 @@ class Exchange:
             self._stream(flow, self.plan)
         else:
             response.stream = False
+
+    def _check(self, flow: HTTPFlow, plan: Plan) -> None:
+        """Read the answer to an unchanged request, which passes unless it breaks the format that the client demands."""
+        response = flow.response
+        assert response is not None
+        if plan.stream != head.is_event_stream(response):
+            self.pass_on(response, recorded=False)
+            return
+        self.plan = plan
+        backup.begin(flow)
+        if not plan.stream:
+            response.stream = False
+            return
+        self.recorder.begin(response)
+        flow.response = backup.copied(response)
+        self._stream(flow, plan)
 
     @property
     def _is_translated(self) -> bool:
@@ -373,12 +398,14 @@ class Exchange:
             recorder=self.recorder,
             listener=self._listener,
         )
-        head.set_head(response, EVENT_STREAM)
+        kind = response.headers.get("content-type", EVENT_STREAM) if plan.is_verbatim else EVENT_STREAM
+        head.set_head(response, kind)
         if flow.request.http_version == "HTTP/1.1":
             response.headers["transfer-encoding"] = "chunked"
         response.stream = self.streamed.feed
-        for feature in self._features:
-            feature.sent(self, flow)
+        if not plan.is_verbatim:
+            for feature in self._features:
+                feature.sent(self, flow)
 
     def answer_job(self, flow: HTTPFlow) -> AnswerJob | None:
         """Return the job that rewrites an answer; None if it was streamed or passed."""
@@ -413,6 +440,9 @@ class Exchange:
             flow.response = self.refuse(done.error)
             return
         self.recorder.whole(response)
+        if done.passes:
+            self.is_ours = False
+            return
         head.set_head(response, done.content_type)
         response.status_code = done.status
         response.reason = status_codes.RESPONSES.get(response.status_code, "")
@@ -439,6 +469,8 @@ class Exchange:
             self.report.error = self.report.error or ended_by.code
         if self.is_turn and self.report.error in ("backend_unavailable", "backend_timeout"):
             self.backend.doubt()
+        for code in {*self.report.warnings}:
+            self.note_mismatch(code)
         problems: list[Exception] = []
         for feature in reversed(self._features):
             try:
@@ -447,6 +479,15 @@ class Exchange:
                 problems.append(problem)
         if problems:
             raise problems[0]
+
+    def note_mismatch(self, code: str) -> None:
+        """Remember a backend whose answer is not the JSON that it was requested to enforce, if ``code`` says so."""
+        plan = self.plan
+        if plan is None or "format" not in plan.attempts or code != ANSWER_MISMATCH:
+            return
+        if (plan.form.model, "format") not in self.backend.refused:
+            logger.warning(_NOT_ENFORCED, plan.form.model or "this model")
+            self.backend.refuses(plan.form.model, "format")
 
     # -- errors --
 

@@ -69,6 +69,7 @@ class Asking:
         plan, retry = exchange.plan, done.retry
         assert plan is not None
         assert retry is not None
+        exchange.note_mismatch(retry.fault.reason)
         asked, done = self.ask(flow, exchange, retry, done.report), replace(done, retry=None)
         if asked is None:
             return done

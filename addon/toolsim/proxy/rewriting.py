@@ -155,6 +155,7 @@ class Rewriting:
         """Start a further round for a streamed answer that waits for one, if that is possible."""
         answer = exchange.streamed
         if answer is not None and answer.reason is not None:
+            exchange.note_mismatch(answer.reason.fault.reason)
             answer.further = self._asking.ask(flow, exchange, answer.reason, exchange.report)
 
     @property

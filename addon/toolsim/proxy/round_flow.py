@@ -36,7 +36,9 @@ class RoundFlow:
     def on_plan(self, plan: Plan) -> Plan:
         """Return its plan: the allowed retries, and the partial call that it continues."""
         may_invent = plan.may_invent and SECOND_OPINION in self.asks
-        return replace(plan, asks=self.asks, begun=self.begun, hosted=self.hosted, may_invent=may_invent)
+        return replace(
+            plan, asks=self.asks, begun=self.begun, hosted=self.hosted, may_invent=may_invent, may_retry_json=False
+        )
 
     def note(self) -> dict[str, Any]:
         """Return the data with which a recording of the round can be replayed."""

@@ -31,6 +31,7 @@ from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.recorder import BodyRecorder
 from toolsim.response.retry import Retry
 from toolsim.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
+from toolsim.response.verbatim import VerbatimRewriter
 from toolsim.wire.responses.stored import without_promise
 
 # A size for which measuring the time would cost as much as the work; between such pieces others get their turn anyway.
@@ -70,7 +71,8 @@ class StreamedAnswer:
     ) -> None:
         self.is_stored = bool(plan.form.id)
         """Whether it has to be stored before its client gets the end (rule 3)."""
-        self._rewriter = ResponseRewriter(
+        rewriter = VerbatimRewriter if plan.is_verbatim else ResponseRewriter
+        self._rewriter = rewriter(
             plan, report, content_type=EVENT_STREAM, max_event_bytes=limits.max_event_bytes, listener=listener
         )
         self.report = report

@@ -126,6 +126,12 @@ _REFUSAL: Mapping[Feature, re.Pattern[str]] = {
         rf"(?=.*(?:{_CANNOT}|invalid|only text|must|should be|expected))",
         re.IGNORECASE | re.DOTALL,
     ),
+    # A faulty schema of the client's is not a reason to do without.
+    "format": re.compile(
+        r"(?=.*(?:response_?\s?format|text\.format|output_?(?:format|config)|json_(?:schema|object)|structured))"
+        rf"(?=.*(?:{_CANNOT}|unavailable|must be|should be|one of|invalid (?:type|value)))(?!.*invalid schema)",
+        re.IGNORECASE | re.DOTALL,
+    ),
     "constraint": re.compile(r"response_format|text\.format|schema|structur|grammar|guided|constrain", re.IGNORECASE),
 }
 

@@ -27,6 +27,9 @@ FURTHER = "Tools of the client tool catalog, and how to call them:"
 ANSWER_RULE = "An answer that calls no tool must be "
 """Begins a paragraph that can follow the last words on how to call."""
 
+WHOLE_ANSWER_RULE = "Your answer must be "
+"""Begins the same rule where there are no tools."""
+
 
 def manifest(
     tools: Sequence[Tool],
@@ -78,9 +81,16 @@ def _strict_rule(tools: Sequence[Tool]) -> str:
     )
 
 
-def _answer_rule(answer_format: Mapping[str, Any]) -> str:
+def whole_answer_rule(answer_format: Mapping[str, Any]) -> str:
+    """Return the rule for an answer without tools; ``answer_format``: see ``manifest``."""
+    return _answer_rule(answer_format, WHOLE_ANSWER_RULE)
+
+
+def _answer_rule(answer_format: Mapping[str, Any], beginning: str = ANSWER_RULE) -> str:
     schema = answer_format.get("schema")
-    rule = f"{ANSWER_RULE}one JSON object and nothing else, without a code fence"
+    kind = schema.get("type", "object") if isinstance(schema, dict) else "object"
+    rule = f"{beginning}one JSON {kind if kind in ('object', 'array') else 'value'} and nothing else"
+    rule += ", without a code fence"
     if not isinstance(schema, dict):
         return f"{rule}."
     return f"{rule}, and it MUST conform exactly to this schema:\n{schema_line(schema)}"

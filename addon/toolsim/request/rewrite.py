@@ -50,7 +50,7 @@ from toolsim.request.closing import closed
 from toolsim.request.constrain import constraint, grammar_fields
 from toolsim.request.engine import engine_fields, settle
 from toolsim.request.fields import with_fields
-from toolsim.request.manifest import manifest
+from toolsim.request.manifest import manifest, whole_answer_rule
 from toolsim.request.names_first import FINDER, only_named
 from toolsim.request.strict_tools import check_strict
 from toolsim.request.transcript import flatten, is_longer, place
@@ -67,6 +67,8 @@ from toolsim.wire.tools import offered_natively
 _STORED_START = 1_000
 _STORED_RANGE = 900_000
 _MAX_TOOLS_BYTES = 1024 * 1024
+# The fields that can demand JSON of an answer, in the shapes that ``wire`` reads.
+_FORMATS = ("response_format", "text", "output_config")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class Rewritten:
     """The conversation as the client sent it, for logs and pages."""
     asked: Mapping[str, Any] = MappingProxyType({})
     """The JSON object that the request was read from."""
+    passes: bool = False
+    """Whether the request passes byte for byte, and the ``plan`` only serves to check its answer."""
 
 
 def rewrite_request(
@@ -105,8 +109,9 @@ def rewrite_request(
     operation.
 
     Returns None for a request that toolsim does not handle and that passes byte for byte: not a JSON object, or a
-    request to a backend of the same API with no tools, no calls in its history and nothing to store. Raises BadRequest
-    for the client's errors.
+    request to a backend of the same API with no tools, no calls in its history and nothing to store. If such a request
+    demands JSON, its answer is checked, and it passes until the backend has not complied. Raises BadRequest for the
+    client's errors.
     """
     client = APIS[dialect]
     backend = backend_of(client, policy.backend)
@@ -123,7 +128,13 @@ def rewrite_request(
     is_changed = document is not asked
     must_rewrite = is_round or is_action or is_changed or stored_as is not None
     if backend is client and not must_rewrite and not (client.uses_tools(document) or excludes_any(document, policy)):
-        return None
+        demanded = _demanded(client, document)
+        if demanded is None:
+            return None
+        if (report.model, "format") not in refused:
+            policy, attempts = settle(policy.for_model(report.model), demanded, backend, refused)
+            checked = plan(demanded, backend, policy, Report(), attempts | {"format"})
+            return Rewritten(replace(checked, is_verbatim=True), b"", path, passes=True)
     report.client = client.name
     report.backend = backend.name
     policy = _with_output_mode(policy.for_model(report.model), client, output_mode)
@@ -135,6 +146,8 @@ def rewrite_request(
             is_changed = True
         request = replace(request, tool_choice=_choice(request, policy))
         policy, attempts = settle(policy, request, backend, refused)
+        if demands_json(request, policy) and (report.model, "format") not in refused:
+            attempts |= {"format"}
         if is_action and backend is not client:
             # It makes no calls.
             request = replace(request, hosted=())
@@ -150,7 +163,8 @@ def rewrite_request(
         # Only a body above the limit can contain tools above it.
         if len(body) > _MAX_TOOLS_BYTES:
             _check_tools_size(planned)
-        if policy.mode == "native" and backend is client:
+        is_format_in_prompt = planned.json_only and "format" not in attempts
+        if policy.mode == "native" and backend is client and not is_format_in_prompt:
             written = keep(request, planned, b"" if is_changed or request.form.compacts else body)
         else:
             written = compose(request, planned, report, is_round=is_round)
@@ -162,6 +176,26 @@ def rewrite_request(
     if backend is not client:
         path = translated_path(path, client, backend)
     return Rewritten(planned, written, path, request.items, asked)
+
+
+def demands_json(request: ClientRequest, policy: Policy) -> bool:
+    """Return whether the answer to a request has to be JSON, since no tool is on offer.
+
+    False for several choices, and for summaries.
+    """
+    is_one = request.n == 1 and not request.form.compacts
+    return request.answer_format is not None and is_one and not tools_on_offer(request, policy)
+
+
+def _demanded(client: Api, document: Mapping[str, Any]) -> ClientRequest | None:
+    """Return a request that demands JSON; None if it does not, or cannot be read, which is for its backend to say."""
+    if not any(key in document for key in _FORMATS):
+        return None
+    try:
+        request = client.read(document)
+    except (BadRequest, RecursionError):
+        return None
+    return request if demands_json(request, Policy()) else None
 
 
 def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequest:
@@ -241,6 +275,8 @@ def plan(
     if named and finder == FIND_TOOLS:
         # First, since the example in a form is of the first tool.
         offered = (FINDER, *offered)
+    # A round after outputs has no tools either, but is part of an answer that had.
+    json_only = demands_json(request, policy) and policy.tool_use_mode != "withheld"
     enforced: Mapping[str, Any] | None = None
     fields = engine_fields(policy.engine, request.form.model)
     if offered and policy.constrain != "off":
@@ -271,6 +307,8 @@ def plan(
         attempts=attempts,
         after_outputs=is_after_outputs(request),
         may_invent=bool(offered) and _may_invent(request, policy),
+        json_only=json_only,
+        may_retry_json=json_only and (policy.retry > 0 or "format" in attempts) and is_watched(request),
         outputs=quotable(request, policy) if offered else Outputs(),
     )
 
@@ -321,9 +359,12 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
     if plan.listed:
         messages = place(messages, catalogue_of(plan), _manifest_role(plan))
+    is_enforced = plan.answer_format is None or "format" in plan.attempts
+    if plan.json_only and plan.answer_format is not None and not is_enforced and not plan.listed:
+        messages = place(messages, whole_answer_rule(plan.answer_format), _manifest_role(plan))
     # A backend that enforces the client's answer format could never write a call, so the manifest requests the format
     # instead.
-    wanted: Demand = plan.constraint if plan.tools else "as sent"
+    wanted: Demand = plan.constraint if plan.tools else "as sent" if is_enforced or plan.choices > 1 else None
     body = api.compose(request, messages, wanted, keep_hosted)
     return dump(_with_operator_fields(plan, {**body, **plan.fields})).encode()
 
@@ -395,8 +436,13 @@ def _may_invent(request: ClientRequest, policy: Policy) -> bool:
     False for several choices, for background answers, which nobody watches, and where JSON or a summary is required.
     """
     is_plain = request.n == 1 and request.answer_format is None and not request.form.compacts
-    is_watched = request.body.get("background") is not True
-    return policy.second_opinion != "off" and is_plain and is_watched and calls_freely(request, policy)
+    may_ask = policy.second_opinion != "off" and is_plain and is_watched(request)
+    return may_ask and calls_freely(request, policy)
+
+
+def is_watched(request: ClientRequest) -> bool:
+    """Return whether a client waits for the answer: nobody watches one that is made in the background."""
+    return request.body.get("background") is not True
 
 
 def calls_freely(request: ClientRequest, policy: Policy) -> bool:

@@ -33,6 +33,8 @@ from toolsim.response.verdict import ANSWER_MISMATCH, Rejected
 from toolsim.response.written import read_value
 from toolsim.schema import Finding
 
+EXPECTED = "an answer in the JSON that was demanded"
+
 _ANSWER = "/answer"
 """The name of the answer where a tool has one: no tool has a slash in its name."""
 
@@ -128,7 +130,7 @@ class HeldAnswer(TextHeld[Parser]):
         finding = self._wanted.mismatch(text) if text.strip() and not cut else None
         if finding is None:
             return [*passed, BrokenCall(text, None)]
-        expected = f"an answer in the JSON that was demanded; {finding.mismatch}"
+        expected = f"{EXPECTED}; {finding.mismatch}"
         return [*passed, BrokenCall(text, Rejected(text, ANSWER_MISMATCH, expected=expected))]
 
     def _holds(self, text: str) -> bool:

@@ -5,13 +5,14 @@
 Up to the events nothing depends on the client's API. An answer that is not streamed is a stream that arrives at once:
 both take this path and give the same events.
 
-An answer that is nothing but an invented call (``faults``) has no end of its own: the caller asks the model once
-more, and has what comes written too (``proceed``), or emits the answer as it is (``conclude``).
+An answer that is nothing but an invented call (``faults``), or not the JSON that the client demands (``json_answer``),
+has no end of its own: the caller asks the model once more, and has what comes written too (``proceed``), or emits the
+answer as it is (``conclude``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -33,9 +34,11 @@ from toolsim.core.events import (
 from toolsim.core.plan import AnswerForm, Plan
 from toolsim.core.report import Report, entry
 from toolsim.response.answer import Answer
-from toolsim.response.checker import BUDGET_SECONDS
+from toolsim.response.answer_format import AnswerFormat
+from toolsim.response.checker import BUDGET_SECONDS, SchemaChecker
 from toolsim.response.retry import SECOND_OPINION, Retry, asked_again
 from toolsim.response.retrying import RetryingAnswer
+from toolsim.response.verdict import ANSWER_MISMATCH
 from toolsim.wire.api import Api, Writer
 from toolsim.wire.dialect import APIS
 from toolsim.wire.json_codec import TOO_DEEP, as_read, dump, parse_object, too_deep
@@ -44,6 +47,7 @@ from toolsim.wire.sse import MAX_EVENT_BYTES, comment
 
 if TYPE_CHECKING:
     from toolsim.response.faults import UndeclaredCall
+    from toolsim.response.json_answer import JsonAnswer
 
 Listener = Callable[[Sequence[ClientEvent], Retry | None], None]
 
@@ -95,6 +99,9 @@ class ResponseRewriter:
         self._body: list[bytes] = []
         self._may_invent = plan.may_invent  # Whether the answer may still be nothing but an invented call.
         self._invented: UndeclaredCall | None = None  # What withholds it, if it begins like one.
+        self._json: JsonAnswer | None = None  # What checks the demanded JSON.
+        if plan.json_only and plan.answer_format is not None:
+            self._json = _json_answer(plan, plan.answer_format, report, check_seconds)
         self._is_abandoned = False
         self.waits: Retry | None = None
         """Why the model is to be asked once more, if the answer ends with what comes then."""
@@ -117,12 +124,18 @@ class ResponseRewriter:
     @property
     def is_withholding(self) -> bool:
         """Whether the answer may turn out to wait."""
-        return self._invented is not None and self._invented.is_holding
+        is_unsettled = self._json is not None and self._plan.may_retry_json and not self._json.is_over
+        return is_unsettled or (self._invented is not None and self._invented.is_holding)
 
     @property
     def is_cut(self) -> bool:
         """Whether the answer ended before the backend did, so that the backend may be stopped."""
         return self._answer.is_cut
+
+    @property
+    def is_as_demanded(self) -> bool:
+        """Whether the answer is the JSON that the client demands, without a change."""
+        return self._json is None or self._json.is_right
 
     @property
     def final(self) -> dict[str, Any] | None:
@@ -155,8 +168,12 @@ class ResponseRewriter:
         """End an answer that waits as it is: nobody asks the model again."""
         assert self.waits is not None
         *text, end = self.waits.otherwise
-        assert isinstance(end, Ended)
-        return self.proceed([*text, replace(end, usage=self.waits.usage)])
+        if isinstance(end, Failed):
+            self._note_failure(end)
+        else:
+            assert isinstance(end, Ended)
+            end = replace(end, usage=self.waits.usage)
+        return self.proceed([*text, end])
 
     def keepalive(self) -> list[bytes]:
         """Return a keep-alive for a stream that is not over, whatever keeps its client waiting.
@@ -277,10 +294,33 @@ class ResponseRewriter:
         self.waits = retry
         return passed
 
+    def _as_demanded(self, json: JsonAnswer, events: Sequence[ClientEvent]) -> Sequence[ClientEvent]:
+        """Return what passes of events of an answer that has to be JSON."""
+        passed = json.take(events)
+        if (retry := json.retry) is None:
+            return passed
+        if ANSWER_MISMATCH in self._plan.asks:
+            self._answer.retry = retry
+            self._report.retries.append(entry(retry.fault.reason))
+            return [*passed, Failed(asked_again(retry.fault))]
+        if self._plan.may_retry_json:
+            self.waits = retry
+            return passed
+        self._note_failure(retry.otherwise[-1])
+        return [*passed, *retry.otherwise]
+
+    def _note_failure(self, end: ClientEvent) -> None:
+        """Record that an answer is not the JSON that its client demands, and that nobody asks the model again."""
+        if isinstance(end, Failed):
+            self._report.warnings.append(ANSWER_MISMATCH)
+            self._report.error = end.error.code
+
     def _written(self, events: Sequence[ClientEvent]) -> list[bytes]:
         """Return whole frames; at the end of an answer that is not streamed its body."""
         if self._may_invent:
             events = self._checked(events)
+        if self._json is not None and not self._json.is_over:
+            events = self._as_demanded(self._json, events)
         frames: list[bytes] = []
         if self._listener is not None:
             self._listener(events, self._answer.retry if self._answer.is_done else None)
@@ -296,6 +336,14 @@ class ResponseRewriter:
         if self._writer.error is not None:
             self.status = self._writer.error.status
         return [self._writer.whole()]
+
+
+def _json_answer(plan: Plan, demanded: Mapping[str, Any], report: Report, seconds: float) -> JsonAnswer:
+    # Few answers have to be JSON.
+    from toolsim.response.json_answer import JsonAnswer
+
+    checker = SchemaChecker(lambda code, _: report.warnings.append(entry(code, "answer")), seconds=seconds)
+    return JsonAnswer(AnswerFormat(demanded, checker), report, trusts="format" in plan.attempts)
 
 
 def answer_for(plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> Answer:

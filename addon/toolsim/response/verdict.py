@@ -19,6 +19,8 @@ QUOTED_CALL = "QUOTED_CALL"
 ANSWER_MISMATCH = "ANSWER_MISMATCH"
 # The API's code of a violation.
 INVALID_CALL = "invalid_tool_call"
+# The API's code of an answer that is not the demanded JSON.
+INVALID_ANSWER = "invalid_answer"
 # A call that the backend emitted as one and that cannot be passed on; and the warning if the client gets it as text.
 STRUCTURED_CALL = "STRUCTURED_CALL"
 CALL_AS_TEXT = "CALL_AS_TEXT"

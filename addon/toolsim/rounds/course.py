@@ -161,10 +161,12 @@ class Course:
             is_answer = retry.fault.reason == ANSWER_MISMATCH
             self._answers += is_answer
             self._asked += not is_answer
-            self._has_outputs |= is_after_outputs(self._api.read(before.body))
-            if is_answer and self._has_outputs:
+            request = self._api.read(before.body)
+            self._has_outputs |= is_after_outputs(request)
+            is_without_tools = not tools_on_offer(request, policy)
+            if is_answer and self._has_outputs and not is_without_tools:
                 policy = replace(policy, tool_use_mode="withheld")
-            may_call = policy.tool_use_mode != "withheld"
+            may_call = policy.tool_use_mode != "withheld" and not is_without_tools
             reply = reply_to(retry, called=called, may_call=may_call)
             body = self._api.append_reply(before.body, words_of(retry), reply)
         return self._round(body, policy, retry.fault.begun)

@@ -1,9 +1,9 @@
 """Translates a client's request into the form that Codex accepts, without I/O.
 
 The conversation becomes message items, each with its role, for ``thread/inject_items``. Settings for which Codex has no
-parameter are left out (``temperature``, ``top_p``, ``max_output_tokens``, …), except for an answer format of type
-``json_object``, which the prompt requests instead. Files and images by URL are rejected with a 400, because the answer
-would be wrong without them.
+parameter are left out (``temperature``, ``top_p``, ``max_output_tokens``, …). The prompt requests an answer format too,
+because not every model behind Codex follows ``outputSchema``, and ``json_object`` has no parameter. Files and images by
+URL are rejected with a 400, because the answer would be wrong without them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 
 from toolsim.core.conversation import ClientRequest, Image, Message, Part, Role, Text
 from toolsim.core.errors import BadRequest
+from toolsim.request.manifest import whole_answer_rule
 from toolsim.wire.files import described
 from toolsim.wire.json_fields import string
 from toolsim.wire.responses.request import model_settings
-
-_JSON_RULE = "Answer with one JSON object and nothing else, without a code fence."
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +33,13 @@ class CodexRequest:
 def codex_request(request: ClientRequest) -> CodexRequest:
     """Translate a Responses request; items other than messages are left out. Raises BadRequest."""
     items = [_item("developer", [Text(request.instructions)])]
-    items += [_item(item.role, item.parts) for item in request.items if isinstance(item, Message)]
     turn: dict[str, Any] = {}
-    match request.answer_format:
-        case {"type": "json_schema", **answer_format}:
-            turn["outputSchema"] = answer_format.get("schema")
-        case {"type": "json_object"}:
-            items.append(_item("developer", [Text(_JSON_RULE)]))
+    if request.answer_format is not None:
+        # Before the conversation, so that each prompt begins with the one before it.
+        items.append(_item("developer", [Text(whole_answer_rule(request.answer_format))]))
+        if request.answer_format["type"] == "json_schema":
+            turn["outputSchema"] = request.answer_format.get("schema")
+    items += [_item(item.role, item.parts) for item in request.items if isinstance(item, Message)]
     items = [item for item in items if item["content"]]
     if not items:
         raise BadRequest("There is nothing to answer: 'input' holds no message.", "input", "missing_required_parameter")

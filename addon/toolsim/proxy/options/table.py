@@ -142,8 +142,8 @@ OPTIONS = (
         0,
         "How often a model is asked again within one answer, 0 to 3: for a call that violates a strict tool's "
         "schema, is malformed beyond repair, too large, cut off, or names a tool that is not on offer, and for an "
-        "answer without a call where one is required, or not the JSON demanded beside tools. It is shown its own "
-        "words and what was wrong. What has already been streamed stays.",
+        "answer without a call where one is required, or not the demanded JSON. It is shown its own words and what "
+        "was wrong. What has already been streamed stays.",
     ),
     Option(
         "unknown_tool",

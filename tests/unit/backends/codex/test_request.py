@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from toolsim.backends.codex.request import CodexRequest, codex_request
 from toolsim.core.errors import BadRequest
+from toolsim.request.manifest import whole_answer_rule
 from toolsim.wire.dialect import RESPONSES
 
 
@@ -37,6 +38,7 @@ def test_a_request_becomes_items_with_roles() -> None:
     )
     assert list(request.items) == [
         text_item("developer", "I"),
+        text_item("developer", whole_answer_rule({"type": "json_schema", "schema": {"type": "object"}})),
         text_item("developer", "S"),
         text_item("assistant", "R"),
         {
@@ -51,9 +53,9 @@ def test_a_request_becomes_items_with_roles() -> None:
 
 
 def test_a_json_object_is_asked_for_in_words() -> None:
-    """Codex has no parameter for a JSON object, so a message asks for it."""
+    """Codex has no parameter for a JSON object, so a message asks for it, at the same place in every turn."""
     request = read({"input": "x", "text": {"format": {"type": "json_object"}}})
-    assert "JSON object" in request.items[-1]["content"][0]["text"]
+    assert "JSON object" in request.items[0]["content"][0]["text"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,122 @@
+"""Checks that a text answer is the JSON that its client demands, where no tool is on offer.
+
+1. The text is withheld until the answer ends. Text that begins like JSON passes at once if the backend was requested to
+   enforce the format (``trusts``), since nearly every such answer is right.
+2. Reasoning in think tags before the JSON, and a code fence around it, are removed if the rest is the demanded JSON. An
+   answer that is right by itself is never changed.
+3. Any other answer that ends by itself is a mismatch: a ``Retry``, whose ``otherwise`` is an error. If some of the text
+   has passed, the error is all that can follow.
+4. An answer that the token limit cut off, that failed, that the model refused, or that has a call is not checked. Text
+   before an item of the backend's own tools is not either, because only the text after it is the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from toolsim.core.errors import ApiError
+from toolsim.core.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    Ended,
+    Failed,
+    KeepAlive,
+    Opened,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+)
+from toolsim.core.report import Report, entry
+from toolsim.response.answer_format import EXPECTED, AnswerFormat
+from toolsim.response.retry import Fault, Retry
+from toolsim.response.verdict import ANSWER_MISMATCH, INVALID_ANSWER
+
+_MAX_WORDS = 65_536
+"""Characters of a wrong answer that the model is shown."""
+
+_THOUGHT = re.compile(r"\s*<think(?:ing)?>.*?</think(?:ing)?>\s*", re.DOTALL)
+_FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
+_STARTS_OF_JSON = frozenset('{["-0123456789tfn')
+
+
+class JsonAnswer:
+    """The answer to a request for JSON. ``trusts``: see rule 1."""
+
+    def __init__(self, wanted: AnswerFormat, report: Report, *, trusts: bool) -> None:
+        self._wanted = wanted
+        self._report = report
+        self._trusts = trusts
+        self._texts: list[str] = []  # The pieces of the text since the last item.
+        self._passed = 0  # The number of pieces that have passed.
+        self._is_exempt = False  # Rule 4.
+        self.starts: bool | None = None
+        """Whether the text begins like JSON; None while there is none."""
+        self.is_over = False
+        self.is_right = True
+        """Whether it is what the client demands, without a change."""
+        self.retry: Retry | None = None
+        """The reason for another round, or for the error that it contains."""
+
+    def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
+        """Consume events; return those that pass."""
+        passed: list[ClientEvent] = []
+        for event in events:
+            match event:
+                case TextDelta() if not self._is_exempt:
+                    self._texts.append(event.text)
+                    if self.starts is None and (first := event.text.lstrip()[:1]):
+                        self.starts = first in _STARTS_OF_JSON
+                    if self._trusts and self.starts:
+                        passed += self._release()
+                case Ended():
+                    self.is_over = True
+                    passed += self._ended(event)
+                case Failed():
+                    self.is_over = True
+                    passed += [*self._release(), event]
+                case Opened() | KeepAlive() | ReasoningDelta():
+                    passed.append(event)
+                case RefusalDelta() | CallStarted() | CallDelta() | CallEnded():
+                    self._is_exempt = True
+                    passed += [*self._release(), event]
+                case _:
+                    passed += [*self._release(), event]
+                    if not isinstance(event, TextDelta):
+                        self._texts, self._passed, self.starts = [], 0, None
+        return passed
+
+    def _release(self) -> Iterator[TextDelta]:
+        text = "".join(self._texts[self._passed :])
+        self._passed = len(self._texts)
+        if text:
+            yield TextDelta(text)
+
+    def _ended(self, end: Ended) -> list[ClientEvent]:
+        text = "".join(self._texts)
+        if self._is_exempt or end.reasons.get(0, "stop") != "stop":
+            return [*self._release(), end]
+        finding = self._wanted.mismatch(text)
+        if finding is None:
+            return [*self._release(), end]
+        self.is_right = False
+        inside = self._unwrapped(text) if not self._passed else None
+        if inside is not None:
+            return [TextDelta(inside), end]
+        self._report.mismatches.append(entry("answer", finding.outline))
+        self._report.finish = None
+        message = f"The model's answer is not the JSON that the request demands: {finding.mismatch}."
+        failed = Failed(ApiError(message, code=INVALID_ANSWER, status=502))
+        fault = Fault(ANSWER_MISMATCH, f"{EXPECTED}; {finding.mismatch}", otherwise=(failed,))
+        self.retry = Retry(fault, text[:_MAX_WORDS], (failed,), end.usage)
+        return []
+
+    def _unwrapped(self, text: str) -> str | None:
+        """Return the JSON inside an answer (rule 2), None if there is none."""
+        thought = _THOUGHT.match(text)
+        bare = text[thought.end() :] if thought is not None else text
+        fenced = [found[1] for found in _FENCED.finditer(bare)]
+        inside = fenced if len(fenced) == 1 else []
+        return next((each for each in (bare, *inside) if self._wanted.mismatch(each) is None), None)

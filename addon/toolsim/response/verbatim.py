@@ -1,0 +1,71 @@
+"""Passes a stream byte for byte as long as it is the JSON that its client demands.
+
+A backend that enforces the format needs no help, and its streams stay its own. So two versions of the answer are made
+at the same time: the backend's bytes, and the rewritten answer.
+
+1. Until its text begins, the stream is withheld. Text that begins like JSON decides for the bytes, any other text for
+   the rewritten answer, in which a further round can follow.
+2. If bytes have passed and the answer then turns out to be wrong, the bytes that would end it are replaced by an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import override
+
+from toolsim.core.errors import ApiError
+from toolsim.response.rewrite import ResponseRewriter
+
+
+class VerbatimRewriter(ResponseRewriter):
+    """Rewrites an answer only if it has to."""
+
+    _passes: bool | None = None  # Whether the bytes pass; None while that is undecided.
+    _bytes = b""  # Both versions of the answer, while that is undecided.
+    _frames: tuple[bytes, ...] = ()
+
+    @override
+    def steps(self, data: bytes) -> Iterator[list[bytes]]:
+        if self._passes is False:
+            yield from super().steps(data)
+            return
+        frames = [frame for step in super().steps(data) for frame in step]
+        if self._passes is None:
+            self._bytes += data
+            self._frames += tuple(frames)
+            self._passes = self._decision()
+            frames, data = list(self._frames), self._bytes
+        if self._passes is False:
+            yield frames
+        elif self._passes:
+            if self.waits is not None:
+                frames = self.conclude()
+            if data:
+                yield [data] if self.is_as_demanded else frames
+        if self._passes is not None:
+            self._bytes, self._frames = b"", ()
+
+    def _decision(self) -> bool | None:
+        if self.has_read_all:
+            # None of it has passed yet, so a wrong answer can still be replaced.
+            return self.is_as_demanded
+        return self._json.starts if self._json is not None else True
+
+    @override
+    def keepalive(self) -> list[bytes]:
+        return [] if self._passes else super().keepalive()
+
+    @override
+    def fail(self, error: ApiError) -> list[bytes]:
+        return self._rewritten(super().fail(error))
+
+    @override
+    def abandon(self, error: ApiError) -> list[bytes]:
+        return self._rewritten(super().abandon(error))
+
+    def _rewritten(self, frames: list[bytes]) -> list[bytes]:
+        """Return the rewritten answer, given its last ``frames``, if nothing has passed yet."""
+        if self._passes is None:
+            frames = [*self._frames, *frames]
+            self._passes, self._bytes, self._frames = False, b"", ()
+        return frames

@@ -1,0 +1,68 @@
+"""Streams that pass byte for byte as long as they are the demanded JSON."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.answers import plan, read
+from support.wire import DONE, chat_frame
+from toolsim.core.errors import ApiError
+from toolsim.core.plan import Plan
+from toolsim.core.report import Report
+from toolsim.response.verbatim import VerbatimRewriter
+
+GOOD = '{"a": 1}'
+PROSE = "It is one."
+
+
+def checked(*, may_retry: bool = False) -> Plan:
+    fields = {"answer_format": {"type": "json_object"}, "json_only": True, "attempts": frozenset({"format"})}
+    return replace(plan("chat", "chat", True, **fields), is_verbatim=True, may_retry_json=may_retry)
+
+
+def rewriter(the_plan: Plan) -> VerbatimRewriter:
+    return VerbatimRewriter(the_plan, Report(), content_type="text/event-stream")
+
+
+def stream(text: str) -> bytes:
+    pieces = [b": waiting\n\n", chat_frame("")]
+    pieces += [chat_frame(text[start : start + 3]) for start in range(0, len(text), 3)]
+    return b"".join([*pieces, chat_frame(None, "stop"), DONE])
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 10_000])
+def test_json_passes_byte_for_byte(size: int) -> None:
+    """Wherever the bytes are cut, and what follows the end too."""
+    data = stream(GOOD) + b"\n: bye\n\n"
+    reader = rewriter(checked(may_retry=True))
+    out = b"".join(b"".join(reader.feed(data[start : start + size])) for start in range(0, len(data), size))
+    out += b"".join(reader.feed(b""))
+    assert out == data
+    assert reader.is_done
+    assert reader.keepalive() == []
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 10_000])
+def test_prose_is_an_error(size: int) -> None:
+    """None of it passes; without anybody to ask, the stream fails, and a caller that can ask is told to."""
+    data = stream(PROSE)
+    reader = rewriter(checked())
+    out = [b"".join(reader.feed(data[start : start + size])) for start in range(0, len(data), size)]
+    assert read("chat", True, out).error == "invalid_answer"
+    assert b"one" not in b"".join(out)
+    reader = rewriter(checked(may_retry=True))
+    for start in range(0, len(data), size):
+        for _ in reader.steps(data[start : start + size]):
+            pass
+    assert reader.waits is not None
+    assert not reader.is_done
+
+
+def test_a_failure_before_the_text() -> None:
+    """The rewritten beginning comes first, so that the error is a stream of its own."""
+    for method in ("fail", "abandon"):
+        reader = rewriter(checked())
+        assert reader.feed(chat_frame("")) == []
+        out = getattr(reader, method)(ApiError("gone", code="gone"))
+        assert read("chat", True, out).error == "gone"
