@@ -39,8 +39,9 @@ CORE_LAYERS = (
 )
 # Each can be left out, together with the packages above it that use it.
 OPTIONAL_LAYERS = (
-    ("background", "mcp", "pages", "recordings", "sockets", "stores"),
+    ("background", "mcp", "pages", "sockets", "stores"),
     ("backends",),
+    ("recordings",),
     ("cli", "otel"),
     ("eval",),
     ("__main__",),

@@ -1,12 +1,16 @@
-"""A mitmdump with the addon as a child process: its command line, and how to detect that it is up."""
+"""A mitmdump with the addon as a child process: its command line, how to detect that it is up, and the process."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
+import time
 from collections.abc import Iterable
+from pathlib import Path
 
 from toolsim.command_line import addon_script
+from toolsim.proxy.address import parse_url, url_host
 
 # The child's standard input ends with its parent, however that ends, so no proxy outlives its parent.
 _PROGRAM = """
@@ -23,6 +27,70 @@ _LISTENING = re.compile(r"listening at \S+:(\d+)\.")
 # Without the addon, or with an option that it rejects, mitmdump still listens for a moment before it exits.
 _BROKEN = re.compile(r"error in script|Addon error|No such script|^(\S+ |\{.*\")toolsim_\w+: ", re.MULTILINE)
 _MAX_LOG_SHOWN = 2000
+# The first start creates a certificate authority, on a machine that may be busy.
+_START_SECONDS = 60.0
+_STOP_SECONDS = 10.0
+
+
+class StartFailed(Exception):
+    """mitmdump did not start; the message holds the end of its log."""
+
+
+class Child:
+    """A running mitmdump on any free ``port``.
+
+    ``words``, ``settings``: as in ``command``; ``folder``: a new one for its log. Children whose folders have the same
+    parent share a certificate authority. Raises StartFailed.
+    """
+
+    def __init__(self, words: Iterable[str], settings: Iterable[str], folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self._log = folder / "log"
+        settings = [f"confdir={folder.parent / 'confdir'}", "toolsim_log=json", *settings]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command(words, settings),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                # Ctrl-C is meant for the parent.
+                start_new_session=True,
+            )
+        try:
+            self.port = self._listening()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _listening(self) -> int:
+        end = time.monotonic() + _START_SECONDS
+        while True:
+            is_over = self._process.poll() is not None or time.monotonic() > end
+            try:
+                found = port(self.log())
+            except ValueError as problem:
+                raise StartFailed(str(problem)) from problem
+            if found is not None:
+                return found
+            if is_over:
+                raise StartFailed(f"mitmdump did not start:\n{tail(self.log())}")
+            time.sleep(0.05)
+
+    def log(self) -> str:
+        """Return all that it has logged."""
+        return self._log.read_text(errors="replace")
+
+    def stop(self) -> None:
+        """Stop the process, once it has written what it records."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 def command(words: Iterable[str], settings: Iterable[str]) -> list[str]:
@@ -32,6 +100,12 @@ def command(words: Iterable[str], settings: Iterable[str]) -> list[str]:
     """
     line = [sys.executable, "-c", _PROGRAM, "-s", addon_script(), "--listen-host", "127.0.0.1", "--listen-port", "0"]
     return [*line, *words, *(word for setting in settings for word in ("--set", setting))]
+
+
+def in_front_of(url: str) -> list[str]:
+    """Return the arguments that put the proxy in front of a base URL; the path is for ``toolsim_upstream``."""
+    target = parse_url(url)
+    return ["--mode", f"reverse:{target.scheme}://{url_host(target.host)}:{target.port}"]
 
 
 def port(log: str) -> int | None:

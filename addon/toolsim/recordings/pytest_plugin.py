@@ -1,4 +1,9 @@
-"""A plugin that pytest discovers by itself: recorded exchanges as the backend in a project's own tests.
+"""A plugin that pytest discovers by itself: a scripted model, and recorded exchanges, as the backend of tests.
+
+    def test_with_a_script(toolsim_model):
+        toolsim_model.call("get_weather", city="Bonn")
+        toolsim_model.answer("It is 18 degrees.")
+        assert "18" in my_agent(base_url=toolsim_model.base_url)
 
     def test_my_agent(toolsim_replay):
         served = toolsim_replay("recordings")
@@ -7,8 +12,8 @@
     def test_what_clients_get(toolsim_replay):
         toolsim_replay("recordings", manifest="calls").assert_same()
 
-A test fails if it sends a request that was not recorded, even if the client handles the error; the message names the
-nearest recording and the differences.
+A test fails if it sends a request that was not recorded or has no answer in the script, even if the client handles the
+error; the message names the nearest recording and the differences.
 
 pytest loads this module in every project that has toolsim installed, so it imports nothing else of toolsim until a test
 needs it.
@@ -17,33 +22,49 @@ needs it.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-Value = str | int | bool | Sequence[str]
+if TYPE_CHECKING:
+    from toolsim.recordings.child import Child
+    from toolsim.recordings.scripted_model import ModelServer, ScriptedModel
 
-# The first start creates a certificate authority, on a machine that may be busy.
-_START_SECONDS = 60.0
-_STOP_SECONDS = 10.0
+Value = str | int | bool | Sequence[str]
 
 NOT_RECORDED = "No recorded exchange began with this request"
 """Starts the log line of a request that was not recorded; the rest names the nearest recording."""
+NOTE, NORMALISE = "toolsim_capture", "normalise"
+"""Where a recording names the patterns of what may differ, as ``server_replay`` reads it."""
+
+NORMALISERS: Mapping[str, str] = {
+    "dates": r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?",
+    "times": r"\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?\b",
+    "ids": r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|\b[a-z]{2,10}[_-][0-9A-Za-z]{16,}|\b[0-9a-f]{16,}\b",
+}
+"""Named patterns of what differs from run to run."""
+
+
+class _Backend(Protocol):
+    @property
+    def unmatched(self) -> list[str]:
+        """The requests of this test that nothing answered, with the reason."""
 
 
 class Served:
     """Served recordings. ``base_url``: for clients, with any API key."""
 
-    def __init__(self, files: Sequence[Path], settings: Sequence[str], proxy: Callable[[], _Proxy]) -> None:
+    def __init__(self, files: Sequence[Path], settings: Sequence[str], proxy: Callable[[], Child]) -> None:
         self._files = files
         self._settings = settings
         self._make = proxy
-        self._proxy: _Proxy | None = None
+        self._proxy: Child | None = None
         self._start = 0
 
     @property
@@ -73,119 +94,221 @@ class Served:
             pytest.fail("\n".join([*different, run.stderr]).strip(), pytrace=False)
 
 
-class _Proxy:
-    """A mitmdump that serves recordings."""
+class Recorder:
+    """A proxy that records a test's exchanges with a real backend. ``base_url``: as in ``Served``."""
 
-    def __init__(self, files: Sequence[Path], settings: Sequence[str], folder: Path) -> None:
-        from toolsim.recordings import child
+    unmatched: Sequence[str] = ()
 
-        folder.mkdir()
-        self._log = folder / "log"
-        served = [word for file in files for word in ("-S", str(file))]
-        settings = [f"confdir={folder.parent / 'confdir'}", "toolsim_log=json", *settings]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                child.command(served, settings),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                cwd=folder,
-                start_new_session=True,
-            )
-        end = time.monotonic() + _START_SECONDS
-        while True:
-            is_over = self._process.poll() is not None or time.monotonic() > end
-            try:
-                port = child.port(self.log())
-            except ValueError as problem:
-                self.stop()
-                pytest.fail(str(problem), pytrace=False)
-            if port is not None:
-                self.port = port
-                return
-            if is_over:
-                self.stop()
-                pytest.fail(f"mitmdump did not start:\n{child.tail(self.log())}", pytrace=False)
-            time.sleep(0.05)
+    def __init__(self, folder: Path, proxy: Callable[[], Child], captured: Path) -> None:
+        self._folder = folder
+        self._make = proxy
+        self._captured = captured
+        self._proxy: Child | None = None
 
-    def log(self) -> str:
-        """Return all that it has logged."""
-        return self._log.read_text(errors="replace")
+    @property
+    def base_url(self) -> str:
+        """The base URL of the real answers; the first access starts the proxy."""
+        if self._proxy is None:
+            self._proxy = self._make()
+        return f"http://127.0.0.1:{self._proxy.port}/v1"
 
-    def stop(self) -> None:
-        """Stop the process."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.terminate()
-        try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+    def assert_same(self) -> None:
+        """Succeed: nothing was recorded earlier."""
+
+    def finish(self, *, keep: bool) -> None:
+        """Stop the proxy; ``keep``: replace the folder's recordings with the new ones, if there are any."""
+        if self._proxy is None:
+            return
+        self._proxy.stop()
+        new = sorted(self._captured.glob("*.flow")) if keep else []
+        if not new:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for file in new:
+            # Written beside it first: the folder may be on another file system.
+            part = self._folder / f".{file.name}.part"
+            part.write_bytes(file.read_bytes())
+            part.replace(self._folder / file.name)
+        for old in set(self._folder.glob("*.flow")) - {self._folder / file.name for file in new}:
+            old.unlink()
 
 
-_SERVED = pytest.StashKey[list[Served]]()
-_Start = Callable[[Sequence[Path], Sequence[str]], _Proxy]
+_BACKENDS = pytest.StashKey[list[_Backend]]()
+_HAS_PASSED = pytest.StashKey[bool]()
+_Start = Callable[[Sequence[str], Sequence[str]], "Child"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that says when to record."""
+    parser.getgroup("toolsim").addoption(
+        "--toolsim-record",
+        choices=("once", "none", "all"),
+        default="none",
+        help="for toolsim_replay(record_from=URL): once records where nothing is recorded yet, all records anew, "
+        "none (the default) only replays",
+    )
 
 
 @pytest.fixture(scope="session")
-def _toolsim_proxies() -> Iterator[_Start]:
-    """Proxies for the whole session, one per set of files and options."""
-    started: dict[tuple[tuple[Path, ...], tuple[str, ...]], _Proxy] = {}
-    with tempfile.TemporaryDirectory(prefix="toolsim-replay-") as folder:
+def _toolsim_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="toolsim-pytest-") as folder:
+        yield Path(folder)
 
-        def start(files: Sequence[Path], settings: Sequence[str]) -> _Proxy:
-            key = tuple(files), tuple(settings)
-            if key not in started:
-                started[key] = _Proxy(files, settings, Path(folder) / f"proxy-{len(started)}")
-            return started[key]
 
-        try:
-            yield start
-        finally:
-            for proxy in started.values():
-                proxy.stop()
+@pytest.fixture(scope="session")
+def _toolsim_proxies(_toolsim_folder: Path) -> Iterator[_Start]:
+    """Proxies for the whole session, one per set of arguments and options."""
+    started: dict[tuple[tuple[str, ...], tuple[str, ...]], Child] = {}
+
+    def start(words: Sequence[str], settings: Sequence[str]) -> Child:
+        key = tuple(words), tuple(settings)
+        if key not in started:
+            started[key] = _start(words, settings, _toolsim_folder / f"proxy-{len(started)}")
+        return started[key]
+
+    try:
+        yield start
+    finally:
+        for proxy in started.values():
+            proxy.stop()
+
+
+def _start(words: Sequence[str], settings: Sequence[str], folder: Path) -> Child:
+    from toolsim.recordings.child import Child, StartFailed
+
+    try:
+        return Child(words, settings, folder)
+    except StartFailed as problem:
+        pytest.fail(str(problem), pytrace=False)
 
 
 @pytest.fixture
-def toolsim_replay(request: pytest.FixtureRequest, _toolsim_proxies: _Start) -> Callable[..., Served]:
+def toolsim_replay(
+    request: pytest.FixtureRequest, _toolsim_proxies: _Start, _toolsim_folder: Path
+) -> Iterator[Callable[..., Served | Recorder]]:
     """Serve the recorded exchanges of a folder: ``toolsim_replay("recordings", manifest="calls").base_url``.
 
-    The folder is one beside the test's file, or any other by its full path; a single file will do. Options are
-    toolsim's, without the prefix; they count before those under which the exchanges were recorded.
-    """
-    served = request.node.stash.setdefault(_SERVED, [])
+    The folder is one beside the test's file, or any other by its full path; a single file will do. By default it is
+    one for this test alone, ``recordings/MODULE/TEST``. Options are toolsim's, without the prefix; they count before
+    those under which the exchanges were recorded.
 
-    def serve(folder: str | Path, **options: Value) -> Served:
-        path = request.path.parent / folder
-        files = sorted(path.glob("*.flow")) if path.is_dir() else [path]
-        if not files or not files[0].is_file():
-            pytest.fail(f"toolsim_replay: no .flow file at {path}", pytrace=False)
+    ``record_from``: the base URL of a backend whose answers ``--toolsim-record`` records if the test passes.
+    ``normalise``: what may differ from the recorded requests: regular expressions, or names of ``NORMALISERS``.
+    """
+    backends = request.node.stash.setdefault(_BACKENDS, [])
+    recorders: list[Recorder] = []
+
+    def serve(
+        folder: str | Path = "", *, record_from: str = "", normalise: Sequence[str] = (), **options: Value
+    ) -> Served | Recorder:
+        path = request.path.parent / (folder or Path("recordings", request.path.stem, _file_name(request.node.name)))
+        files = sorted(path.glob("*.flow")) if path.suffix != ".flow" else [path]
         settings = [f"toolsim_{name}={text}" for name, value in options.items() for text in _texts(value)]
+        mode = request.config.getoption("--toolsim-record")
+        if record_from and (mode == "all" or (mode == "once" and not files)):
+            recorder = _recorder(path, record_from, settings, _toolsim_folder)
+            recorders.append(recorder)
+            return recorder
+        if not files or not files[0].is_file():
+            hint = "; pytest --toolsim-record=once records it" if record_from else ""
+            pytest.fail(f"toolsim_replay: no .flow file at {path}{hint}", pytrace=False)
         # Each recording answers any number of times, so that no test depends on which ones ran before.
         reusing = [*settings, "server_replay_reuse=true"]
-        recordings = Served(files, settings, lambda: _toolsim_proxies(files, reusing))
-        served.append(recordings)
+        patterns = [NORMALISERS.get(name, name) for name in normalise]
+
+        def start() -> Child:
+            served = _normalised(files, patterns, _toolsim_folder) if patterns else files
+            return _toolsim_proxies([word for file in served for word in ("-S", str(file))], reusing)
+
+        recordings = Served(files, settings, start)
+        backends.append(recordings)
         return recordings
 
-    return serve
+    yield serve
+    for recorder in recorders:
+        recorder.finish(keep=request.node.stash.get(_HAS_PASSED, False))
+
+
+def _recorder(path: Path, url: str, settings: Sequence[str], folder: Path) -> Recorder:
+    from toolsim.recordings.child import in_front_of
+
+    captured = Path(tempfile.mkdtemp(prefix="captured-", dir=folder))
+    settings = [*settings, f"toolsim_upstream={url}", f"toolsim_capture={captured}"]
+    return Recorder(path, lambda: _start(in_front_of(url), settings, folder / f"of-{captured.name}"), captured)
+
+
+def _normalised(files: Sequence[Path], patterns: Sequence[str], folder: Path) -> list[Path]:
+    """Return copies of recordings that name the patterns of what may differ."""
+    from hashlib import sha256
+
+    # Not the rest of toolsim: what mitmproxy's addons import warns, and a test suite may make errors of warnings.
+    from mitmproxy.io import FlowWriter, read_flows_from_paths
+
+    key = sha256(repr((files, patterns)).encode()).hexdigest()[:16]
+    copies = folder / f"normalised-{key}"
+    if not copies.exists():
+        copies.mkdir()
+        for file in files:
+            with (copies / file.name).open("wb") as copy:
+                writer = FlowWriter(copy)  # type: ignore[no-untyped-call]
+                for side in read_flows_from_paths([file]):
+                    side.metadata[NOTE] = side.metadata.get(NOTE, {}) | {NORMALISE: list(patterns)}
+                    writer.add(side)
+    return [copies / file.name for file in files]
+
+
+def _file_name(node: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", node).strip("-")
+
+
+@pytest.fixture(scope="session")
+def _toolsim_model_server() -> Iterator[ModelServer]:
+    from toolsim.recordings.scripted_model import ModelServer
+
+    server = ModelServer()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def toolsim_model(
+    request: pytest.FixtureRequest, _toolsim_proxies: _Start, _toolsim_model_server: ModelServer
+) -> Iterator[ScriptedModel]:
+    """Provide a model that gives the test's own answers and errors, behind a running proxy.
+
+    ``toolsim_model.answer("Hello")``, ``.call("get_weather", city="Bonn")``, ``.next_error(429)``; then ``.base_url``
+    for clients, and ``.asked`` and ``.assert_asked`` for what the model was asked.
+    """
+    from toolsim.recordings.child import in_front_of
+    from toolsim.recordings.scripted_model import ScriptedModel
+
+    url = _toolsim_model_server.url
+    fixed = [f"toolsim_upstream={url}", "toolsim_backend=chat", "toolsim_engine=unknown", "toolsim_profiles=off"]
+    model = ScriptedModel(lambda settings: _toolsim_proxies(in_front_of(url), [*fixed, *settings]).port)
+    request.node.stash.setdefault(_BACKENDS, []).append(model)
+    _toolsim_model_server.current = model
+    yield model
+    _toolsim_model_server.current = None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Fail a test that sent unrecorded requests; if it has failed anyway, add them to its report."""
+    """Fail a test that sent requests without an answer; if it has failed anyway, add them to its report."""
     try:
         yield
     except BaseException:
         if unmatched := _unmatched(item):
-            item.add_report_section("call", "toolsim_replay", unmatched)
+            item.add_report_section("call", "toolsim", unmatched)
         raise
     if unmatched := _unmatched(item):
         pytest.fail(unmatched, pytrace=False)
+    item.stash[_HAS_PASSED] = True
 
 
 def _unmatched(item: pytest.Item) -> str:
-    return "\n".join(message for served in item.stash.get(_SERVED, []) for message in served.unmatched)
+    return "\n".join(message for backend in item.stash.get(_BACKENDS, []) for message in backend.unmatched)
 
 
 def _texts(value: Value) -> list[str]:

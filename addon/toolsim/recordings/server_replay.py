@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ from toolsim.proxy.metadata import NOTE
 logger = logging.getLogger(__name__)
 
 NOT_RECORDED = "No recorded exchange began with this request"
+NORMALISE = "normalise"
+"""The key of a recording's note with patterns of text that is ignored when requests are compared."""
 _MAX_SHOWN = 5
 
 # A hidden secret; its length does not matter here.
@@ -81,10 +84,11 @@ class ServerReplay:
             return
         from toolsim.recordings.compare import differences  # for people who replay
 
-        wanted = _comparable(flow)
         nearest: tuple[HTTPFlow, list[str]] | None = None
+        wanted = cache(lambda patterns: _comparable(flow, patterns))
         for stored in _stored(playback):
-            found = [str(difference) for difference in differences(wanted, _comparable(stored))]
+            patterns = tuple(stored.metadata[NOTE].get(NORMALISE, ()))
+            found = [str(difference) for difference in differences(wanted(patterns), _comparable(stored, patterns))]
             if not found:
                 flow.metadata[NOTE] = stored.metadata[NOTE]
                 self.handover.found[flow.id] = stored
@@ -179,8 +183,8 @@ def _take(playback: ServerPlayback, flow: HTTPFlow) -> None:
             del playback.flowmap[key]
 
 
-def _comparable(flow: HTTPFlow) -> dict[str, Any]:
-    """Return the compared parts of a request, without secrets, like the recorded ones."""
+def _comparable(flow: HTTPFlow, patterns: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the compared parts of a request, without secrets and matches of the patterns, like the recorded ones."""
     from toolsim.recordings.capture import clean
 
     copy: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
@@ -189,6 +193,8 @@ def _comparable(flow: HTTPFlow) -> dict[str, Any]:
     request: Request = cleaned.request
     query = _HIDDEN.sub("x", request.path.partition("?")[2])
     text = _HIDDEN.sub("x", (request.get_content(strict=False) or b"").decode("utf-8", "surrogateescape"))
+    for pattern in patterns:
+        query, text = (re.sub(pattern, "x", part) for part in (query, text))
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.mitmdump import ROOT
 from support.recording import context, recording
+from toolsim.proxy.metadata import NOTE
 from toolsim.recordings import pytest_plugin, server_replay
 
 PLUGIN = "toolsim.recordings.pytest_plugin"
@@ -72,10 +73,10 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def pytest_in(project: Path) -> subprocess.CompletedProcess[str]:
+def pytest_in(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     installed = any(found.value == PLUGIN for found in entry_points(group="pytest11"))
     loaded = [] if installed else ["-p", PLUGIN]
-    command = [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", "-p", "no:cacheprovider", *loaded]
+    command = [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", "-p", "no:cacheprovider", *loaded, *options]
     # In CI pytest repeats whole messages in its summary.
     environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
     return subprocess.run(
@@ -143,6 +144,7 @@ def test_pytest_finds_it() -> None:
     config: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert config["project"]["entry-points"]["pytest11"] == {"toolsim": PLUGIN}
     assert pytest_plugin.NOT_RECORDED == server_replay.NOT_RECORDED
+    assert (pytest_plugin.NOTE, pytest_plugin.NORMALISE) == (NOTE, server_replay.NORMALISE)
 
 
 def test_it_imports_next_to_nothing() -> None:

@@ -66,17 +66,17 @@ def direction(messages: Sequence[Message]) -> str | None:
     """Return the stage direction in the question, if there is one."""
     if len(_asked_first(messages)) < len(messages):
         return None
-    found = _DIRECTION.search(_question(messages))
+    found = _DIRECTION.search(question_of(messages))
     return found[1].lower() if found else None
 
 
 def say(messages: Sequence[Message]) -> str:
     """Return the entire answer, including call blocks."""
-    if outputs := _outputs(messages):
+    if outputs := outputs_of(messages):
         return f"The tool answered: {'; '.join(outputs)[:MAX_QUOTE_CHARS]} {_SIGNATURE}"
     played = direction(messages)
     messages = _asked_first(messages)
-    question = _question(messages)
+    question = question_of(messages)
     question = _DIRECTION.sub("", question).strip()[:MAX_QUESTION_CHARS]
     catalog = next(filter(None, (find_catalog(message.text) for message in messages)), None)
     choice = read_choice(wanted(messages)) or ToolChoice()
@@ -113,7 +113,7 @@ def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
     return messages
 
 
-def _question(messages: Sequence[Message]) -> str:
+def question_of(messages: Sequence[Message]) -> str:
     """Return what the user wrote since the last answer, without manifest, records, context and toolsim's own lines."""
     spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
     since = messages[spoken[-1] + 1 :] if spoken else messages
@@ -143,7 +143,7 @@ def _is_ours(line: str) -> bool:
     return bool(read_call_record(line) or read_output_record(line)) or read_choice(line) is not None
 
 
-def _outputs(messages: Sequence[Message]) -> list[str]:
+def outputs_of(messages: Sequence[Message]) -> list[str]:
     """Return the outputs since the last answer."""
     outputs: list[str] = []
     for message in reversed(messages):
