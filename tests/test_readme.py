@@ -158,7 +158,13 @@ def test_every_option_is_documented() -> None:
     assert hasattr(pytest_plugin, "toolsim_replay")
     metrics = {
         PREFIX + name
-        for name in ("profiles_total", "internal_errors_total", *RENAMED_METRICS, *RENAMED_METRICS.values())
+        for name in (
+            "profiles_total",
+            "internal_errors_total",
+            "refused_requests_total",
+            *RENAMED_METRICS,
+            *RENAMED_METRICS.values(),
+        )
     }
     assert set(re.findall(r"\btoolsim_[a-z_]+[a-z]\b", TEXT)) <= known | metrics
     assert len(re.findall(r"^\| `toolsim_\w+` \|", README, re.MULTILINE)) == 6

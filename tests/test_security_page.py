@@ -236,6 +236,16 @@ The client gets a 500, an error event
     unit/proxy/test_guard.py::test_the_log_names_the_place
 The same holds if another script
     proxy/test_guard.py::test_another_script_that_raises
+A refused request leaves
+    proxy/test_refusals.py::test_wrong_keys
+    proxy/test_refusals.py::test_foreign_hosts_and_pages
+    proxy/test_refusals.py::test_tunnels
+    proxy/test_refusals.py::test_a_loop
+The lines are limited
+    unit/proxy/test_refusals.py::test_a_source_has_few_lines
+    unit/proxy/test_refusals.py::test_all_sources_have_few_lines_together
+A source is an address
+    unit/proxy/test_refusals.py::test_a_source_is_an_address_or_a_network
 A key is one owner
     unit/proxy/test_access.py::test_all_spellings_of_a_key_are_one_owner
 With `toolsim_api_key`, the owner

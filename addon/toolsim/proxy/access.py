@@ -14,7 +14,7 @@ Rules, in this order:
    proxy for the page's own server and lets the page read its answers.
 4. *The Codex login* is available to other machines only with a key.
 
-A refusal is an ``ApiError``. Programs send no ``Origin``, and can use an address as Host.
+Programs send no ``Origin``, and can use an address as Host.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
+from typing import Literal, get_args
 
 from toolsim.core.errors import ApiError
 from toolsim.proxy.address import host_of, is_address, is_loopback
@@ -39,6 +40,20 @@ KEY_HEADERS = tuple(dict.fromkeys(name for api in APIS.values() for name in api.
 
 # Names of a container's host inside the container. No public name ends in "internal".
 _OF_CONTAINERS = ("host.docker.internal", "host.containers.internal")
+
+
+Reason = Literal[
+    "wrong_key", "proxy_key", "foreign_host", "foreign_page", "not_forwarded", "remote_codex", "loop", "websocket"
+]
+"""The reasons for refusals, as they appear in the log and in the metrics."""
+REASONS: tuple[Reason, ...] = get_args(Reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal(ApiError):
+    """A refusal of access, which is logged and counted by its reason (``refusals``)."""
+
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +92,25 @@ def own_names(hostname: str, listen_hosts: Iterable[str], origins: Origins) -> f
     return frozenset(name.lower() for name in names if name)
 
 
-def check_forward(settings: Settings, *, has_key: bool) -> ApiError | None:
+def check_forward(settings: Settings, *, has_key: bool) -> Refusal | None:
     """Return the reason for refusing to forward this client's requests to other hosts, or None."""
     if settings.builtin is not None and settings.upstream is None:
         message = (
             "This listener is not a forward proxy: it serves its own backend, under /v1. Requests for other hosts are "
             "forwarded only if toolsim_upstream is set."
         )
-        return ApiError(message, "invalid_request_error", "forbidden", status=403)
+        return _forbidden(message, "not_forwarded")
     if settings.api_key and not has_key:
         message = (
             "toolsim_api_key is set: a client of this proxy must send it in Proxy-Authorization, as Bearer, or as "
         )
         message += "the password of Basic."
-        return ApiError(message, "invalid_request_error", "proxy_authentication_required", status=407)
+        code = "proxy_authentication_required"
+        return Refusal(message, "invalid_request_error", code, status=407, reason="proxy_key")
     return None
 
 
-def check_server(request: Incoming, settings: Settings, *, is_through: bool, to_builtin: bool) -> ApiError | None:
+def check_server(request: Incoming, settings: Settings, *, is_through: bool, to_builtin: bool) -> Refusal | None:
     """Return the reason for refusing to serve a request, or None.
 
     ``is_through``: it was addressed to another host, and ``toolsim_upstream`` takes it over.
@@ -103,14 +119,19 @@ def check_server(request: Incoming, settings: Settings, *, is_through: bool, to_
         if _has_key(request.headers, settings.api_key) or (is_through and request.has_proxy_key):
             return None
         message = "Incorrect API key provided: toolsim_api_key is set, and this is not it."
-        return ApiError(message, "invalid_request_error", "invalid_api_key", status=401)
+        return Refusal(message, "invalid_request_error", "invalid_api_key", status=401, reason="wrong_key")
     if to_builtin and settings.builtin == "codex" and not request.is_local:
         message = "The codex backend is served to other machines only with toolsim_api_key."
-        return ApiError(message, "invalid_request_error", "forbidden", status=403)
+        return _forbidden(message, "remote_codex")
     # In all other modes the Host is the target; only names that certainly belong to this proxy identify the listener.
-    problem = _foreign_name(request.reached_at, settings) if request.is_reverse else ""
-    problem = problem or _foreign_page(request, settings)
-    return ApiError(problem, "invalid_request_error", "forbidden", status=403) if problem else None
+    if request.is_reverse and (problem := _foreign_name(request.reached_at, settings)):
+        return _forbidden(problem, "foreign_host")
+    problem = _foreign_page(request, settings)
+    return _forbidden(problem, "foreign_page") if problem else None
+
+
+def _forbidden(message: str, reason: Reason) -> Refusal:
+    return Refusal(message, "invalid_request_error", "forbidden", status=403, reason=reason)
 
 
 def owner_of(fields: Iterable[tuple[bytes, bytes]], api: Api | None, key: str, *, has_proxy_key: bool) -> str:

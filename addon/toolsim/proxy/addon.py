@@ -45,6 +45,7 @@ from toolsim.proxy.options.option import PREFIX
 from toolsim.proxy.options.profiles import with_profiles
 from toolsim.proxy.options.settings import Settings, check_together, parse
 from toolsim.proxy.readiness import Readiness
+from toolsim.proxy.refusals import Refusals
 from toolsim.proxy.remembering import Remembering
 from toolsim.proxy.reporting import metrics
 from toolsim.proxy.reporting.greeting import Greeting
@@ -88,7 +89,8 @@ class ToolSim:
         self._builtin = BuiltinBackend()
         self._greeting = Greeting(self._builtin)
         self._connect_timeout = ConnectTimeout()
-        self._doors = Doors()
+        self._refusals = Refusals(self._reports.log)
+        self._doors = Doors(self._refusals)
         self._circle = Circle()
         self._known = KnownBackends()
         self._servers = Servers()
@@ -123,6 +125,7 @@ class ToolSim:
             settings,
             self.exchanges,
             self._reports,
+            self._refusals,
             self._doors,
             self._circle,
             self._builtin,
@@ -279,6 +282,7 @@ class ToolSim:
         self.exchanges.close_of(client)
 
     def _metrics_page(self, _flow: HTTPFlow) -> Response:
-        more = [*self._memory.families(), *self._background.families(), *self._drain.families(), *self.guard.families()]
+        parts = (self._refusals, self._memory, self._background, self._drain, self.guard)
+        more = [family for part in parts for family in part.families()]
         text = self._reports.metrics.text(self.exchanges.turns(), more)
         return Response.make(200, text, {"content-type": metrics.CONTENT_TYPE})

@@ -22,11 +22,12 @@ from toolsim.proxy.cors import cors_headers
 from toolsim.proxy.counting import OtherAction
 from toolsim.proxy.doors import Doors
 from toolsim.proxy.exchange import Exchange, Exchanges, Feature
-from toolsim.proxy.head import authorize, error_response, for_backend
-from toolsim.proxy.in_shape import InShape, reshape
+from toolsim.proxy.head import authorize, for_backend
+from toolsim.proxy.in_shape import InShape
 from toolsim.proxy.known import KnownBackends
 from toolsim.proxy.metadata import PAGE, is_recorded, is_resent, is_stored
 from toolsim.proxy.options.settings import Settings
+from toolsim.proxy.refusals import Refusals
 from toolsim.proxy.reporting.outcome import Outcome, Reports
 from toolsim.proxy.resend import Resent, forget
 from toolsim.proxy.rounds import round_of
@@ -47,6 +48,7 @@ class Arrivals:
     settings: Settings
     exchanges: Exchanges
     reports: Reports
+    refusals: Refusals
     doors: Doors
     circle: Circle
     builtin: BuiltinBackend
@@ -84,7 +86,7 @@ class Arrivals:
         if upgrade is not None and upgrade.has_proxy_key:
             incoming = replace(incoming, has_proxy_key=True)
         if self.circle.has_come_back(flow):
-            flow.response = error_response(LOOP)
+            self.refusals.answer(flow, LOOP)
             return None
         # The client's key might be replaced by the backend's below.
         client = api_of_path(flow.request.path) or api_of_headers(incoming.headers)
@@ -100,7 +102,7 @@ class Arrivals:
             case route.Upgrade():
                 limit = self.settings.limits.max_request_bytes
                 if (error := self.sockets.admit(flow, sent, owner, limit, has_proxy_key=has_key)) is not None:
-                    flow.response = error_response(error, self.cors(flow))
+                    self.refusals.answer(flow, error, self.cors(flow))
             case decision:
                 return self._forward(flow, incoming, decision, owner, features)
         return None
@@ -116,8 +118,7 @@ class Arrivals:
 
     def _answer(self, flow: HTTPFlow, answer: route.Answer) -> Awaitable[None] | None:
         if answer.error is not None:
-            flow.response = error_response(answer.error, answer.headers)
-            reshape(flow.response, api_of_path(flow.request.path))
+            self.refusals.answer(flow, answer.error, answer.headers)
         elif answer.page:
             flow.metadata[PAGE] = answer.page
             made = self.pages[answer.page](flow)

@@ -23,10 +23,10 @@ from mitmproxy.connection import Client
 from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from toolsim.core.errors import ApiError
+from toolsim.proxy.access import Refusal
 from toolsim.proxy.metadata import is_resent
 
-LOOP = ApiError("The request has come back to the proxy that sent it.", code="loop_detected", status=508)
+LOOP = Refusal("The request has come back to the proxy that sent it.", code="loop_detected", status=508, reason="loop")
 
 _VIA = "via"
 

@@ -24,9 +24,10 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from toolsim.proxy.access import Incoming, check_forward, is_proxy_key, own_names
 from toolsim.proxy.address import is_listener, is_loopback
-from toolsim.proxy.head import by_name, error_response
+from toolsim.proxy.head import by_name
 from toolsim.proxy.metadata import is_resent
 from toolsim.proxy.options.settings import Settings
+from toolsim.proxy.refusals import Refusals
 
 _KEEP = "keep_host_header"
 
@@ -39,7 +40,8 @@ def with_names(settings: Settings, listen_hosts: Collection[str]) -> Settings:
 class Doors:
     """An addon that answers CONNECT, and determines the Host and key with which a request has arrived."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusals: Refusals) -> None:
+        self._refusals = refusals
         self.settings = Settings()
         """The current settings."""
         # The clients whose tunnels were opened with the key.
@@ -68,7 +70,7 @@ class Doors:
         has_key = self.take_key(flow)
         error = check_forward(self.settings, has_key=has_key)
         if error is not None:
-            flow.response = error_response(error)
+            self._refusals.answer(flow, error)
         elif has_key:
             self._opened.add(flow.client_conn)
 

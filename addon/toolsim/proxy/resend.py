@@ -18,7 +18,7 @@ from mitmproxy.http import HTTPFlow
 
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.jobs import Done, digest
-from toolsim.proxy.metadata import COMMENT, REPORT, SENT, is_resent
+from toolsim.proxy.metadata import COMMENT, REFUSED, REPORT, SENT, is_resent
 from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.reporting import summary
 
@@ -56,6 +56,7 @@ def forget(flow: HTTPFlow) -> None:
         # Otherwise its old answer would remain next to a new one that passes unchanged.
         backup.drop(flow)
     flow.metadata.pop(SENT, None)
+    flow.metadata.pop(REFUSED, None)
     if flow.comment == flow.metadata.pop(COMMENT, None):
         flow.comment = ""
     if flow.metadata.pop(REPORT, None) is None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from toolsim.core.errors import ApiError
-from toolsim.proxy.access import Incoming, check_forward, check_server, is_bearer
+from toolsim.proxy.access import Incoming, Refusal, check_forward, check_server, is_bearer
 from toolsim.proxy.address import LOOPBACK, Upstream, leads_here
 from toolsim.proxy.cors import cors_headers, preflight_headers
 from toolsim.proxy.options.settings import Settings
@@ -29,7 +29,9 @@ from toolsim.wire.dialect import APIS, RESPONSES, api_of_path
 from toolsim.wire.responses.actions import Action, action_of, action_path, turn_path
 from toolsim.wire.responses.resources import resource_of
 
-USE_HTTP = ApiError("WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426)
+USE_HTTP = Refusal(
+    "WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426, reason="websocket"
+)
 _USE_HTTP = {"upgrade": "HTTP/1.1", "connection": "upgrade"}
 
 Page = Literal["", "metrics", "health", "ready", "overview", "overview_public"]
@@ -142,8 +144,8 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
         return Upgrade() if is_served else Answer(USE_HTTP, headers=cors | _USE_HTTP)
     if upstream is not None:
         if not upstream.port:
-            error = ApiError("The backend is not up.", code="backend_unavailable", status=503, retry_after=1)
-            return Answer(error, headers=cors)
+            down = ApiError("The backend is not up.", code="backend_unavailable", status=503, retry_after=1)
+            return Answer(down, headers=cors)
         target = join(upstream, path)
         target = action_path(target, named, api_of_path(path)) if named else target
         return Forward(upstream, target, to_builtin=to_builtin, authorization=authorization, action=action)

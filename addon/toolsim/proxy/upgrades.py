@@ -14,8 +14,8 @@ from typing import Protocol
 from mitmproxy.http import HTTPFlow, Request
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from toolsim.core.errors import ApiError
 from toolsim.plugins import SOCKETS
+from toolsim.proxy.access import Refusal
 from toolsim.proxy.jobs import Done, Job
 from toolsim.proxy.metadata import SOCKET
 from toolsim.proxy.mitmproxy12.replayed import own_flow
@@ -30,12 +30,13 @@ BUFFER_BYTES = 64 * 1024
 MAX_CONNECTIONS = 128
 """Maximum connections per key. Each takes three file descriptors."""
 
-TOO_MANY = ApiError(
+TOO_MANY = Refusal(
     f"Too many WebSocket connections with this key: expected at most {MAX_CONNECTIONS}. HTTP is served.",
     "invalid_request_error",
     "rate_limit_exceeded",
     status=429,
     retry_after=1,
+    reason="websocket",
 )
 
 
@@ -124,7 +125,7 @@ class Sockets:
 
     def admit(
         self, flow: HTTPFlow, sent: Request, owner: str, max_bytes: int, *, has_proxy_key: bool
-    ) -> ApiError | None:
+    ) -> Refusal | None:
         """Send an upgrade to the local server; return the reason for refusing it, or None.
 
         ``sent``: the request as it arrived; ``owner``: of its key; ``max_bytes``: the limit for a request on the

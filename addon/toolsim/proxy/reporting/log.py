@@ -1,7 +1,7 @@
 """The log, in the form that ``toolsim_log`` selects.
 
 - ``text``: one line per turn, for people (``summary``); failures and anomalies are warnings, which mitmproxy shows in
-  color. mitmproxy's own lines about connections and about toolsim's requests are left out.
+  color. mitmproxy's own lines about connections, toolsim's requests and refused ones are left out.
 - ``json``: every line of the terminal is one JSON object, for programs: ``time``, ``level``, then ``message``, or the
   record's own fields (``FIELDS``): of a turn (``summary.fields``), or of the startup banner.
 - ``off``: nothing about turns, and mitmproxy's log unchanged.
@@ -23,6 +23,8 @@ from mitmproxy import ctx
 from mitmproxy.addons.termlog import TermLogHandler
 
 from toolsim.core.report import Report
+from toolsim.proxy.access import Refusal
+from toolsim.proxy.metadata import REFUSED
 from toolsim.proxy.mitmproxy12 import terminal
 from toolsim.proxy.reporting import summary
 from toolsim.proxy.route import PAGES
@@ -41,7 +43,7 @@ _TORNADO = logging.getLogger("tornado.general")
 _COUNTS = [f"{api.path_suffix}{api.token_count.path_suffix}" for api in APIS.values() if api.token_count]
 _TURNS = "|".join(map(re.escape, [*(api.path_suffix for api in APIS.values()), *_COUNTS]))
 _PAGES = "|".join(re.escape(path.rstrip("/")) for path in PAGES)
-_NOT_OURS = f"!~u '({_TURNS}|{_PAGES}|/responses/(resp_[0-9a-f]+|compact)|/models)/?([?].*)?$'"
+_NOT_OURS = f"!~u '({_TURNS}|{_PAGES}|/responses/(resp_[0-9a-f]+|compact)|/models)/?([?].*)?$' & !~meta {REFUSED}"
 _NONE = "!~all"
 
 
@@ -87,6 +89,13 @@ class Log:
             else json.dumps(fields)
         )
         logger.log(level, "%s", line, extra={FIELDS: fields})
+
+    def refused(self, error: Refusal, request: str, source: str, unlogged: int) -> None:
+        """Log a refused request; the arguments are those of ``summary.refusal_fields``."""
+        if self._form == "off":
+            return
+        fields = summary.refusal_fields(error, error.reason, request, source, unlogged)
+        logger.warning("%s", summary.refusal_line(fields), extra={FIELDS: fields})
 
 
 class _JsonFormatter(logging.Formatter):

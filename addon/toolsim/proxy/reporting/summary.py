@@ -16,9 +16,10 @@ are cut. Argument values never appear.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from toolsim.core.errors import ApiError
 from toolsim.core.report import MAX_NAMES, Report, Tally, code_of, loggable_name, remedy
 from toolsim.proxy.legacy import RENAMED_HEADERS
 
@@ -153,6 +154,24 @@ def log_line(report: Report, status: int | None, seconds: float, *, problem: str
     phrases += _outcome(report, status, problem, is_ours=is_ours)
     phrases.append(f"{seconds:.1f} s")
     return f"{_MARKS[marker(report, status)]} {' · '.join(phrases)}"
+
+
+def refusal_fields(error: ApiError, reason: str, request: str, source: str, unlogged: int) -> dict[str, Any]:
+    """Return a refused request as plain data.
+
+    ``request``: its method and target; ``unlogged``: the number of earlier ones of its source that have no line.
+    """
+    fields = {"message": "refused", "reason": reason, "status": error.status, "problem": error.message}
+    return fields | {"request": printable(request, _MAX_PROBLEM_CHARS), "source": source, "unlogged": unlogged}
+
+
+def refusal_line(fields: Mapping[str, Any]) -> str:
+    """Return a refused request in one line."""
+    phrases = [f"refused {fields['request']}", f"from {fields['source']}"]
+    phrases.append(f"HTTP {fields['status']} {printable(fields['problem'], _MAX_PROBLEM_CHARS)}")
+    if unlogged := fields["unlogged"]:
+        phrases.append(f"and {unlogged} more since the last line")
+    return f"{_MARKS[MARKERS[0]]} {' · '.join(phrases)}"
 
 
 def printable(text: str, most: int) -> str:

@@ -1,0 +1,113 @@
+"""Refused requests: the answer of each, one log line, and a metric.
+
+All refusals go through ``Refusals.answer``: by key, host, origin and target (``access``), of a request that has come
+back (``circle``), of a tunnel (``doors``) and of a WebSocket connection (``upgrades``).
+
+The log is limited, because anybody who reaches the listener can be refused as often as they like: to some lines per
+source, and to some for all sources together. The metric counts every refusal. A source is an address, or the /64
+network of an IPv6 address, in which one client can have any number of addresses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from ipaddress import IPv6Address, ip_address
+
+from mitmproxy.connection import Client
+from mitmproxy.http import HTTPFlow
+
+from toolsim.core.errors import ApiError
+from toolsim.core.rate import TokenBucket
+from toolsim.proxy.access import REASONS, Refusal
+from toolsim.proxy.guard import reporting
+from toolsim.proxy.head import error_response
+from toolsim.proxy.in_shape import reshape
+from toolsim.proxy.metadata import COMMENT, REFUSED
+from toolsim.proxy.reporting.log import Log
+from toolsim.proxy.reporting.metrics import Family
+from toolsim.wire.dialect import api_of_path
+
+SOURCE_LINES, ALL_LINES = 5, 60
+"""The number of lines that one source and all sources can cause at once, and then in each minute."""
+MAX_SOURCES = 1_000
+"""Number of sources to keep in mind, at some 300 bytes each: those that were refused last."""
+_NETWORK_BITS = 64
+_SECONDS = 60
+
+
+class Refusals:
+    """Answers, logs and counts refused requests."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._counts = Counter(dict.fromkeys(REASONS, 0))
+        self._sources: OrderedDict[str, _Source] = OrderedDict()
+        self._lines = _lines(ALL_LINES)
+
+    def answer(self, flow: HTTPFlow, error: ApiError, headers: Mapping[str, str] | None = None) -> None:
+        """Answer a flow with an error in its API's own format; a ``Refusal`` is logged and counted."""
+        flow.response = error_response(error, headers)
+        reshape(flow.response, api_of_path(flow.request.path))
+        if isinstance(error, Refusal):
+            with reporting():
+                self._note(flow, error)
+
+    def families(self) -> list[Family]:
+        """Return the metrics."""
+        known = {"reason": REASONS}
+        refused = Family("refused_requests_total", "Requests that were refused, by reason.", known=known)
+        for reason, count in self._counts.items():
+            refused.add({"reason": reason}, count)
+        return [refused]
+
+    def _note(self, flow: HTTPFlow, error: Refusal) -> None:
+        self._counts[error.reason] += 1
+        flow.metadata[REFUSED] = error.reason
+        if not flow.comment:
+            flow.comment = flow.metadata[COMMENT] = f"refused: {error.reason}"
+        name = source_of(flow.client_conn)
+        source = self._sources.setdefault(name, _Source())
+        self._sources.move_to_end(name)
+        if len(self._sources) > MAX_SOURCES:
+            self._sources.popitem(last=False)
+        if source.lines.take() and self._lines.take():
+            unlogged, source.unlogged = source.unlogged, 0
+            request = flow.request
+            target = f"{request.host}:{request.port}" if request.method == "CONNECT" else request.path
+            self._log.refused(error, f"{request.method} {target.partition('?')[0]}", name, unlogged)
+        else:
+            source.unlogged += 1
+
+
+class _Source:
+    """The refused requests of one source. ``unlogged``: their number since its last line."""
+
+    __slots__ = ("lines", "unlogged")
+
+    def __init__(self) -> None:
+        self.lines = _lines(SOURCE_LINES)
+        self.unlogged = 0
+
+
+def _lines(count: int) -> TokenBucket:
+    return TokenBucket(count / _SECONDS, count)
+
+
+def source_of(client: Client) -> str:
+    """Return the source of a client's requests."""
+    if not client.peername:
+        return "unknown"
+    host = str(client.peername[0]).partition("%")[0]
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    if address.is_loopback or address.is_link_local:
+        return str(address)
+    network = int(address) >> _NETWORK_BITS << _NETWORK_BITS
+    return f"{IPv6Address(network)}/{_NETWORK_BITS}"
