@@ -188,12 +188,18 @@ class Policy:
     """The name of the profile that was applied."""
     forms: tuple[CustomForm, ...] = ()
     """The call forms that it declares."""
+    backend_model: str = ""
+    """The model's name at the backend, "" = the client's (``toolsim_models``)."""
+
+    def model_at_backend(self, model: str) -> str:
+        """Return the backend's name for the model of a request: that by which its profile and its facts are known."""
+        return self.backend_model or model
 
     def for_model(self, model: str) -> Policy:
         """Return the policy for a request's model: this policy with the values of the most specific profile."""
         if not self.known_profiles:
             return self
-        found = nearest_profile(self.known_profiles, model)
+        found = nearest_profile(self.known_profiles, self.model_at_backend(model))
         if found is None:
             return replace(self, known_profiles=())
         return replace(self, **dict(found.fields), profile=found.name, known_profiles=())
@@ -319,6 +325,11 @@ class Plan:
     def stream(self) -> bool:
         """Whether the client reads the answer as a stream of events."""
         return self.form.stream
+
+    @property
+    def backend_model(self) -> str:
+        """The model's name at the backend."""
+        return self.policy.model_at_backend(self.form.model)
 
     @property
     def legacy_functions(self) -> bool:

@@ -485,9 +485,9 @@ class Exchange:
         plan = self.plan
         if plan is None or "format" not in plan.attempts or code != ANSWER_MISMATCH:
             return
-        if (plan.form.model, "format") not in self.backend.refused:
-            logger.warning(_NOT_ENFORCED, plan.form.model or "this model")
-            self.backend.refuses(plan.form.model, "format")
+        if (plan.backend_model, "format") not in self.backend.refused:
+            logger.warning(_NOT_ENFORCED, plan.backend_model or "this model")
+            self.backend.refuses(plan.backend_model, "format")
 
     # -- errors --
 

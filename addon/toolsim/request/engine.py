@@ -76,7 +76,7 @@ def settle(
 
     An attempt is an optional feature that the backend might reject. ``refused``: pairs of model and rejected feature.
     """
-    model = request.form.model
+    model = policy.model_at_backend(request.form.model)
     mode, constrain = policy.mode, policy.constrain
     attempts: set[Feature] = set()
     if mode == "auto":

@@ -19,7 +19,8 @@ Three stages, each with one input and one output, so that a loop over several ro
 A backend with native tool support (``toolsim_mode=native``) gets the client's own body instead of ``compose``; its
 answer is read like any other, so that a call which its parser missed still counts.
 
-A request without tools, for a backend of the client's own API, is not rewritten: it passes byte for byte.
+A request without tools, for a backend of the client's own API, is not rewritten: it passes byte for byte, unless the
+backend has another name for its model.
 """
 
 from __future__ import annotations
@@ -109,9 +110,9 @@ def rewrite_request(
     operation.
 
     Returns None for a request that toolsim does not handle and that passes byte for byte: not a JSON object, or a
-    request to a backend of the same API with no tools, no calls in its history and nothing to store. If such a request
-    demands JSON, its answer is checked, and it passes until the backend has not complied. Raises BadRequest for the
-    client's errors.
+    request to a backend of the same API with no tools, no calls in its history, nothing to store, and the same name for
+    its model. If such a request demands JSON, its answer is checked, and it passes until the backend has not complied.
+    Raises BadRequest for the client's errors.
     """
     client = APIS[dialect]
     backend = backend_of(client, policy.backend)
@@ -127,17 +128,22 @@ def rewrite_request(
     document = client.expand_opaque_items(asked)
     is_changed = document is not asked
     must_rewrite = is_round or is_action or is_changed or stored_as is not None
-    if backend is client and not must_rewrite and not (client.uses_tools(document) or excludes_any(document, policy)):
+    model = policy.model_at_backend(report.model)
+    passes = backend is client and not (must_rewrite or client.uses_tools(document) or excludes_any(document, policy))
+    is_only_renamed = passes and model != report.model
+    if passes and not is_only_renamed:
         demanded = _demanded(client, document)
         if demanded is None:
             return None
-        if (report.model, "format") not in refused:
+        if (model, "format") not in refused:
             policy, attempts = settle(policy.for_model(report.model), demanded, backend, refused)
             checked = plan(demanded, backend, policy, Report(), attempts | {"format"})
             return Rewritten(replace(checked, is_verbatim=True), b"", path, passes=True)
     report.client = client.name
     report.backend = backend.name
     policy = _with_output_mode(policy.for_model(report.model), client, output_mode)
+    if is_only_renamed:
+        policy = replace(policy, mode="native")
     report.profile = policy.profile
     try:
         request = read(client, document, report)
@@ -146,7 +152,7 @@ def rewrite_request(
             is_changed = True
         request = replace(request, tool_choice=_choice(request, policy))
         policy, attempts = settle(policy, request, backend, refused)
-        if demands_json(request, policy) and (report.model, "format") not in refused:
+        if demands_json(request, policy) and (model, "format") not in refused:
             attempts |= {"format"}
         if is_action and backend is not client:
             # It makes no calls.
@@ -164,7 +170,9 @@ def rewrite_request(
         if len(body) > _MAX_TOOLS_BYTES:
             _check_tools_size(planned)
         is_format_in_prompt = planned.json_only and "format" not in attempts
-        if policy.mode == "native" and backend is client and not is_format_in_prompt:
+        if is_only_renamed and not is_format_in_prompt:
+            written = dump({**asked, "model": model}).encode()
+        elif policy.mode == "native" and backend is client and not is_format_in_prompt:
             written = keep(request, planned, b"" if is_changed or request.form.compacts else body)
         else:
             written = compose(request, planned, report, is_round=is_round)
@@ -278,7 +286,7 @@ def plan(
     # A round after outputs has no tools either, but is part of an answer that had.
     json_only = demands_json(request, policy) and policy.tool_use_mode != "withheld"
     enforced: Mapping[str, Any] | None = None
-    fields = engine_fields(policy.engine, request.form.model)
+    fields = engine_fields(policy.engine, policy.model_at_backend(request.form.model))
     if offered and policy.constrain != "off":
         enforces_one = one_call or request.form.legacy_functions
         untagged = policy.untagged != "off" and request.answer_format is None
@@ -375,7 +383,8 @@ def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
     ``body``: as sent, b"" if the request has been changed since.
     """
     policy = plan.policy
-    if body and not (plan.masked or policy.transforms or policy.request_overrides or policy.request_defaults):
+    has_fields = policy.request_overrides or policy.request_defaults or policy.backend_model
+    if body and not (plan.masked or policy.transforms or has_fields):
         return body
     offered = offered_natively(request.sent or request.body, {tool.name for tool in plan.tools}, request.hosted)
     return dump(_with_operator_fields(plan, native_body(offered, policy.transforms))).encode()
@@ -383,6 +392,8 @@ def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
 
 def _with_operator_fields(plan: Plan, body: dict[str, Any]) -> dict[str, Any]:
     policy = plan.policy
+    if policy.backend_model:
+        body = {**body, "model": policy.backend_model}
     if not policy.request_defaults and not policy.request_overrides:
         return body
     return with_fields(body, defaults=policy.request_defaults, overrides=policy.request_overrides)

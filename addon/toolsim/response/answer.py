@@ -13,6 +13,7 @@ ends with its calls, as if it had been ended early, and the report says why. Not
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 from toolsim.core.errors import ApiError
@@ -121,7 +122,8 @@ class Answer:
                 choice = self._choice(event.choice)
                 return self.checked(choice, choice.arriving(event))
             case Opened():
-                return [event]
+                # The client's name for the model, not the one that was sent.
+                return [replace(event, model=None) if self._plan.policy.backend_model else event]
             case Finished():
                 choice = self._choice(event.choice)
                 return self.checked(choice, choice.finish(event.reason))

@@ -195,13 +195,13 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     "key: replaced": (
         of(REVERSE, headers=bearer("k")),
         replace(KEYED, upstream_key="u"),
-        Pass(authorization="Bearer u"),
+        Pass(authorization="Bearer u", key="u"),
     ),
     "upstream's key: alone": (of(REVERSE, path="/v1/files"), UPSTREAM_KEY, Pass(authorization="Bearer u")),
     "upstream's key: taken over": (
         THROUGH,
         replace(TAKING_OVER, upstream_key="u"),
-        replace(TAKEN_OVER, authorization="Bearer u"),
+        replace(TAKEN_OVER, authorization="Bearer u", key="u"),
     ),
     "upstream's key: not for other hosts": (of(THROUGH, path="/about"), replace(TAKING_OVER, upstream_key="u"), Pass()),
     "upstream's key: not for the built-in backend": (DIRECT, replace(SCRIPTED, upstream_key="u"), SERVED),

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.each import each
 from toolsim.core.errors import BadRequest
-from toolsim.core.plan import Policy, StoredAs, ToolChoice
+from toolsim.core.plan import Policy, Profile, StoredAs, ToolChoice
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 
@@ -683,3 +683,54 @@ def test_background_that_was_not_seen_is_refused(stream, backend, tools):
     assert (caught.value.error.param, caught.value.error.code) == ("background", "unsupported_parameter")
     for background in False, None:
         assert made(background).plan.form.id == "resp_1"
+
+
+# -- a model with another name at the backend
+
+
+@each("make", [responses, chat], ids=lambda make: make.__name__)
+def test_the_backends_name_for_the_model(make):
+    """The backend gets its own name, with and without tools; plan and report keep the client's, for the answer."""
+    report = Report()
+    for fields in ({}, {"tools": [F]}, {"tools": [F], "tool_choice": "none"}):
+        for mode in ("inject", "native"):
+            rewritten = make(Policy(backend_model="qwen", mode=mode), report=report, **fields)
+            assert sent(rewritten)["model"] == "qwen"
+            assert rewritten.plan.form.model == report.model == "m"
+            assert rewritten.plan.backend_model == "qwen"
+
+
+def test_over_another_api_too():
+    """A translated request names the backend's model as well."""
+    for backend in ("chat", "messages"):
+        assert sent(responses(Policy(backend=backend, backend_model="qwen")))["model"] == "qwen"
+
+
+def test_nothing_else_is_changed_without_tools():
+    """Not even by fields for requests that carry tools, or by a profile's mode."""
+    fields = {"temperature": 0.3, "logprobs": True, "n": 2, "unknown": [1.0, None]}
+    policy = Policy(backend_model="qwen", request_overrides='{"temperature":0}', transforms=frozenset({"x"}))
+    body = {"model": "m", "messages": [USER, USER, {"role": "system", "content": "s"}], **fields}
+    assert list(sent(rewrite("chat", body, policy)).items()) == list({**body, "model": "qwen"}.items())
+
+
+def test_the_same_name_passes():
+    """A request without tools whose model has that name anyway is not changed."""
+    assert chat(Policy(backend_model="m")) is None
+    assert chat(Policy()) is None
+
+
+def test_profiles_and_facts_are_those_of_the_backends_model():
+    """They are properties of the model that answers, by whatever name a client asks for it."""
+    profiles = (Profile("q", ("qwen*",), (("history", "bracketed"),)), Profile("m", ("m",), (("repair", "off"),)))
+    policy = Policy(backend_model="qwen3", known_profiles=profiles, mode="auto", engine="ollama", sentinel="auto")
+    plan = chat(policy, tools=[F]).plan
+    assert (plan.policy.profile, plan.policy.history, plan.policy.repair) == ("q", "bracketed", "safe")
+    assert plan.policy.sentinel == "call_tool"
+    assert plan.attempts == {"tools"}
+    body = json.dumps({"model": "m", "messages": [USER], "tools": [F]}).encode()
+    for refused, mode in ((("qwen3", "tools"), "inject"), (("m", "tools"), "native")):
+        rewritten = rewrite_request(
+            "chat", PATHS["chat"], body, policy, output_mode=None, report=Report(), refused={refused}
+        )
+        assert rewritten.plan.policy.mode == mode

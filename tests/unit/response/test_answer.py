@@ -18,7 +18,7 @@ from toolsim.core.events import (
     TextDelta,
     Usage,
 )
-from toolsim.core.plan import ToolChoice
+from toolsim.core.plan import Policy, ToolChoice
 from toolsim.core.report import Report
 from toolsim.response.answer import Answer
 
@@ -175,3 +175,11 @@ def test_a_violation_that_only_the_end_shows() -> None:
     assert isinstance(emitted[-1], Failed)
     assert emitted[-1].error.code == report.error == "invalid_tool_call"
     assert not any(isinstance(event, Ended) for event in emitted)
+
+
+def test_the_clients_name_for_a_model() -> None:
+    """A model that has another name at the backend is answered under the client's; else the backend's own name stays."""
+    events = [Opened(model="qwen"), TextDelta("Hi"), Finished("stop"), Closed()]
+    for name, model in (("qwen", None), ("", "qwen")):
+        emitted, _, _ = run_events(chat(policy=Policy(backend_model=name)), events)
+        assert emitted[0] == Opened(model=model)

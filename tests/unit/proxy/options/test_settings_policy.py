@@ -9,7 +9,7 @@ from toolsim.core.plan import Policy
 from unit.proxy.options.test_table import load
 
 # Options decide the others.
-NOT_OPTIONS = {"fix_empty_final_text", "may_look_up", "known_profiles", "profile", "forms"}
+NOT_OPTIONS = {"backend_model", "fix_empty_final_text", "may_look_up", "known_profiles", "profile", "forms"}
 USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
 
 

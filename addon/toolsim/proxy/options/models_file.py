@@ -1,0 +1,212 @@
+"""The file of ``toolsim_models``, in TOML: the backend, the name there and the key for each model of the clients::
+
+    [[models]]
+    names = ["haiku*", "claude-haiku-4-5"]
+    url = "http://127.0.0.1:11434/v1"
+    model = "qwen2.5-coder:1.5b"
+
+    [[models]]
+    names = "gpt-5*"
+    url = "https://llm.example.com/v1"
+    key = "env:LLM_KEY"
+
+1. *Which entry.* The first one with a pattern that matches the model of a request; the case counts.
+2. *Invalid files* prevent startup, with one line that gives the place. An invalid new version of a file that is in use
+   changes nothing: the log says so once, and the previous version stays in use until the file is valid again.
+3. *Keys* appear in no message.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from toolsim.command_line import nearest
+from toolsim.proxy.address import Upstream, parse_url
+
+logger = logging.getLogger(__name__)
+
+_TABLE = "models"
+_ENTRIES = ("names", "url", "model", "key")
+_FROM_ENVIRONMENT = "env:"
+_WILDCARDS = re.compile(r"[*?\[]")
+# A header can carry it, and nothing else can follow it there.
+_KEY = re.compile(r"[\x21-\x7e]+")
+_HEADER = re.compile(rf"^[ \t]*\[\[[ \t]*{_TABLE}[ \t]*\]\]", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """An entry of the file."""
+
+    names: tuple[str, ...]
+    """Patterns of model names, as in file globs; the case counts."""
+    upstream: Upstream
+    """The backend."""
+    model: str = ""
+    """The model's name at the backend, "" = the client's."""
+    key: str | None = field(default=None, repr=False)
+    """The key for the backend, "" = none, None = the client's own."""
+
+    def has(self, model: str) -> bool:
+        """Return whether the entry is for a model."""
+        return any(fnmatchcase(model, pattern) for pattern in self.names)
+
+    @property
+    def literal_names(self) -> tuple[str, ...]:
+        """The names that are not patterns."""
+        return tuple(name for name in self.names if not _WILDCARDS.search(name))
+
+
+def entry_for(entries: Sequence[ModelEntry], model: str) -> ModelEntry | None:
+    """Return the entry for a model, None if there is none."""
+    return next((entry for entry in entries if entry.has(model)), None)
+
+
+class ModelsFile:
+    """The file, and the last valid version of its entries. Raises ValueError, with file and line, for an invalid one.
+
+    ``environment``: the variables that keys can be taken from.
+    """
+
+    def __init__(self, file: Path, environment: Mapping[str, str]) -> None:
+        self.file = file
+        self._environment = environment
+        self._stamp = _stamp(file)
+        self._entries = read_entries(file, environment)
+
+    def __repr__(self) -> str:
+        return f"ModelsFile({str(self.file)!r})"
+
+    def entries(self) -> tuple[ModelEntry, ...]:
+        """Return the current entries; a file that has changed is read again."""
+        stamp = _stamp(self.file)
+        if stamp == self._stamp:
+            return self._entries
+        # Before it is read: a change in between is another one.
+        self._stamp = stamp
+        try:
+            self._entries = read_entries(self.file, self._environment)
+        except ValueError as problem:
+            logger.warning("toolsim_models: %s; the previous version stays in use", problem)
+        else:
+            logger.info("toolsim_models: %s was read again: %s", self.file, names_line(self._entries))
+        return self._entries
+
+
+def names_line(entries: Sequence[ModelEntry]) -> str:
+    """Return the names and patterns of all entries, in their order."""
+    return ", ".join(name for entry in entries for name in entry.names)
+
+
+def read_entries(file: Path, environment: Mapping[str, str]) -> tuple[ModelEntry, ...]:
+    """Return the entries of a file. Raises ValueError, with file and line, for an invalid one."""
+    text = ""
+    try:
+        text = file.read_text("utf-8")
+        return _entries(tomllib.loads(text), environment)
+    except OSError as problem:
+        raise ValueError(f"{file}: it cannot be read: {problem.strerror}") from problem
+    except _Wrong as wrong:
+        raise ValueError(f"{file}:{_line(text, wrong)}: {wrong.entry}: {wrong}") from wrong
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        place = re.search(r"line (\d+)", str(problem))
+        line = int(place[1]) if place else text.count("\n") + 1
+        raise ValueError(f"{file}:{line}: not TOML: {problem}") from problem
+
+
+class _Wrong(Exception):
+    """What is wrong with ``entry`` of the table with this number, -1 for what is outside of all tables."""
+
+    def __init__(self, number: int, entry: str, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+        self.entry = entry
+
+
+def _stamp(file: Path) -> tuple[int, ...] | None:
+    """Return what changes when a file does, None if there is none."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
+
+
+def _entries(document: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[ModelEntry, ...]:
+    if surplus := [name for name in document if name != _TABLE]:
+        raise _Wrong(-1, surplus[0], f"no part of this file{nearest(surplus[0], (_TABLE,))}; there is [[{_TABLE}]]")
+    tables = document.get(_TABLE, [])
+    if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
+        raise _Wrong(-1, _TABLE, f"expected tables, each below a line [[{_TABLE}]]; there are none")
+    entries = tuple(_entry(number, table, environment) for number, table in enumerate(tables))
+    for number, entry in enumerate(entries):
+        for name in entry.names:
+            for earlier in entries[:number]:
+                if cover := next((pattern for pattern in earlier.names if _covers(pattern, name)), None):
+                    raise _Wrong(number, "names", f"{name!r} is never reached: {cover!r} of an earlier entry matches")
+    return entries
+
+
+def _entry(number: int, table: Mapping[str, Any], environment: Mapping[str, str]) -> ModelEntry:
+    if surplus := [name for name in table if name not in _ENTRIES]:
+        known = ", ".join(_ENTRIES)
+        raise _Wrong(number, surplus[0], f"no part of an entry{nearest(surplus[0], _ENTRIES)}; there are {known}")
+    names = table.get("names")
+    names = [names] if isinstance(names, str) else names
+    if not (isinstance(names, list) and names and all(isinstance(name, str) and name for name in names)):
+        raise _Wrong(number, "names", f"got {names!r}, expected a list of names or patterns of names")
+    url, model, key = table.get("url"), table.get("model", ""), table.get("key")
+    if not isinstance(url, str):
+        raise _Wrong(number, "url", f"got {url!r}, expected the backend's URL")
+    try:
+        upstream = parse_url(url)
+    except ValueError as problem:
+        raise _Wrong(number, "url", str(problem)) from problem
+    if not isinstance(model, str) or ("model" in table and not model):
+        raise _Wrong(number, "model", f"got {model!r}, expected the model's name at the backend")
+    if not isinstance(key, str | None):
+        raise _Wrong(number, "key", "expected a text")
+    return ModelEntry(tuple(names), upstream, model, _key(number, key, environment))
+
+
+def _key(number: int, written: str | None, environment: Mapping[str, str]) -> str | None:
+    if not written:
+        return written
+    key, what = written, "it"
+    if written.startswith(_FROM_ENVIRONMENT):
+        name = written.removeprefix(_FROM_ENVIRONMENT)
+        key, what = environment.get(name, ""), f"the environment variable {name!r}"
+        if not key:
+            raise _Wrong(number, "key", f"{what} is not set")
+    if not _KEY.fullmatch(key):
+        raise _Wrong(number, "key", f"{what} has characters that a header cannot carry: expected ASCII without spaces")
+    return key
+
+
+def _covers(earlier: str, later: str) -> bool:
+    """Return whether a pattern certainly matches all names that a ``later`` one does.
+
+    A ``*`` that has matched a wildcard of the later pattern matches whatever that one stands for. Other wildcards are
+    not compared.
+    """
+    return earlier == later or (not re.search(r"[?\[]", earlier) and fnmatchcase(later, earlier))
+
+
+def _line(text: str, wrong: _Wrong) -> int:
+    """Return the number of the line of an entry; that of its table if the entry is missing."""
+    headers = [found.start() for found in _HEADER.finditer(text)]
+    start, end = 0, len(text)
+    if 0 <= wrong.number < len(headers):
+        start, end = headers[wrong.number], [*headers, end][wrong.number + 1]
+    for name in (wrong.entry, _TABLE):
+        if found := re.compile(rf"""^[ \t]*\[*[ \t]*["']?{re.escape(name)}\b""", re.MULTILINE).search(text, start, end):
+            return text.count("\n", 0, found.start()) + 1
+    return 1

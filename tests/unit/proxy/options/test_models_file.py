@@ -1,0 +1,207 @@
+"""The file of models: its entries, its mistakes with file and line, and what a new version changes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from pathlib import Path
+
+import pytest
+from support.each import each
+from toolsim.proxy.address import Upstream
+from toolsim.proxy.options.models_file import ModelEntry, ModelsFile, entry_for, names_line, read_entries
+
+LOCAL = Upstream("http", "127.0.0.1", 11434, "/v1")
+SERVER = Upstream("https", "llm.example.com", 443, "/v1")
+GOOD = """\
+# Small ones stay here.
+[[models]]
+names = ["haiku*", "claude-haiku-4-5"]
+url = "http://127.0.0.1:11434/v1"
+model = "qwen2.5-coder:1.5b"
+
+[[models]]
+names = "gpt-5*"
+url = "https://llm.example.com/v1/"
+key = "env:LLM_KEY"
+"""
+ENVIRONMENT = {"LLM_KEY": "sk-secret", "SPACED": "a b", "EMPTY": ""}
+ENTRIES = (
+    ModelEntry(("haiku*", "claude-haiku-4-5"), LOCAL, "qwen2.5-coder:1.5b"),
+    ModelEntry(("gpt-5*",), SERVER, "", "sk-secret"),
+)
+ONE = '[[models]]\nnames = ["a*"]\nurl = "http://x"\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "models.toml"
+    file.write_text(GOOD)
+    return file
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file so that its time differs, whatever the resolution of the clock."""
+    before = file.stat().st_mtime_ns if file.exists() else 0
+    file.write_text(text)
+    os.utime(file, ns=(before + 1_000_000, before + 1_000_000))
+
+
+def test_entries(file: Path) -> None:
+    assert read_entries(file, ENVIRONMENT) == ENTRIES
+    assert names_line(ENTRIES) == "haiku*, claude-haiku-4-5, gpt-5*"
+    assert [entry.literal_names for entry in ENTRIES] == [("claude-haiku-4-5",), ()]
+
+
+@each(
+    ("model", "number"),
+    [
+        ("haiku", 0),
+        ("haiku-4.5", 0),
+        ("claude-haiku-4-5", 0),
+        ("claude-haiku-4-5-20251001", None),
+        ("Haiku", None),
+        ("gpt-5", 1),
+        ("gpt-5.1-codex", 1),
+        ("gpt-4", None),
+        ("a\nhaiku", None),
+        ("", None),
+    ],
+    ids=lambda case: repr(case),
+)
+def test_which_entry(model: str, number: int | None) -> None:
+    assert entry_for(ENTRIES, model) == (None if number is None else ENTRIES[number])
+
+
+def test_the_first_entry_counts() -> None:
+    first, last = ModelEntry(("gpt-5-mini",), LOCAL), ModelEntry(("gpt-*",), SERVER)
+    assert entry_for((first, last), "gpt-5-mini") is first
+    assert entry_for((first, last), "gpt-5") is last
+
+
+@each(
+    ("written", "key"),
+    [('key = ""', ""), ('key = "sk-1"', "sk-1"), ("", None), ('key = "env:LLM_KEY"', "sk-secret")],
+    ids=lambda case: repr(case),
+)
+def test_keys(tmp_path: Path, written: str, key: str | None) -> None:
+    file = tmp_path / "models.toml"
+    file.write_text(ONE + written)
+    (entry,) = read_entries(file, ENVIRONMENT)
+    assert entry.key == key
+    assert not key or key not in repr(entry)
+
+
+MISTAKES = {
+    "nothing": ("", 1, "models: expected tables"),
+    "no table": ("models = 3", 1, "models: expected tables"),
+    "an inline table": ('\nmodels = [{names = "a"}]', 2, "url: got None"),
+    "another part": (ONE + '[model]\nx = "y"', 4, "model: no part of this file; did you mean models?"),
+    "another entry": (ONE + 'modle = "y"', 4, "modle: no part of an entry; did you mean model?"),
+    "no names": ('[[models]]\nurl = "http://x"', 1, "names: got None"),
+    "an empty name": ('[[models]]\nurl = "http://x"\nnames = ["a", ""]', 3, "names: got ['a', '']"),
+    "names of another type": ('[[models]]\nurl = "http://x"\nnames = 5', 3, "names: got 5"),
+    "no url": (ONE + '[[models]]\nnames = "b"', 4, "url: got None"),
+    "a url without a scheme": ('[[models]]\nnames = "b"\nurl = "localhost:1"', 3, "did you mean http://localhost:1?"),
+    "a url of another kind": ('[[models]]\nnames = "b"\nurl = "ftp://x"', 3, "expected a URL"),
+    "an empty model": (ONE + 'model = ""', 4, "model: got ''"),
+    "a model of another type": (ONE + "model = 1", 4, "model: got 1"),
+    "a key of another type": (ONE + "key = 1", 4, "key: expected a text"),
+    "a key of the second entry": (ONE + '[[models]]\nnames="b"\nurl="http://x"\nkey="env:NO"', 7, "'NO' is not set"),
+    "an empty variable": (ONE + 'key = "env:EMPTY"', 4, "'EMPTY' is not set"),
+    "a variable with a space": (ONE + 'key = "env:SPACED"', 4, "'SPACED' has characters"),
+    "a key with a line break": (ONE + r'key = "a\nb"', 4, "key: it has characters"),
+    "a name twice": (ONE + '[[models]]\nnames = "a*"\nurl = "http://y"', 5, "'a*' is never reached"),
+    "a covered name": (ONE + '[[models]]\nurl = "http://y"\nnames = ["b", "ab?"]', 6, "'ab?' is never reached"),
+    "not TOML": (ONE + "key =", 4, "not TOML"),
+}
+
+
+@each("name", MISTAKES)
+def test_mistakes(tmp_path: Path, name: str) -> None:
+    """Each is reported in one line, with its place."""
+    text, line, words = MISTAKES[name]
+    file = tmp_path / "models.toml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=f"^{re.escape(str(file))}:{line}: ") as problem:
+        read_entries(file, ENVIRONMENT)
+    assert words in str(problem.value)
+    assert "\n" not in str(problem.value)
+
+
+def test_a_key_is_in_no_message(tmp_path: Path) -> None:
+    file = tmp_path / "models.toml"
+    for text in (ONE + 'key = "sk-se cret"', ONE + 'key = ["sk-secret"]', ONE + 'key = "sk-secret"\nx = 1'):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=":4: |:5: ") as problem:
+            read_entries(file, ENVIRONMENT)
+        assert "sk-se" not in str(problem.value)
+
+
+def test_what_is_not_covered(tmp_path: Path) -> None:
+    """A pattern that matches the text of a later one need not match all that the later one does."""
+    for earlier, later in (("gpt?", "gpt*"), ("gpt-[ab]", "gpt-*"), ("gpt-5", "gpt-*"), ("*-mini", "gpt-*")):
+        file = tmp_path / "models.toml"
+        file.write_text("".join(f'[[models]]\nnames = "{name}"\nurl = "http://x"\n' for name in (earlier, later)))
+        assert len(read_entries(file, {})) == 2
+
+
+def test_names_of_one_entry_may_overlap(tmp_path: Path) -> None:
+    """A literal name is listed for the clients, although a pattern matches it too."""
+    file = tmp_path / "models.toml"
+    file.write_text('[[models]]\nnames = ["*", "big"]\nurl = "http://x"\n')
+    assert read_entries(file, {})[0].literal_names == ("big",)
+
+
+def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It counts from the next request on."""
+    caplog.set_level(logging.INFO)
+    models = ModelsFile(file, ENVIRONMENT)
+    assert models.entries() == ENTRIES
+    assert models.entries() is models.entries()
+    write(file, ONE)
+    assert [entry.names for entry in models.entries()] == [("a*",)]
+    assert models.entries()
+    assert [record.getMessage() for record in caplog.records] == [f"toolsim_models: {file} was read again: a*"]
+
+
+@pytest.mark.parametrize("broken", ["[[models", "", ONE + 'key = "env:NO"'])
+def test_a_broken_version(file: Path, broken: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The previous one stays in use; there is one line about it, with the place."""
+    models = ModelsFile(file, ENVIRONMENT)
+    write(file, broken)
+    for _ in range(3):
+        assert models.entries() == ENTRIES
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"toolsim_models: {file}:")
+    assert line.endswith("; the previous version stays in use")
+    write(file, ONE)
+    assert [entry.names for entry in models.entries()] == [("a*",)]
+
+
+def test_a_file_that_is_gone(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As a broken one; it counts again once it is back."""
+    models = ModelsFile(file, ENVIRONMENT)
+    file.unlink()
+    assert models.entries() == models.entries() == ENTRIES
+    assert [record.getMessage() for record in caplog.records] == [
+        f"toolsim_models: {file}: it cannot be read: No such file or directory; the previous version stays in use"
+    ]
+    write(file, ONE)
+    assert [entry.names for entry in models.entries()] == [("a*",)]
+
+
+def test_a_file_that_is_replaced(file: Path, tmp_path: Path) -> None:
+    """Editors and Kubernetes put another file in its place, perhaps with the same time and size."""
+    models = ModelsFile(file, ENVIRONMENT)
+    other = tmp_path / "other.toml"
+    other.write_text(GOOD.replace("haiku", "mouse"))
+    os.utime(other, ns=(file.stat().st_mtime_ns,) * 2)
+    other.rename(file)
+    assert models.entries()[0].names == ("mouse*", "claude-mouse-4-5")
+
+
+def test_no_file_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be read"):
+        ModelsFile(tmp_path / "missing.toml", {})
