@@ -116,8 +116,8 @@ class TextBackend:
 
     ``script`` is a list of turns, one per request, or a rule. ``chunk_size`` cuts the text into deltas of that many
     characters (None: the turn's own pieces), ``split`` the bytes of each SSE frame into writes of that many. ``count``:
-    the answer of its counting endpoints, None if it has none; ``counted``: the requests to them. ``apis``: those that
-    it has; ``rejected``: the paths of the others, as they were requested, with the status ``no_path``.
+    the answer of its counting endpoints, None if it has none; ``counted``: the requests to them. ``models``: its list,
+    ``list_headers``: those of the requests for it. ``apis``: those that it has; ``rejected``: the paths of the others, as they were requested, with the status ``no_path``.
     """
 
     def __init__(
@@ -132,6 +132,8 @@ class TextBackend:
         self.rejected: list[str] = []
         self.no_path = 404
         self.exchanges: list[Exchange] = []
+        self.models = ["text-model"]
+        self.list_headers: list[dict[str, str]] = []
         self.count: int | None = None
         self.counted: list[Json] = []
         self.play(script, chunk_size=chunk_size, split=split)
@@ -172,7 +174,7 @@ class TextBackend:
             (r".*/chat/completions", _Chat, {"backend": self}),
             (r".*/messages", _Messages, {"backend": self}),
             (r".*/messages/count_tokens", _Counts, {"backend": self, "api": "messages"}),
-            (r".*/models", _Models),
+            (r".*/models", _Models, {"backend": self}),
         ]
         server = HTTPServer(Application(routes, log_function=lambda handler: None))
         server.add_sockets(self._sockets)
@@ -195,8 +197,13 @@ class TextBackend:
 
 
 class _Models(RequestHandler):
+    def initialize(self, backend: TextBackend) -> None:
+        self.backend = backend
+
     def get(self) -> None:
-        self.write({"object": "list", "data": [{"id": "text-model", "object": "model", "owned_by": "tests"}]})
+        self.backend.list_headers.append({name.lower(): value for name, value in self.request.headers.get_all()})
+        models = [{"id": name, "object": "model", "owned_by": "tests"} for name in self.backend.models]
+        self.write({"object": "list", "data": models})
 
 
 class _Counts(RequestHandler):

@@ -2,10 +2,10 @@
 
 Rules, in this order:
 
-1. *A forward proxy has to be enabled.* With a built-in backend the listener is a server, and requests to other hosts,
-   tunnels (CONNECT) included, are refused: otherwise anyone who can reach the listener could reach every service of
-   this machine and its network. Setting ``toolsim_upstream`` enables the forward proxy, as does choosing a mode such as
-   socks5 or transparent.
+1. *A forward proxy has to be enabled.* With a built-in backend, or with ``toolsim_models``, the listener is a server,
+   and requests to other hosts, tunnels (CONNECT) included, are refused: otherwise anyone who can reach the listener
+   could reach every service of this machine and its network. Setting ``toolsim_upstream`` enables the forward proxy, as
+   does choosing a mode such as socks5 or transparent.
 2. *The key.* If one is set, every request needs it, regardless of its path: a backend might accept spellings of its
    paths that toolsim does not recognize. A client of the forward proxy sends it in ``Proxy-Authorization``.
 3. *Web pages*, unless a key excludes them. A page can send requests from any visitor's browser. So its origin has to be
@@ -94,7 +94,7 @@ def own_names(hostname: str, listen_hosts: Iterable[str], origins: Origins) -> f
 
 def check_forward(settings: Settings, *, has_key: bool) -> Refusal | None:
     """Return the reason for refusing to forward this client's requests to other hosts, or None."""
-    if settings.builtin is not None and settings.upstream is None:
+    if (settings.builtin is not None or settings.models is not None) and settings.upstream is None:
         message = (
             "This listener is not a forward proxy: it serves its own backend, under /v1. Requests for other hosts are "
             "forwarded only if toolsim_upstream is set."

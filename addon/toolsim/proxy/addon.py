@@ -183,6 +183,7 @@ class ToolSim:
         # With eager connections, a target that is down or does not exist ends the client's connection before the
         # request arrives; and requests that are sent elsewhere need no live target.
         is_server = any(isinstance(mode, ReverseMode) for mode in modes) or settings.builtin is not None
+        is_server = is_server or settings.models is not None
         if (is_server or settings.upstream is not None) and ctx.options.connection_strategy == "eager":
             ctx.options.update(connection_strategy="lazy")  # type: ignore[no-untyped-call]
         if self._is_running:

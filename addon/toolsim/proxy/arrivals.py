@@ -2,13 +2,15 @@
 
 In this order: a round was already routed as its client's own request; a request that has been here before is
 refused; ``route`` decides by the headers; the flow is changed accordingly; and a request that toolsim handles gets an
-exchange with the features that it needs.
+exchange with the features that it needs. If the model decides, the exchange is there first, and the flow is changed
+once its body has arrived (``Exchange.choose``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ReverseMode
@@ -18,14 +20,15 @@ from toolsim.proxy import route
 from toolsim.proxy.access import Incoming, owner_of
 from toolsim.proxy.builtin import Admitted, BuiltinBackend
 from toolsim.proxy.circle import LOOP, Circle
-from toolsim.proxy.cors import cors_headers
+from toolsim.proxy.cors import add_cors, cors_headers
 from toolsim.proxy.counting import OtherAction
 from toolsim.proxy.doors import Doors
 from toolsim.proxy.exchange import Exchange, Exchanges, Feature
 from toolsim.proxy.head import authorize, for_backend
 from toolsim.proxy.in_shape import InShape
-from toolsim.proxy.known import KnownBackends
+from toolsim.proxy.known import NO_ROOT, Backend, KnownBackends
 from toolsim.proxy.metadata import PAGE, is_recorded, is_resent, is_stored
+from toolsim.proxy.model_list import ModelList
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.refusals import Refusals
 from toolsim.proxy.reporting.outcome import Outcome, Reports
@@ -35,6 +38,7 @@ from toolsim.proxy.stored_context import StoredContext
 from toolsim.proxy.upgrades import Sockets, upgrade_of
 from toolsim.wire.api import Api
 from toolsim.wire.dialect import APIS, CHAT, api_of_headers, api_of_path
+from toolsim.wire.responses.actions import Action
 from toolsim.wire.responses.resources import resource_of
 
 MakePage = Callable[[HTTPFlow], Response | Awaitable[Response]]
@@ -75,7 +79,7 @@ class Arrivals:
             features: list[Feature] = []
             if route.leads_to(request.host, request.port, self._builtin_port):
                 features.append(self._admitted(flow))
-            exchange = self._open(flow, "", asked.report, *features)
+            exchange = self._open(flow, "", asked.report, self._known(flow), *features)
             exchange.round = asked
             return None
         upgrade = upgrade_of(flow) if is_replay and flow.live else None
@@ -98,11 +102,20 @@ class Arrivals:
             case route.Serve():
                 # Its body has to be read, with a limit, which the exchange enforces.
                 flow.request.stream = False
-                self._remember(flow, self._open(flow, owner, Report(), *features))
+                self._remember(flow, self._open(flow, owner, Report(), Backend(NO_ROOT), *features))
             case route.Upgrade():
                 limit = self.settings.limits.max_request_bytes
                 if (error := self.sockets.admit(flow, sent, owner, limit, has_proxy_key=has_key)) is not None:
                     self.refusals.answer(flow, error, self.cors(flow))
+            case route.ListModels(default):
+                # The backend might be this proxy.
+                self.circle.sign(flow)
+                return self._list_models(flow, incoming, default)
+            case route.Choose() as choice:
+                api = route.api_of(flow.request.method, flow.request.path, choice.action)
+                flow.request.stream = False
+                exchange = self._carry(flow, api, incoming, choice.action, Backend(NO_ROOT), owner, features)
+                exchange.choose = partial(self._choose, flow, incoming, choice)
             case decision:
                 return self._forward(flow, incoming, decision, owner, features)
         return None
@@ -129,6 +142,10 @@ class Arrivals:
             flow.response = Response.make(200, headers=dict(answer.headers))
         return None
 
+    async def _list_models(self, flow: HTTPFlow, incoming: Incoming, default: route.Default) -> None:
+        flow.response = await ModelList(self.settings, self.builtin, self.known).answer(flow, incoming, default)
+        add_cors(flow.response.headers, self.cors(flow))
+
     def _forward(
         self,
         flow: HTTPFlow,
@@ -138,39 +155,73 @@ class Arrivals:
         features: list[Feature],
     ) -> Awaitable[None] | None:
         """Set a flow's target and headers as decided; open an exchange if its body is relevant."""
-        request, client = flow.request, flow.client_conn
-        if isinstance(decision, route.Forward):
-            target = decision.upstream
-            request.scheme, request.host, request.port = target.scheme, target.host, target.port
-            request.path = decision.path
-        authorize(request.headers, decision.authorization)
-        # Only a backend that the operator named gets the Via entry and is probed.
-        is_named = isinstance(decision, route.Forward) or isinstance(client.proxy_mode, ReverseMode)
-        if decision.to_builtin:
-            features.append(self._admitted(flow))
-        elif is_named and flow.live:
-            self.circle.sign(flow)
+        request = flow.request
+        features += self._aim(flow, decision)
         api = route.api_of(request.method, request.path, decision.action)
-        is_ours = is_named or decision.to_builtin or is_recorded(flow)
+        is_ours = _is_named(flow, decision) or decision.to_builtin or is_recorded(flow)
         is_for_us = is_ours or api is None or api.backend == api.name
         if not is_for_us or (api is None and not route.endpoint(request.path)):
             request.stream = True
             return None
         # Regardless of ``stream_large_bodies``: the body has to be read.
         request.stream = False
-        exchange = self._carry(flow, api, incoming, decision, owner, features)
-        exchange.backend.is_named = exchange.backend.is_named or (is_named and not decision.to_builtin)
-        may_ask = api is not None and is_named and not decision.to_builtin and flow.live
-        if not may_ask or exchange.backend.is_known or self.settings.policy.engine != "auto":
-            return None
-        return self.known.ask(exchange.backend, self.settings.upstream_key)
+        backend, waits = self._backend(flow, decision, api)
+        self._carry(flow, api, incoming, decision.action, backend, owner, features)
+        return waits
+
+    def _choose(
+        self, flow: HTTPFlow, incoming: Incoming, choice: route.Choose, exchange: Exchange, model: str | None
+    ) -> Awaitable[None] | None:
+        """Do the same for a request whose exchange is open, now that its ``model`` is known (``route.choose``)."""
+        models = self.settings.models
+        match route.choose(incoming, self.settings, choice, models.entries() if models is not None else (), model):
+            case route.Answer(error, headers=headers):
+                flow.response = exchange.refuse(error or LOOP)
+                flow.response.headers.update(headers)
+                return None
+            case decision:
+                for feature in self._aim(flow, decision):
+                    exchange.attach(feature)
+                api = route.api_of(flow.request.method, flow.request.path, decision.action)
+                exchange.backend, waits = self._backend(flow, decision, api)
+                exchange.backend_model = decision.model
+                return waits
+
+    def _aim(self, flow: HTTPFlow, decision: route.Pass) -> list[Feature]:
+        """Set a flow's target and headers as decided; return the features that the target needs."""
+        request = flow.request
+        if isinstance(decision, route.Forward):
+            target = decision.upstream
+            request.scheme, request.host, request.port = target.scheme, target.host, target.port
+            request.path = decision.path
+        authorize(request.headers, decision.authorization)
+        if decision.to_builtin:
+            return [self._admitted(flow)]
+        # Only a backend that the operator named gets the Via entry and is probed.
+        if _is_named(flow, decision) and flow.live:
+            self.circle.sign(flow)
+        return []
+
+    def _backend(self, flow: HTTPFlow, decision: route.Pass, api: Api | None) -> tuple[Backend, Awaitable[None] | None]:
+        """Return the backend at which a flow aims, and what has to be awaited before a turn: its first probe."""
+        backend, is_named = self._known(flow), _is_named(flow, decision) and not decision.to_builtin
+        backend.is_named = backend.is_named or is_named
+        may_ask = api is not None and is_named and flow.live
+        if not may_ask or backend.is_known or self.settings.policy.engine != "auto":
+            return backend, None
+        return backend, self.known.ask(backend, decision.key)
+
+    def _known(self, flow: HTTPFlow) -> Backend:
+        request = flow.request
+        return self.known.at(request.scheme, request.host, request.port, route.prefix(request.path))
 
     def _carry(
         self,
         flow: HTTPFlow,
         api: Api | None,
         incoming: Incoming,
-        decision: route.Pass,
+        action: Action | None,
+        backend: Backend,
         owner: str,
         features: list[Feature],
     ) -> Exchange:
@@ -184,9 +235,9 @@ class Arrivals:
         # A round is for the runner, which reads OpenAI's format.
         if client.has_own_errors and asked is None:
             features.append(InShape(client))
-        if decision.action is not None:
-            features.append(OtherAction(decision.action))
-        exchange = self._open(flow, owner, report, *features)
+        if action is not None:
+            features.append(OtherAction(action))
+        exchange = self._open(flow, owner, report, backend, *features)
         exchange.round = asked
         if api is None:
             first, *_ = exchange.backend.apis_for(client, self.settings.policy.backend)
@@ -204,23 +255,27 @@ class Arrivals:
         if self.settings.store is not None and flow.live:
             exchange.stored_context = StoredContext(exchange.owner, resource=resource_of(flow.request.path))
 
-    def _open(self, flow: HTTPFlow, owner: str, report: Report, *features: Feature) -> Exchange:
+    def _open(self, flow: HTTPFlow, owner: str, report: Report, backend: Backend, *features: Feature) -> Exchange:
         if is_resent(flow) or flow.metadata:
             # It might have passed before.
             forget(flow)
-        request = flow.request
         exchange = Exchange(
             report,
             client_id=flow.client_conn.id,
             owner=owner,
             cors=self.cors(flow),
             limits=self.settings.limits,
-            backend=self.known.at(request.scheme, request.host, request.port, route.prefix(request.path)),
+            backend=backend,
         )
         for feature in (Outcome(self.reports), *features):
             exchange.attach(feature)
         self.exchanges.open(flow, exchange)
         return exchange
+
+
+def _is_named(flow: HTTPFlow, decision: route.Pass) -> bool:
+    """Return whether the operator named the backend at which a flow aims."""
+    return isinstance(decision, route.Forward) or isinstance(flow.client_conn.proxy_mode, ReverseMode)
 
 
 async def _respond(flow: HTTPFlow, made: Awaitable[Response]) -> None:

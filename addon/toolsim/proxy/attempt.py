@@ -111,7 +111,7 @@ class Attempt(Feature):
         refused = _refused(error, plan) if plan is not None else []
         if plan is not None:
             for feature in refused:
-                backend.refuses(plan.form.model, feature)
+                backend.refuses(plan.backend_model, feature)
         if not refused and not self._lacks_path(error, exchange):
             self._note_api(exchange)
             return False
@@ -155,7 +155,8 @@ class Attempt(Feature):
     def _lacks_path(self, error: _Error, exchange: Exchange) -> bool:
         if not self._may_lack_path or error.status not in NO_PATH:
             return False
-        return rejects_path(error.status, parse_object(error.text.encode()), exchange.report.model)
+        model = self._job.policy.model_at_backend(exchange.report.model)
+        return rejects_path(error.status, parse_object(error.text.encode()), model)
 
     def _note_api(self, exchange: Exchange) -> None:
         """Remember which APIs a backend has, and which it lacks."""
@@ -172,7 +173,7 @@ def _note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:
     """Remember a backend that got native tools and answered with a call as text: its own parser does not support it."""
     missed = any(verdict.startswith("call ") for block in report.blocks for verdict in block["verdicts"])
     if missed and "tools" in plan.attempts:
-        backend.refuses(plan.form.model, "tools")
+        backend.refuses(plan.backend_model, "tools")
 
 
 def _error(flow: HTTPFlow) -> _Error | None:
@@ -192,5 +193,5 @@ def _refused(error: _Error, plan: Plan) -> list[BackendFeature]:
     refused = [feature for feature in plan.attempts if is_refusal(feature, error.status, error.text)]
     for feature in refused:
         excerpt = " ".join(error.text.split())[:_LOGGED_CHARACTERS]
-        logger.warning(_WARNINGS[feature], plan.form.model or "this model", excerpt)
+        logger.warning(_WARNINGS[feature], plan.backend_model or "this model", excerpt)
     return refused

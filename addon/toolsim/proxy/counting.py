@@ -72,7 +72,7 @@ class OtherAction(Feature):
             body = decoded(response.raw_content or b"", encoding, _MAX_COUNT_BYTES)
         except ValueError:
             body = b""
-        counted = has_counted(response.status_code, body, exchange.plan.form.model)
+        counted = has_counted(response.status_code, body, exchange.plan.backend_model)
         exchange.is_ours = counted is not None
         if counted and exchange.plan.client != exchange.plan.backend:
             response.content = count_answer((parse_object(body) or {}).get("input_tokens"))

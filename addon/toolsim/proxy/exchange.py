@@ -25,7 +25,7 @@ defines the other's interface.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from mitmproxy.connection import Client
@@ -41,7 +41,7 @@ from toolsim.proxy.clocks import Clocks
 from toolsim.proxy.cors import add_cors
 from toolsim.proxy.decoding import decoded
 from toolsim.proxy.jobs import AnswerJob, Done, RequestJob, request_too_large
-from toolsim.proxy.known import Backend, Root
+from toolsim.proxy.known import NO_ROOT, Backend
 from toolsim.proxy.metadata import SENT
 from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.options.settings import Limits
@@ -63,6 +63,13 @@ _NOT_ENFORCED = (
 MODE_HEADER = "x-proxy-output-mode"
 # They do not apply to the body that is sent.
 _CLIENTS_OWN = (b"content-encoding", b"transfer-encoding", MODE_HEADER.encode())
+
+
+Choose = Callable[["Exchange", str | None], Awaitable[None] | None]
+"""Directs the request of an exchange to the backend of a model, or answers it with an error.
+
+The model is "" if the request names none, None if its body is not a JSON object. What is returned has to be awaited.
+"""
 
 
 class Feature:
@@ -127,8 +134,12 @@ class Exchange:
         self.cors = cors
         """Headers for toolsim's own answers."""
         self.limits = limits
-        self.backend = backend or Backend(Root("http", "", 0))
+        self.backend = backend or Backend(NO_ROOT)
         """The known facts about the backend."""
+        self.backend_model = ""
+        """The model's name there, "" = the client's."""
+        self.choose: Choose | None = None
+        """Chooses the backend by the model; None if it is chosen."""
         self.clocks = Clocks(limits)
         self.recorder = BodyRecorder()
         """Both sides of the answer, for people to inspect."""

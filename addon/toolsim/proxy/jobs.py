@@ -118,7 +118,7 @@ class PageJob(_Job):
 
 @dataclass(frozen=True, slots=True)
 class PluginJob(_Job):
-    """A body that an optional package reads with the function ``read``, whose BadRequest is the error."""
+    """A body that the function ``read`` reads, of any package; its BadRequest is the error."""
 
     data: bytes
     limit: int

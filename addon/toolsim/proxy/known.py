@@ -3,11 +3,12 @@
 A backend is probed once, by GETs of pages that only one kind of server has (``request/engine.py``), when the first API
 request for it arrives. Its answers show what it rejects, a feature or the path of an API (``attempt.py``).
 
-1. Only backends that the operator named are probed: the target of a reverse mode, or ``toolsim_upstream``. Hosts that a
-   client merely passes through to are not, and a built-in backend needs no probe.
+1. Only backends that the operator named are probed: the target of a reverse mode, ``toolsim_upstream``, or one of
+   ``toolsim_models``. Hosts that a client merely passes through to are not, and a built-in backend needs no probe.
 2. The first request waits for the probe, ``WAIT_SECONDS`` at most; later ones never wait. A backend that answers
    later, or not at all, is probed again after a while, in parallel with the requests.
-3. No secret is sent except ``toolsim_upstream_key``. Redirects are not followed, and an answer has a size limit.
+3. No secret is sent except the operator's key for that backend. Redirects are not followed, and an answer has a size
+   limit.
 4. After a failed connection, a different server might run at the address next time. The known facts are assumed until a
    server there has answered again. It is probed only now and then, and more and more rarely, so as not to burden a
    server that is already struggling.
@@ -66,6 +67,10 @@ class Root(NamedTuple):
         """Return the URL of a page."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path}{page}"
+
+
+NO_ROOT = Root("http", "", 0)
+"""The address of no backend: of an exchange that is answered without one, or whose backend is not chosen yet."""
 
 
 @dataclass(slots=True, eq=False)

@@ -24,7 +24,7 @@ from toolsim.proxy.builtin import Admitted
 from toolsim.proxy.cors import add_cors
 from toolsim.proxy.counting import OtherAction
 from toolsim.proxy.exchange import Exchange, Exchanges
-from toolsim.proxy.jobs import Done
+from toolsim.proxy.jobs import Done, PluginJob
 from toolsim.proxy.mcp_servers import Servers
 from toolsim.proxy.metadata import builtin_policy, is_recorded, is_stored, recorded_policy
 from toolsim.proxy.options import table
@@ -36,11 +36,19 @@ from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.work import Work
 from toolsim.rounds.hosted_calls import has_search
 from toolsim.wire.api import Api
+from toolsim.wire.json_codec import read_body
+from toolsim.wire.json_fields import string
 
 if TYPE_CHECKING:
     from toolsim.proxy.in_words import Asking
 
 logger = logging.getLogger(__name__)
+
+
+def model_in(body: bytes) -> str | None:
+    """Return the model that a request names, "" if it names none, None if its body is not a JSON object."""
+    document = read_body(body)
+    return string(document.get("model")) if document is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,36 @@ class Rewriting:
         if (resent := exchange.find(Resent)) is not None:
             resent.give_body(flow)
         exchange.clocks.backend_active()
-        if context is not None and self.remembering.take(flow, exchange):
+        if exchange.choose is not None and not exchange.is_request_too_large:
+            body, limit = flow.request.raw_content or b"", exchange.limits.max_request_bytes
+            encoding = flow.request.headers.get("content-encoding", "")
+            job = PluginJob(body, limit, model_in, encoding=encoding, owner=exchange.owner)
+            return self.work.take(job, lambda done: self._choose(flow, exchange, api, done))
+        return self._follow(flow, exchange, api)
+
+    def _choose(self, flow: HTTPFlow, exchange: Exchange, api: Api, done: Done) -> Awaitable[None] | None:
+        """Direct a request to the backend of its model, and go on as without that choice."""
+        choose, exchange.choose = exchange.choose, None
+        if done.crash:
+            logger.error("toolsim failed to read a body; please report this.\n%s", done.crash)
+        if done.error is not None:
+            flow.response = exchange.refuse(done.error)
+            return None
+        assert choose is not None
+        assert isinstance(done.read, str | None)
+        waits = choose(exchange, done.read)
+        return self._follow(flow, exchange, api) if waits is None else self._chosen(flow, exchange, api, waits)
+
+    async def _chosen(self, flow: HTTPFlow, exchange: Exchange, api: Api, waits: Awaitable[None]) -> None:
+        await waits
+        if (work := self._follow(flow, exchange, api)) is not None:
+            await work
+
+    def _follow(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> Awaitable[None] | None:
+        """Rewrite a request whose backend is known."""
+        if flow.response is not None and not is_stored(flow):
+            return None
+        if exchange.stored_context is not None and self.remembering.take(flow, exchange):
             return self._recalled(flow, exchange, api)
         return self._rewrite(flow, exchange, api)
 
@@ -132,6 +169,10 @@ class Rewriting:
 
     def _policy(self, flow: HTTPFlow, exchange: Exchange) -> Policy:
         """Return the operator's policy; for a flow from a file the recorded one, overridden by explicit options."""
+        policy = self._operators_policy(flow, exchange)
+        return replace(policy, backend_model=exchange.backend_model) if exchange.backend_model else policy
+
+    def _operators_policy(self, flow: HTTPFlow, exchange: Exchange) -> Policy:
         if exchange.find(Admitted) is not None:
             return builtin_policy(self.settings.policy)
         if not is_recorded(flow):

@@ -10,25 +10,31 @@ A request reaches the proxy in one of three ways, which determines how it can be
    ``toolsim_upstream`` takes over the API requests of clients whose base URL cannot be set.
 
 A built-in backend can be the target in all three cases, so it is recognized by its address.
+
+With ``toolsim_models`` the model of a turn decides, which is in its body. So ``decide`` returns a ``Choose`` in place
+of the target, and ``choose`` the target once the body has arrived. All other rules are the same; a request without a
+model goes to the backend that all requests would have without that file, the default.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from toolsim.core.errors import ApiError
+from toolsim.core.errors import ApiError, BadRequest
 from toolsim.proxy.access import Incoming, Refusal, check_forward, check_server, is_bearer
 from toolsim.proxy.address import LOOPBACK, Upstream, leads_here
 from toolsim.proxy.cors import cors_headers, preflight_headers
+from toolsim.proxy.options.models_file import ModelEntry, entry_for, names_line
 from toolsim.proxy.options.settings import Settings
 from toolsim.wire.api import Api
 from toolsim.wire.dialect import APIS, RESPONSES, api_of_path
 from toolsim.wire.responses.actions import Action, action_of, action_path, turn_path
 from toolsim.wire.responses.resources import resource_of
 
+NOT_UP = ApiError("The backend is not up.", code="backend_unavailable", status=503, retry_after=1)
 USE_HTTP = Refusal(
     "WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426, reason="websocket"
 )
@@ -53,6 +59,8 @@ With a key set they are for everybody: they contain no secrets, and no other rul
 (``access``, rule 3).
 """
 MODELS = "/models"
+_MAX_MODEL_CHARS = 200
+_MAX_NAMES_CHARS = 2_000
 _ENDPOINTS = ", ".join([*(f"/v1{api.path_suffix}" for api in APIS.values()), f"/v1{MODELS}", OVERVIEW])
 
 
@@ -60,12 +68,15 @@ _ENDPOINTS = ", ".join([*(f"/v1{api.path_suffix}" for api in APIS.values()), f"/
 class Pass:
     """Let the request pass to its target; ``to_builtin``: the target is the built-in backend.
 
-    ``authorization``: the header of that name for the backend; None = the client's own, "" = none. ``action``: the
-    auxiliary operation, if it is not a turn.
+    ``authorization``: the header of that name for the backend; None = the client's own, "" = none. ``key``: the
+    operator's key for the backend. ``model``: the model's name there, "" = the client's. ``action``: the auxiliary
+    operation, if it is not a turn.
     """
 
     to_builtin: bool = False
     authorization: str | None = None
+    key: str = ""
+    model: str = ""
     action: Action | None = None
 
 
@@ -96,26 +107,49 @@ class Upgrade:
     """Answer the requests on this connection, a WebSocket, as separate requests."""
 
 
-Route = Pass | Answer | Serve | Upgrade
+Default = Pass | Answer | None
+"""Where requests go for whose model the file has no backend; None = nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """Send the request to the backend of its model (``choose``). ``action``: as in ``Pass``."""
+
+    default: Default
+    action: Action | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListModels:
+    """Answer the request with the models of all backends."""
+
+    default: Default
+
+
+Route = Pass | Answer | Serve | Upgrade | Choose | ListModels
 
 
 def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> Route:
     """Return the route of a request; ``builtin_port``: the port of the built-in backend, None while it is not up."""
     plain = request.path.partition("?")[0]
-    we_are_the_server = request.is_reverse or request.is_direct
+    models = settings.models
+    is_replay_of_ours = request.is_resent and models is not None and models.leads_to(request.host, request.port)
+    we_are_the_server = request.is_reverse or request.is_direct or is_replay_of_ours
     takes_over = we_are_the_server or settings.upstream is not None
     named = action_of(request.path) if takes_over else None
     action = named if request.method == "POST" else None
     path = turn_path(request.path) if named else request.path
     ending = endpoint(path)
-    page = _page(request, plain, settings) if we_are_the_server else ""
     upstream = _other_target(request, ending, settings, builtin_port)
+    chooses = models is not None and (we_are_the_server or upstream is not None)
+    page = _page(request, plain, settings) if we_are_the_server else ""
     host, port = (upstream.host, upstream.port) if upstream else (request.host, request.port)
     to_builtin = leads_to(host, port, builtin_port)
     is_stored = settings.store is not None and takes_over and resource_of(request.path) is not None
     concerns_us = bool(page or is_stored or upstream or to_builtin or (ending and we_are_the_server))
     is_guarded = concerns_us or we_are_the_server
-    authorization = _authorization(request, settings, to_builtin=to_builtin) if is_guarded else None
+    operators_key = None if to_builtin else settings.upstream_key or None
+    authorization = _authorization(request, settings, operators_key) if is_guarded else None
     origin = request.headers.get("origin")
     cors = cors_headers(settings.origins, origin) if origin else {}
 
@@ -142,19 +176,64 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
     if api is not None and request.headers.get("upgrade", "").lower() == "websocket":
         is_served = api is RESPONSES and request.method == "GET" and settings.websocket
         return Upgrade() if is_served else Answer(USE_HTTP, headers=cors | _USE_HTTP)
-    if upstream is not None:
-        if not upstream.port:
-            down = ApiError("The backend is not up.", code="backend_unavailable", status=503, retry_after=1)
-            return Answer(down, headers=cors)
-        target = join(upstream, path)
-        target = action_path(target, named, api_of_path(path)) if named else target
-        return Forward(upstream, target, to_builtin=to_builtin, authorization=authorization, action=action)
-    if request.is_direct and not request.is_reverse:
-        message = f"No such endpoint: {request.method} {plain}. There are {_ENDPOINTS}."
-        if ending:
-            message = "This is a proxy without a backend: set toolsim_backend, toolsim_upstream or a reverse mode."
-        return Answer(ApiError(message, "invalid_request_error", "not_found", status=404), headers=cors)
-    return Pass(to_builtin=to_builtin, authorization=authorization, action=action)
+    key = settings.upstream_key if is_guarded and not to_builtin else ""
+    default: Default
+    if upstream is not None and not upstream.port:
+        default = Answer(NOT_UP, headers=cors)
+    elif upstream is not None:
+        target = target_path(upstream, request.path)
+        default = Forward(upstream, target, to_builtin=to_builtin, authorization=authorization, key=key, action=action)
+    elif request.is_reverse or not we_are_the_server:
+        default = Pass(to_builtin=to_builtin, authorization=authorization, key=key, action=action)
+    else:
+        default = None
+    if chooses and api_of(request.method, request.path, action) is not None:
+        return Choose(default, action)
+    if chooses and ending.startswith(MODELS) and request.method in ("GET", "HEAD"):
+        return ListModels(default)
+    if default is not None:
+        return default
+    message = f"No such endpoint: {request.method} {plain}. There are {_ENDPOINTS}."
+    if ending:
+        message = "This is a proxy without a backend: set toolsim_backend, toolsim_upstream or a reverse mode."
+    return Answer(ApiError(message, "invalid_request_error", "not_found", status=404), headers=cors)
+
+
+def choose(
+    request: Incoming, settings: Settings, choice: Choose, entries: Sequence[ModelEntry], model: str | None
+) -> Pass | Answer:
+    """Return the route of a request for a model, "" if it names none, None if its body is not a JSON object."""
+    entry = entry_for(entries, model) if model else None
+    if entry is not None:
+        return forward_to(entry, request, settings, choice.action)
+    return choice.default or Answer(no_model(entries, model))
+
+
+def forward_to(entry: ModelEntry, request: Incoming, settings: Settings, action: Action | None = None) -> Forward:
+    """Return the route of a request to the backend of an entry."""
+    target, authorization = target_path(entry.upstream, request.path), _authorization(request, settings, entry.key)
+    key = entry.key or ""
+    return Forward(entry.upstream, target, authorization=authorization, key=key, model=entry.model, action=action)
+
+
+def no_model(entries: Sequence[ModelEntry], model: str | None) -> ApiError:
+    """Return the error for a request that no entry is for."""
+    if model is None:
+        return BadRequest("The request body is not a JSON object.").error
+    names = names_line(entries)[:_MAX_NAMES_CHARS]
+    if not model:
+        return BadRequest(f"'model' is missing: expected one of {names}.", "model", "missing_required_parameter").error
+    message = f"The model {model[:_MAX_MODEL_CHARS]!r} does not exist here. There are: {names}."
+    return ApiError(message, "invalid_request_error", "model_not_found", "model", status=404)
+
+
+def target_path(upstream: Upstream, path: str) -> str:
+    """Return the path of a request, which can be an auxiliary one, at ``upstream``."""
+    named = action_of(path)
+    if named is None:
+        return join(upstream, path)
+    turn = turn_path(path)
+    return action_path(join(upstream, turn), named, api_of_path(turn))
 
 
 def _page(request: Incoming, plain: str, settings: Settings) -> Page:
@@ -221,10 +300,13 @@ def _other_target(request: Incoming, ending: str, settings: Settings, builtin_po
     return None
 
 
-def _authorization(request: Incoming, settings: Settings, *, to_builtin: bool) -> str | None:
-    """Return the replacement of the client's key for a backend: the operator's key is only for this proxy."""
-    if settings.upstream_key and not to_builtin:
-        return f"Bearer {settings.upstream_key}"
+def _authorization(request: Incoming, settings: Settings, key: str | None) -> str | None:
+    """Return the replacement of the client's key for a backend.
+
+    ``key``: the operator's for that backend, "" = none, None = the client's own, unless that is only for this proxy.
+    """
+    if key is not None:
+        return f"Bearer {key}" if key else ""
     sent = request.headers.get("authorization", "")
     # A client that has sent the key to the forward proxy can send another one to the backend.
     is_ours = not request.has_proxy_key or is_bearer(sent, settings.api_key)

@@ -197,7 +197,7 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
         replace(KEYED, upstream_key="u"),
         Pass(authorization="Bearer u", key="u"),
     ),
-    "upstream's key: alone": (of(REVERSE, path="/v1/files"), UPSTREAM_KEY, Pass(authorization="Bearer u")),
+    "upstream's key: alone": (of(REVERSE, path="/v1/files"), UPSTREAM_KEY, Pass(authorization="Bearer u", key="u")),
     "upstream's key: taken over": (
         THROUGH,
         replace(TAKING_OVER, upstream_key="u"),

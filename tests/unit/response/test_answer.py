@@ -18,7 +18,7 @@ from toolsim.core.events import (
     TextDelta,
     Usage,
 )
-from toolsim.core.plan import Policy, ToolChoice
+from toolsim.core.plan import ToolChoice
 from toolsim.core.report import Report
 from toolsim.response.answer import Answer
 
@@ -178,8 +178,8 @@ def test_a_violation_that_only_the_end_shows() -> None:
 
 
 def test_the_clients_name_for_a_model() -> None:
-    """A model that has another name at the backend is answered under the client's; else the backend's own name stays."""
+    """If a model has another name at the backend, the answer has the client's; else it has what the backend says."""
     events = [Opened(model="qwen"), TextDelta("Hi"), Finished("stop"), Closed()]
     for name, model in (("qwen", None), ("", "qwen")):
-        emitted, _, _ = run_events(chat(policy=Policy(backend_model=name)), events)
+        emitted, _, _ = run_events(chat(policy={"backend_model": name}), events)
         assert emitted[0] == Opened(model=model)

@@ -81,6 +81,8 @@ class ModelsFile:
         self._environment = environment
         self._stamp = _stamp(file)
         self._entries = read_entries(file, environment)
+        self._problem = ""
+        """What the log says about the current version; "" if it is valid."""
 
     def __repr__(self) -> str:
         return f"ModelsFile({str(self.file)!r})"
@@ -95,10 +97,17 @@ class ModelsFile:
         try:
             self._entries = read_entries(self.file, self._environment)
         except ValueError as problem:
-            logger.warning("toolsim_models: %s; the previous version stays in use", problem)
+            if str(problem) != self._problem:
+                self._problem = str(problem)
+                logger.warning("toolsim_models: %s; the previous version stays in use", problem)
         else:
+            self._problem = ""
             logger.info("toolsim_models: %s was read again: %s", self.file, names_line(self._entries))
         return self._entries
+
+    def leads_to(self, host: str, port: int) -> bool:
+        """Return whether an address is that of a backend of the file."""
+        return any((entry.upstream.host, entry.upstream.port) == (host, port) for entry in self.entries())
 
 
 def names_line(entries: Sequence[ModelEntry]) -> str:

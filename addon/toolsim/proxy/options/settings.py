@@ -23,6 +23,7 @@ from toolsim.core.plan import Policy
 from toolsim.plugins import BUILTIN
 from toolsim.proxy.address import Upstream, is_loopback, parse_url
 from toolsim.proxy.cors import Origins
+from toolsim.proxy.options.models_file import ModelsFile
 from toolsim.proxy.options.option import Option
 from toolsim.proxy.options.table import OPTIONS
 from toolsim.request.fields import read_fields
@@ -74,6 +75,8 @@ class Settings:
     builtin: str | None = None
     """The built-in backend that answers, if any."""
     upstream: Upstream | None = None
+    models: ModelsFile | None = None
+    """The file that names the backend of each model."""
     api_key: str = ""
     upstream_key: str = ""
     codex_command: tuple[str, ...] = ("codex", "app-server")
@@ -163,6 +166,10 @@ def _mcp_config(value: str) -> tuple[Server, ...]:
         raise ValueError(f"{value}: {problem}") from problem
 
 
+def _models(value: str) -> ModelsFile | None:
+    return ModelsFile(Path(value).expanduser(), os.environ) if value else None
+
+
 def _hosts(values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
         if not re.fullmatch(r"[A-Za-z0-9.-]{1,253}(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?", value):
@@ -232,6 +239,7 @@ def _retry(value: int) -> int:
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "sentinel": _sentinel,
     "model": _model,
+    "models": _models,
     "mcp_config": _mcp_config,
     "mcp_hosts": _hosts,
     "tool_block_delimiter": _delimiter,

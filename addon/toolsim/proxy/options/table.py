@@ -35,6 +35,14 @@ OPTIONS = (
         "host that it is addressed to, which with a built-in backend is so only if this option is set.",
     ),
     Option(
+        "models",
+        "",
+        "File (TOML) that names the backend for each model: tables [[models]] with names (patterns such as haiku*, the "
+        "first that matches counts), url, and perhaps model (its name at the backend) and key (a literal one, or "
+        "env:NAME). A request for any other model goes where it would go without the file, or is a 404. The file is "
+        "read again when it changes. Empty: one backend answers for all models.",
+    ),
+    Option(
         "engine",
         "auto",
         "Which server the backend is; other options set to auto depend on it. auto: it is asked once, by GETs of "

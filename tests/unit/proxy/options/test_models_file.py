@@ -134,7 +134,7 @@ def test_a_key_is_in_no_message(tmp_path: Path) -> None:
     file = tmp_path / "models.toml"
     for text in (ONE + 'key = "sk-se cret"', ONE + 'key = ["sk-secret"]', ONE + 'key = "sk-secret"\nx = 1'):
         file.write_text(text)
-        with pytest.raises(ValueError, match=":4: |:5: ") as problem:
+        with pytest.raises(ValueError, match=r":[45]: ") as problem:
             read_entries(file, ENVIRONMENT)
         assert "sk-se" not in str(problem.value)
 

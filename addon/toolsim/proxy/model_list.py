@@ -1,0 +1,145 @@
+"""The list of models at a proxy with several backends (``toolsim_models``).
+
+It has the literal names of the file, and each model of a backend's own list that a request for its name would reach:
+no earlier entry takes it, and its entry does not give it another name. The default backend adds those that no entry
+takes. Backends are queried in parallel, for ``LIST_SECONDS`` at most; one that does not answer adds nothing.
+
+Each backend gets the key that a turn would get, and no other header of the client's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from mitmproxy.http import Headers, HTTPFlow, Response
+
+from toolsim.proxy import route
+from toolsim.proxy.access import KEY_HEADERS, Incoming
+from toolsim.proxy.builtin import BuiltinBackend
+from toolsim.proxy.head import authorize, error_response, for_backend
+from toolsim.proxy.known import KnownBackends, Root, page_client, page_request
+from toolsim.proxy.options.models_file import ModelEntry, entry_for
+from toolsim.proxy.options.settings import Settings
+from toolsim.wire.api import Api
+from toolsim.wire.dialect import APIS, CHAT, api_of_headers
+from toolsim.wire.json_codec import dump, parse_object
+from toolsim.wire.json_fields import mappings, string
+
+LIST_SECONDS = 2.0
+"""How long a client waits for backends that do not answer."""
+
+_KEYS = tuple(name.encode() for name in KEY_HEADERS)
+
+Model = dict[str, Any]
+"""A model in OpenAI's format, with the fields that its backend adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The page with a backend's list, and the fields of the request for it."""
+
+    url: str
+    fields: tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelList:
+    """Answers requests for the list, or for one of its models, under these settings."""
+
+    settings: Settings
+    builtin: BuiltinBackend
+    known: KnownBackends
+
+    async def answer(self, flow: HTTPFlow, incoming: Incoming, default: route.Default) -> Response:
+        """Return the response to a request; ``default``: where requests for other models go."""
+        entries = self.settings.models.entries() if self.settings.models is not None else ()
+        client = api_of_headers(incoming.headers) or CHAT
+        found = await self._models(flow, incoming, client, entries, default)
+        document: Model = {"object": "list", "data": found}
+        if name := unquote(route.endpoint(flow.request.path).removeprefix(route.MODELS).lstrip("/")):
+            one = next((model for model in found if model["id"] == name), None)
+            if one is None and entry_for(entries, name) is None:
+                response = error_response(route.no_model(entries, name))
+                if client.has_own_errors:
+                    response.content = client.error_answer(response.status_code, response.content or b"")
+                return response
+            document = one or _named(name)
+        return Response.make(200, client.model_list(dump(document).encode()), {"content-type": "application/json"})
+
+    async def _models(
+        self, flow: HTTPFlow, incoming: Incoming, client: Api, entries: Sequence[ModelEntry], default: route.Default
+    ) -> list[Model]:
+        targets = [route.forward_to(entry, incoming, self.settings) for entry in entries]
+        sources = [self._source(flow, client, target) for target in targets]
+        others: _Source | None = None
+        if isinstance(default, route.Pass) and not default.to_builtin:
+            others = self._source(flow, client, default)
+        distinct = list(dict.fromkeys([*sources, *([others] if others is not None else [])]))
+        lists = dict(zip(distinct, await _lists(distinct), strict=True))
+        found: dict[str, Model] = {}
+        for entry, source in zip(entries, sources, strict=True):
+            listed = {model["id"]: model for model in lists[source]}
+            for name in entry.literal_names:
+                if entry_for(entries, name) is entry:
+                    found.setdefault(name, {**listed.get(entry.model or name, _named(name)), "id": name})
+            for name, model in listed.items():
+                if entry.model in ("", name) and entry_for(entries, name) is entry:
+                    found.setdefault(name, model)
+        for model in lists[others] if others is not None else await self._builtin_models(default):
+            if entry_for(entries, model["id"]) is None:
+                found.setdefault(model["id"], model)
+        return list(found.values())
+
+    async def _builtin_models(self, default: route.Default) -> list[Model]:
+        names = await self.builtin.models() if isinstance(default, route.Pass) else ()
+        # A text is the reason for having none.
+        return [] if isinstance(names, str) else [_named(name) for name in names]
+
+    def _source(self, flow: HTTPFlow, client: Api, target: route.Pass) -> _Source:
+        """Return the list of a backend, and what a request of the client would have told it of itself."""
+        request = flow.request
+        scheme, host, port, path = request.scheme, request.host, request.port, request.path
+        if isinstance(target, route.Forward):
+            upstream, path = target.upstream, target.path
+            scheme, host, port = upstream.scheme, upstream.host, upstream.port
+        prefix = route.prefix(path)
+        headers = Headers([field for field in request.headers.fields if field[0].lower() in _KEYS])
+        authorize(headers, target.authorization)
+        first, *_ = self.known.at(scheme, host, port, prefix).apis_for(client, self.settings.policy.backend)
+        for_backend(headers, client, APIS[first])
+        if via := request.headers.get("via"):
+            # A backend that leads back to this proxy would list itself forever.
+            headers["via"] = via
+        return _Source(Root(scheme, host, port).url(prefix + route.MODELS), headers.fields)
+
+
+async def _lists(sources: Sequence[_Source]) -> list[list[Model]]:
+    if not sources:
+        return []
+    client = await page_client(len(sources))
+    try:
+        return await asyncio.gather(*(_listed(client, source) for source in sources))
+    finally:
+        client.close()
+
+
+async def _listed(client: Any, source: _Source) -> list[Model]:
+    from tornado.httpclient import HTTPClientError
+
+    request = page_request(source.url, "", LIST_SECONDS)
+    try:
+        request.headers.update({name.decode(): value.decode() for name, value in source.fields})
+        answer = await client.fetch(request)
+    except (HTTPClientError, OSError, ValueError):
+        return []
+    listed: Mapping[str, Any] = parse_object(answer.body) or {}
+    return [{"object": "model", **model} for model in mappings(listed.get("data")) if string(model.get("id"))]
+
+
+def _named(name: str) -> Model:
+    """Return a model of which only the name is known."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "toolsim"}
