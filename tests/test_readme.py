@@ -53,7 +53,7 @@ def blocks(language: str) -> list[str]:
 
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Backend": ("backend", "upstream", "engine", "upstream_key", "codex_command", "model"),
+    "Backend": ("backend", "upstream", "models", "engine", "upstream_key", "codex_command", "model"),
     "What the model is shown": (
         "profiles",
         "manifest",

@@ -117,7 +117,8 @@ class TextBackend:
     ``script`` is a list of turns, one per request, or a rule. ``chunk_size`` cuts the text into deltas of that many
     characters (None: the turn's own pieces), ``split`` the bytes of each SSE frame into writes of that many. ``count``:
     the answer of its counting endpoints, None if it has none; ``counted``: the requests to them. ``models``: its list,
-    ``list_headers``: those of the requests for it. ``apis``: those that it has; ``rejected``: the paths of the others, as they were requested, with the status ``no_path``.
+    ``list_headers``: those of the requests for it. ``apis``: those that it has; ``rejected``: the paths of the others,
+    as they were requested, with the status ``no_path``.
     """
 
     def __init__(

@@ -81,7 +81,8 @@ def _run(words: list[str]) -> int:
         print(agents.claude_line(args.host, args.port))
         if args.backend is None:
             return 0
-    if getattr(args, "backend", "") is None:
+    has_models = any(setting.startswith("toolsim_models=") for setting in args.set)
+    if getattr(args, "backend", "") is None and not (args.command == "serve" and has_models):
         made.commands[args.command].error("the following arguments are required: URL")
     start = serve.Start(_backend(args), args.host, args.port, args.web, tuple(args.set))
     if args.command == "demo":
@@ -105,7 +106,8 @@ def _backend(args: argparse.Namespace) -> str:
             return "codex"
         case "demo":
             return "scripted"
-    return str(args.backend)
+    # The file of toolsim_models can name all backends.
+    return str(args.backend or "")
 
 
 def parser() -> Parser:

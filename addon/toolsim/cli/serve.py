@@ -33,9 +33,10 @@ WEB_PORT = 8081
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What to start: ``backend`` is codex, scripted, a URL or a model file; ``settings`` are ``NAME=VALUE``.
+    """What to start: ``backend`` is codex, scripted, a URL, a model file, or "" for none.
 
-    ``remembers``: answers are stored in the user's state folder, unless the settings name a store.
+    ``settings`` are ``NAME=VALUE``. ``remembers``: answers are stored in the user's state folder, unless the settings
+    name a store.
     """
 
     backend: str
@@ -54,7 +55,7 @@ def arguments(start: Start) -> list[str]:
         settings.insert(0, f"toolsim_backend={start.backend}")
     elif start.backend.endswith(MODEL_SUFFIX):
         settings[:0] = ["toolsim_backend=local", f"toolsim_model={start.backend}"]
-    else:
+    elif start.backend:
         target = parse_url(start.backend)
         words += ["--mode", f"reverse:{target.scheme}://{url_host(target.host)}:{target.port}"]
         if target.path and not any(given.startswith("toolsim_upstream=") for given in settings):
