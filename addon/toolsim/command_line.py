@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import sys
@@ -14,6 +15,8 @@ from typing import Any, NoReturn
 from toolsim.installation import EXTRAS, install_command
 
 EXIT_USAGE = 2
+EXIT_PIPE = 141
+"""As if by SIGPIPE: the program that read the output has ended, as in ``toolsim replay flows | head``."""
 
 
 class UsageError(Exception):
@@ -26,6 +29,16 @@ def addon_script() -> str:
     if not script.is_file():
         raise UsageError(f"the mitmproxy script is missing: reinstall toolsim, which has it at {script}")
     return str(script)
+
+
+def discard_output() -> None:
+    """Discard output that is still buffered: its reader is gone, and Python would report that again when it exits."""
+    with open(os.devnull, "w") as nothing:
+        for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
+            try:
+                stream.flush()
+            except BrokenPipeError:
+                os.dup2(nothing.fileno(), stream.fileno())
 
 
 def resolved(command: Sequence[str]) -> list[str]:

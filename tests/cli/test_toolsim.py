@@ -13,6 +13,7 @@ from support.command import TOOLSIM, environment, log_lines, running, wait_for
 from support.line import Line
 from support.mitmdump import ADDON, ROOT
 from support.raw_backend import Answer, RawBackend, stream_of
+from toolsim.command_line import EXIT_PIPE
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +54,29 @@ def test_the_demo(tmp_path: Path) -> None:
     ]
     assert lines[-1].startswith("played 14 turns. Your turn: base URL http://127.0.0.1:")
     assert run.stderr == ""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "words",
+    ["demo --port 0", "demo --port 0 --web --set web_open_browser=false --set web_port=0", f"replay {ROOT / 'flows'}"],
+)
+def test_an_output_without_a_reader(words: str, unbuffered: str, tmp_path: Path) -> None:
+    """The command ends without a traceback, as ``head`` expects; each line appears once it is complete."""
+    process = subprocess.Popen(
+        [*TOOLSIM, *words.split()],
+        cwd=tmp_path,
+        env=environment(tmp_path) | {"PYTHONUNBUFFERED": unbuffered},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == EXIT_PIPE
 
 
 def test_serve(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 Modules that need mitmproxy are imported where they are used, so that a missing package is reported in one line. Each
 command is a function of parsed arguments; those of ``PLUGINS`` have their own parsers. Exit codes: 0 for success, 1 for
-a problem with a server or a recording, 2 for a usage error, 130 after Ctrl-C.
+a problem with a server or a recording, 2 for a usage error, 130 after Ctrl-C, 141 if the output has no reader any more.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from toolsim.command_line import EXIT_USAGE, Parser, UsageError, addon_script, missing
+from toolsim.command_line import (
+    EXIT_PIPE,
+    EXIT_USAGE,
+    Parser,
+    UsageError,
+    addon_script,
+    discard_output,
+    missing,
+)
 from toolsim.version import __version__
 
 EXIT_INTERRUPTED = 130
@@ -32,6 +40,17 @@ _EPILOG = "toolsim COMMAND --help says more. Options of --set: see README, or mi
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _reported(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_output()
+        return EXIT_PIPE
+    return code
+
+
+def _reported(words: list[str]) -> int:
+    """Run the command line; print problems in one line."""
     try:
         return _run(words)
     except UsageError as problem:

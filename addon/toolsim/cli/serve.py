@@ -8,13 +8,18 @@ the same information.
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
 import socket
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TextIO, cast
 
+from mitmproxy import ctx
 from mitmproxy.master import Master
 from mitmproxy.options import Options
 from mitmproxy.tools import cmdline, main
@@ -22,7 +27,7 @@ from mitmproxy.tools.dump import DumpMaster
 from mitmproxy.tools.web.master import WebMaster
 
 from toolsim.cli.usage import MODEL_SUFFIX, check_known, check_settings
-from toolsim.command_line import UsageError, addon_script
+from toolsim.command_line import EXIT_PIPE, UsageError, addon_script, discard_output
 from toolsim.proxy.address import parse_url, url_host
 
 # Their lines below a warning are in the startup banner, or irrelevant to people who did not type the command
@@ -95,13 +100,53 @@ def run(start: Start, *addons: object) -> int:
 
     make_parser = cmdline.mitmweb if start.web else cmdline.mitmdump
     master: type[Master] = Started
+    output = _Output(sys.stdout)
     try:
-        main.run(master, make_parser, words)
+        with redirect_stdout(cast(TextIO, output)):
+            main.run(master, make_parser, words)
     except OSError as problem:
         raise UsageError(str(problem.strerror or problem).splitlines()[0]) from problem
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
-    return 0
+    return EXIT_PIPE if output.has_no_reader else 0
+
+
+class _Output:
+    """The output of mitmproxy, line by line. Once its reader is gone (``toolsim demo | head``), the proxy shuts down.
+
+    mitmproxy would exit from within whatever logs, which prints a traceback.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.has_no_reader = False
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return anything else of the stream."""
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._end()
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._end()
+
+    def _end(self) -> None:
+        discard_output()
+        if not self.has_no_reader:
+            self.has_no_reader = True
+            ctx.master.shutdown()  # type: ignore[no-untyped-call]
 
 
 def check_free(host: str, port: int, remedy: str) -> None:
