@@ -75,6 +75,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "second_opinion",
         "fix_empty_final",
         "tool_use_mode",
+        "loop_limit",
         "max_rounds",
     ),
     "What the client gets": (

@@ -240,15 +240,17 @@ def _keys(items: Sequence[Item]) -> Iterator[bytes]:
 
 def _shorten(text: str) -> str:
     text = text[:_MAX_SEARCHED]
-    bare = _without_context(text)
+    bare = without_context(text)
     if not bare.strip():
         bare = _TAG.sub(" ", text)
     line = " ".join(bare.split())
     return line if len(line) <= MAX_WORDS else f"{line[: MAX_WORDS - 1]}…"
 
 
-def _without_context(text: str) -> str:
-    """Return a text without its tagged parts."""
+def without_context(text: str) -> str:
+    """Return a text without its tagged parts, in which programs add context to their users' messages."""
+    if "<" not in text:
+        return text
     parts, done = [], 0
     last = {tag[1]: tag.start() for tag in _TAG.finditer(text) if tag[0].startswith("</")}
     for tag in _TAG.finditer(text):

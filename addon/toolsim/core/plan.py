@@ -177,6 +177,7 @@ class Policy:
     request_defaults: str = ""
     transforms: frozenset[str] = frozenset()
     retry: int = 0
+    loop_limit: int = 6
     unknown_tool: Literal["text", "call", "retry"] = "text"
     second_opinion: Literal["off", "undeclared", "on"] = "undeclared"
     fix_empty_final: bool = False

@@ -43,6 +43,7 @@ _TALLIED = {
 
 
 _REMEDIES = {
+    "LOOP_ENDED": "toolsim_loop_limit=0 lets the model repeat a call",
     "EMPTY_ANSWER": "toolsim_fix_empty_final=on asks again after an output",
     **dict.fromkeys(("NO_CALL", "ANSWER_MISMATCH"), "toolsim_retry=1 asks the model again"),
 }

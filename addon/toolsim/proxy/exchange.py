@@ -277,6 +277,8 @@ class Exchange:
         flow.metadata[SENT] = digest
         given = {"accept-encoding": "identity", "content-length": str(len(body))}
         head.change(request.headers, without=_CLIENTS_OWN, given=given)
+        if rewritten.answer:
+            flow.response = Response.make(200, rewritten.answer, {"content-type": JSON})
 
     def _take(self, done: Done) -> None:
         if done.report is not self.report:

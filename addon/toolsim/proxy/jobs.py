@@ -280,7 +280,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         prepared = count_answer(estimated_tokens(shown), estimated=True)
     own, names = _own(rewritten.asked) if job.wants_own and rewritten.plan.form.id else (b"", ())
     # Transferring the items between processes would take as much work as the body.
-    bare = Rewritten(rewritten.plan, rewritten.body, rewritten.path, asked={})
+    bare = Rewritten(rewritten.plan, rewritten.body, rewritten.path, asked={}, answer=rewritten.answer)
     return Done(
         job.report, rewritten=bare, digest=digest(bare.body), topic=topic, own=own, names=names, prepared=prepared
     )

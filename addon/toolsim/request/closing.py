@@ -5,7 +5,8 @@ only on the client's tools and the operator's options. All other instructions ar
 message:
 
 1. the entries of tools that the manifest only names (``names_first``), once they have been called, and of tools that
-   the client declares within the conversation (``additional_tools``), with the names of the tools it withdraws;
+   the client declares within the conversation (``additional_tools``), with the names of the tools it withdraws, and a
+   line about a call that the model has repeated (``loops``);
 2. the requirement of this request: a call, no call, or only some of the tools.
 
 Nothing is remembered between requests, but a prompt has ended wherever an item of the model follows a client-side item.
@@ -24,6 +25,7 @@ from typing import NamedTuple
 
 from toolsim.core.conversation import Call, CallOutput, Declaration, Item, Message, Text, said_last
 from toolsim.core.plan import Plan, Tool
+from toolsim.request.loops import LoopCounter, lines_about
 from toolsim.request.manifest import further_entries
 from toolsim.request.transforms import tools_shown
 
@@ -87,6 +89,7 @@ class _Lines:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._loops = LoopCounter() if plan.policy.loop_limit else None
         self._known = {tool.name: tool for tool in plan.listed}
         self._named: dict[str, Tool] = {}  # Tools whose entries the manifest lacks and that have not been shown yet.
         if plan.only_named:
@@ -112,7 +115,8 @@ class _Lines:
                     removed.pop(tool.name, None)
                     shown += tools_shown((tool,), policy.transforms)
         withdrawn = [f"From now on you may not call {', '.join(removed)}."] if removed else []
-        return [*self._entries(shown), *withdrawn]
+        repeated = lines_about(self._loops.take(items), policy) if self._loops is not None else []
+        return [*self._entries(shown), *withdrawn, *repeated]
 
     def of_operator(self, items: Sequence[Item]) -> list[str]:
         """Return the operator's demand in an earlier prompt; ``items``: the items since the prompt before it."""

@@ -33,10 +33,12 @@ from typing import Any, Literal
 
 from toolsim.core.conversation import Call, CallOutput, ClientRequest, Demand, Item, said_last
 from toolsim.core.errors import BadRequest
+from toolsim.core.events import Ended, Opened, TextDelta
 from toolsim.core.outputs import Outputs
 from toolsim.core.plan import (
     FIND_TOOLS,
     OUTPUT_MODES,
+    AnswerForm,
     ApiName,
     Feature,
     Plan,
@@ -45,12 +47,13 @@ from toolsim.core.plan import (
     Tool,
     ToolChoice,
 )
-from toolsim.core.report import Report, entry
+from toolsim.core.report import Report, entry, loggable_name
 from toolsim.request.backend_tools import excludes_any, with_backend_tools
 from toolsim.request.closing import closed
 from toolsim.request.constrain import constraint, grammar_fields
 from toolsim.request.engine import engine_fields, settle
 from toolsim.request.fields import with_fields
+from toolsim.request.loops import LOOP_ENDED, answer_about, loop_at_end
 from toolsim.request.manifest import manifest, whole_answer_rule
 from toolsim.request.names_first import FINDER, only_named
 from toolsim.request.strict_tools import check_strict
@@ -85,6 +88,8 @@ class Rewritten:
     """The conversation as the client sent it, for logs and pages."""
     asked: Mapping[str, Any] = MappingProxyType({})
     """The JSON object that the request was read from."""
+    answer: bytes = b""
+    """A backend's complete answer in place of the backend's own, if the model is not asked."""
     passes: bool = False
     """Whether the request passes byte for byte, and the ``plan`` only serves to check its answer."""
 
@@ -179,11 +184,27 @@ def rewrite_request(
         if request.form.compacts:
             # No tool was offered, but a model that calls one has not written a summary.
             planned = replace(planned, tools=request.tools, masked=frozenset(), tool_choice=ToolChoice())
+        loop = loop_at_end(request.items, policy) if policy.loop_limit and not is_action else None
     except RecursionError:
         raise BadRequest(f"The request body cannot be read. {TOO_DEEP}.") from None
     if backend is not client:
         path = translated_path(path, client, backend)
-    return Rewritten(planned, written, path, request.items, asked)
+    answer = b""
+    if loop is not None and not request.form.compacts:
+        report.warnings.append(entry(LOOP_ENDED, loggable_name(loop.call.name)))
+        answer = _answer_in_words(backend, answer_about(loop), request)
+        planned = replace(
+            planned, tools=(), tool_choice=ToolChoice("none"), json_only=False, may_invent=False, attempts=frozenset()
+        )
+    return Rewritten(planned, written, path, request.items, asked, answer)
+
+
+def _answer_in_words(backend: Api, text: str, request: ClientRequest) -> bytes:
+    """Return a backend's complete answer with this text."""
+    writer = backend.writer(AnswerForm(model=request.form.model))
+    for event in (Opened(), TextDelta(text), Ended({0: "stop"})):
+        writer.write(event)
+    return writer.whole()
 
 
 def demands_json(request: ClientRequest, policy: Policy) -> bool:

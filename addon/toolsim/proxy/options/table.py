@@ -210,6 +210,13 @@ OPTIONS = (
         "need toolsim_mode=native.",
     ),
     Option(
+        "loop_limit",
+        6,
+        "After how many identical calls with identical output toolsim ends a loop across turns, with an answer that "
+        "names it; 0 = never. At half of that number, the prompt tells the model that it repeats itself. A changed "
+        "output, another call or a new message of the user starts the count again.",
+    ),
+    Option(
         "max_rounds",
         8,
         "Maximum number of rounds (model turns) in one answer. At the limit the last round's answer is returned as it "

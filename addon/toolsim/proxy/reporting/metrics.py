@@ -42,7 +42,7 @@ _OUTCOMES = ("OK", "TOOL_FAILED", "SERVER_FAILED", "OUTPUT_TOO_LARGE", "REFUSED"
 _CUTOFFS = ("text after tools", "first call", "more than 1 calls")
 _TOKENS = ("input", "output", "cached", "reasoning")
 _WARNINGS = (
-    *("NO_CALL", "EMPTY_ANSWER", "ANSWER_MISMATCH", "DUPLICATE_CALL"),
+    *("NO_CALL", "EMPTY_ANSWER", "ANSWER_MISMATCH", "DUPLICATE_CALL", "LOOP_ENDED"),
     *("UNANSWERED_CALL", "CALL_AS_TEXT", "TOOL_DROPPED", "NO_API", "CIPHERTEXT"),
 )
 # By the report's field: an explanation, and the codes known in advance.

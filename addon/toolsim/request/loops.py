@@ -1,0 +1,102 @@
+"""Detects a model that repeats a call over several turns although its output stays the same.
+
+The history is in every request, so nothing is remembered. A pair of a call and its output counts from its second
+occurrence on as a repetition. The counts start again
+
+1. at a pair that is new: a changed argument, a changed output (polling), or another call is progress;
+2. at a message of the user. Context that programs add to the outputs in tags is not one.
+
+So a cycle of several calls is found too. When a pair has occurred half as often as the limit allows (rounded up), the
+prompt says so at that point, and again in each later request, so that it begins with the prompt before it. At the limit
+the model is no longer asked: the answer is text that names the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from toolsim.core.conversation import Call, CallOutput, Item, Message, without_context
+from toolsim.core.plan import Policy
+from toolsim.core.report import loggable_name
+
+LOOP_ENDED = "LOOP_ENDED"
+"""A warning: toolsim has answered because the model repeated a call too often."""
+
+_MAX_SHOWN = 200
+"""Characters of the arguments that the answer shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """A call that has occurred ``count`` times with the same output, without progress in between."""
+
+    call: Call
+    count: int
+
+
+class LoopCounter:
+    """Counts the repeated calls of a conversation, given from its beginning."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, Call] = {}
+        self._known: set[tuple[object, ...]] = set()
+        self._counts: dict[tuple[object, ...], int] = {}
+
+    def take(self, items: Iterable[Item]) -> Iterator[Repetition]:
+        """Yield the repetition at each output of the next items."""
+        for item in items:
+            match item:
+                case Call():
+                    self._calls[item.call_id] = item
+                case CallOutput() if (call := self._calls.pop(item.call_id, None)) is not None:
+                    pair = call.name, call.arguments, item.text, len(item.parts)
+                    if pair not in self._known:
+                        self._known.add(pair)
+                        self._counts.clear()
+                    self._counts[pair] = self._counts.get(pair, 0) + 1
+                    yield Repetition(call, self._counts[pair])
+                case Message() if _is_new_request(item):
+                    self._known.clear()
+                    self._counts.clear()
+                case _:
+                    pass
+
+
+def lines_about(repetitions: Iterable[Repetition], policy: Policy) -> list[str]:
+    """Return the line for the model at repetitions that have just occurred: at most one, at half of the limit."""
+    half = (policy.loop_limit + 1) // 2
+    found = next((each for each in repetitions if each.count == half > 1), None)
+    if found is None:
+        return []
+    return [
+        f"You have called {found.call.name} {found.count} times with the same arguments, and its output was the same"
+        " each time. Do not repeat this call: use its output, try something else, or answer."
+    ]
+
+
+def loop_at_end(items: Iterable[Item], policy: Policy) -> Repetition | None:
+    """Return the repetition that reaches the limit with the last outputs of a conversation, or None."""
+    found: Repetition | None = None
+    counter = LoopCounter()
+    for item in items:
+        is_answer = isinstance(item, Call) or (isinstance(item, Message) and item.role == "assistant")
+        if is_answer or (isinstance(item, Message) and _is_new_request(item)):
+            found = None
+        for repetition in counter.take([item]):
+            found = repetition if repetition.count >= max(policy.loop_limit, 2) else found
+    return found
+
+
+def _is_new_request(message: Message) -> bool:
+    return message.role == "user" and bool(without_context(message.text).strip())
+
+
+def answer_about(loop: Repetition) -> str:
+    """Return the answer that ends a loop."""
+    arguments = " ".join(loop.call.arguments.split())
+    shown = arguments if len(arguments) <= _MAX_SHOWN else f"{arguments[:_MAX_SHOWN]} …"
+    return (
+        f"I stopped here because I was repeating myself: I called {loggable_name(loop.call.name)} {loop.count} times"
+        f" with the same arguments ({shown}), and its output was the same each time. How should I continue?"
+    )

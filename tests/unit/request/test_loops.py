@@ -1,0 +1,77 @@
+"""Loops across turns: which repetitions count, and what the prompt says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from toolsim.core.conversation import Call, CallOutput, Item, Message, Text
+from toolsim.core.plan import Policy
+from toolsim.request.loops import LoopCounter, answer_about, lines_about, loop_at_end
+
+POLICY = Policy()
+
+
+def turns(*pairs: str) -> list[Item]:
+    """Return a conversation: "a" is a call with the output "x", "a=y" one with "y", and "!…" a user's message."""
+    items: list[Item] = [Message("user", (Text("Go."),))]
+    for number, pair in enumerate(pairs):
+        if pair.startswith("!"):
+            items.append(Message("user", (Text(pair[1:]),)))
+            continue
+        arguments, _, output = pair.partition("=")
+        items.append(Call(f"c{number}", "read", arguments))
+        items.append(CallOutput(f"c{number}", (Text(output or "x"),)))
+    return items
+
+
+def counts(*pairs: str) -> list[int]:
+    return [repetition.count for repetition in LoopCounter().take(turns(*pairs))]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        (["a"] * 4, [1, 2, 3, 4]),
+        (["a", "b"] * 3, [1, 1, 1, 2, 2, 3]),
+        (["a", "a", "a=y", "a", "a"], [1, 2, 1, 1, 2]),
+        (["a=1", "a=2", "a=3"], [1, 1, 1]),
+        (["a", "a", "b", "a"], [1, 2, 1, 1]),
+        (["a", "a", "!And now?", "a"], [1, 2, 1]),
+        (["a", "a", "!<system-reminder>x</system-reminder>", "a"], [1, 2, 3]),
+    ],
+)
+def test_what_counts(pairs: Sequence[str], expected: Sequence[int]) -> None:
+    """Only repetitions without progress in between."""
+    assert counts(*pairs) == expected
+
+
+def test_calls_side_by_side() -> None:
+    """Outputs belong to their calls by id, whatever their order."""
+    items: list[Item] = [Call("1", "f", "a"), Call("2", "f", "b"), CallOutput("2", (Text("y"),)), CallOutput("1", ())]
+    assert [repetition.call.call_id for repetition in LoopCounter().take(items)] == ["2", "1"]
+    assert list(LoopCounter().take([CallOutput("3", ())])) == []
+
+
+def test_the_line_is_said_once() -> None:
+    """At half of the limit, rounded up, and for a limit of 2 or less never."""
+    for limit, at in ((6, 3), (5, 3), (4, 2), (2, None), (1, None), (0, None)):
+        counter, said = LoopCounter(), []
+        for number, start in enumerate(range(1, 21, 2), 1):
+            lines = lines_about(counter.take(turns(*["a"] * 10)[start : start + 2]), replace(POLICY, loop_limit=limit))
+            said += [number] if lines else []
+        assert said == ([at] if at else [])
+
+
+def test_the_end_of_a_loop() -> None:
+    """At the limit, and only while its last output is unanswered."""
+    loop = loop_at_end(turns(*["a"] * 6), POLICY)
+    assert loop is not None
+    assert loop.count == 6
+    assert "read 6 times with the same arguments (a)" in answer_about(loop)
+    assert loop_at_end(turns(*["a"] * 5), POLICY) is None
+    assert loop_at_end([*turns(*["a"] * 6), Call("x", "read", "b"), CallOutput("x", ())], POLICY) is None
+    assert loop_at_end([*turns(*["a"] * 6), Message("assistant", (Text("Well."),))], POLICY) is None
+    assert loop_at_end(turns(*["a"] * 6, "!Go on."), POLICY) is None
+    assert loop_at_end(turns(*["a"] * 6, "!<hint>Be brief.</hint>"), POLICY) is not None
