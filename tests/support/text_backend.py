@@ -118,7 +118,7 @@ class TextBackend:
     characters (None: the turn's own pieces), ``split`` the bytes of each SSE frame into writes of that many. ``count``:
     the answer of its counting endpoints, None if it has none; ``counted``: the requests to them. ``models``: its list,
     ``list_headers``: those of the requests for it. ``apis``: those that it has; ``rejected``: the paths of the others,
-    as they were requested, with the status ``no_path``.
+    as they were requested, with the status ``no_path``. ``has_usage``: whether its answers report token counts.
     """
 
     def __init__(
@@ -135,6 +135,7 @@ class TextBackend:
         self.exchanges: list[Exchange] = []
         self.models = ["text-model"]
         self.list_headers: list[dict[str, str]] = []
+        self.has_usage = True
         self.count: int | None = None
         self.counted: list[Json] = []
         self.play(script, chunk_size=chunk_size, split=split)
@@ -272,7 +273,7 @@ class _Handler(RequestHandler):
         """Return the answer to send, with its counts: words for tokens."""
         body, exchange, turn = self.exchange.body, self.exchange, self.turn
         words_in = sum(len(text.split()) for _, text in exchange.transcript)
-        counts = usage(self.dialect, words_in, len(turn.text.split()))
+        counts = usage(self.dialect, words_in, len(turn.text.split())) if self.backend.has_usage else None
         return self.new_answer(exchange.id, body.get("model", "text-model"), int(time.time()), counts)
 
     async def answer_stream(self) -> None:
@@ -356,7 +357,7 @@ class _Handler(RequestHandler):
     def read(self, body: Json) -> Iterator[tuple[str, str]]:
         raise NotImplementedError
 
-    def new_answer(self, id: str, model: str, created: int, counts: Json) -> BackendAnswer:
+    def new_answer(self, id: str, model: str, created: int, counts: Json | None) -> BackendAnswer:
         raise NotImplementedError
 
 
@@ -390,7 +391,7 @@ class _Responses(_Handler):
                 raise ValueError(f"item {item.get('type')} of {item.get('role')}")
             yield item["role"], _content(item["content"])
 
-    def new_answer(self, id: str, model: str, created: int, counts: Json) -> BackendAnswer:
+    def new_answer(self, id: str, model: str, created: int, counts: Json | None) -> BackendAnswer:
         asked = {name: self.exchange.body.get(name) for name in ("instructions", "max_output_tokens")}
         return ResponsesAnswer(id=id, model=model, created=created, counts=counts, fields=FULL_RESPONSE | asked)
 
@@ -404,7 +405,7 @@ class _Chat(_Handler):
                 raise ValueError(f"message of {message['role']} with {sorted(message)}")
             yield message["role"], _content(message["content"])
 
-    def new_answer(self, id: str, model: str, created: int, counts: Json) -> BackendAnswer:
+    def new_answer(self, id: str, model: str, created: int, counts: Json | None) -> BackendAnswer:
         options = self.exchange.body.get("stream_options") or {}
         counting = not self.exchange.body.get("stream") or options.get("include_usage")
         return ChatAnswer(id=id[:29], model=model, created=created, counts=counts if counting else None)
@@ -421,7 +422,7 @@ class _Messages(_Handler):
                 raise ValueError(f"message of {message['role']}")
             yield message["role"], _content(message["content"])
 
-    def new_answer(self, id: str, model: str, created: int, counts: Json) -> BackendAnswer:
+    def new_answer(self, id: str, model: str, created: int, counts: Json | None) -> BackendAnswer:
         return MessagesAnswer(id=id[:24], model=model, counts=counts)
 
 

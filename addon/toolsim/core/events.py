@@ -23,20 +23,28 @@ ItemStatus = Literal["completed", "incomplete"]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as the backend counted them. Never invented: an answer without counts has no ``Usage``."""
+    """Tokens of an answer. ``estimated``: the backend did not report all of them, so that some are an estimate."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    estimated: bool = False
 
 
 def added(one: Usage | None, other: Usage | None) -> Usage | None:
     """Return the sum of the token counts of two answers, as far as they are known."""
     if one is None or other is None:
         return one or other
-    return Usage(**{name: getattr(one, name) + getattr(other, name) for name in Usage.__dataclass_fields__})
+    return Usage(
+        input_tokens=one.input_tokens + other.input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        total_tokens=one.total_tokens + other.total_tokens,
+        cached_tokens=one.cached_tokens + other.cached_tokens,
+        reasoning_tokens=one.reasoning_tokens + other.reasoning_tokens,
+        estimated=one.estimated or other.estimated,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ _MAX_BLOCKS = 1000
 """Maximum number of blocks listed for the content views; more would not be readable."""
 
 # Fields that only some answers have, and fields that a round's report repeats from the client's request.
-_RARE_FIELDS = ("rounds", "round", "part_of", "retries", "mcp_calls", "profile")
+_RARE_FIELDS = ("rounds", "round", "part_of", "retries", "mcp_calls", "profile", "usage_estimated")
 _REQUEST_FIELDS = (
     *("client", "backend", "model", "profile", "stream", "tools", "echoed_calls", "outputs_replaced", "dropped"),
 )
@@ -146,7 +146,9 @@ class Report:
     """
     tool_call_ids: list[str] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
-    """The backend's token counts, by kind."""
+    """The token counts, by kind."""
+    usage_estimated: bool = False
+    """Whether the backend did not report all of ``tokens``, so that some are an estimate."""
     blocks: list[dict[str, Any]] = field(default_factory=list)
     """The call blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in that
     choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON", "asked again

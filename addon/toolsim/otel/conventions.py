@@ -154,6 +154,8 @@ def provider(exchange: Exchange, host: str) -> str:
 def chat_ended(report: Report, answer: bytes) -> Attributes:
     """Return the attributes of a finished model turn; ``answer``: the backend's bytes, as far as they were recorded."""
     found: Attributes = {_TOKENS[kind]: count for kind, count in report.tokens.items() if kind in _TOKENS and count}
+    if report.tokens and report.usage_estimated:
+        found["toolsim.usage_estimated"] = True
     if report.finish:
         found["gen_ai.response.finish_reasons"] = [report.finish]
     found |= _answered(answer)

@@ -49,6 +49,7 @@ from toolsim.proxy.recorder import BodyRecorder
 from toolsim.proxy.round_flow import RoundFlow
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.proxy.streamed import StreamedAnswer
+from toolsim.request.estimate import estimated_usage
 from toolsim.request.rewrite import Rewritten
 from toolsim.response.rewrite import EVENT_STREAM, JSON, Listener
 from toolsim.response.verdict import ANSWER_MISMATCH
@@ -410,7 +411,11 @@ class Exchange:
             clocks=self.clocks,
             recorder=self.recorder,
             listener=self._listener,
+            estimate=lambda written: estimated_usage(flow.request.raw_content or b"", written),
         )
+        # A hint, since the end of the answer will show it: the headers are sent now.
+        has_usage = plan.form.include_usage and not plan.is_verbatim
+        self.report.usage_estimated = has_usage and plan.form.model in self.backend.without_usage
         kind = response.headers.get("content-type", EVENT_STREAM) if plan.is_verbatim else EVENT_STREAM
         head.set_head(response, kind)
         if flow.request.http_version == "HTTP/1.1":
@@ -437,7 +442,15 @@ class Exchange:
         kind, encoding = response.headers.get("content-type", JSON), response.headers.get("content-encoding", "")
         limit, body, is_followed = self.limits.max_answer_bytes, response.raw_content or b"", self._listener is not None
         return AnswerJob(
-            self.plan, kind, body, limit, is_followed, encoding=encoding, report=self.report, owner=self.owner
+            self.plan,
+            kind,
+            body,
+            limit,
+            is_followed,
+            flow.request.raw_content or b"",
+            encoding=encoding,
+            report=self.report,
+            owner=self.owner,
         )
 
     def take_answer(self, flow: HTTPFlow, done: Done) -> None:
@@ -484,6 +497,11 @@ class Exchange:
             self.backend.doubt()
         for code in {*self.report.warnings}:
             self.note_mismatch(code)
+        if self.plan is not None and self.report.tokens and not self.report.tool_cutoff:
+            learn = (
+                self.backend.without_usage.add if self.report.usage_estimated else self.backend.without_usage.discard
+            )
+            learn(self.plan.form.model)
         problems: list[Exception] = []
         for feature in reversed(self._features):
             try:

@@ -60,6 +60,7 @@ class Asking:
         if events is None:
             return None
         report.tokens = tokens_of(retry.usage)
+        report.usage_estimated = retry.usage is not None and retry.usage.estimated
         asked = InWords(events)
         exchange.ask_again(flow, report, asked)
         return asked

@@ -11,6 +11,7 @@ import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from typing import Any
@@ -21,7 +22,7 @@ from toolsim.core.events import ClientEvent
 from toolsim.core.plan import ApiName, Feature, Plan, Policy, StoredAs
 from toolsim.core.report import Report, entry
 from toolsim.proxy.decoding import TooLarge, decoded
-from toolsim.request.estimate import estimated_tokens
+from toolsim.request.estimate import estimated_tokens, estimated_usage
 from toolsim.request.rewrite import Rewritten, rewrite_request
 from toolsim.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
 from toolsim.response.retry import Retry
@@ -97,13 +98,17 @@ class ResolveJob(_Job):
 
 @dataclass(frozen=True, slots=True)
 class AnswerJob(_Job):
-    """A non-streamed answer to rewrite, like ``RequestJob``. ``with_events``: return its events too."""
+    """A non-streamed answer to rewrite, like ``RequestJob``. ``with_events``: return its events too.
+
+    ``sent``: the body of the request that it answers, from which missing token counts are estimated.
+    """
 
     plan: Plan
     content_type: str
     data: bytes
     limit: int
     with_events: bool = False
+    sent: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +356,7 @@ def _rewrite_answer(job: AnswerJob, *, patient: bool) -> Done:
         content_type=job.content_type,
         check_seconds=seconds,
         listener=listen if is_followed else None,
+        estimate=partial(estimated_usage, job.sent),
     )
     steps = chain(rewriter.steps(content), rewriter.steps(b"") if content else ())
     chunks = list(chain.from_iterable(steps))

@@ -92,6 +92,8 @@ class Backend:
     logged: str = ""
     # Rejected features, by model.
     refused: set[tuple[str, Feature]] = field(default_factory=set)
+    # The models whose last complete answer had no token counts.
+    without_usage: set[str] = field(default_factory=set)
     asking: asyncio.Task[None] | None = None
     # The time of the last probe, and the seconds after it without another one.
     asked_at: float | None = None

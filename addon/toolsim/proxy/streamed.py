@@ -29,6 +29,7 @@ from toolsim.proxy.clocks import Clocks
 from toolsim.proxy.jobs import answer_too_large
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.recorder import BodyRecorder
+from toolsim.response.answer import Estimate
 from toolsim.response.retry import Retry
 from toolsim.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
 from toolsim.response.verbatim import VerbatimRewriter
@@ -68,12 +69,18 @@ class StreamedAnswer:
         clocks: Clocks,
         recorder: BodyRecorder,
         listener: Listener | None = None,
+        estimate: Estimate | None = None,
     ) -> None:
         self.is_stored = bool(plan.form.id)
         """Whether it has to be stored before its client gets the end (rule 3)."""
         rewriter = VerbatimRewriter if plan.is_verbatim else ResponseRewriter
         self._rewriter = rewriter(
-            plan, report, content_type=EVENT_STREAM, max_event_bytes=limits.max_event_bytes, listener=listener
+            plan,
+            report,
+            content_type=EVENT_STREAM,
+            max_event_bytes=limits.max_event_bytes,
+            listener=listener,
+            estimate=estimate,
         )
         self.report = report
         self.limits = limits

@@ -1,7 +1,8 @@
 """A whole answer: the backend's events in, the client's events out, and one end for all choices.
 
 What the choices share is here: the numbers of the calls, which run across all choices; the judge
-with its time budget; the usage, which comes once; and the end. The answer ends exactly once, by the first of
+with its time budget; the usage, which comes once, and is estimated if it does not come; and the end. The answer ends
+exactly once, by the first of
 
 1. the backend's own terminator (``Closed``): every choice ends, and what it held back is resolved;
 2. the early end of every choice that was asked for: the backend may be stopped (``is_cut``);
@@ -13,7 +14,9 @@ ends with its calls, as if it had been ended early, and the report says why. Not
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 from itertools import count
 
 from toolsim.core.errors import ApiError
@@ -50,14 +53,20 @@ from toolsim.response.retry import EMPTY_ANSWER, NO_CALL, Retry
 from toolsim.response.structured import ClientItems
 from toolsim.response.verdict import UNKNOWN_TOOL
 
+Estimate = Callable[[str], Usage]
+"""Estimates the tokens of an answer to a known request, given everything that the model wrote."""
+
 
 class Answer:
     """All choices of one answer. ``feed`` it the backend's events in order; it never raises.
 
+    ``estimate``: called at the end if the client gets token counts that the backend has not reported.
     ``retry``: why the model is to be asked once more; then the last event is a failure that says so (``retrying``).
     """
 
-    def __init__(self, plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> None:
+    def __init__(
+        self, plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS, estimate: Estimate | None = None
+    ) -> None:
         self._plan = plan
         self._report = report
         self._judge = Judge(plan, report, seconds=seconds)
@@ -68,6 +77,9 @@ class Answer:
         wanted = self._judge.answer_format
         self._watch = AnswerWatch(wanted, report) if wanted is not None else None
         self._usage: Usage | None = None
+        self._estimate = estimate if plan.form.include_usage or not plan.stream else None
+        self._written = StringIO() if self._estimate is not None else None
+        """Everything that the model wrote, for the estimate."""
         self._is_empty = True
         self.retry: Retry | None = None
         self.is_done = False  # Whether the last event has been returned.
@@ -99,12 +111,16 @@ class Answer:
             return []
         match event:
             case TextDelta():
+                if self._written is not None:
+                    self._written.write(event.text)
                 choice = self._choice(event.choice)
                 return self.checked(choice, choice.text(event.text))
             case NextMessage():
                 choice = self._choice(0)
                 return self.checked(choice, choice.next_message())
             case ReasoningDelta() | RefusalDelta():
+                if self._written is not None:
+                    self._written.write(event.text)
                 choice = self._choice(event.choice)
                 return self.checked(choice, choice.other(event))
             case PassThrough() | HostedStarted() | HostedProgress() | HostedEnded():
@@ -116,6 +132,8 @@ class Answer:
                     return self.checked(choice, choice.structured(taken))
                 return self.checked(choice, choice.other(taken))
             case StructuredCall():
+                if self._written is not None:
+                    self._written.write(f"{event.name}({event.arguments})\n")
                 choice = self._choice(event.choice)
                 return self.checked(choice, choice.structured(event))
             case StructuredDelta():
@@ -212,7 +230,21 @@ class Answer:
         self._warn_if_empty(set(reasons.values()))
         self._report.finish = reasons.get(0, "stop")
         self._report.truncated |= "length" in reasons.values()
-        return Ended(reasons, self._usage)
+        return Ended(reasons, self.usage())
+
+    def usage(self) -> Usage | None:
+        """Return the token counts, with an estimate of those that the backend has not reported."""
+        usage, written = self._usage, self._written
+        if self._estimate is None or written is None or (usage and usage.input_tokens and usage.output_tokens):
+            return usage
+        estimated = self._estimate(written.getvalue())
+        if usage is None:
+            return estimated
+        # No prompt is empty: zero stands for an unknown number.
+        read, wrote = usage.input_tokens or estimated.input_tokens, usage.output_tokens or estimated.output_tokens
+        if (read, wrote) == (usage.input_tokens, usage.output_tokens):
+            return usage
+        return replace(usage, input_tokens=read, output_tokens=wrote, total_tokens=read + wrote, estimated=True)
 
     def _warn_if_empty(self, reasons: set[EndReason]) -> None:
         """Warn of an answer that looks like success but is empty, or lacks the call that it had to hold."""

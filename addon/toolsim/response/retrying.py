@@ -227,6 +227,6 @@ class RetryingAnswer(Answer):
         if not otherwise or not isinstance(otherwise[-1], Failed):
             otherwise = (*otherwise, Ended({0: fault.finish}))
         self.is_done = True
-        self.retry = Retry(fault, choice.words, otherwise, self._usage)
+        self.retry = Retry(fault, choice.words, otherwise, self.usage())
         self._report.retries.append(entry(fault.reason, fault.name and loggable_name(fault.name)))
         return [*events, Failed(asked_again(fault))]

@@ -33,7 +33,7 @@ from toolsim.core.events import (
 )
 from toolsim.core.plan import AnswerForm, Plan
 from toolsim.core.report import Report, entry
-from toolsim.response.answer import Answer
+from toolsim.response.answer import Answer, Estimate
 from toolsim.response.answer_format import AnswerFormat
 from toolsim.response.checker import BUDGET_SECONDS, SchemaChecker
 from toolsim.response.retry import SECOND_OPINION, Retry, asked_again
@@ -72,6 +72,7 @@ class ResponseRewriter:
     ``content_type``: the backend's header; what is not an event stream is read as one JSON object at the end of input.
     ``writer`` writes the client's answer; a new one by default. ``max_event_bytes``: a larger event of a stream is
     truncated, so that it is not JSON. ``check_seconds``: the time budget of schema checks (see ``checker``).
+    ``estimate``: see ``Answer``.
     ``listener`` also gets the events, and with the last ones why the model is to be asked again, if it is. For an
     answer that is not streamed ``status`` is its HTTP status, to be read when it is done.
     """
@@ -86,14 +87,16 @@ class ResponseRewriter:
         max_event_bytes: int = MAX_EVENT_BYTES,
         check_seconds: float = BUDGET_SECONDS,
         listener: Listener | None = None,
+        estimate: Estimate | None = None,
     ) -> None:
         self._plan = plan
         self._report = report
+        self._estimate = estimate
         self._max_event_bytes = max_event_bytes
         self._reader = APIS[plan.backend].reader()
         # A call that can be asked for again is held back until it is complete.
         self._reader.streams_ahead = plan.announces_early and plan.asks <= _IN_WORDS
-        self._answer = answer_for(plan, report, seconds=check_seconds)
+        self._answer = answer_for(plan, report, seconds=check_seconds, estimate=None if plan.is_verbatim else estimate)
         is_stream = content_type.lower().startswith("text/event-stream")
         self._stream = RepeatReader(self._reader, max_event_bytes) if is_stream else None
         self._body: list[bytes] = []
@@ -213,6 +216,7 @@ class ResponseRewriter:
             writer=self._writer,
             max_event_bytes=self._max_event_bytes,
             listener=self._listener,
+            estimate=self._estimate,
         )
 
     # -- as far as the events
@@ -346,9 +350,11 @@ def _json_answer(plan: Plan, demanded: Mapping[str, Any], report: Report, second
     return JsonAnswer(AnswerFormat(demanded, checker), report, trusts="format" in plan.attempts)
 
 
-def answer_for(plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> Answer:
-    """Return the answer for a plan; ``seconds``: see ``Answer``."""
-    return (Answer if plan.asks <= _IN_WORDS else RetryingAnswer)(plan, report, seconds=seconds)
+def answer_for(
+    plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS, estimate: Estimate | None = None
+) -> Answer:
+    """Return the answer for a plan; ``seconds``, ``estimate``: see ``Answer``."""
+    return (Answer if plan.asks <= _IN_WORDS else RetryingAnswer)(plan, report, seconds=seconds, estimate=estimate)
 
 
 class ClientRecord:
@@ -369,9 +375,10 @@ class ClientRecord:
                 self._report.tool_call_ids.append(self._open_calls.pop(event.choice))
             case Ended(usage=usage) if usage is not None:
                 self._report.tokens = tokens_of(usage)
+                self._report.usage_estimated = usage.estimated
 
 
 def tokens_of(usage: Usage | None) -> dict[str, int]:
     """Return token counts as a report has them."""
     counts = asdict(usage).items() if usage is not None else ()
-    return {name.removesuffix("_tokens"): count for name, count in counts}
+    return {name.removesuffix("_tokens"): count for name, count in counts if name.endswith("_tokens")}

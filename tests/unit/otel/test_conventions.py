@@ -55,7 +55,7 @@ def test_every_name_is_published_or_ours() -> None:
     assert names - ours - published() == set()
     # What no convention names is a field of the report, or the place of an MCP server.
     fields = {name.removeprefix(OWN) for name in ours} - {"mcp.server"}
-    assert fields == {"calls", "rounds", "round"}
+    assert fields == {"calls", "rounds", "round", "usage_estimated"}
     assert all(hasattr(Report(), field) for field in fields | set(conventions._FINDINGS))
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsim.request.estimate import estimated_tokens
+from toolsim.core.events import Usage
+from toolsim.request.estimate import estimated_tokens, estimated_usage
 
 # The number of tokens that Qwen2.5's tokenizer produces for each text.
 COUNTED: dict[str, tuple[int, str]] = {
@@ -76,3 +77,21 @@ def test_anything_has_a_number(value: Any) -> None:
     """Whatever a request contains, more of it never lowers the estimate."""
     once, twice = estimated_tokens({"input": [value]}), estimated_tokens({"input": [value, value]})
     assert 4 <= once <= twice
+
+
+def test_usage_of_an_answer() -> None:
+    """The prompt is counted as the counting endpoints count it; a body that is not JSON has no known prompt."""
+    body = {"model": "m", "messages": [message(COUNTED["prose"][1])]}
+    read, wrote = estimated_tokens(body), estimated_tokens({"messages": [message(COUNTED["code"][1])]}) - 4
+    sent = json.dumps(body).encode()
+    assert estimated_usage(sent, COUNTED["code"][1]) == Usage(read, wrote, read + wrote, estimated=True)
+    assert estimated_usage(b"?", "") == Usage(4, 0, 4, estimated=True)
+
+
+def test_a_long_text_is_sampled() -> None:
+    """The estimate of a megabyte agrees with that of its parts, and does not block the event loop."""
+    texts = [text for _, text in COUNTED.values()]
+    part = sum(estimated_tokens({"messages": [message(text)]}) - 4 for text in texts)
+    many = (1 << 20) // sum(map(len, texts))
+    messages = [message(text) for _ in range(many) for text in texts]
+    assert estimated_tokens({"messages": messages}) == pytest.approx(many * part + 4 * len(messages), rel=0.05)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.answers import plan
-from support.turns import CALL, STRICT, chat, responses, run_events, whole_call
+from support.turns import ADD, CALL, STRICT, chat, responses, run_events, whole_call
 from toolsim.core.errors import ApiError
 from toolsim.core.events import (
+    BackendEvent,
     CallDelta,
     CallEnded,
     CallStarted,
@@ -14,11 +17,12 @@ from toolsim.core.events import (
     Failed,
     Finished,
     Opened,
+    ReasoningDelta,
     StructuredCall,
     TextDelta,
     Usage,
 )
-from toolsim.core.plan import ToolChoice
+from toolsim.core.plan import Plan, ToolChoice
 from toolsim.core.report import Report
 from toolsim.response.answer import Answer
 
@@ -183,3 +187,56 @@ def test_the_clients_name_for_a_model() -> None:
     for name, model in (("qwen", None), ("", "qwen")):
         emitted, _, _ = run_events(chat(policy={"backend_model": name}), events)
         assert emitted[0] == Opened(model=model)
+
+
+def ended(answer: Answer, *events: BackendEvent) -> Ended:
+    """Return the end of an answer to these events."""
+    last = [emitted for event in (*events, Closed()) for emitted in answer.feed(event)][-1]
+    assert isinstance(last, Ended)
+    return last
+
+
+@pytest.mark.parametrize(
+    ("counted", "expected"),
+    [
+        (None, Usage(70, 5, 75, estimated=True)),
+        (Usage(0, 0, 0), Usage(70, 5, 75, estimated=True)),
+        (Usage(0, 4, 4, reasoning_tokens=2), Usage(70, 4, 74, reasoning_tokens=2, estimated=True)),
+        (Usage(60, 0, 60, cached_tokens=50), Usage(60, 5, 65, cached_tokens=50, estimated=True)),
+        (Usage(60, 4, 64), Usage(60, 4, 64)),
+    ],
+)
+def test_missing_counts_are_estimated(counted: Usage | None, expected: Usage) -> None:
+    """Only those that the backend has not reported, from all that the model wrote: reasoning, text and calls."""
+    written: list[str] = []
+
+    def estimate(text: str) -> Usage:
+        written.append(text)
+        return Usage(70, 5, 75, estimated=True)
+
+    answer = Answer(plan("responses", "chat", True, tools=[ADD]), Report(), estimate=estimate)
+    counts = [Counted(counted)] if counted is not None else []
+    events = [ReasoningDelta("Hm. "), TextDelta("So: "), StructuredCall("add", '{"a":1,"b":2}'), Finished("stop")]
+    assert ended(answer, *events, *counts).usage == expected
+    assert written == ['Hm. So: add({"a":1,"b":2})\n'] * expected.estimated
+
+
+def test_an_empty_answer_has_no_output_to_estimate() -> None:
+    """Zero output tokens are right if nothing was written."""
+    answer = Answer(plan("responses", "chat", True), Report(), estimate=lambda _: Usage(70, 0, 70, estimated=True))
+    assert ended(answer, Counted(Usage(60, 0, 60))).usage == Usage(60, 0, 60)
+
+
+def test_no_estimate_for_a_stream_without_usage() -> None:
+    """A chat client that has not requested usage gets none, so that nothing has to be estimated."""
+
+    def estimate(_: str) -> Usage:
+        raise AssertionError
+
+    answer = Answer(chat_plan(include_usage=False), Report(), estimate=estimate)
+    assert ended(answer, TextDelta("Hi")).usage is None
+
+
+def chat_plan(*, include_usage: bool) -> Plan:
+    asked = plan("chat", "chat", True)
+    return replace(asked, form=replace(asked.form, include_usage=include_usage))

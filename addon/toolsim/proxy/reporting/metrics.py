@@ -141,7 +141,7 @@ class Metrics:
         self._calls = Family("tool_calls_total", "Calls given to clients.", known=self._known("tool", client=_APIS))
         self._tokens = Family(
             "tokens_total",
-            "Tokens as backends counted them; cached ones are also input, reasoning ones also output.",
+            "Tokens as backends counted them, or an estimate; cached ones are also input, reasoning ones also output.",
             known=self._known(client=_APIS, kind=_TOKENS),
         )
         self._errors = Family(

@@ -124,7 +124,8 @@ def first_headers(report: Report) -> dict[str, str]:
     """Return the headers known before the answer, for streams too.
 
     The effect of other text after a call, the profile, the number of tool outputs that were replaced because of their
-    size, and the dropped tools.
+    size, the dropped tools, and whether the token counts are an estimate: for a stream, whether those of the model's
+    last answer were.
     """
     values = {"x-toolsim-stop-after-tools-mode": report.stop_after_tools_mode}
     if report.profile:
@@ -132,12 +133,16 @@ def first_headers(report: Report) -> dict[str, str]:
     kinds = [loggable_name(note.removeprefix("tool:")) for note in report.dropped if note.startswith("tool:")]
     if report.outputs_replaced:
         values["x-toolsim-outputs-replaced"] = str(report.outputs_replaced)
+    if report.usage_estimated:
+        values["x-toolsim-usage"] = "estimated"
     if kinds:
         values["x-toolsim-dropped-tools"] = ", ".join(dict.fromkeys(kinds[:MAX_NAMES]))
     return values | {old: values[new] for old, new in RENAMED_HEADERS.items() if new in values}
 
 
-HEADERS = tuple(headers(Report(profile="any", tool_cutoff="any", dropped=["tool:any"], outputs_replaced=1)))
+HEADERS = tuple(
+    headers(Report(profile="any", tool_cutoff="any", dropped=["tool:any"], outputs_replaced=1, usage_estimated=True))
+)
 """The names of all headers that an answer can have."""
 
 
@@ -205,6 +210,8 @@ def _outcome(report: Report, status: int | None, problem: str, *, is_ours: bool)
         yield f"round {report.round}"
     if report.tool_cutoff:
         yield f"ended early: {printable(report.tool_cutoff, _MAX_NAME_CHARS)}"
+    if report.usage_estimated and report.tokens:
+        yield "usage estimated"
     if report.truncated and not report.error:
         yield "truncated"
     if status is None:

@@ -11,7 +11,7 @@ Rules, and the clients that need them:
     put deltas into the block of their index.
  3. A call's block starts with ``input: {}``, and its arguments come as ``input_json_delta``: an input in the start is
     ignored by Claude Code, and the SDKs join the fragments.
- 4. ``message_start`` has ``usage`` because the SDKs demand it. Only the backend counts tokens, and at its end, so the
+ 4. ``message_start`` has ``usage`` because the SDKs demand it. Tokens are known only at the backend's end, so the
     counts are in ``message_delta``, input tokens included.
  5. The input tokens of this API do not include those read from a cache; every other API's do.
  6. There is no terminator but ``message_stop``: no ``[DONE]``.

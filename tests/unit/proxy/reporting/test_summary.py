@@ -65,6 +65,8 @@ def test_headers() -> None:
     assert sent["x-toolsim-truncated"] == "true"
     assert sent["x-toolsim-tool-cutoff"] == "text after a call"
     assert "x-toolsim-tool-cutoff" not in headers(Report())
+    assert "x-toolsim-usage" not in sent
+    assert headers(Report(usage_estimated=True))["x-toolsim-usage"] == "estimated"
 
 
 def test_marker() -> None:

@@ -85,7 +85,7 @@ def test_order_of_a_stream() -> None:
 
 
 def test_usage_only_when_asked() -> None:
-    """If requested, usage is null in every chunk and has its own chunk; it is never invented."""
+    """If requested, usage is null in every chunk and has its own chunk; the writer adds none by itself."""
     asked = dataclasses.replace(FORM, include_usage=True)
     chunks, _, _ = write([TextDelta("a"), Ended({0: "stop"}, Usage(1, 2, 3))], asked)
     assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * 3

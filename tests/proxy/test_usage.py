@@ -1,0 +1,85 @@
+"""Token counts for clients of backends that report none: all pairs of APIs, whole and streamed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from proxy.conftest import CALL
+from proxy.test_api_selection import APIS, PATHS, request
+from support.line import Line, Reply
+from support.mitmdump import Mitmdump
+from support.text_backend import TextBackend, says
+from support.wire import ApiName
+from toolsim.request.estimate import estimated_tokens
+
+
+@pytest.fixture(scope="module", params=APIS)
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[TextBackend, Mitmdump]]:
+    """A backend of one API that reports no usage, and a proxy in front of it."""
+    with TextBackend(apis=[request.param]) as backend:
+        backend.has_usage = False
+        with Mitmdump(backend.url) as proxy:
+            yield backend, proxy
+
+
+def counts_of(client: ApiName, reply: Reply, *, stream: bool) -> Any:
+    """Return the input and output tokens that a client gets."""
+    if not stream:
+        counts = reply.json()["usage"]
+    elif client == "responses":
+        counts = next(event["response"] for event in reply.events() if event["type"] == "response.completed")["usage"]
+    elif client == "messages":
+        counts = next(event for event in reply.events() if event["type"] == "message_delta")["usage"]
+    else:
+        counts = reply.events()[-2]["usage"]
+    names = ("prompt_tokens", "completion_tokens") if client == "chat" else ("input_tokens", "output_tokens")
+    return tuple(counts[name] for name in names)
+
+
+@pytest.mark.parametrize("client", APIS)
+def test_missing_counts_are_estimated(pair: tuple[TextBackend, Mitmdump], client: ApiName) -> None:
+    """The counts of whole and streamed answers are equal, and those of the counting endpoints; both are marked."""
+    backend, proxy = pair
+    found = []
+    with Line(proxy.url) as line:
+        for stream in (False, True):
+            backend.play([says(f"So: {CALL}")])
+            more = {"stream_options": {"include_usage": True}} if client == "chat" and stream else {}
+            reply = line.post(PATHS[client], request(client, stream=stream, **more, model=f"m-{client}"))
+            # The first answer tells that this model's answers have no usage.
+            assert reply.headers["x-toolsim-usage"] == "estimated"
+            found.append(counts_of(client, reply, stream=stream))
+            assert found[-1][0] == estimated_tokens(json.loads(backend.exchanges[0].raw))
+            assert 10 < found[-1][1] < 50
+    assert found[0] == found[1]
+    lines = [json.loads(line) for line in proxy.log().splitlines() if "tool_call_count" in line]
+    assert all(line["usage_estimated"] for line in lines)
+    assert lines[-1]["tokens"]["input"] == found[1][0]
+
+
+def test_a_chat_stream_without_usage(pair: tuple[TextBackend, Mitmdump]) -> None:
+    """A client that did not request usage gets none."""
+    backend, proxy = pair
+    with Line(proxy.url) as line:
+        backend.play([says("Sunny.")])
+        reply = line.post(PATHS["chat"], request("chat", stream=True, model="m-chat"))
+        assert "x-toolsim-usage" not in reply.headers
+        assert not any("usage" in event for event in reply.events()[:-1])
+
+
+def test_counts_of_the_backend_pass(pair: tuple[TextBackend, Mitmdump]) -> None:
+    """Counts that the backend reports are not touched, and the header goes away."""
+    backend, proxy = pair
+    with Line(proxy.url) as line:
+        backend.has_usage = False
+        backend.play([says("Sunny.")])
+        line.post(PATHS["responses"], request("responses", model="changes"))
+        backend.has_usage = True
+        for expected in ("estimated", None):
+            backend.play([says("It is sunny.")])
+            reply = line.post(PATHS["responses"], request("responses", model="changes", stream=True))
+            assert reply.headers.get("x-toolsim-usage") == expected
+            assert counts_of("responses", reply, stream=True)[1] == 3
