@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from toolsim.response.pieces import Block, Oversize
 from toolsim.response.sentinel import Sentinel
+from toolsim.response.thoughts import Thoughts
 
 
 def prose_and_blocks(text: str, tag: str = "tool_call") -> Iterator[tuple[str, bool]]:
     """Yield the text in pieces, each with whether it is a block; joined they are the text."""
-    sentinel = Sentinel(tag)
+    parser = Thoughts(Sentinel(tag), lambda: Sentinel(tag))
     prose: list[str] = []
-    for piece in sentinel.feed(text) + sentinel.finish():
+    for piece in [*parser.feed(text), *parser.finish()]:
         match piece:
             case Block():
                 if prose:

@@ -54,6 +54,7 @@ from toolsim.response.quotation import block_limit, tagged_calls
 from toolsim.response.same_call import ONE_CALL
 from toolsim.response.speech import EMPTY_LINE, Speech
 from toolsim.response.structured import StructuredCalls
+from toolsim.response.thoughts import Thoughts
 from toolsim.response.untagged import Untagged
 from toolsim.response.verdict import (
     ANSWER_MISMATCH,
@@ -377,8 +378,9 @@ def parser_for(plan: Plan, judge: Judge) -> Parser | None:
     parser: Parser = tagged
     if plan.reads_untagged:
         parser = Untagged(tagged, judge, limit=limit, repair=plan.policy.repair == "safe")
-        if MALFORMED_JSON in plan.asks:
-            parser = BrokenCalls(parser, plan, judge, limit)
+    parser = Thoughts(parser, lambda: tagged_calls(plan))
+    if plan.reads_untagged and MALFORMED_JSON in plan.asks:
+        parser = BrokenCalls(parser, plan, judge, limit)
     if judge.answer_format is not None and ANSWER_MISMATCH in plan.asks:
         parser = HeldAnswer(parser, judge.answer_format, limit)
     if plan.begun:

@@ -31,9 +31,8 @@ from toolsim.core.report import Report
 from toolsim.response.call_keys import ARGUMENTS, HEAD
 from toolsim.response.judge import Judge
 from toolsim.response.partial import match_at
-from toolsim.response.pieces import Block, BrokenCall, Piece, TextHeld
+from toolsim.response.pieces import Block, BrokenCall, Parser, Piece, TextHeld
 from toolsim.response.retry import SECOND_OPINION, Fault, Retry
-from toolsim.response.untagged import Untagged
 from toolsim.response.verdict import MALFORMED_JSON, SCHEMA_MISMATCH, Call, Rejected, Violation
 
 _MAX_HEAD = 1_024
@@ -111,10 +110,10 @@ class SoleCall:
         return True
 
 
-class BrokenCalls(TextHeld[Untagged]):
+class BrokenCalls(TextHeld[Parser]):
     """Wraps the parser ``inner``, and holds such an answer back. Used like ``inner``; ``limit`` in characters."""
 
-    def __init__(self, inner: Untagged, plan: Plan, judge: Judge, limit: int) -> None:
+    def __init__(self, inner: Parser, plan: Plan, judge: Judge, limit: int) -> None:
         super().__init__(inner)
         self._plan = plan
         self._judge = judge

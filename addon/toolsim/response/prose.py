@@ -2,8 +2,7 @@
 
 | state   | what is read                     | then                                 |
 |---------|----------------------------------|--------------------------------------|
-| start   | whitespace that opens the answer | thought at its marker, else indent   |
-| thought | everything up to its end         | start                                |
+| start   | whitespace that opens the answer | indent                               |
 | indent  | the indentation of a line        | a call may begin; if none does, line |
 | line    | the rest of the line             | indent                               |
 | code    | a fence that holds no call       | line, behind its closing mark        |
@@ -15,7 +14,6 @@ import re
 from typing import Literal
 
 from toolsim.response.pieces import end_of
-from toolsim.response.thoughts import THOUGHTS, thought_at
 
 _SPACE = re.compile(r"\s*+")
 _INDENT = re.compile(r"[ \t\r]*+")
@@ -78,13 +76,12 @@ class Cursor:
 
 
 class Prose:
-    """Text that is not a call. ``has_begun``: whether anything visible has come, apart from a thought."""
+    """Text that is not a call. ``has_begun``: whether anything visible has come."""
 
     def __init__(self) -> None:
         self.state = self.state_start
         self.has_begun = False
         self._mark = ""  # The mark of the open fence that holds no call.
-        self._end_thought = ""  # What closes the open thought.
         self._code = CodeFence("```", "info")
 
     def __repr__(self) -> str:
@@ -102,7 +99,7 @@ class Prose:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is text before this place, all of it emitted, and no thought around it."""
+        """Whether there is text before this place, all of it emitted."""
         return self.has_begun and self.state in (self.state_line, self.state_indent, self.state_code)
 
     def read(self, at: Cursor) -> tuple[str, bool]:
@@ -127,24 +124,11 @@ class Prose:
             self.state = self.state_indent if place == "start" else self.state_line
 
     def state_start(self, at: Cursor) -> int:
-        """Before the first visible character; a thought may stand there."""
+        """Before the first visible character."""
         end = at.end_of(_SPACE)
-        # The sentinel never cuts these markers: it holds them back until they are complete.
-        if opening := thought_at(at.text, end):
-            self._end_thought = THOUGHTS[opening]
-            self.state = self.state_thought
-            return end + len(opening)
         if end < len(at.text):
             self.state = self.state_indent
         return end
-
-    def state_thought(self, at: Cursor) -> int:
-        """In a thought: nothing is a call."""
-        end = at.text.find(self._end_thought, at.pos)
-        if end == -1:
-            return len(at.text)
-        self.state = self.state_start
-        return end + len(self._end_thought)
 
     def state_indent(self, at: Cursor) -> int:
         """At the start of a line, where a call may begin."""

@@ -13,7 +13,7 @@ a block is held back until it is known. Untagged calls in reasoning do not count
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from toolsim.core.events import (
@@ -27,9 +27,9 @@ from toolsim.core.events import (
     TextDelta,
 )
 from toolsim.core.plan import Plan
-from toolsim.response.pieces import Block, FenceMark, Oversize, TaggedPiece, joined
-from toolsim.response.quotation import Quotation, tagged_calls
-from toolsim.response.sentinel import Sentinel
+from toolsim.response.pieces import BrokenCall, Parser, Piece
+from toolsim.response.quotation import tagged_calls
+from toolsim.response.thoughts import LastCalls, Thoughts
 
 IN_REASONING = "CALL_IN_REASONING"
 """A warning: the text of the answer is what its reasoning ended with."""
@@ -41,10 +41,10 @@ class ReasonedCalls:
     ``is_over``: the events no longer change, and need not be taken. ``has_found``: reasoning has become text.
     """
 
-    def __init__(self, sentinel: Quotation | Sentinel) -> None:
+    def __init__(self, sentinel: Parser) -> None:
         self._sentinel = sentinel
         self._like = ReasoningDelta("")  # The latest piece of reasoning.
-        self._held: list[str] = []  # Blocks, and whitespace behind them.
+        self._calls = LastCalls(takes_bare=True)
         self.is_over = False
         self.has_found = False
 
@@ -62,29 +62,15 @@ class ReasonedCalls:
                 return [*self._end(cut=False), event]
         return [*self._end(cut=True), event]
 
-    def _reasoning(self, pieces: Sequence[TaggedPiece]) -> list[BackendEvent]:
-        parts: Iterator[TaggedPiece] = joined(pieces)
-        return [replace(self._like, text=text) for part in parts for text in self._certain(part)]
-
-    def _certain(self, piece: TaggedPiece) -> Iterator[str]:
-        """Yield what is reasoning for certain, now that ``piece`` has come."""
-        match piece:
-            case Block():
-                self._held.append(piece.raw)
-            case str() if self._held and piece.isspace():
-                self._held.append(piece)
-            case FenceMark() if self._held or piece.opening:
-                self._held.append(piece.raw)
-            case str() | Oversize() | FenceMark():
-                yield from self._held
-                self._held = []
-                yield piece if isinstance(piece, str) else piece.raw
+    def _reasoning(self, pieces: Sequence[Piece | BrokenCall]) -> list[BackendEvent]:
+        text = "".join(self._calls.take(pieces))
+        return [replace(self._like, text=text)] if text else []
 
     def _end(self, *, cut: bool) -> list[BackendEvent]:
         """Return what was held back: as text, or as reasoning if the answer is ``cut`` off or has other content."""
         self.is_over = True
         events = self._reasoning(self._sentinel.finish(cut=cut))
-        held = "".join(self._held)
+        held = "".join(self._calls.as_text())
         self.has_found = bool(held) and not cut
         if held:
             events.append(TextDelta(held, self._like.choice) if self.has_found else replace(self._like, text=held))
@@ -93,4 +79,6 @@ class ReasonedCalls:
 
 def reasoned_calls_for(plan: Plan) -> ReasonedCalls | None:
     """Return the parser for the reasoning of an answer, None if no tools are on offer or it has several choices."""
-    return ReasonedCalls(tagged_calls(plan)) if plan.tools and plan.choices == 1 else None
+    if not plan.tools or plan.choices != 1:
+        return None
+    return ReasonedCalls(Thoughts(tagged_calls(plan), lambda: tagged_calls(plan)))

@@ -23,9 +23,7 @@ The rules, by number; the tests name them.
     is followed by an opening one: the block is then read again without values, and so is everything after it.
  6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, braces too many.
  7. A block that is never closed is not a block: its opening tag is text, and parsing resumes right behind that tag.
- 8. A thought may open before the first visible character, since some models write their reasoning into their text
-    (``thoughts``); nothing up to its end is a block, unless the answer ends with blocks in it. Anywhere else its marker
-    is ordinary text.
+ 8. Reasoning that models write into their text does not get here (``thoughts``); its markers are ordinary text.
  9. A block (tags not counted) of more than ``limit`` bytes of UTF-8 is emitted as ``Oversize`` up to that byte; what
     follows is prose again.
 10. Nothing is lost: the pieces, with each block as its raw text, add up to the input.
@@ -72,7 +70,6 @@ from toolsim.response.tags import (
     tags,
     without_space,
 )
-from toolsim.response.thoughts import THOUGHTS, ThoughtCalls, thought_at
 from toolsim.response.written import MISSING_CLOSE, MISSPELLED_MARKER
 
 _SPACE = re.compile(r"[ \t\r\n]*+").match
@@ -112,7 +109,6 @@ class Sentinel:
         limit: int = 200_000,
         fragments: bool = False,
         drops_surplus: bool = False,
-        begins: bool = False,
         keeps_unread: bool = False,
         count_lost: Callable[[], None] = lambda: None,
         forms: tuple[CustomForm, ...] = (),
@@ -134,20 +130,7 @@ class Sentinel:
         self._is_idle = False  # Whether nothing is open or held back: text without a tag is prose.
         self._ignores_values = False  # Whether values are ignored from now on (rule 5).
         self._lost = LostCalls(count_lost)
-        self._end_thought = ""  # What closes the thought.
-        self._inner: Sentinel | None = None  # Reads the text of the open thought.
-        self._calls = ThoughtCalls()  # What the thought ends with.
-        # A thought within a thought is no thought.
-        self._new_inner: Callable[[], Sentinel] = lambda: Sentinel(
-            tag,
-            use_tool=use_tool,
-            foreign=foreign,
-            limit=limit,
-            drops_surplus=drops_surplus,
-            begins=True,
-            forms=forms,
-        )
-        self.state = self.state_prose if begins else self.state_start
+        self.state = self.state_prose
         # The open block.
         self._opening = ""  # Its tags; "" if none is open.
         self._closing = ""
@@ -168,9 +151,7 @@ class Sentinel:
     @property
     def in_block(self) -> bool:
         """Whether a block is open, so that text is being held back for it."""
-        if self._opening or not self._end_thought:
-            return bool(self._opening)
-        return bool(self._calls) or (self._inner is not None and self._inner.in_block)
+        return bool(self._opening)
 
     @property
     def open_size(self) -> int:
@@ -205,6 +186,10 @@ class Sentinel:
     def _has_fragments(self) -> bool:
         return self._fragments and not self._is_foreign and not self._is_misspelled
 
+    def release(self) -> list[TaggedPiece]:
+        """Return what is held back only while the answer has nothing but text: none of it."""
+        return []
+
     def finish(self, *, cut: bool = False) -> list[TaggedPiece]:
         """Return what is left at the end of the text. Nothing may be fed after it.
 
@@ -218,7 +203,7 @@ class Sentinel:
         while self._opening:
             self._end_of_text()
             out += self._read()
-        return out + self._end_of_thought()
+        return out
 
     def _read(self) -> list[TaggedPiece]:
         while self._pos < len(self._text):
@@ -231,56 +216,6 @@ class Sentinel:
         return out
 
     # -- outside blocks
-
-    def state_start(self) -> None:
-        """Before the first visible character, where a thought may open (rule 8)."""
-        at = _BLANK(self._text, self._pos).end()  # type: ignore[union-attr]
-        opening = thought_at(self._text, at, final=self._final)
-        if opening:
-            self._emit(at + len(opening))
-            self._end_thought = THOUGHTS[opening]
-            self._inner = self._new_inner()
-            self.state = self.state_thought
-            return
-        self._emit(at)
-        if at < len(self._text):
-            if opening is None:
-                self._hold(at)
-            else:
-                self.state = self.state_prose
-
-    def state_thought(self) -> None:
-        """In a thought: nothing is a block, unless the answer ends with it (rule 8)."""
-        assert self._inner is not None
-        at = self._text.find(self._end_thought, self._pos)
-        end = at
-        if at == -1:
-            end = len(self._text) if self._final else held_from(self._text, self._pos, _beginnings(self._end_thought))
-        self._out += self._calls.take(self._inner.feed(self._text[self._pos : end]))
-        self._pos = end
-        if at == -1:
-            self._hold(end)
-            return
-        self._out += self._calls.take(self._inner.finish(cut=True))
-        self._inner = None
-        self._out += self._calls.add(self._end_thought, is_text=False)
-        self._pos = end + len(self._end_thought)
-        self.state = self.state_behind_thought if self._calls else self.state_prose
-
-    def state_behind_thought(self) -> None:
-        """Behind a thought that ended with blocks (rule 8)."""
-        end = _BLANK(self._text, self._pos).end()  # type: ignore[union-attr]
-        self._out += self._calls.add(self._text[self._pos : end])
-        self._pos = end
-        if end < len(self._text):
-            self._out += self._calls.as_text()
-            self.state = self.state_prose
-
-    def _end_of_thought(self) -> list[TaggedPiece]:
-        """Resolve what the thought ended with, at the end of the text (rule 8)."""
-        inner, self._inner = self._inner, None
-        out = self._calls.take(inner.finish(cut=self._was_cut)) if inner is not None else []
-        return out + (self._calls.as_text() if self._was_cut else self._calls.as_calls())
 
     def state_prose(self) -> None:
         """Outside blocks: look for an opening tag (rule 1)."""

@@ -8,23 +8,25 @@ from support.turns import ADD
 from toolsim.core.report import Report
 from toolsim.response.choice import parser_for
 from toolsim.response.judge import Judge
-from toolsim.response.quotation import Quotation
-from toolsim.response.untagged import Untagged
+from toolsim.response.pieces import Calls
 
 
 @pytest.mark.parametrize(
-    ("fields", "kind"),
+    ("fields", "counts"),
     [
-        ({}, Untagged),
-        ({"policy": {"untagged": "off"}}, Quotation),
-        ({"answer_format": {"type": "json_object"}}, Untagged),
-        ({"policy": {"untagged": "off"}, "constraint": {"type": "json_schema"}}, Untagged),
+        ({}, True),
+        ({"policy": {"untagged": "off"}}, False),
+        ({"answer_format": {"type": "json_object"}}, True),
+        ({"policy": {"untagged": "off"}, "constraint": {"type": "json_schema"}}, True),
     ],
 )
-def test_the_plan_chooses_the_parser(fields: dict[str, Any], kind: type) -> None:
+def test_the_plan_chooses_the_parser(fields: dict[str, Any], counts: bool) -> None:
     """What is untagged counts unless that is switched off and the backend was not constrained to write a call."""
     the_plan = plan("chat", "chat", True, [ADD], **fields)
-    assert type(parser_for(the_plan, Judge(the_plan, Report()))) is kind
+    parser = parser_for(the_plan, Judge(the_plan, Report()))
+    assert parser is not None
+    pieces = [*parser.feed("add(a=1)"), *parser.finish()]
+    assert [isinstance(piece, Calls) for piece in pieces] == [counts]
 
 
 def test_without_tools_all_text_is_text() -> None:

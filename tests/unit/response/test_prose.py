@@ -28,22 +28,18 @@ def places(text: str, *, bytewise: bool) -> tuple[str, Prose]:
     [
         ("a\nb", "|a\n|b"),
         (" \n a\n\n  b c", " \n |a\n|\n  |b c"),
-        ("<think>a\nb</think>c\nd", "<think>a\nb</think>|c\n|d"),
-        ("\n<think>a</think><think>b\n</think>\nc", "\n<think>a</think><think>b\n</think>\n|c"),
-        ("<think>a\nb", "<think>a\nb"),
-        ("\u3000<think>a\n{b", "\u3000<think>a\n{b"),
-        ("a <think>\nb</think>", "|a <think>\n|b</think>"),
+        ("\u3000a\n{b", "\u3000|a\n|{b"),
     ],
 )
 def test_a_call_may_begin_where_a_line_does(text: str, marked: str) -> None:
-    """After the indentation of each line outside a thought, which may only be at the start of the answer."""
+    """After the indentation of each line."""
     assert places(text, bytewise=False)[0] == marked
-    assert "<think>" in text or places(text, bytewise=True)[0] == marked  # The sentinel never cuts these tags.
+    assert places(text, bytewise=True)[0] == marked
 
 
-@pytest.mark.parametrize(("text", "begun"), [(" \n\t", False), ("<think>x</think>\n", False), ("a", True)])
-def test_a_thought_begins_no_answer(text: str, begun: bool) -> None:
-    """Nor does whitespace."""
+@pytest.mark.parametrize(("text", "begun"), [(" \n\t", False), ("a", True)])
+def test_white_space_begins_no_answer(text: str, begun: bool) -> None:
+    """Only visible text does."""
     assert places(text, bytewise=False)[1].has_begun == begun
 
 

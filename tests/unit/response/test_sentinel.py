@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.each import each
 from toolsim.response.pieces import Block, FenceMark, Fragment, Oversize, Piece
 from toolsim.response.sentinel import Sentinel
+from toolsim.response.thoughts import Thoughts
 
 T = "<tool_call>"
 E = "</tool_call>"
@@ -16,8 +17,8 @@ E = "</tool_call>"
 
 def parse(chunks: list[str], **options: object) -> list[Piece]:
     """Return the pieces of a text that arrives as ``chunks``, adjacent prose joined."""
-    sentinel = Sentinel(**options)  # type: ignore[arg-type]
-    pieces = [piece for chunk in chunks for piece in sentinel.feed(chunk)] + sentinel.finish()
+    parser = Thoughts(Sentinel(**options), Sentinel)  # type: ignore[arg-type]
+    pieces = [piece for chunk in chunks for piece in parser.feed(chunk)] + [*parser.finish()]
     joined: list[Piece] = []
     for piece in pieces:
         if isinstance(piece, str):
@@ -199,7 +200,7 @@ def test_state_shows_in_repr() -> None:
     for text in ("a", T, "{", '"', "~"):
         sentinel.feed(text)
         seen.append(repr(sentinel))
-    assert re.findall(r"state_(\w+)", " ".join(seen)) == ["start", "prose", "opened", "opened", "json", "json"]
+    assert re.findall(r"state_(\w+)", " ".join(seen)) == ["prose", "prose", "opened", "opened", "json", "json"]
 
 
 WORDS = [
