@@ -13,8 +13,8 @@ PORT ?= 8080
 OPTIONS ?=
 # More arguments for pytest, such as ARGS="-m 'not slow' -x"
 ARGS ?=
-# The number of pytest workers; a third of their time is waiting, so three keep two cores busy
-WORKERS ?= 3
+# The number of pytest workers; half of their time is waiting, so five keep two cores busy
+WORKERS ?= 5
 # The durations of fuzzing and of the soak
 FUZZ_S ?= 60
 SECONDS ?= 60
@@ -25,7 +25,7 @@ MUTANTS ?= 25
 # Earlier names of targets, which keep working for one release.
 RENAMED := quick mutants attack flows clients learn
 
-.PHONY: help setup run web demo test test-unit test-lowest check test-clients test-hostile faults fuzz soak coverage mutation bench replay \
+.PHONY: help setup run web demo test test-all test-unit test-lowest check test-clients test-hostile faults fuzz soak coverage mutation bench replay \
 	record-flows families releases eval tune $(RENAMED)
 .DELETE_ON_ERROR:
 
@@ -124,7 +124,11 @@ demo: $(VENV)/.addon  ## Demo: one turn of each kind with the scripted model, th
 # By file: a file starts its proxy or backend only once. In the order of conftest.py: pytest-xdist would begin with the
 # files of most tests, which are the quickest. Many more workers than cores break tests that depend on time.
 BY_FILE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-test: setup  ## Run all tests (WORKERS=0 for one after the other)
+test: setup  ## Run the tests in about six minutes (WORKERS=0 for one after the other)
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest $(BY_FILE) -m 'not extended' $(ARGS)
+
+# With more examples, a cut at every place, packages and images, and what only costs time.
+test-all: setup  ## Run all tests, as CI does
 	$(BIN)/python -m pytest $(BY_FILE) $(ARGS)
 
 # On all cores: the inner loop of development.
@@ -177,7 +181,7 @@ fuzz: setup  ## Fuzz the parsers for FUZZ_S seconds, and run the property tests 
 soak: setup  ## Load a real mitmdump with faults for SECONDS, and count (STREAMS=100 at once, HOSTILE=1 for a hostile client, HOSTILE="store unread" for some of its attacks, SOCKETS=500 WebSocket connections, FRAMES=1 for floods of WebSocket frames)
 	cd tests && ../$(BIN)/python -m soak $(SECONDS) --streams $(STREAMS) $(if $(HOSTILE),--hostile $(filter-out 1,$(HOSTILE))) $(if $(SOCKETS),--sockets $(SOCKETS)) $(if $(FRAMES),--frames)
 
-# Tracing makes some tests too slow for their timeouts, so failures are ignored here: `make test` reports them.
+# Tracing makes some tests too slow for their timeouts, so failures are ignored here: `make test-all` reports them.
 coverage: setup  ## Measure branch coverage, in started programs too (fails below 95 %; ARGS="tests/unit" for a part)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[coverage]'
 	$(BIN)/coverage erase

@@ -14,8 +14,8 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-# No deadlines: the duration of an example on a busy machine proves nothing. ``make test-unit`` tries fewer examples
-# than ``make test``, and ``make fuzz`` runs much longer.
+# No deadlines: the duration of an example on a busy machine proves nothing. ``make test`` and ``make test-unit`` try
+# fewer examples than ``make test-all``, and ``make fuzz`` runs much longer.
 settings.register_profile("quick", deadline=None, max_examples=8)
 settings.register_profile("fast", deadline=None)
 settings.register_profile("deep", deadline=None, max_examples=10_000, print_blob=True)
@@ -68,6 +68,7 @@ def log_as_it_was() -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds, or a real process: not in `make test-unit`")
+    config.addinivalue_line("markers", "extended: costs many seconds, for what changes rarely: only in `make test-all`")
     # mitmproxy's flow filters use deprecated names of pyparsing, and ldap3, which it imports, those of pyasn1.
     config.addinivalue_line("filterwarnings", "ignore::pyparsing.warnings.PyparsingDeprecationWarning")
     config.addinivalue_line("filterwarnings", "ignore:(tagMap|typeMap) is deprecated:DeprecationWarning")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from support.mitmdump import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 PREFIX = Path(sys.base_prefix).resolve()
 PROGRAMS = ("sh", "rm", "useradd")

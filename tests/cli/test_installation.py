@@ -20,7 +20,7 @@ from support.line import Line
 from support.mitmdump import ROOT, Mitmdump
 from support.raw_backend import RawBackend, stream_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 
 def test_a_clean_installation(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from support.text_backend import TextBackend, says
 # A run takes seconds; on a busy machine, starting the programs alone takes half a minute.
 PATIENCE = 150.0
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 
 @dataclass(frozen=True, slots=True)

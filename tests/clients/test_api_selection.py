@@ -1,8 +1,7 @@
-"""Real clients over servers with only one API, each behind a command of README with host and port replaced."""
+"""Real clients over servers with only one API."""
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from clients.cases import TOOLS, Stage, call
 from clients.test_claude_code import Claude
 from clients.test_codex import CODEX, Codex
 from openai import OpenAI
-from support.command import readme_lines, running
+from support.mitmdump import Mitmdump
 from support.programs import agent
 from support.text_backend import TextBackend, says, until_output
 from support.wire import ApiName
@@ -29,19 +28,19 @@ CALL = says("I look. ", call("get_weather", PARIS))
 
 
 @pytest.fixture
-def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    """The command, one of README's for each test in turn, in front of a server that has only the API ``param``."""
-    with TextBackend(apis=[request.param]) as backend:
-        lines = readme_lines(backend.url)
-        with running(tmp_path, *lines[next(LINES) % len(lines)]) as (url, log):
-            yield Stage(backend, f"{url}/v1", request.param)
-            served = [exchange.path for exchange in backend.exchanges]
-            assert len(backend.rejected) < len(APIS)
-            assert len(set(served)) == 1
-            assert log.read_text().count(": APIs ") == bool(backend.rejected)
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """A proxy, as `toolsim serve` starts it, in front of a server that has only the API ``param``."""
+    with (
+        TextBackend(apis=[request.param]) as backend,
+        Mitmdump(backend.url, toolsim_upstream=f"{backend.url}/v1") as proxy,
+    ):
+        yield Stage(backend, f"{proxy.url}/v1", request.param)
+        served = [exchange.path for exchange in backend.exchanges]
+        assert len(backend.rejected) < len(APIS)
+        assert len(set(served)) == 1
+        assert proxy.log().count(": APIs ") == bool(backend.rejected)
 
 
-LINES = itertools.count()
 over_each = pytest.mark.parametrize("stage", APIS, indirect=True, ids=lambda api: f"over_{api}")
 
 

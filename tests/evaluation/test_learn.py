@@ -112,6 +112,7 @@ def test_the_whole_loop(learner: Learner) -> None:
     ]
 
 
+@pytest.mark.extended
 def test_a_backend_that_goes_down(learner: Learner) -> None:
     """What was decided before stays, and is said to be a part; the next run goes on from there."""
 
@@ -150,6 +151,7 @@ def test_a_backend_that_answers_nothing(learner: Learner, status: int, headers: 
     assert not learner.profile.exists()
 
 
+@pytest.mark.extended
 def test_a_slow_backend(learner: Learner) -> None:
     """The time is over before anything is clear."""
     with ScriptedModel(seconds=1.0) as model:
@@ -159,6 +161,7 @@ def test_a_slow_backend(learner: Learner) -> None:
     assert not learner.profile.exists()
 
 
+@pytest.mark.extended
 def test_interrupted_and_two_at_once(learner: Learner) -> None:
     """A second learner of the same model is refused; Ctrl-C keeps the answers."""
 

@@ -146,6 +146,7 @@ def labels(out: Path) -> dict[tuple[str, str], str]:
     return {(run["cell"]["model"], run["cell"]["method"]): run["label"] or "right" for run in runs}
 
 
+@pytest.mark.extended
 def test_whatever_a_server_does_is_the_runs(server: Server, tmp_path: Path) -> None:
     """Wrong key, missing model, no JSON, hang, rate limit: labelled, through the proxy and without it; exit code 0."""
     models = ["locked", "gone", "garbled", "hanging", "limited", "good"]
@@ -201,6 +202,7 @@ def wait_for_lines(out: Path, count: int, process: subprocess.Popen[str]) -> Non
         time.sleep(0.02)
 
 
+@pytest.mark.extended
 def test_an_interrupted_evaluation_finishes_with_the_same_totals(
     server: Server, uninterrupted: Any, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.cuts import places
 from support.line import Line
 from support.mcp_servers import OFFICIAL
 from support.mitmdump import Mitmdump
@@ -409,7 +410,9 @@ def test_a_backend_that_dies_after_any_byte() -> None:
     frames = [chat_frame("Hel"), chat_frame("lo"), chat_frame(finish="stop"), DONE]
     body = b"".join(b"%x\r\n%s\r\n" % (len(frame), frame) for frame in frames) + b"0\r\n\r\n"
     answer_bytes = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n" + body
-    cuts = iter(range(len(answer_bytes) + 1))
+    whole = answer_bytes.index(DONE)
+    at_each = sorted({*places(0, len(answer_bytes)), *range(whole - 20, len(answer_bytes) + 1)})
+    cuts = iter(at_each)
 
     async def answer(asked: Answer) -> None:
         if not asked.asked.path.endswith("/chat/completions"):
@@ -423,7 +426,7 @@ def test_a_backend_that_dies_after_any_byte() -> None:
     with RawBackend() as raw_backend:
         raw_backend.play(answer)
         with Mitmdump(raw_backend.url, toolsim_backend="chat") as proxy, connected(proxy) as client:
-            for _ in range(len(answer_bytes) + 1):
+            for _ in at_each:
                 client.send(input="x")
                 last = client.events()[-1]
                 ends.append(last["type"])
@@ -432,7 +435,7 @@ def test_a_backend_that_dies_after_any_byte() -> None:
     first_whole = ends.index("response.completed")
     assert set(ends[:first_whole]) == {"error", "response.failed"}
     assert set(ends[first_whole:]) == {"response.completed"}
-    assert first_whole > answer_bytes.index(b'"lo"')
+    assert at_each[first_whole] > answer_bytes.index(b'"lo"')
 
 
 def test_a_client_that_does_not_read(proxy: Mitmdump, backend: TextBackend) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from support.mitmdump import CRASHES, ROOT
+from support.mitmdump import CRASHES
 
 TOOLSIM = (sys.executable, "-m", "toolsim")
 START_SECONDS = 60.0
@@ -67,9 +66,3 @@ def wait_for(log: Path, pattern: str, process: subprocess.Popen[bytes] | None = 
 def log_lines(text: str) -> list[str]:
     """Return the lines without times and seconds."""
     return [re.sub(r"^\[[\d:.]+\]\s*|[\d.]+ s$", "", line) for line in text.splitlines()]
-
-
-def readme_lines(url: str) -> list[list[str]]:
-    """Return the arguments of README's commands for a server at a URL, with host and port of ``url`` in it."""
-    lines = re.findall(r"`toolsim (serve https?://[^`]+)`", (ROOT / "README.md").read_text())
-    return [shlex.split(re.sub(r"https?://[^/]+", url, line)) for line in lines]

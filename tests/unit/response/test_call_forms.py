@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan, read, rewrite
+from support.cuts import places
 from support.each import each
 from support.growth import LINEAR, growth
 from support.wire import backend_answer
@@ -74,7 +75,7 @@ def test_case_at_every_cut(name: str) -> None:
     """Cut once anywhere, a case has the same blocks and the same prose."""
     text = CASES[name][0]
     whole = pieces([text])
-    for cut in range(1, len(text)):
+    for cut in places(1, len(text)):
         assert pieces([text[:cut], text[cut:]]) == whole
 
 
@@ -84,7 +85,7 @@ def test_begins_at_any_cut(text: str) -> None:
     for opening in (TAG, *FOREIGN):
         body = text.partition(opening)[2]
         whole = row_at(body, 0, opening, behind_tag=True, final=True)
-        for cut in range(1, len(body)):
+        for cut in places(1, len(body)):
             assert row_at(body[:cut], 0, opening, behind_tag=True, final=False) in (whole, None)
 
 

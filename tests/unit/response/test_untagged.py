@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.answers import plan
+from support.cuts import places
 from support.each import each
 from support.growth import LINEAR, growth
 from toolsim.core.events import CallDelta, CallStarted, ClientEvent, Closed, TextDelta
@@ -133,7 +134,7 @@ def case_plan(case: dict[str, Any]) -> Plan:
 def test_case(case: dict[str, Any]) -> None:
     """Each case has its items and repairs, whole, character by character, and cut once anywhere."""
     text = case["text"]
-    for chunks in ([text], list(text), *([text[:cut], text[cut:]] for cut in range(1, len(text)))):
+    for chunks in ([text], list(text), *([text[:cut], text[cut:]] for cut in places(1, len(text)))):
         items, report = answer(case_plan(case), chunks)
         assert items == case["items"]
         if "repairs" in case:
