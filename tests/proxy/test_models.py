@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -493,3 +495,47 @@ def test_a_mistake_at_the_start(tmp_path: Path) -> None:
     assert proxy.exit_code() == 1
     line = f"toolsim_models: {file}:3: url: got 'localhost:1', expected a URL such as http://127.0.0.1:11434/v1"
     assert line in proxy.log()
+
+
+def test_a_recorded_exchange(file: Path, small: TextBackend, tmp_path: Path) -> None:
+    """A recording of a renamed model can be replayed without the file."""
+    small.play([says(CALL), says("Sunny.")] * 2)
+    with proxied(file, toolsim_capture=str(tmp_path / "flows")) as (proxy, line):
+        for stream in (False, True):
+            for has_tool in (True, False):
+                line.post(PATHS["chat"], request("chat", model="haiku", stream=stream, has_tool=has_tool), **KEYS)
+        proxy.wait_for('"finish"', count=4)
+    command = [sys.executable, "-m", "toolsim.recordings.replay", str(tmp_path / "flows")]
+    replayed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert replayed.stdout.endswith("4 recorded exchanges, none differ\n"), replayed.stdout + replayed.stderr
+    recorded = b"".join(file.read_bytes() for file in (tmp_path / "flows").iterdir())
+    assert b"sk-small" not in recorded
+    assert b"clients-own" not in recorded
+
+
+def test_real_clients(file: Path, small: TextBackend, server: TextBackend) -> None:
+    """The SDKs use one base URL for all models, and raise their own exceptions for an unknown one."""
+    openai, anthropic = pytest.importorskip("openai"), pytest.importorskip("anthropic")
+    small.play([says("Small.")] * 2)
+    server.play([says("Large.")] * 2)
+    question: Any = [{"role": "user", "content": "Hi"}]
+    with proxied(file) as (proxy, _):
+        client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0)
+        claude = anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0)
+        for model, words in (("haiku", "Small."), ("gpt-5", "Large.")):
+            assert client.responses.create(model=model, input="Hi").output_text == words
+            assert claude.messages.create(model=model, max_tokens=9, messages=question).content[0].text == words
+        with pytest.raises(openai.NotFoundError, match="There are: haiku"):
+            client.chat.completions.create(model="x", messages=question)
+        with pytest.raises(anthropic.NotFoundError, match="There are: haiku"):
+            claude.messages.create(model="x", max_tokens=9, messages=question)
+        assert [model.id for model in client.models.list()] == ["claude-haiku-4-5"]
+        assert [model.id for model in claude.models.list()] == ["claude-haiku-4-5"]
+
+
+def test_the_overview(file: Path, small: TextBackend) -> None:
+    """It names the file, and the models that can be asked for."""
+    with proxied(file, small.url) as (_, line):
+        page = line.request("GET", "/toolsim/", accept="application/json").json()
+    assert page["models"] == ["claude-haiku-4-5", "text-model"]
+    assert page["backend"].startswith("the backends of models.toml (haiku*, claude-haiku-4-5, gpt-5*) and http://127")

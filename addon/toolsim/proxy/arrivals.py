@@ -111,6 +111,10 @@ class Arrivals:
                 # The backend might be this proxy.
                 self.circle.sign(flow)
                 return self._list_models(flow, incoming, default)
+            case route.Choose(default, action) if not (flow.live or is_replay):
+                # The file says nothing about what was recorded, which is not sent either.
+                decision = default if isinstance(default, route.Pass) else route.Pass(action=action)
+                return self._forward(flow, incoming, decision, owner, features)
             case route.Choose() as choice:
                 api = route.api_of(flow.request.method, flow.request.path, choice.action)
                 flow.request.stream = False

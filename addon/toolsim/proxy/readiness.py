@@ -3,7 +3,9 @@
 Both are served without the key, so they contain nothing that it protects: no address, no model, no version.
 
 1. ``/toolsim/health``: 200 as long as the process serves, even during a drain.
-2. ``/toolsim/ready``: 200, or 503 if the backend cannot be reached, or a store that is required, or during a drain.
+2. ``/toolsim/ready``: 200, or 503 if the backend cannot be reached, or a store that is required, or during a drain. Of
+   several backends (``toolsim_models``) one is enough: the others' models fail, but taking the proxy out of service
+   would fail all of them.
 3. Frequent checks cost nothing: a backend is only connected to, without a request, and the result is valid for
    ``FRESH_SECONDS`` and for all concurrent checks.
 """
@@ -58,7 +60,16 @@ class Readiness:
         return Response.make(200 if is_ready else 503, json.dumps(found), _HEADERS)
 
     async def _backend(self, flow: HTTPFlow) -> bool | None:
-        """Return whether the backend can be reached, None if the listener has none."""
+        """Return whether any backend can be reached, None if the listener has none."""
+        if self.settings.models is None:
+            return await self._default_backend(flow)
+        upstreams = [entry.upstream for entry in self.settings.models.entries()]
+        addresses = dict.fromkeys((upstream.host, upstream.port) for upstream in upstreams)
+        checks = (self._checked(address, _is_reachable(*address)) for address in addresses)
+        return any(await asyncio.gather(self._default_backend(flow), *checks))
+
+    async def _default_backend(self, flow: HTTPFlow) -> bool | None:
+        """Return whether the backend for all models that the file does not name can be reached, None if none."""
         mode, upstream = flow.client_conn.proxy_mode, self.settings.upstream
         if isinstance(mode, UpstreamMode):
             # The next proxy leads to every target.

@@ -49,6 +49,11 @@ WRONG = [
         "toolsim serve: URL: got 'http://localhost:11434/api/', which is Ollama's own API, expected its "
         "OpenAI-compatible one; did you mean http://localhost:11434/v1?",
     ),
+    (
+        "serve --set toolsim_models=no.toml",
+        "toolsim: toolsim_models: no.toml: it cannot be read: No such file or directory",
+    ),
+    ("serve --set toolsim_model=m", "toolsim serve: URL is missing; toolsim serve --help shows how it is used"),
     ("serve --config no.toml", "toolsim: --config: no.toml: No such file or directory"),
     (
         "serve http://localhost:8000/v1/responses",

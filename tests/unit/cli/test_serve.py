@@ -26,6 +26,7 @@ from toolsim.command_line import UsageError, addon_script
         (Start("http://[::1]:8000"), "--mode reverse:http://[::1]:8000"),
         (Start("m.gguf"), "--set toolsim_backend=local --set toolsim_model=m.gguf"),
         (Start("codex"), "--set toolsim_backend=codex"),
+        (Start("", settings=("toolsim_models=m.toml",)), "--set toolsim_models=m.toml"),
         (Start("scripted", settings=("a=1", "b=2")), "--set toolsim_backend=scripted --set a=1 --set b=2"),
     ],
 )

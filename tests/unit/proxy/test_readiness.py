@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from toolsim.proxy.exchange import Exchanges
 from toolsim.proxy.jobs import Done, Job, run
 from toolsim.proxy.mcp_servers import Servers
 from toolsim.proxy.memory import Memory
+from toolsim.proxy.options.models_file import ModelsFile
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.readiness import Readiness
 from toolsim.proxy.rounds import Rounds
@@ -33,12 +35,15 @@ async def do(job: Job) -> Done:
 class Page:
     """The page in front of a real listener that counts connections."""
 
-    def __init__(self, builtin: str | None = None, store: Address | None = None) -> None:
+    def __init__(
+        self, builtin: str | None = None, store: Address | None = None, models: ModelsFile | None = None
+    ) -> None:
         self.memory = Memory()
         rounds = Rounds(10)
         background = Background(Parts(self.memory, rounds, Servers(), do, lambda *_: None))
         drain = Drain(Exchanges(), rounds, background, Sockets(lambda: False, do))
-        self.readiness = Readiness(Settings(builtin=builtin, store=store), BuiltinBackend(), self.memory, drain)
+        settings = Settings(builtin=builtin, store=store, models=models)
+        self.readiness = Readiness(settings, BuiltinBackend(), self.memory, drain)
         self.connections = 0
 
     async def ask(self, mode: str) -> tuple[int, dict[str, Any]]:
@@ -107,3 +112,16 @@ async def test_a_builtin_backend_counts_once_it_is_up() -> None:
     """Until then the proxy is not ready."""
     status, found = await Page("scripted").ask("regular")
     assert (status, found["backend"]) == (503, "unreachable")
+
+
+@pytest.mark.parametrize(("mode", "ready"), [("regular", "first"), ("reverse", "default"), ("regular", "")])
+async def test_one_of_several_backends_is_enough(tmp_path: Path, mode: str, ready: str) -> None:
+    """Whichever it is; only without any the proxy is taken out of service."""
+    async with await Page().listen() as server:
+        up, down = server.sockets[0].getsockname()[1], free_port()
+        file = tmp_path / "models.toml"
+        ports = {"a": up if ready == "first" else down, "b": down}
+        file.write_text("".join(f'[[models]]\nnames="{n}"\nurl="http://127.0.0.1:{p}"\n' for n, p in ports.items()))
+        page = Page(models=ModelsFile(file, {}))
+        status, found = await page.ask(f"reverse:http://127.0.0.1:{up}" if mode == "reverse" else "regular")
+        assert (status, found["backend"]) == ((200, "reachable") if ready else (503, "unreachable"))

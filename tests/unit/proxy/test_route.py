@@ -10,15 +10,19 @@ from support.each import each
 from toolsim.proxy.access import Incoming
 from toolsim.proxy.address import Upstream
 from toolsim.proxy.cors import Origins
+from toolsim.proxy.options.models_file import ModelEntry, ModelsFile
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.route import (
     Answer,
+    Choose,
     Forward,
+    ListModels,
     Pass,
     Route,
     Serve,
     Upgrade,
     api_of,
+    choose,
     decide,
     endpoint,
     join,
@@ -384,3 +388,105 @@ def test_api_of() -> None:
 def test_join(base: str, path: str, expected: str) -> None:
     """An upstream's path replaces what precedes the endpoint."""
     assert join(Upstream("http", "h", 80, base), path) == expected
+
+
+# -- several backends
+
+SMALL = ModelEntry(("haiku*",), Upstream("http", "small", 11434, "/v1"), "qwen", "sk-small")
+LARGE = ModelEntry(("gpt-5*",), Upstream("https", "large", 443))
+FREE = ModelEntry(("free",), Upstream("http", "free", 80), key="")
+ENTRIES = (SMALL, LARGE, FREE)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> ModelsFile:
+    file = tmp_path_factory.mktemp("models") / "models.toml"
+    file.write_text('[[models]]\nnames = "haiku*"\nurl = "http://small:11434/v1"\n')
+    return ModelsFile(file, {})
+
+
+def test_where_the_model_decides(models: ModelsFile) -> None:
+    """Turns and their auxiliary requests, and the list of models, wherever a backend is named; nothing else."""
+    plain, keyed = Settings(models=models), Settings(models=models, api_key="k")
+    scripted, upstream = Settings(models=models, builtin="scripted"), Settings(models=models, upstream=UPSTREAM)
+    count, listing = "/v1/messages/count_tokens", "/v1/models/x"
+    forward = of(FORWARD, headers={"authorization": "Bearer x"})
+    cases: list[tuple[Incoming, Settings, Route | int]] = [
+        (REVERSE, plain, Choose(Pass())),
+        (DIRECT, plain, Choose(None)),
+        (DIRECT, scripted, Choose(SERVED)),
+        (THROUGH, upstream, Choose(TAKEN_OVER)),
+        (of(DIRECT, path=count), plain, Choose(None, "input_tokens")),
+        (of(REVERSE, headers=bearer("k")), keyed, Choose(Pass(authorization=""))),
+        (of(DIRECT, method="GET", path=listing), plain, ListModels(None)),
+        (of(REVERSE, method="GET", path="/v1/models"), plain, ListModels(Pass())),
+        # The rules of access are the same.
+        (DIRECT, keyed, 401),
+        (of(DIRECT, method="GET", path=listing), keyed, 401),
+        (of(REVERSE, headers=EVIL), plain, 403),
+        # The listener is a server.
+        (FORWARD, plain, 403),
+        (of(FORWARD, method="GET", path="/v1/models"), plain, 403),
+        (forward, upstream, Choose(TAKEN_OVER)),
+        # Not a turn, or somebody else's.
+        (of(DIRECT, path="/v1/embeddings"), plain, 404),
+        (of(REVERSE, path="/v1/embeddings"), plain, Pass()),
+        (of(REVERSE, method="POST", path="/v1/models"), plain, Pass()),
+        (THROUGH, plain, Pass()),
+        (of(THROUGH, method="GET", path="/v1/models"), plain, Pass()),
+        (of(DIRECT, method="GET", path="/v1/responses", headers=UPGRADE), plain, Upgrade()),
+        # A person sends one of its flows again.
+        (of(FORWARD, host="small", port=11434, is_resent=True), plain, Choose(None)),
+        (of(FORWARD, is_resent=True), plain, Pass()),
+    ]
+    for request, settings, expected in cases:
+        found = decide(request, settings, PORT)
+        if isinstance(expected, int):
+            assert isinstance(found, Answer)
+            assert found.error is not None
+            assert found.error.status == expected
+        else:
+            assert found == expected, request
+
+
+def test_the_backend_of_a_model(models: ModelsFile) -> None:
+    """With its own path and key, or the client's if the file has none, but never the operator's for this proxy."""
+    plain, upstream_key = Settings(models=models), Settings(models=models, upstream_key="u")
+    client, keyed = of(DIRECT, headers=bearer("c")), Settings(models=models, api_key="k")
+    ours = of(DIRECT, headers=bearer("k"))
+    small = Forward(SMALL.upstream, CHAT, authorization="Bearer sk-small", key="sk-small", model="qwen")
+    large = Forward(LARGE.upstream, CHAT)
+    cases: list[tuple[Incoming, Settings, str, Forward]] = [
+        (client, plain, "haiku-4", small),
+        (client, upstream_key, "haiku-4", small),
+        (ours, keyed, "haiku-4", small),
+        (client, plain, "gpt-5.1", large),
+        (client, upstream_key, "gpt-5.1", large),
+        (ours, keyed, "gpt-5.1", replace(large, authorization="")),
+        (of(client, has_proxy_key=True), keyed, "gpt-5.1", large),
+        (client, plain, "free", Forward(FREE.upstream, CHAT, authorization="")),
+        (of(client, path="/v2/chat/completions?x=1"), plain, "haiku", replace(small, path=f"{CHAT}?x=1")),
+    ]
+    for request, settings, model, expected in cases:
+        assert choose(request, settings, Choose(None), ENTRIES, model) == expected
+    count = of(client, path="/v1/responses/input_tokens")
+    found = choose(count, plain, Choose(None, "input_tokens"), ENTRIES, "haiku")
+    assert found == replace(small, path="/v1/responses/input_tokens", action="input_tokens")
+
+
+def test_a_model_without_a_backend() -> None:
+    """The default's, if there is one; else the error says what is wrong, without repeating too much."""
+    for model in ("other", "", None):
+        assert choose(DIRECT, PLAIN, Choose(SERVED), ENTRIES, model) == SERVED
+    for model, status, param, words in (
+        ("other", 404, "model", "The model 'other' does not exist here. There are: haiku*, gpt-5*, free."),
+        ("x" * 9_999, 404, "model", f"'{'x' * 200}'"),
+        ("", 400, "model", "'model' is missing"),
+        (None, 400, None, "not a JSON object"),
+    ):
+        found = choose(DIRECT, PLAIN, Choose(None), ENTRIES, model)
+        assert isinstance(found, Answer)
+        assert found.error is not None
+        assert (found.error.status, found.error.param) == (status, param)
+        assert words in found.error.message
+        assert len(found.error.message) < 500

@@ -20,6 +20,7 @@ from toolsim.plugins import BUILTIN
 from toolsim.proxy.address import is_loopback, url_host
 from toolsim.proxy.builtin import BuiltinBackend
 from toolsim.proxy.known import page_client, page_request
+from toolsim.proxy.options.models_file import names_line
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.reporting.log import FIELDS
 from toolsim.proxy.reporting.summary import listed, printable
@@ -128,12 +129,22 @@ def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
     return ""
 
 
-def _in_words(settings: Settings, url: str, origins: Sequence[str], web: str) -> str:
-    """Return the banner as text for people. ``web``: the address of mitmweb, or ""."""
+def backend_words(settings: Settings, url: str) -> str:
+    """Return what answers, as text for people, "" for nothing; ``url``: the backend's base URL, or ""."""
     backend = BUILTIN[settings.builtin].words if settings.builtin else url
     if settings.model is not None and settings.builtin == "local":
         backend = settings.model.name
-    lines = [f"toolsim {__version__} in front of {backend or 'no backend: set one, or a reverse mode'}"]
+    if settings.models is None:
+        return backend
+    names = names_line(settings.models.entries())
+    by_model = f"the backends of {settings.models.file.name} ({printable(names, _MAX_LINE_CHARS)})"
+    return f"{by_model} and {backend}" if backend else by_model
+
+
+def _in_words(settings: Settings, url: str, origins: Sequence[str], web: str) -> str:
+    """Return the banner as text for people. ``web``: the address of mitmweb, or ""."""
+    backend = backend_words(settings, url) or "no backend: set one, or a reverse mode"
+    lines = [f"toolsim {__version__} in front of {backend}"]
     for origin in origins:
         key = "toolsim_api_key" if settings.api_key else "any"
         lines.append(f"base URL for clients  {origin}/v1  (key: {key})")

@@ -17,11 +17,10 @@ from typing import Any
 
 from mitmproxy.http import HTTPFlow, Response
 
-from toolsim.plugins import BUILTIN
 from toolsim.proxy.address import url_host
 from toolsim.proxy.builtin import BuiltinBackend
 from toolsim.proxy.options.settings import Settings
-from toolsim.proxy.reporting.greeting import ASK_SECONDS, ask_models, backend_url
+from toolsim.proxy.reporting.greeting import ASK_SECONDS, ask_models, backend_url, backend_words
 from toolsim.proxy.reporting.outcome import Reports
 from toolsim.proxy.reporting.summary import printable
 from toolsim.proxy.reporting.unreachable import reason
@@ -64,12 +63,12 @@ class Overview:
         """Return the page for a client with full access."""
         facts = self._public(flow)
         url = backend_url(self.settings, [flow.client_conn.proxy_mode])
-        backend = BUILTIN[self.settings.builtin].words if self.settings.builtin else url
-        if self.settings.model is not None and self.settings.builtin == "local":
-            backend = self.settings.model.name
+        backend = backend_words(self.settings, url)
         models = await self._ask(url)
         found: dict[str, Any] = {"version": __version__, "backend": backend, "backend_url": url}
-        found |= {"models": [], "problem": models} if isinstance(models, str) else {"models": list(models)}
+        named = self.settings.models.entries() if self.settings.models is not None else ()
+        names = [name for entry in named for name in entry.literal_names]
+        found |= {"models": names, "problem": models} if isinstance(models, str) else {"models": [*names, *models]}
         return _response(flow, facts | found | {"turns": self.reports.recent_lines()})
 
     def public(self, flow: HTTPFlow) -> Response:

@@ -205,3 +205,13 @@ def test_a_file_that_is_replaced(file: Path, tmp_path: Path) -> None:
 def test_no_file_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         ModelsFile(tmp_path / "missing.toml", {})
+
+
+def test_the_documented_file(tmp_path: Path) -> None:
+    """The example of the page is a valid file."""
+    page = (Path(__file__).parents[4] / "addon" / "docs" / "backends.md").read_text()
+    (example,) = re.findall(r"^```toml\n(# models\.toml\n.*?)^```", page, re.MULTILINE | re.DOTALL)
+    file = tmp_path / "models.toml"
+    file.write_text(example)
+    local, large = read_entries(file, ENVIRONMENT)
+    assert (local.model, local.key, large.key) == ("qwen2.5-coder:1.5b", "", "sk-secret")

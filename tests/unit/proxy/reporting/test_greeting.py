@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -15,8 +16,9 @@ from support.raw_backend import Answer, RawBackend
 from toolsim.proxy.addon import ToolSim
 from toolsim.proxy.address import Upstream
 from toolsim.proxy.builtin import BuiltinBackend
+from toolsim.proxy.options.models_file import ModelsFile
 from toolsim.proxy.options.settings import Settings
-from toolsim.proxy.reporting.greeting import Greeting, ask_models, backend_url, stored_line
+from toolsim.proxy.reporting.greeting import Greeting, ask_models, backend_url, backend_words, stored_line
 from toolsim.proxy.reporting.log import FIELDS
 from toolsim.stores.opening import read_address
 from toolsim.version import __version__
@@ -38,6 +40,16 @@ UPSTREAM = Settings(upstream=Upstream("http", "::1", 8000, "/base/v1"))
 def test_backend_url(settings: Settings, modes: list[str], url: str) -> None:
     """The upstream takes precedence over a reverse mode; without a path it is /v1, as is customary."""
     assert backend_url(settings, [ProxyMode.parse(mode) for mode in modes]) == url
+
+
+def test_the_backends_of_a_file(tmp_path: Path) -> None:
+    """Their models' names are shown, and no key."""
+    file = tmp_path / "models.toml"
+    file.write_text('[[models]]\nnames = ["haiku*", "b"]\nurl = "http://x"\nkey = "sk-1"\n')
+    settings = Settings(models=ModelsFile(file, {}))
+    assert backend_words(settings, "") == "the backends of models.toml (haiku*, b)"
+    assert backend_words(settings, "http://y/v1") == "the backends of models.toml (haiku*, b) and http://y/v1"
+    assert backend_words(Settings(), "http://y/v1") == "http://y/v1"
 
 
 async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | str:
