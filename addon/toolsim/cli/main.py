@@ -197,7 +197,9 @@ def parser() -> Parser:
     for program in launched:
         _add_listener(program, takes_any_port=True)
 
-    commands.add_parser("replay", help="replay recorded exchanges and compare", add_help=False)
+    commands.add_parser(
+        "replay", help="replay recorded exchanges, or give them to another model, and compare", add_help=False
+    )
     doctor = command(
         "doctor",
         "say what a server can do, and how to serve it",

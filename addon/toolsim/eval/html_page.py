@@ -5,9 +5,8 @@ All text of models and servers is escaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 from toolsim.eval import charts
@@ -24,11 +23,10 @@ from toolsim.eval.summary import (
     grouped,
     method_name,
 )
+from toolsim.recordings.web_page import cut, document, quoted, table, tile
 
 MAX_FAILURES = 200
 """Maximum number shown; a page with thousands would not open."""
-MAX_TEXT = 12_000
-"""Maximum characters of one text: more than a person reads, and few enough for the page to open."""
 _COLOURS = 6
 _NO_ANSWER = frozenset({"timeout", "http_error", "internal_error"})
 
@@ -37,17 +35,10 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str) -> str
     """Return the page."""
     methods = list(grouped(runs, lambda run: method_name(run.cell)))
     colours = {method: number % _COLOURS for number, method in enumerate(methods)}
-    style = files("toolsim.eval").joinpath("report.css").read_text("utf-8")
     body = [_head(runs, planned, stamp, target), _tiles(runs)]
     if runs:
         body += [_success(runs, colours), _latency(runs, colours), _cells(runs), *_failures(runs)]
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>toolsim evaluation {escape(stamp)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(body)
-        + "\n</main>\n</body>\n</html>\n"
-    )
+    return document(f"toolsim evaluation {stamp}", body)
 
 
 def _head(runs: Sequence[Run], planned: int, stamp: str, target: str) -> str:
@@ -67,8 +58,8 @@ def _tiles(runs: Sequence[Run]) -> str:
         _rate_tile("overall", Rate.of(runs)),
         _rate_tile("with tools", Rate.of(run for run in runs if run.kind == "tools")),
         _rate_tile("chat", Rate.of(run for run in runs if run.kind == "chat")),
-        _tile("combinations at 100 %", f"{found.at_100} of {found.all}", f"{found.at_96} at 96 % or more"),
-        _tile(
+        tile("combinations at 100 %", f"{found.at_100} of {found.all}", f"{found.at_96} at 96 % or more"),
+        tile(
             "calls mended by toolsim",
             str(sum(run.repaired + run.untagged for run in runs)),
             f"{sum(run.repaired for run in runs)} repaired, {sum(run.untagged for run in runs)} without the tag",
@@ -81,11 +72,7 @@ def _rate_tile(name: str, rate: Rate) -> str:
     if not rate.runs:
         return ""
     low, high = rate.interval
-    return _tile(name, f"{rate.percent:.1f} %", f"{rate.ok} of {rate.runs} · 95 %: {low:.0f} to {high:.0f}")
-
-
-def _tile(name: str, value: str, detail: str) -> str:
-    return f"<div><span>{escape(name)}</span><strong>{escape(value)}</strong><small>{escape(detail)}</small></div>"
+    return tile(name, f"{rate.percent:.1f} %", f"{rate.ok} of {rate.runs} · 95 %: {low:.0f} to {high:.0f}")
 
 
 def _success(runs: Sequence[Run], colours: dict[str, int]) -> str:
@@ -116,21 +103,8 @@ def _legend(colours: dict[str, int]) -> str:
 
 
 def _cells(runs: Sequence[Run]) -> str:
-    rows = _table(CELL_HEAD, cell_rows(runs), numbers=CELL_WORDS)
+    rows = table(CELL_HEAD, cell_rows(runs), numbers=CELL_WORDS)
     return f"<section><h2>By model, sampling profile and method</h2>{rows}</section>"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int) -> str:
-    """Return a table; the columns from ``numbers`` on contain numbers."""
-
-    def line(tag: str, cells: Sequence[str]) -> str:
-        return "".join(
-            f"<{tag}{' class=number' if place >= numbers else ''}>{escape(cell)}</{tag}>"
-            for place, cell in enumerate(cells)
-        )
-
-    body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{line("th", head)}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _failures(runs: Sequence[Run]) -> Iterator[str]:
@@ -140,7 +114,7 @@ def _failures(runs: Sequence[Run]) -> Iterator[str]:
         return
     methods = list(grouped(failed, lambda run: method_name(run.cell)))
     rows = (_label_row(label, count, failed, methods) for label, count in count_failures(failed).items())
-    yield f"<section><h2>Failures by label</h2>{_table(('label', *methods, 'all'), rows, numbers=1)}</section>"
+    yield f"<section><h2>Failures by label</h2>{table(('label', *methods, 'all'), rows, numbers=1)}</section>"
     shown = "".join(_failure(run) for run in failed[:MAX_FAILURES])
     more = len(failed) - MAX_FAILURES
     note = f'<p class="note">And {more} more: runs.jsonl has them all.</p>' if more > 0 else ""
@@ -158,7 +132,7 @@ def _failure(run: Run) -> str:
     steps = "".join(_step(number, step) for number, step in enumerate(run.steps, 1))
     return (
         f"<details><summary><b>{escape(run.case)}</b><em>{escape(run.label or '')}</em>"
-        f"<span>{escape(where)}</span><small>{escape(_cut(run.detail, 300))}</small></summary>{steps}</details>"
+        f"<span>{escape(where)}</span><small>{escape(cut(run.detail, 300))}</small></summary>{steps}</details>"
     )
 
 
@@ -169,34 +143,21 @@ def _step(number: int, step: dict[str, Any]) -> str:
         messages = [[message["role"], message.get("content") or ""] for message in step["messages"]]
         if step.get("tools"):
             parts.append(f'<p class="note">Tools on offer: {escape(", ".join(step["tools"]))}</p>')
-    parts += [_quoted(f"shown · {role}", text) for role, text in messages]
+    parts += [quoted(f"shown · {role}", text) for role, text in messages]
     if step.get("wrote"):
-        parts.append(_quoted("the model wrote", step["wrote"], "wrote"))
+        parts.append(quoted("the model wrote", step["wrote"], "wrote"))
     answer = step.get("answer")
     if answer is not None:
         calls = "\n".join(f"{call['name']}({call['arguments']})" for call in answer["calls"])
         if answer["text"] and answer["text"] != step.get("wrote"):
-            parts.append(_quoted("the client got, in words", answer["text"], "got"))
+            parts.append(quoted("the client got, in words", answer["text"], "got"))
         if calls:
-            parts.append(_quoted("the client got, as calls", calls, "got"))
+            parts.append(quoted("the client got, as calls", calls, "got"))
         if not calls and not answer["text"]:
-            parts.append(_quoted("the client got", "an empty answer", "got"))
+            parts.append(quoted("the client got", "an empty answer", "got"))
     if repairs := step.get("repairs"):
         parts.append(f'<p class="note">Repairs: {escape(", ".join(repairs))}</p>')
     if error := step.get("error"):
         status = f"HTTP {error['status']}: " if error.get("status") else ""
-        parts.append(_quoted("error", f"{status}{error['message']}", "error"))
+        parts.append(quoted("error", f"{status}{error['message']}", "error"))
     return "".join(parts)
-
-
-def _quoted(who: str, text: str, kind: str = "") -> str:
-    long = len(text) > 900 and not kind
-    body = f"<pre>{escape(_cut(text, MAX_TEXT))}</pre>"
-    if long:
-        summary = f"<summary>{escape(who)} <small>{len(text):,} characters</small></summary>"
-        return f'<details class="said">{summary}{body}</details>'
-    return f'<div class="said {kind}"><span>{escape(who)}</span>{body}</div>'
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"

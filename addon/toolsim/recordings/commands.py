@@ -21,7 +21,8 @@ class Commands:
 
         Explicitly set options override those of the recording, so that their effect can be seen.
         """
-        from toolsim.recordings.replay import flow_files, replay_file, summary
+        from toolsim.recordings.replay import replay_file, summary
+        from toolsim.recordings.stored import flow_files
 
         files = flow_files([Path(path).expanduser()])
         if not files:
@@ -35,7 +36,7 @@ class Commands:
     def pseudonymise(self, path: mitmproxy.types.Path) -> None:
         """Replace all texts of recorded exchanges (a file or a folder) by pseudonyms of the same shape, permanently."""
         from toolsim.recordings.pseudonymise import pseudonymise
-        from toolsim.recordings.replay import flow_files
+        from toolsim.recordings.stored import flow_files
 
         files = flow_files([Path(path).expanduser()])
         for file in files:

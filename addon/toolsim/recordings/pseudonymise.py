@@ -20,7 +20,8 @@ from typing import Any
 from mitmproxy.http import HTTPFlow
 
 from toolsim.recordings.capture import dump
-from toolsim.recordings.replay import accept, recorded, replay, unanswerable
+from toolsim.recordings.replay import accept, replay, unanswerable
+from toolsim.recordings.stored import recorded
 from toolsim.recordings.stream_text import Edited, edit_stream, parse_json
 from toolsim.wire.dialect import APIS
 from toolsim.wire.json_codec import dump as dump_json

@@ -16,17 +16,17 @@ from pathlib import Path
 
 from mitmproxy.exceptions import FlowReadException, OptionsError
 from mitmproxy.http import HTTPFlow
-from mitmproxy.io import read_flows_from_paths
 from mitmproxy.master import Master
 from mitmproxy.options import Options
 
-from toolsim.command_line import EXIT_USAGE, Parser
+from toolsim.command_line import EXIT_USAGE, Parser, UsageError
 from toolsim.proxy.addon import ToolSim
 from toolsim.proxy.metadata import NOTE, REPORT
 from toolsim.recordings.capture import clean, dump
 from toolsim.recordings.compare import comparable, differences, keep_recorded_ids_and_times
 from toolsim.recordings.junit import junit
 from toolsim.recordings.result import Result
+from toolsim.recordings.stored import flow_files, recorded
 
 Cut = Callable[[bytes], Iterable[bytes]]
 
@@ -130,16 +130,6 @@ def accept(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
         client.metadata[REPORT] = made.metadata[REPORT] | {"seconds": seconds}
 
 
-def recorded(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return both sides of a recorded exchange. Raises ValueError or FlowReadException if the file contains none."""
-    flows = [flow for flow in read_flows_from_paths([path]) if isinstance(flow, HTTPFlow)]
-    sides = [flow.metadata.get(NOTE, {}).get("side") for flow in flows]
-    if sides != ["backend", "client"]:
-        raise ValueError(f"got flows of the sides {sides}, expected a recorded exchange: backend, client")
-    backend, client = flows
-    return backend, client
-
-
 def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
     """Return why an answer cannot be replayed, or "": a recording contains only what the backend sent."""
     note = backend.metadata[NOTE]
@@ -159,11 +149,6 @@ def summary(results: Sequence[Result]) -> str:
     """Return the outcome of several replays in one line."""
     count, differing = len(results), sum(not result.same for result in results)
     return f"{count} recorded exchange{'s' * (count != 1)}, {differing or 'none'} differ{'s' * (differing == 1)}"
-
-
-def flow_files(paths: Iterable[Path]) -> list[Path]:
-    """Return the files among the paths, and the .flow files in the folders among them."""
-    return [file for path in paths for file in (sorted(path.glob("*.flow")) if path.is_dir() else [path])]
 
 
 async def _main(arguments: argparse.Namespace) -> int:
@@ -191,16 +176,37 @@ async def _main(arguments: argparse.Namespace) -> int:
     return int(any(result.problem or (result.differences and not arguments.update) for result in results))
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Replay files and folders; return the exit code."""
-    parser = Parser(prog="toolsim replay", description="Replay recorded exchanges and compare.")
-    parser.add_argument("paths", nargs="+", type=Path, help=".flow files, or folders with such files")
-    parser.add_argument("--update", action="store_true", help="write what came out into the files")
-    parser.add_argument("--cut", type=int, metavar="SEED", help="cut streams at random places")
+def parser() -> Parser:
+    """Return the parser of the command."""
+    made = Parser(prog="toolsim replay", description="Replay recorded exchanges and compare.")
+    made.add_argument("paths", nargs="+", type=Path, help=".flow files, or folders with such files")
+    made.add_argument("--update", action="store_true", help="write what came out into the files")
+    made.add_argument("--cut", type=int, metavar="SEED", help="cut streams at random places")
     set_help = "set an option, before what was recorded: toolsim_manifest=schemas (repeatable)"
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=set_help)
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the results as JUnit's XML too")
-    return asyncio.run(_main(parser.parse_args(words)))
+    made.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=set_help)
+    made.add_argument("--junit", type=Path, metavar="FILE", help="write the results as JUnit's XML too")
+    other = made.add_argument_group("another model", "give the recorded turns to another model, and compare its calls")
+    other.add_argument("--against", metavar="URL", help="the base URL of its server: http://127.0.0.1:11434/v1")
+    other.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
+    other.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
+    other.add_argument("--out", type=Path, metavar="DIR", help="a new folder for the report (default: agreement-TIME)")
+    return made
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Replay files and folders; return the exit code. Raises UsageError."""
+    arguments = parser().parse_args(words)
+    own = {"--update": arguments.update, "--cut": arguments.cut is not None, "--junit": arguments.junit is not None}
+    others = {"--model": arguments.model, "--key-env": arguments.key_env, "--out": arguments.out is not None}
+    if arguments.against is None:
+        if given := next((flag for flag, is_set in others.items() if is_set), ""):
+            raise UsageError(f"{given} goes with --against")
+        return asyncio.run(_main(arguments))
+    if given := next((flag for flag, is_set in own.items() if is_set), ""):
+        raise UsageError(f"{given} does not go with --against")
+    from toolsim.recordings import against
+
+    return against.run(arguments)
 
 
 if __name__ == "__main__":

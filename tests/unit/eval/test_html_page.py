@@ -7,7 +7,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
-from toolsim.eval.html_page import MAX_FAILURES, MAX_TEXT, render
+from toolsim.eval.html_page import MAX_FAILURES, render
+from toolsim.recordings.web_page import MAX_TEXT
 
 from .runs import RUNS, run
 

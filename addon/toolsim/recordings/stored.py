@@ -1,0 +1,26 @@
+"""Reads recordings from files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from mitmproxy.http import HTTPFlow
+from mitmproxy.io import read_flows_from_paths
+
+from toolsim.proxy.metadata import NOTE
+
+
+def recorded(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
+    """Return both sides of a recorded exchange. Raises ValueError or FlowReadException if the file holds none."""
+    flows = [flow for flow in read_flows_from_paths([path]) if isinstance(flow, HTTPFlow)]
+    sides = [flow.metadata.get(NOTE, {}).get("side") for flow in flows]
+    if sides != ["backend", "client"]:
+        raise ValueError(f"got flows of the sides {sides}, expected a recorded exchange: backend, client")
+    backend, client = flows
+    return backend, client
+
+
+def flow_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the files among the paths, and the .flow files in the folders among them."""
+    return [file for path in paths for file in (sorted(path.glob("*.flow")) if path.is_dir() else [path])]

@@ -1,0 +1,193 @@
+"""Recorded turns as data: what a client asked, with which tools, and what it got.
+
+Not every recording is a turn that another model could take: errors, truncated answers, rounds that toolsim itself
+asked for, and requests that refer to stored answers are not. ``Unusable`` says why.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from mitmproxy.exceptions import FlowReadException
+from mitmproxy.http import HTTPFlow
+
+from toolsim.core.conversation import CallOutput, ClientRequest, Declaration
+from toolsim.core.errors import BadRequest
+from toolsim.core.plan import Policy, Tool
+from toolsim.pages.read_answer import read_answer
+from toolsim.proxy.metadata import NOTE, REPORT
+from toolsim.recordings.stored import recorded
+from toolsim.request.rewrite import tools_on_offer
+from toolsim.wire.api import Api
+from toolsim.wire.dialect import api_of_path
+from toolsim.wire.json_codec import parse_object
+
+Kind = Literal["call wanted", "answer wanted", "after an error"]
+"""The kind of a turn, by what its model did; after a failed tool, by that alone."""
+KINDS: tuple[Kind, ...] = ("call wanted", "answer wanted", "after an error")
+
+# A failed tool says so in its output: no API but Messages has a field for it, which toolsim turns into such a text.
+_FAILED_TEXT = re.compile(r"\s*(?:\[?error\b|traceback\b|exception\b|failed\b)", re.IGNORECASE)
+_FAILED_FIELDS = {"error": True, "isError": True, "is_error": True, "ok": False, "success": False}
+
+
+class Unusable(Exception):
+    """A file holds no turn that can be given to a model again; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeCall:
+    """A call for a client. ``name``: the model's name for the tool; ``arguments``: JSON, or a custom tool's input."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The content of an answer, of one choice; ``error``: the error's message, "" for none."""
+
+    text: str = ""
+    calls: tuple[MadeCall, ...] = ()
+    error: str = ""
+    is_invalid_call: bool = False
+    """Whether the error is that a strict tool's call did not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTurn:
+    """A turn of a recording. ``endpoint``: path and query; ``headers``: those that the API needs."""
+
+    path: Path
+    api: Api
+    endpoint: str
+    headers: Mapping[str, str]
+    body: Mapping[str, Any]
+    request: ClientRequest
+    tools: tuple[Tool, ...]
+    reply: Reply
+    report: Mapping[str, Any]
+    kind: Kind
+
+
+def read_turn(path: Path) -> RecordedTurn:
+    """Return the turn in a file. Raises Unusable."""
+    try:
+        backend, client = recorded(path)
+    except (OSError, ValueError, FlowReadException) as problem:
+        raise Unusable(" ".join(str(problem).split())) from problem
+    note = backend.metadata[NOTE]
+    report: Mapping[str, Any] = client.metadata.get(REPORT, {})
+    if reason := _unusable(note, report, client):
+        raise Unusable(reason)
+    api = api_of_path(backend.request.path)
+    body = parse_object(backend.request.get_content(strict=False) or b"")
+    if api is None or body is None:
+        raise Unusable("the request is not one of a known API")
+    try:
+        request = api.read(body)
+    except BadRequest as bad:
+        raise Unusable(f"the request cannot be read: {bad.error.message}") from bad
+    if request.stored_history is not None:
+        raise Unusable("the request refers to a stored answer")
+    if request.n > 1:
+        raise Unusable("the request wants several answers")
+    assert client.response is not None
+    tools = tools_on_offer(request, Policy())
+    reply = read_reply(client.response.get_content(strict=False) or b"", tools)
+    if reply.error:
+        raise Unusable(f"the answer is an error: {reply.error}")
+    return RecordedTurn(
+        path,
+        api,
+        backend.request.path,
+        _headers(api, backend),
+        body,
+        request,
+        tools,
+        reply,
+        report,
+        _kind(request, reply),
+    )
+
+
+def read_turns(files: Iterable[Path]) -> tuple[list[RecordedTurn], dict[Path, str]]:
+    """Return the turns in files, and why the other files have none."""
+    turns: list[RecordedTurn] = []
+    left_out: dict[Path, str] = {}
+    for file in files:
+        try:
+            turns.append(read_turn(file))
+        except Unusable as reason:
+            left_out[file] = str(reason)
+    return turns, left_out
+
+
+def read_reply(data: bytes, tools: Sequence[Tool]) -> Reply:
+    """Return the first choice of an answer's body, streamed or not."""
+    answer = read_answer(data)
+    if not answer.known:
+        return Reply(error="the answer cannot be read")
+    names = {(tool.namespace, tool.wire_name): tool.name for tool in tools}
+    calls = tuple(
+        MadeCall(names.get((call.namespace, call.name), call.name), call.arguments)
+        for call in answer.calls
+        if call.choice == 0
+    )
+    if answer.error is not None:
+        return Reply(answer.text(0), calls, answer.error.message, answer.error.code == "invalid_tool_call")
+    return Reply(answer.text(0), calls)
+
+
+def _unusable(note: Mapping[str, Any], report: Mapping[str, Any], client: HTTPFlow) -> str:
+    """Return why a recording is not the turn of a client that another model could take, "" if it is."""
+    round_ = note.get("round") or {}
+    if round_.get("is_aside") or round_.get("number", 1) > 1 or round_.get("hosted"):
+        return "toolsim asked this itself, in a round of a longer turn"
+    if report.get("retries"):
+        return "the model was asked again"
+    if note.get("missing_bytes"):
+        return "the answer was too long to be kept whole"
+    if note.get("refused"):
+        return "toolsim refused the request"
+    if client.response is None:
+        return "there is no answer"
+    if client.response.status_code >= 400:
+        return f"the answer is HTTP {client.response.status_code}"
+    if report.get("error"):
+        return f"the answer failed: {report['error']}"
+    return ""
+
+
+def _headers(api: Api, flow: HTTPFlow) -> dict[str, str]:
+    names = {"content-type", *(name for name in api.headers if name not in api.key_headers)}
+    return {name: flow.request.headers[name] for name in sorted(names) if name in flow.request.headers}
+
+
+def _kind(request: ClientRequest, reply: Reply) -> Kind:
+    for item in reversed(request.items):
+        if isinstance(item, Declaration):
+            continue
+        if not isinstance(item, CallOutput):
+            break
+        if is_failed(item.text):
+            return "after an error"
+    return "call wanted" if reply.calls else "answer wanted"
+
+
+def is_failed(output: str) -> bool:
+    """Return whether a tool's output says that the tool failed."""
+    try:
+        value = json.loads(output)
+    except (ValueError, RecursionError):
+        return _FAILED_TEXT.match(output) is not None
+    if isinstance(value, str):
+        return _FAILED_TEXT.match(value) is not None
+    if not isinstance(value, dict):
+        return False
+    return any(name in value and bool(value[name]) == failed for name, failed in _FAILED_FIELDS.items())

@@ -1,0 +1,58 @@
+"""The parts of a report's web page: one file, no script, no network.
+
+Everything that a model or a server wrote is escaped, whatever it looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+
+MAX_TEXT = 12_000
+"""Characters of one text: more than a person reads, and still a page that opens."""
+
+
+def document(title: str, body: Iterable[str]) -> str:
+    """Return the page."""
+    style = files("toolsim.recordings").joinpath("report.css").read_text("utf-8")
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(body)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def tile(name: str, value: str, detail: str) -> str:
+    """Return a figure with its name and a line below it."""
+    return f"<div><span>{escape(name)}</span><strong>{escape(value)}</strong><small>{escape(detail)}</small></div>"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int) -> str:
+    """Return a table; the columns from ``numbers`` on hold numbers."""
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        return "".join(
+            f"<{tag}{' class=number' if place >= numbers else ''}>{escape(cell)}</{tag}>"
+            for place, cell in enumerate(cells)
+        )
+
+    body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{line("th", head)}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def quoted(who: str, text: str, kind: str = "") -> str:
+    """Return a text with its source; a long one without a ``kind`` is folded."""
+    long = len(text) > 900 and not kind
+    body = f"<pre>{escape(cut(text, MAX_TEXT))}</pre>"
+    if long:
+        summary = f"<summary>{escape(who)} <small>{len(text):,} characters</small></summary>"
+        return f'<details class="said">{summary}{body}</details>'
+    return f'<div class="said {kind}"><span>{escape(who)}</span>{body}</div>'
+
+
+def cut(text: str, limit: int) -> str:
+    """Return a text, and how much more there is if it is longer than the limit."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"

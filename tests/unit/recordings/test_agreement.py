@@ -1,0 +1,90 @@
+"""Two answers compared: by tool, arguments and order."""
+
+from __future__ import annotations
+
+import pytest
+from toolsim.core.plan import Tool
+from toolsim.recordings.agreement import compare
+from toolsim.recordings.turns import MadeCall, Reply
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "n": {"type": "number"},
+        "on": {"type": "boolean"},
+        "unit": {"type": "string", "default": "C"},
+        "tags": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "integer", "default": 1}}}},
+    },
+}
+TOOLS = [Tool("f", "f", parameters=SCHEMA), Tool("g", "g", parameters=SCHEMA), Tool("shell", "shell", "custom")]
+
+
+def outcome(expected: str, got: str, name: str = "f") -> str:
+    return compare(Reply(calls=(MadeCall(name, expected),)), Reply(calls=(MadeCall(name, got),)), TOOLS).outcome
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "same"),
+    [
+        ('{"n": 5}', '{"n": 5.0}', True),
+        ('{"n": 5}', '{ "n" : 5 }', True),
+        ('{"n": 5, "on": true}', '{"on": true, "n": 5}', True),
+        ("{}", '{"unit": "C"}', True),
+        ('{"tags": [{}]}', '{"tags": [{"x": 1}]}', True),
+        ("", "{}", True),
+        ("{}", '{"unit": "F"}', False),
+        ('{"n": 5}', '{"n": 6}', False),
+        ('{"tags": [{"x": 1}, {"x": 2}]}', '{"tags": [{"x": 2}, {"x": 1}]}', False),
+    ],
+)
+def test_arguments_have_the_types_of_the_schema(expected: str, got: str, same: bool) -> None:
+    """The notation of a number, the order of members and a default make no difference; the order of items does."""
+    assert outcome(expected, got) == ("same" if same else "different")
+    assert outcome(got, expected) == ("same" if same else "different")
+
+
+def test_true_is_not_one() -> None:
+    """Python says otherwise."""
+    assert outcome('{"on": true}', '{"on": 1}') == "invalid"
+    assert outcome('{"x": true}', '{"x": 1}') == "different"
+
+
+def test_a_custom_tools_input_is_text() -> None:
+    """It is compared as it is, but for spaces around it."""
+    assert outcome("ls -l", "ls -l\n", "shell") == "same"
+    assert outcome("ls -l", "ls", "shell") == "different"
+
+
+def test_invalid_calls() -> None:
+    """A tool that is not on offer, and arguments that are not JSON or break the schema; the reason names the place."""
+    for call, reason in (
+        (MadeCall("h", "{}"), "h: no such tool is on offer"),
+        (MadeCall("f", "{"), "f: the arguments are not JSON"),
+        (MadeCall("f", '{"n": "five"}'), "f: /n: "),
+    ):
+        found = compare(Reply(text="Hello."), Reply(calls=(call,)), TOOLS)
+        assert found.outcome == "invalid"
+        assert found.differences[0].startswith(reason)
+    assert compare(Reply("Hi"), Reply(error="422", is_invalid_call=True), TOOLS).outcome == "invalid"
+    assert compare(Reply("Hi"), Reply("{", ()), TOOLS, ["MALFORMED_JSON:f"]).outcome == "invalid"
+
+
+def test_errors_are_no_answers() -> None:
+    """A backend that fails has not disagreed."""
+    assert compare(Reply("Hi"), Reply(error="HTTP 500"), TOOLS).outcome == "error"
+
+
+def test_each_difference_of_several_calls() -> None:
+    """Calls are paired by tool, so that one more or less does not make all others differ."""
+    f, g = MadeCall("f", '{"n": 1}'), MadeCall("g", '{"n": 1}')
+    other = MadeCall("g", '{"n": 2}')
+    assert (
+        compare(Reply(calls=(f, g)), Reply(calls=(g, f)), TOOLS).differences[0].startswith("the same calls in another")
+    )
+    assert compare(Reply(calls=(f, g)), Reply(calls=(f, other)), TOOLS).differences == ("g.n: got 2, expected 1",)
+    assert compare(Reply(calls=(f, g)), Reply(calls=(g,)), TOOLS).differences == (
+        'got no call of f({"n":1,"unit":"C"})',
+    )
+    assert compare(Reply(calls=(g,)), Reply(calls=(f, g)), TOOLS).differences == (
+        'got a further call: f({"n":1,"unit":"C"})',
+    )

@@ -1,0 +1,29 @@
+"""Reading recordings from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.recording import context, recording
+from toolsim.recordings.capture import dump
+from toolsim.recordings.stored import flow_files, recorded
+
+
+def test_both_sides_and_nothing_else(tmp_path: Path) -> None:
+    """A file with one side, or with another order, is not a recording."""
+    with context():
+        path = recording(tmp_path)
+    backend, client = recorded(path)
+    for flows in ([backend], [client, backend], []):
+        path.write_bytes(dump(flows))
+        with pytest.raises(ValueError, match="expected a recorded exchange"):
+            recorded(path)
+
+
+def test_folders_and_files(tmp_path: Path) -> None:
+    """A folder stands for its .flow files, in order; a file for itself, whether it exists or not."""
+    for name in ("b.flow", "a.flow", "other.txt"):
+        (tmp_path / name).touch()
+    other = tmp_path / "other.txt"
+    assert flow_files([tmp_path, other]) == [tmp_path / "a.flow", tmp_path / "b.flow", other]
