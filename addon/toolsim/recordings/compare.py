@@ -70,6 +70,9 @@ def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None =
             name: value for name, value in report.items() if name not in IGNORED_REPORT and (not known or name in known)
         }
         found["report"] = _normalise(kept, ids)
+        if report.get("usage_estimated"):
+            # An estimate follows from the texts, which are compared, in the recording with their secrets hidden.
+            found = _without_tokens(found)
     return found
 
 
@@ -254,6 +257,21 @@ def _normalise(value: Any, ids: dict[str, str], key: str = "") -> Any:
             return [_normalise(item, ids) for item in value]
         case int() | float() if key in TIMES and not isinstance(value, bool) and value > 1_000_000_000:
             return "a time"
+    return value
+
+
+def _without_tokens(value: Any, *, is_usage: bool = False) -> Any:
+    """Return plain data with the same text instead of each count of tokens."""
+    match value:
+        case dict():
+            return {
+                name: _without_tokens(member, is_usage=is_usage or name in ("usage", "tokens"))
+                for name, member in value.items()
+            }
+        case list():
+            return [_without_tokens(item, is_usage=is_usage) for item in value]
+        case int() if is_usage and not isinstance(value, bool):
+            return "an estimate"
     return value
 
 

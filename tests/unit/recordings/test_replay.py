@@ -297,3 +297,14 @@ def test_main_for_other_programs(
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     assert main([str(stream), "--junit", str(report)]) == 1
     assert 'failures="1"' in report.read_text()
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_estimated_usage_is_not_compared(tmp_path: Path, mitm: Any, path: str, is_stream: bool) -> None:
+    """It is made of the texts, which are compared, and counts the hidden secrets of a recording in another way."""
+    mitm.options.update(toolsim_backend="chat")
+    said = [{"role": "user", "content": "my password: hunter2 hunter3 hunter4"}]
+    turn = {"input": said, "messages": None} if path == "/v1/responses" else {"messages": said}
+    result = replay_file(recording(tmp_path, stream=is_stream, path=path, text=f"token: hunter2345678 {CALL}", **turn))
+    assert result.same, result
