@@ -91,8 +91,11 @@ class Answer:
         self._writer.close()
 
 
-PAGES = ("/props", "/version", "/server_info", "/get_server_info", "/api/v0/models")
-"""Pages by which servers are recognised: 404 unless a behaviour is set for that exact path, and not in ``asked``."""
+PAGES = ("/props", "/version", "/server_info", "/get_server_info", "/api/v0/models", "/api/ps", "/api/show")
+"""Pages by which servers are recognised, or say their context windows.
+
+They are 404 unless a behaviour is set for that exact path, and not in ``asked``.
+"""
 
 Behaviour = Callable[[Answer], Awaitable[None]]
 

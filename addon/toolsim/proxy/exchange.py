@@ -301,7 +301,10 @@ class Exchange:
             return
         if self.early is not None and self.plan is not None:
             self._follow(flow, response)
-        elif is_error and self._is_translated:
+        elif not self.is_turn and not is_error and self.backend.is_named and response.raw_content is None:
+            # A list of models, which gets their context windows.
+            response.stream = False
+        elif is_error and self.plan is not None and self._may_rewrite_error(response, self.plan):
             # It has to be complete to be rewritten.
             response.stream = False
         elif self.checked is not None and not is_error and response.raw_content is None:
@@ -315,6 +318,11 @@ class Exchange:
             self._stream(flow, self.plan)
         else:
             response.stream = False
+
+    def _may_rewrite_error(self, response: Response, plan: Plan) -> bool:
+        """Return whether an error is read: it has another API's format, or may lack the code for a long prompt."""
+        is_arriving = response.status_code >= 400 and response.raw_content is None
+        return is_arriving or (plan.client != plan.backend and not APIS[plan.client].has_own_errors)
 
     def _check(self, flow: HTTPFlow, plan: Plan) -> None:
         """Read the answer to an unchanged request, which passes unless it breaks the format that the client demands."""
@@ -331,12 +339,6 @@ class Exchange:
         self.recorder.begin(response)
         flow.response = backup.copied(response)
         self._stream(flow, plan)
-
-    @property
-    def _is_translated(self) -> bool:
-        """Whether the backend's errors can have another API's format than the client's, which is OpenAI's."""
-        plan = self.plan
-        return plan is not None and plan.client != plan.backend and not APIS[plan.client].has_own_errors
 
     def open_early(self, flow: HTTPFlow) -> Response | None:
         """Begin the answer of a stream whose client has waited too long; return its headers, None if not due.
@@ -434,8 +436,8 @@ class Exchange:
         if not 200 <= response.status_code < 300:
             self.is_ours = False
             self.recorder.whole(response)
-            if self._is_translated:
-                head.write_error(response)
+            if self.plan is not None:
+                head.write_error(response, APIS[self.plan.client], APIS[self.plan.backend])
             return None
         if self.plan is None:
             return None

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from mitmproxy.http import Headers, Response
+from mitmproxy.net.http import status_codes
 
 from toolsim.core.errors import ApiError
 from toolsim.proxy.access import KEY_HEADERS
 from toolsim.wire.api import Api
-from toolsim.wire.errors import NO_WORDS, error_body, read_error
+from toolsim.wire.errors import CONTEXT_EXCEEDED, NO_WORDS, error_body, read_error
 from toolsim.wire.json_fields import loaded, mapping
 from toolsim.wire.sse import UNBUFFERED
 
@@ -39,15 +40,29 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
     return response
 
 
-def write_error(response: Response) -> None:
-    """Write a backend's error in OpenAI's format; one that has it, with a message, is unchanged."""
+def write_error(response: Response, client: Api, backend: Api) -> None:
+    """Write a backend's error in OpenAI's format, if it is of another API or says that the prompt is too long.
+
+    One that has the format, with a message and for such a prompt the code, is unchanged. Clients of an API with its own
+    errors get only the status here.
+    """
     body = response.get_content(strict=False) or b""
+    if not body:
+        return
     document = loaded(body.decode("utf-8", "replace"))
+    error = read_error(document if document is not None else body.decode("utf-8", "replace").strip()[:2_000])
+    is_too_long = error.code == CONTEXT_EXCEEDED
+    if is_too_long and response.status_code != error.status:
+        response.status_code, response.reason = error.status, status_codes.RESPONSES[error.status]
+    if client.has_own_errors:
+        return
     found = mapping((document or {}).get("error"))
     is_own = document is not None and document.get("type") != "error" and isinstance(found.get("message"), str)
-    if is_own or not body:
+    if is_too_long:
+        if is_own and found.get("code") == CONTEXT_EXCEEDED:
+            return
+    elif is_own or client is backend:
         return
-    error = read_error(document if document is not None else body.decode("utf-8", "replace").strip()[:2_000])
     response.content = error_body(replace(error, status=response.status_code))
     response.headers["content-type"] = "application/json"
 

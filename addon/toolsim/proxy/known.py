@@ -90,6 +90,9 @@ class Backend:
     missing: dict[ApiName, float] = field(default_factory=dict)
     # The last logged line about its APIs.
     logged: str = ""
+    # The context windows that it has reported, by model ("" for any), and until when they count (``windows.py``).
+    windows: Mapping[str, int] = field(default_factory=dict)
+    windows_until: float = 0.0
     # Rejected features, by model.
     refused: set[tuple[str, Feature]] = field(default_factory=set)
     # The models whose last complete answer had no token counts.

@@ -21,9 +21,10 @@ from toolsim.proxy import route
 from toolsim.proxy.access import KEY_HEADERS, Incoming
 from toolsim.proxy.builtin import BuiltinBackend
 from toolsim.proxy.head import authorize, error_response, for_backend
-from toolsim.proxy.known import KnownBackends, Root, page_client, page_request
+from toolsim.proxy.known import Backend, KnownBackends, Root, page_client, page_request
 from toolsim.proxy.options.models_file import ModelEntry, entry_for
 from toolsim.proxy.options.settings import Settings
+from toolsim.proxy.windows import with_windows
 from toolsim.wire.api import Api
 from toolsim.wire.dialect import APIS, CHAT, api_of_headers
 from toolsim.wire.json_codec import dump, parse_object
@@ -44,6 +45,7 @@ class _Source:
 
     url: str
     fields: tuple[tuple[bytes, bytes], ...]
+    backend: Backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +111,13 @@ class ModelList:
         prefix = route.prefix(path)
         headers = Headers([field for field in request.headers.fields if field[0].lower() in _KEYS])
         authorize(headers, target.authorization)
-        first, *_ = self.known.at(scheme, host, port, prefix).apis_for(client, self.settings.policy.backend)
+        backend = self.known.at(scheme, host, port, prefix)
+        first, *_ = backend.apis_for(client, self.settings.policy.backend)
         for_backend(headers, client, APIS[first])
         if via := request.headers.get("via"):
             # A backend that leads back to this proxy would list itself forever.
             headers["via"] = via
-        return _Source(Root(scheme, host, port).url(prefix + route.MODELS), headers.fields)
+        return _Source(Root(scheme, host, port).url(prefix + route.MODELS), headers.fields, backend)
 
 
 async def _lists(sources: Sequence[_Source]) -> list[list[Model]]:
@@ -137,6 +140,7 @@ async def _listed(client: Any, source: _Source) -> list[Model]:
     except (HTTPClientError, OSError, ValueError):
         return []
     listed: Mapping[str, Any] = parse_object(answer.body) or {}
+    listed = await with_windows(listed, source.backend, request.headers.get("authorization", "")) or listed
     return [{"object": "model", **model} for model in mappings(listed.get("data")) if string(model.get("id"))]
 
 

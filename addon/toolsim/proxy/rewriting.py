@@ -33,10 +33,11 @@ from toolsim.proxy.options.settings import Settings, policy_fields
 from toolsim.proxy.remembering import Remembering
 from toolsim.proxy.resend import Resent
 from toolsim.proxy.rounds import Rounds
+from toolsim.proxy.windows import with_windows
 from toolsim.proxy.work import Work
 from toolsim.rounds.hosted_calls import has_search
 from toolsim.wire.api import Api
-from toolsim.wire.json_codec import read_body
+from toolsim.wire.json_codec import dump, parse_object, read_body
 from toolsim.wire.json_fields import string
 
 if TYPE_CHECKING:
@@ -217,6 +218,8 @@ class Rewriting:
                 add_cors(flow.response.headers, exchange.cors)
             self.exchanges.close(flow, flow.response.status_code)
 
+        if not exchange.is_turn and exchange.backend.is_named and flow.live and exchange.is_ours:
+            return self._list_models(flow, exchange, finish)
         other = exchange.find(OtherAction)
         if other is not None and other.action == "input_tokens":
             other.take_count(exchange, flow)
@@ -224,6 +227,18 @@ class Rewriting:
             return self.work.take(job, lambda done: self._answered(flow, exchange, done, finish))
         finish(None)
         return None
+
+    async def _list_models(self, flow: HTTPFlow, exchange: Exchange, finish: Callable[[Done | None], None]) -> None:
+        """Add the models' context windows to a backend's list of them."""
+        response = flow.response
+        assert response is not None
+        document = parse_object(response.get_content(strict=False) or b"") if response.status_code == 200 else None
+        if document is not None:
+            authorization = flow.request.headers.get("authorization", "")
+            added = await with_windows(document, exchange.backend, authorization)
+            if added is not None:
+                response.content = dump(added).encode()
+        finish(None)
 
     def _answered(
         self, flow: HTTPFlow, exchange: Exchange, done: Done, finish: Callable[[Done], None]

@@ -90,6 +90,10 @@ class Writer(ABC):
         return error_body(self.error) if self.error is not None else dump(self.body).encode()
 
 
+WINDOW_FIELDS = ("context_length", "context_window", "max_model_len")
+"""The names under which clients look for a model's context window in a list of models."""
+
+
 @dataclass(frozen=True, slots=True)
 class TokenCountEndpoint:
     """An endpoint that counts the tokens of a request."""

@@ -12,7 +12,19 @@ from toolsim.core.errors import ApiError
 
 NO_WORDS = ApiError("The backend reported an error.", status=502)
 """The result of ``read_error`` for an error without content."""
+CONTEXT_EXCEEDED = "context_length_exceeded"
+"""OpenAI's code for a prompt that does not fit, by which clients compact a conversation."""
 _MAX_DETAILS = 5
+# The words of OpenAI, llama.cpp, vLLM, SGLang, Ollama, LM Studio, Mistral and Anthropic for that.
+_SAYS_TOO_LONG = (
+    r"exceed(?:s|ed)?|maximum|longer than|greater than|too (?:long|large|many)|overflow|only \d|does not fit"
+)
+_WINDOW = r"context[ _-]?(?:length|size|window|limit)|context the overflow|maximum model length"
+_TOO_LONG = re.compile(
+    rf"exceed_context_size|prompt is too long|\b(?:{_SAYS_TOO_LONG})\b.{{0,120}}?(?:{_WINDOW})"
+    rf"|(?:{_WINDOW}).{{0,80}}?(?:{_SAYS_TOO_LONG})",
+    re.IGNORECASE | re.DOTALL,
+)
 NO_PATH = (404, 405, 501)
 """The statuses with which servers reject an unknown path."""
 
@@ -22,14 +34,23 @@ def read_error(error: object) -> ApiError:
     if isinstance(error, dict) and isinstance(error.get("error"), dict | str):
         error = error["error"]
     if isinstance(error, dict):
-        return ApiError(
+        read = ApiError(
             _text(error.get("message")) or _detail(error.get("detail")) or NO_WORDS.message,
             type=_text(error.get("type"), not_="error") or "server_error",
             code=_text(error.get("code")) or None,
             param=_text(error.get("param")) or None,
             status=502,
         )
-    return replace(NO_WORDS, message=_text(error) or NO_WORDS.message)
+    else:
+        read = replace(NO_WORDS, message=_text(error) or NO_WORDS.message)
+    if read.code == CONTEXT_EXCEEDED or is_too_long(f"{read.type} {read.message}"):
+        return replace(read, type="invalid_request_error", code=CONTEXT_EXCEEDED, status=400)
+    return read
+
+
+def is_too_long(text: str) -> bool:
+    """Return whether an error says that a prompt does not fit the model's context window."""
+    return _TOO_LONG.search(text) is not None
 
 
 def rejects_path(status: int, body: Mapping[str, Any] | None, model: str) -> bool:

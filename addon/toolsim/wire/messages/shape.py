@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,8 +18,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from toolsim.core.errors import ApiError
-from toolsim.wire.api import HeaderChange
-from toolsim.wire.errors import read_error
+from toolsim.wire.api import WINDOW_FIELDS, HeaderChange
+from toolsim.wire.errors import CONTEXT_EXCEEDED, read_error
+from toolsim.wire.errors import is_too_long as is_prompt_too_long
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import mappings, seconds, string
 
@@ -49,8 +49,7 @@ _CODES: Mapping[str, str] = {
 }
 """OpenAI's codes that say more than the status, which a failure within a stream does not have."""
 
-# Error texts for a prompt that does not fit: OpenAI, vLLM, llama.cpp.
-_TOO_LONG = re.compile(r"context[ _](?:length|size|window)|exceeds? the (?:available|maximum) context", re.IGNORECASE)
+_TOO_LONG = "prompt is too long"
 
 
 def other_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
@@ -78,6 +77,7 @@ def error_answer(status: int, body: bytes) -> bytes:
     if document is not None and document.get("type") == "error":
         return body
     error = read_error(document if document is not None else body.decode("utf-8", "replace").strip()[:2_000])
+    status = error.status if error.code == CONTEXT_EXCEEDED else status
     return dump(error_body(replace(error, status=status))).encode()
 
 
@@ -89,9 +89,10 @@ def error_body(error: ApiError) -> dict[str, Any]:
     """Return the body of an error response, or the data of an ``error`` event."""
     kind = _CODES.get(error.code or "") or _TYPES.get(error.status, "api_error")
     message = error.message
-    if kind == "invalid_request_error" and (error.code == "context_length_exceeded" or _TOO_LONG.search(message)):
+    is_too_long = error.code == CONTEXT_EXCEEDED or is_prompt_too_long(message)
+    if kind == "invalid_request_error" and is_too_long and not message.startswith(_TOO_LONG):
         # Claude Code compacts the conversation only if an error begins with these words.
-        message = f"prompt is too long: {message}"
+        message = f"{_TOO_LONG}: {message}"
     details: dict[str, Any] = {}
     if error.code == THREAD_NOT_FOUND:
         # This tells the SDK to send the entire conversation.
@@ -119,4 +120,8 @@ def _model(model: Any) -> dict[str, Any]:
     # The API requires a time; 1970 stands for an unknown one.
     created = datetime.fromtimestamp(min(seconds(model.get("created")) or 0, 2**32), UTC)
     name = model["id"]
-    return {"type": "model", "id": name, "display_name": name, "created_at": f"{created:%Y-%m-%dT%H:%M:%SZ}"}
+    # The context window under this API's name for it, and under those of the other APIs (``proxy/windows.py``).
+    windows = {field: model[field] for field in WINDOW_FIELDS if model.get(field)}
+    windows = {**dict.fromkeys(["max_input_tokens"], next(iter(windows.values()))), **windows} if windows else {}
+    shown = {"type": "model", "id": name, "display_name": name, "created_at": f"{created:%Y-%m-%dT%H:%M:%SZ}"}
+    return shown | windows

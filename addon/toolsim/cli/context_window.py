@@ -1,0 +1,46 @@
+"""Finds the context window of a model from the command line (``request/context_window.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolsim.cli.probe import Unreachable, ask
+from toolsim.request.context_window import PAGES, SHOW, listed_window, shown_window, windows_on
+from toolsim.wire.json_fields import mappings
+
+_SECONDS = 3.0
+
+
+def context_window(base_url: str, model: str, *, key: str = "") -> int | None:
+    """Return how many tokens a request to a model may have, prompt and answer together; None if nothing says it.
+
+    ``base_url``: the base URL of toolsim or of a backend, with ``/v1``, as clients have it. ``key``: its key, "" for
+    none. toolsim's own list of models carries the number of each model that its backend reports; a backend is asked on
+    the pages of its engine (llama.cpp, Ollama, LM Studio), which are not reachable through toolsim. Blocks for a few
+    seconds at most: call it in a thread. Never raises.
+    """
+    url = base_url.rstrip("/")
+    listed = mappings((_page(f"{url}/models", key) or {}).get("data"))
+    found = next((listed_window(each) for each in listed if each.get("id") == model), None)
+    if found is not None:
+        return found
+    root = url.removesuffix("/v1")
+    for page in PAGES:
+        document = _page(root + page, key)
+        if document is None:
+            continue
+        windows = windows_on(page, document)
+        if found := windows.get(model) or windows.get(""):
+            return found
+        if page == "/api/ps" and "models" in document:
+            return shown_window(_page(root + SHOW, key, {"model": model}) or {})
+    return None
+
+
+def _page(url: str, key: str, body: object = None) -> Mapping[str, Any] | None:
+    try:
+        answer = ask(url, key=key, json_body=body, seconds=_SECONDS)
+    except (Unreachable, ValueError):
+        return None
+    return answer.body if answer.status == 200 else None

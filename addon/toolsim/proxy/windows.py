@@ -1,0 +1,117 @@
+"""Adds the context windows of models to a backend's list of them (``request/context_window.py``).
+
+1. Only backends that the operator named are queried, when a client requests the list, and only for models whose entry
+   has no number. The pages depend on the server's software; if that is not known yet, all of them are tried.
+2. The client waits ``WAIT_SECONDS`` at most. A server that does not answer changes nothing.
+3. The pages get the key of the client's own request, which goes to the same server.
+4. The numbers are remembered for ``FRESH_SECONDS``, so that a client cannot make a server answer many requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from toolsim.core.plan import Engine
+from toolsim.proxy.known import Backend, page_client, page_request
+from toolsim.request.context_window import PAGES, SHOW, listed_window, shown_window, windows_on, with_window
+from toolsim.wire.json_codec import dump, parse_object
+from toolsim.wire.json_fields import mappings, string
+
+if TYPE_CHECKING:
+    from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+WAIT_SECONDS = 2.0
+FRESH_SECONDS = 30.0
+
+_MAX_SHOWN = 32
+"""Models about which a server is asked one by one."""
+_PAGES_OF: Mapping[Engine | None, Sequence[str]] = {
+    None: PAGES,
+    "llama.cpp": ("/props",),
+    "ollama": ("/api/ps",),
+    "lmstudio": ("/api/v0/models",),
+}
+
+
+async def with_windows(document: Mapping[str, Any], backend: Backend, authorization: str) -> dict[str, Any] | None:
+    """Return a list of models, or the entry of one, with the numbers; None if there is nothing to add.
+
+    ``authorization``: the header for the backend, "" for none.
+    """
+    is_one = document.get("object") == "model"
+    listed = [document] if is_one else document.get("data")
+    if not isinstance(listed, list):
+        return None
+    names = [string(model.get("id")) for model in mappings(listed) if listed_window(model) is None]
+    windows = await _windows(backend, names, authorization) if names else {}
+    added = [
+        with_window(model, windows.get(string(model.get("id"))) or windows.get(""))
+        if isinstance(model, dict)
+        else model
+        for model in listed
+    ]
+    if added == listed:
+        return None
+    return added[0] if is_one else {**document, "data": added}
+
+
+async def _windows(backend: Backend, names: Sequence[str], authorization: str) -> Mapping[str, int]:
+    """Return the numbers by model; "" stands for any model."""
+    pages = _PAGES_OF.get(backend.engine if not backend.is_doubtful else None, ())
+    now = time.monotonic()
+    if pages and backend.windows_until < now:
+        backend.windows_until = now + FRESH_SECONDS
+        client = await page_client(_MAX_SHOWN)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_SECONDS):
+                backend.windows = await _ask(client, backend, pages, names, authorization)
+        client.close()
+    return backend.windows
+
+
+async def _ask(
+    client: SimpleAsyncHTTPClient,
+    backend: Backend,
+    pages: Sequence[str],
+    names: Sequence[str],
+    authorization: str,
+) -> dict[str, int]:
+    found: dict[str, int] = {}
+    documents = await asyncio.gather(*(_page(client, backend, page, authorization) for page in pages))
+    for page, document in zip(pages, documents, strict=True):
+        if document is not None:
+            found |= windows_on(page, document)
+    is_ollama = any(
+        page == "/api/ps" and document is not None and "models" in document
+        for page, document in zip(pages, documents, strict=True)
+    )
+    if not is_ollama:
+        return found
+    asked = [name for name in names if name not in found][:_MAX_SHOWN]
+    shown = await asyncio.gather(*(_page(client, backend, SHOW, authorization, {"model": name}) for name in asked))
+    for name, document in zip(asked, shown, strict=True):
+        if document is not None and (window := shown_window(document)):
+            found[name] = window
+    return found
+
+
+async def _page(
+    client: SimpleAsyncHTTPClient, backend: Backend, page: str, authorization: str, body: object = None
+) -> dict[str, Any] | None:
+    from tornado.httpclient import HTTPClientError
+
+    try:
+        request = page_request(backend.root.url(page), "", WAIT_SECONDS)
+        if authorization:
+            request.headers["authorization"] = authorization
+        if body is not None:
+            request.method, request.body = "POST", dump(body).encode()
+            request.headers["content-type"] = "application/json"
+        answer = await client.fetch(request)
+    except (HTTPClientError, OSError, ValueError):
+        return None
+    return parse_object(answer.body)

@@ -1,0 +1,74 @@
+"""The context window of a model, as inference servers report it. Pure: documents in, numbers of tokens out.
+
+A server says it in its list of models, or on a page of its own:
+
+| server          | page               | field                                                                 |
+|-----------------|--------------------|-----------------------------------------------------------------------|
+| llama.cpp       | ``/props``         | ``default_generation_settings.n_ctx``, of one slot: for one request   |
+| vLLM, SGLang    | ``/v1/models``     | ``max_model_len``                                                     |
+| Ollama          | ``/api/ps``        | ``context_length`` of a loaded model, which is what it runs with      |
+|                 | ``/api/show``      | ``num_ctx`` of its parameters, else ``….context_length`` (trained)    |
+| LM Studio       | ``/api/v0/models`` | ``loaded_context_length``, else ``max_context_length``                |
+| hosted gateways | ``/v1/models``     | one of ``WINDOW_FIELDS``                                              |
+
+What a model runs with comes before what it was trained with: a client that trusts the larger number never compacts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from toolsim.wire.api import WINDOW_FIELDS
+from toolsim.wire.json_fields import mapping, mappings, string
+
+PAGES = ("/props", "/api/ps", "/api/v0/models")
+"""Pages, from the server's root, that say it without a question about one model."""
+SHOW = "/api/show"
+"""Ollama's page for one model: a POST of ``{"model": NAME}``."""
+
+_LISTED = ("max_model_len", "loaded_context_length", "context_length", "context_window", "max_context_length")
+_NUM_CTX = re.compile(r"^num_ctx\s+(\d+)\s*$", re.MULTILINE)
+
+
+def listed_window(model: Mapping[str, Any]) -> int | None:
+    """Return the number in an entry of a list of models, None if there is none."""
+    return next((number for field in _LISTED if (number := _count(model.get(field)))), None)
+
+
+def windows_on(page: str, document: Mapping[str, Any]) -> dict[str, int]:
+    """Return the numbers on one of ``PAGES``, by model; "" stands for any model."""
+    match page:
+        case "/props":
+            slot = _count(mapping(document.get("default_generation_settings")).get("n_ctx"))
+            return {"": slot} if slot else {}
+        case "/api/ps":
+            loaded = mappings(document.get("models"))
+            found = {
+                string(model.get(field)): _count(model.get("context_length"))
+                for model in loaded
+                for field in ("name", "model")
+            }
+        case _:
+            found = {string(model.get("id")): listed_window(model) for model in mappings(document.get("data"))}
+    return {name: number for name, number in found.items() if name and number}
+
+
+def shown_window(document: Mapping[str, Any]) -> int | None:
+    """Return the number on Ollama's page for one model (``SHOW``)."""
+    set_to = _NUM_CTX.search(string(document.get("parameters")))
+    if set_to is not None:
+        return int(set_to[1]) or None
+    facts = mapping(document.get("model_info"))
+    return next((_count(value) for name, value in facts.items() if name.endswith(".context_length")), None)
+
+
+def with_window(model: Mapping[str, Any], window: int | None) -> dict[str, Any]:
+    """Return an entry of a list of models with the number under all ``WINDOW_FIELDS`` that it lacks."""
+    number = listed_window(model) or window
+    return {**dict.fromkeys(WINDOW_FIELDS, number), **model} if number else dict(model)
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
