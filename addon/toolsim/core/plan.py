@@ -56,6 +56,8 @@ class Tool:
     namespace: str | None = None
     grammar: str | None = None
     """The format of a custom tool's input."""
+    examples: tuple[Mapping[str, Any], ...] = ()
+    """Arguments that the client gives as examples (``input_examples``)."""
     encrypted: tuple[str, ...] = ()
     """Parameters whose values the client assumes to be encrypted, unless the call states otherwise."""
     deferred: bool = False

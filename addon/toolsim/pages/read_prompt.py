@@ -16,7 +16,7 @@ from typing import Any
 from toolsim.core.conversation import Call, Item, Message
 from toolsim.core.plan import Tool, ToolChoice
 from toolsim.request.closing import NO_CALL
-from toolsim.request.forms import CLOSING, SCHEMA_LINE
+from toolsim.request.forms import CLOSING, EXAMPLE, SCHEMA_LINE
 from toolsim.request.manifest import ANSWER_RULE, FURTHER, HEADING
 from toolsim.request.notation import MAX_DEPTH, TYPES
 from toolsim.request.record import ERROR
@@ -132,7 +132,7 @@ class _Entries:
             self._head = ""
         elif line.startswith("- "):
             self._head = line.removeprefix("- ")
-        elif line.startswith("// "):
+        elif line.startswith("// ") and not line.startswith(f"// {EXAMPLE}"):
             self._head = self._head or line.removeprefix("// ")
 
     def _add(self, name: str, description: object, parameters: object, *, strict: bool) -> None:

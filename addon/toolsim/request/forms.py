@@ -28,12 +28,22 @@ from typing import Any
 
 from toolsim.core.plan import Tool
 from toolsim.request.notation import Shown, indented, slot_type
+from toolsim.request.record import sentinel_block
+from toolsim.schema import SchemaError, compile_schema
 from toolsim.wire.json_codec import value_line
 from toolsim.wire.json_fields import array
 
 # The last words on how to call, in every form; they mark the end of a manifest.
 CLOSING = "The client runs your calls, wherever you run, and the results come in the next user message."
 SCHEMA_LINE = "  The arguments obey this JSON schema: "
+
+EXAMPLE = "Example: "
+"""Begins the line of an example call."""
+
+_MAX_EXAMPLES = 2
+_MAX_EXAMPLES_CHECKED = 8
+_MAX_EXAMPLE = 2_000
+"""Characters of the arguments of an example."""
 
 _MAX_DEPTH = 8
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
@@ -102,7 +112,7 @@ def _call_entry(tool: Tool, tag: str) -> str:
         lines.append(f"{SCHEMA_LINE}{schema_line(tool.shown_parameters)}")
     if tool.kind == "custom" or tool.grammar:
         lines += _free_form_lines(tool)
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"  {EXAMPLE}{call}" for call in _example_calls(tool, tag))])
 
 
 def _schema_entry(tool: Tool, tag: str) -> str:
@@ -111,7 +121,8 @@ def _schema_entry(tool: Tool, tag: str) -> str:
     lines.append(f"  parameters: {schema_line(tool.shown_parameters)}")
     if tool.description:
         lines.append(f"  description: {indented(tool.description)}")
-    return "\n".join([*lines, *_free_form_lines(tool)])
+    examples = [f"  {EXAMPLE}{call}" for call in _example_calls(tool, tag)]
+    return "\n".join([*lines, *_free_form_lines(tool), *examples])
 
 
 def _json_entry(tool: Tool, tag: str) -> str:
@@ -123,6 +134,9 @@ def _json_entry(tool: Tool, tag: str) -> str:
     function["parameters"] = compact_schema(tool.shown_parameters)
     if tool.strict:
         function["strict"] = True
+    if tool.examples and (examples := _fitting(tool)):
+        # Not in the description: a model copies the escapes of a string.
+        function["examples"] = [{"name": tool.name, "arguments": example} for example in examples]
     return value_line({"type": "function", "function": function})
 
 
@@ -131,9 +145,30 @@ def _typescript_entry(tool: Tool, tag: str) -> str:
     schema = tool.shown_parameters
     words = "\n".join(filter(None, [tool.description, *(line.strip() for line in _free_form_lines(tool))]))
     lines = [f"// {line}" for line in words.splitlines()]
+    lines += [f"// {EXAMPLE}{call}" for call in _example_calls(tool, tag)]
     arguments = typescript(schema)
     lines.append(f"function {tool.name}(args: {arguments}): any;{' // [strict]' if tool.strict else ''}")
     return "\n".join(lines)
+
+
+def _example_calls(tool: Tool, tag: str) -> list[str]:
+    """Return the client's examples as calls, in the form that the manifest requests."""
+    return [sentinel_block(tool.name, value_line(example), tag) for example in _fitting(tool)] if tool.examples else []
+
+
+def _fitting(tool: Tool) -> list[Mapping[str, Any]]:
+    """Return the first examples that fit the tool's schema; a model would copy the mistakes of others."""
+    try:
+        schema = compile_schema(tool.shown_parameters)
+    except SchemaError:
+        return []
+    found: list[Mapping[str, Any]] = []
+    for example in tool.examples[:_MAX_EXAMPLES_CHECKED]:
+        finding = schema.examine(example)
+        is_short = len(value_line(example)) <= _MAX_EXAMPLE
+        if finding.settled and finding.mismatch is None and is_short:
+            found.append(example)
+    return found[:_MAX_EXAMPLES]
 
 
 def _free_form_lines(tool: Tool) -> list[str]:

@@ -16,7 +16,7 @@ from toolsim.core.conversation import ClientRequest
 from toolsim.core.errors import BadRequest
 from toolsim.core.plan import Tool
 from toolsim.wire.json_codec import dump
-from toolsim.wire.json_fields import array, expect, mapping, missing, optional, required, string, wrong_type
+from toolsim.wire.json_fields import array, expect, mapping, mappings, missing, optional, required, string, wrong_type
 from toolsim.wire.local_tools import LOCAL_TOOLS, is_local, local_tool
 
 # The body's fields about client tools: read here, never forwarded. The model gets the manifest instead.
@@ -268,6 +268,8 @@ def _function(fields: Mapping[str, Any], param: str, namespace: str | None) -> _
     tool = Tool(model_name(name, namespace), name, "function", description, parameters, strict, namespace)
     if _is_deferred(fields, param):
         tool = replace(tool, deferred=True)
+    if examples := tuple(mappings(fields.get("input_examples"))):
+        tool = replace(tool, examples=examples)
     encrypted = tuple(key for key, schema in tool.declared.items() if mapping(schema).get("encrypted") is True)
     return replace(tool, encrypted=encrypted) if encrypted else tool, param
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from toolsim.core.plan import Tool
@@ -142,3 +143,35 @@ def test_compact_schema(schema: object, compact: object) -> None:
     assert compact_schema(schema) == compact
     if isinstance(schema, dict):
         assert schema_line(schema) == value_line(compact)
+
+
+EXAMPLES = ({"city": "Bonn"}, {"city": 3}, {"city": "Köln", "days": 2}, {"city": "Rom"})
+TRIP = Tool(
+    "trip",
+    "trip",
+    description="Plan a trip.",
+    parameters={
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+        "required": ["city"],
+    },
+    examples=EXAMPLES,
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_examples_of_the_client(form: str) -> None:
+    """The first two that fit the schema are shown as calls; the tool itself is read back as without them."""
+    shown = manifest([TRIP], sentinel="tool_call", answer_format=None, form=form)
+    plain = manifest([replace(TRIP, examples=())], sentinel="tool_call", answer_format=None, form=form)
+    added = len(shown.splitlines()) - len(plain.splitlines())
+    assert added == (0 if form == "hermes" else 2)
+    named = re.compile('"name": ?"trip"')
+    assert len(named.findall(shown)) == len(named.findall(plain)) + 2
+    assert '{"city":"Köln","days":2}' in shown
+    assert "Rom" not in shown
+    assert '"city":3' not in shown
+    found, without = find_catalog(shown), find_catalog(plain)
+    assert found is not None
+    assert without is not None
+    assert found.tools == without.tools

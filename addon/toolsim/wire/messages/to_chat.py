@@ -330,6 +330,8 @@ def declared_tool(declared: object, place: str) -> dict[str, Any]:
         function["parameters"] = schema
     if optional(fields, "strict", bool, place):
         function["strict"] = True
+    if examples := fields.get("input_examples"):
+        function["input_examples"] = examples
     return declaration
 
 

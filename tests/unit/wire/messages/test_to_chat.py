@@ -11,7 +11,8 @@ from toolsim.core.conversation import Call, CallOutput, Declaration, Image, Mess
 from toolsim.core.errors import BadRequest
 from toolsim.wire.dialect import CHAT
 from toolsim.wire.messages.request import compose, read_request, to_items
-from toolsim.wire.messages.to_chat import chat_request
+from toolsim.wire.messages.to_chat import chat_request, declared_tool
+from toolsim.wire.tools import read_tools
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 TOOL = {
@@ -266,3 +267,10 @@ def test_what_another_client_loses() -> None:
             }
         ],
     }
+
+
+def test_examples_are_kept() -> None:
+    """``input_examples`` reach the tool, whatever else they hold."""
+    declared = declared_tool({"name": "f", "input_schema": {}, "input_examples": [{"a": 1}, "x"]}, "tools[0]")
+    (tool,), _ = read_tools({"tools": [declared]})
+    assert tool.examples == ({"a": 1},)
