@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from toolsim.response.pieces import Block, Oversize
+from toolsim.response.reasoned_calls import Thoughts
 from toolsim.response.sentinel import Sentinel
-from toolsim.response.thoughts import Thoughts
 
 
 def prose_and_blocks(text: str, tag: str = "tool_call") -> Iterator[tuple[str, bool]]:

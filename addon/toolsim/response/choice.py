@@ -36,8 +36,7 @@ from toolsim.core.plan import Plan
 from toolsim.core.report import Report, entry, loggable_name
 from toolsim.response.answer_format import HeldAnswer
 from toolsim.response.client_calls import ClientCalls
-from toolsim.response.continuation import Continuation
-from toolsim.response.faults import BrokenCalls
+from toolsim.response.faults import BrokenCalls, Continuation
 from toolsim.response.judge import Judge
 from toolsim.response.pieces import (
     Block,
@@ -51,10 +50,10 @@ from toolsim.response.pieces import (
     joined,
 )
 from toolsim.response.quotation import block_limit, tagged_calls
+from toolsim.response.reasoned_calls import Thoughts
 from toolsim.response.same_call import ONE_CALL
 from toolsim.response.speech import EMPTY_LINE, Speech
 from toolsim.response.structured import StructuredCalls
-from toolsim.response.thoughts import Thoughts
 from toolsim.response.untagged import Untagged
 from toolsim.response.verdict import (
     ANSWER_MISMATCH,

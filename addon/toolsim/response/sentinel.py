@@ -23,7 +23,7 @@ The rules, by number; the tests name them.
     is followed by an opening one: the block is then read again without values, and so is everything after it.
  6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, braces too many.
  7. A block that is never closed is not a block: its opening tag is text, and parsing resumes right behind that tag.
- 8. Reasoning that models write into their text does not get here (``thoughts``); its markers are ordinary text.
+ 8. Reasoning that models write into their text does not get here (``reasoned_calls``); its markers are ordinary text.
  9. A block (tags not counted) of more than ``limit`` bytes of UTF-8 is emitted as ``Oversize`` up to that byte; what
     follows is prose again.
 10. Nothing is lost: the pieces, with each block as its raw text, add up to the input.
@@ -55,10 +55,18 @@ from typing import Literal
 
 from toolsim.core.custom_forms import CustomForm
 from toolsim.response.call_forms import JSON, CallForm, needs_end, reads_cleanly, row_at
-from toolsim.response.json_body import JsonBody, Stop
 from toolsim.response.misspelled import spellings_of
 from toolsim.response.partial import match_at
-from toolsim.response.pieces import Block, FenceMark, Fragment, Oversize, TaggedPiece, characters_within, utf8_length
+from toolsim.response.pieces import (
+    IN_STRING,
+    Block,
+    FenceMark,
+    Fragment,
+    Oversize,
+    TaggedPiece,
+    characters_within,
+    utf8_length,
+)
 from toolsim.response.tags import (
     MAX_OPENING,
     OpenValue,
@@ -681,3 +689,102 @@ class LostCalls:
             self.close()
         elif self._left <= 0:
             self.close()
+
+
+Stop = Literal["more", "tag", "closed", "opened", "slip"]
+
+_PLAIN_JSON = re.compile(r"[ \t\r\n,:0-9A-Za-z_.+\-]*+").match
+
+
+class JsonBody:
+    """The lexer of a JSON body: it tracks strings and how deep the brackets nest, and builds no values.
+
+    It reads from behind the first bracket, ``opened``. ``closing`` is the tag that closes the block; without one the
+    last bracket closes it. Strings may stand in single quotes, as Python writes them: a tag inside one is data there
+    too. An apostrophe within such a string ends it, and what follows is a slip. It stops at, and names:
+
+        more    the end of the current text (or half an escape before it)
+        tag     what may begin a tag, outside strings: the sentinel knows which tags count
+        closed  behind the last bracket, if there is no tag to wait for; else at a tag that closes the block
+        opened  at a tag that opens another block
+        slip    what no small slip explains: a word or a bracket right behind a string, any other character
+    """
+
+    __slots__ = ("_closes", "_depth", "_first", "_last", "_quote")
+
+    def __init__(self, opened: str, closing: str = "</") -> None:
+        self._closes = not closing
+        self._first = closing[:1]
+        self._quote = ""  # What the open string ends with, "" outside strings.
+        self._last = opened  # The last significant character outside strings.
+        self._depth = 1
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every bracket and string that was opened is closed."""
+        return not self._depth and not self._quote
+
+    def is_content(self, text: str) -> bool:
+        """Return whether all of a text is content of the open string."""
+        return bool(self._quote) and self._quote not in text and "\\" not in text
+
+    def read(self, text: str, pos: int, stop: int) -> tuple[int, Stop]:
+        """Read from ``pos``; return where it stopped, at ``stop`` or before, and what it met."""
+        while pos < stop:
+            if self._quote:
+                # The pattern matches everywhere.
+                pos = IN_STRING[self._quote].match(text, pos, stop).end()  # type: ignore[union-attr]
+                if pos == stop or text[pos] == "\\":  # The character after a backslash is still to come.
+                    return pos, "more"
+                pos += 1
+                self._quote = ""
+                self._last = '"'
+                continue
+            end = _PLAIN_JSON(text, pos, stop).end()  # type: ignore[union-attr]
+            if end > pos:
+                run = text[pos:end].strip(" \t\r\n")
+                if run:
+                    if self._last == '"' and run[0] not in ",:":
+                        return pos, "slip"
+                    self._last = run[-1]
+                pos = end
+                continue
+            char = text[pos]
+            if char == "<" or (char == self._first and not self._depth):
+                return pos, "tag"
+            if not self._accept(char):
+                return pos, "slip"
+            pos += 1
+            if self._closes and not self._depth:
+                return pos, "closed"
+        return pos, "more"
+
+    def read_tag(self, text: str, pos: int, opening: str, closing: str, *, final: bool) -> tuple[Stop, int]:
+        """Return what the "<" at ``pos`` is, and where the tag that closes the block ends, if it is one."""
+        rest = text[pos : pos + len(closing)]
+        if rest == closing:
+            return "closed", pos + len(closing)
+        if text.startswith(opening, pos):
+            return ("closed" if self.is_complete else "opened"), pos
+        if self.is_complete and (end := foreign_end(text, pos, closing, final=final)):
+            return ("more" if end < 0 else "closed"), end
+        if final and self.is_complete and closing.startswith(rest):
+            return "closed", len(text)
+        return ("more" if not final and (closing.startswith(rest) or opening.startswith(rest)) else "slip"), pos
+
+    def _accept(self, char: str) -> bool:
+        """Take one character that is neither plain nor in a string; return whether it may stand here."""
+        if char in IN_STRING:
+            self._quote = char if self._last in "{[,:" else ""
+            return bool(self._quote)
+        if char in "{[":
+            # If no tag can end text that is not JSON, a bracket in the wrong place must.
+            if self._last == '"' or (self._closes and self._last not in "[:,"):
+                return False
+            self._depth += 1
+        elif char in "}]":
+            self._depth = max(self._depth - 1, 0)
+        elif char != "`" or self._depth:
+            return False
+        self._last = char
+        return True

@@ -1,8 +1,7 @@
 """Calls that the backend emitted as such, instead of text; and items with which it calls the client's own tools.
 
-1. A call is judged by the judge's table, without markup that its server has left in it (``leftover_markup``). One that
-   is not passed on becomes text in words: the model has not written it as text, and an answer that lacks it may be
-   empty.
+1. A call is judged by the judge's table, without markup that its server has left in it. One that is not passed on
+   becomes text in words: the model has not written it as text, and an answer that lacks it may be empty.
 2. A backend that was given a tool which the client itself runs (a shell, a patch, a search, a computer) calls it with
    an item of its own type, which is passed on as it came. If the tool is not on offer, the item is a call like any
    other that the backend emits: it is judged as one, so no client gets it.
@@ -11,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,6 @@ from toolsim.core.events import HostedEvent, HostedProgress, HostedStarted, Stru
 from toolsim.core.plan import Tool
 from toolsim.core.report import loggable_name
 from toolsim.response.judge import Judge
-from toolsim.response.leftover_markup import LEFTOVER_MARKUP, without_leftovers
 from toolsim.response.toolbox import Lookup, Toolbox
 from toolsim.response.verdict import (
     ARGUMENTS_TOO_LARGE,
@@ -31,7 +30,7 @@ from toolsim.response.verdict import (
     Rejected,
     Verdict,
 )
-from toolsim.response.written import Json, Values, Written, read_value
+from toolsim.response.written import Json, Values, Written, json_object, read_object, read_value
 from toolsim.wire.json_fields import string
 from toolsim.wire.local_tools import CALLS, is_local
 from toolsim.wire.tools import model_name
@@ -46,6 +45,50 @@ _REASONS = {
     UNKNOWN_TOOL: "no such tool was declared",
     MASKED_TOOL: "this tool may not be called here",
 }
+
+
+LEFTOVER_MARKUP = "LEFTOVER_MARKUP"
+
+_MARKERS = ('<|"|>', "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
+_IN_SOURCE = re.compile(r'</?arg_(?:key|value)>|<\|\\?"\|>')
+_AFTER_KEY = re.compile(r"\s*+</?arg_(?:key|value)>.*", re.DOTALL)
+
+
+def without_leftovers(arguments: str, tool: Tool) -> str | None:
+    """Return the arguments without the markup that a server has left in them, None if there is none to remove.
+
+    A server that reads its model's own form and takes a doubled or missing marker for data emits calls such as::
+
+        {"path</arg_key>": "a.txt"}                 GLM: a marker in a key
+        {"path": "a.txt</arg_value>"}               GLM: a marker at the end of a value
+        {"command": "<|\\"|>ls<|\\"|>"}             Gemma: quotation marks around a value
+
+    A key loses a marker only if the tool declares what is left of it, and not the key itself; a string loses markers at
+    its beginning and end, never inside. They are special tokens of the models, which nobody else writes.
+    """
+    if _IN_SOURCE.search(arguments) is None:
+        return None
+    read = read_object(arguments, len(arguments) - len(arguments.lstrip()))
+    if read is None or arguments[read[1] :].strip():
+        return None
+    members = {_key(key, tool): _value(member) for key, member in read[0].items()}
+    if len(members) < len(read[0]) or all(members.get(key) is member for key, member in read[0].items()):
+        return None
+    return json_object(members).source
+
+
+def _key(key: str, tool: Tool) -> str:
+    plain = _AFTER_KEY.sub("", key.strip().removeprefix("<arg_key>"))
+    return plain if key not in tool.declared and plain in tool.declared else key
+
+
+def _value(member: Json) -> Json:
+    if not isinstance(member.value, str):
+        return member
+    text = member.value
+    for marker in _MARKERS:
+        text = text.removeprefix(marker).removesuffix(marker)
+    return member if text == member.value else Json(json.dumps(text, ensure_ascii=False), text)
 
 
 class StructuredCalls:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsim.response.continuation import Continuation
+from toolsim.response.faults import Continuation
 from toolsim.response.sentinel import Sentinel
 
 CUT = '<tool_call>{"name":"f","arguments":{"a":"Bo'

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsim.response.json_body import JsonBody
+from toolsim.response.sentinel import JsonBody
 
 
 @each(

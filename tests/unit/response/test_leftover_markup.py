@@ -10,7 +10,7 @@ from support.answers import plan, read, rewrite, tool
 from support.emitted import BODIES, WHOLE, Emitted
 from support.growth import LINEAR, growth
 from toolsim.core.plan import ApiName
-from toolsim.response.leftover_markup import without_leftovers
+from toolsim.response.structured import without_leftovers
 
 READ = tool("read", path="string", limit="integer")
 

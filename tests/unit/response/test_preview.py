@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.answers import tool
 from support.each import each
 from toolsim.response.call_keys import ARGUMENTS_KEYS
-from toolsim.response.preview import Preview
+from toolsim.response.client_calls import Preview
 
 TOOLS = [tool("f", a="string"), tool("s", True, a="string")]
 VALUES = st.recursive(

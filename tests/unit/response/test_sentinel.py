@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.each import each
 from toolsim.response.pieces import Block, FenceMark, Fragment, Oversize, Piece
+from toolsim.response.reasoned_calls import Thoughts
 from toolsim.response.sentinel import Sentinel
-from toolsim.response.thoughts import Thoughts
 
 T = "<tool_call>"
 E = "</tool_call>"
