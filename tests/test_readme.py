@@ -129,8 +129,8 @@ OPTIONS_PAGE = DOCS / "options.md"
 INTRODUCTION = """\
 Set each with `--set NAME=VALUE` (on `toolsim` and on mitmproxy's programs), in a
 [file of settings](backends.md#a-file-of-settings), in mitmproxy's `config.yaml`, or at run time. A wrong name or value
-stops the start with one line, and so does a name of an earlier version: the line has the one that replaces it. These
-are the help texts that `mitmdump -s addon/toolsim.py --options` prints.
+stops the start with one line, and so does a name of an earlier version: the line has the one that replaces it. `toolsim
+options` prints them in a terminal, with their current values, and `toolsim options store` those that fit a word.
 
 The environment variables of toolsim's predecessor give other defaults: `{variables}`.
 """
@@ -309,7 +309,7 @@ def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
         assert replay.parser().parse_args(words[1:]).paths == [Path("DIR")]
     elif words[0] == "doctor":
         assert parser().parse_args(words).url
-    elif words[0] == "addon-path":
+    elif words[0] in ("addon-path", "options"):
         assert parser().parse_args(words).command == words[0]
     else:
         # What follows -- is for the program that the command runs.

@@ -75,7 +75,8 @@ def run(args: Namespace, arguments: Sequence[str], with_file: Callable[[Path], N
     try:
         if running is not None:
             return asyncio.run(session.run(running.origin, running.backend))
-        return _serve(args, args.backend or _local_server(agent), session)
+        has_models = any(setting.startswith("toolsim_models=") for setting in args.set)
+        return _serve(args, args.backend or ("" if has_models else _local_server(agent)), session)
     except LaunchError as problem:
         print(f"toolsim launch: {problem}", file=sys.stderr)
         return 1

@@ -34,7 +34,7 @@ RENAMED = {"learn": "tune"}
 """Former names of commands, which keep working for one release."""
 
 _DESCRIPTION = "OpenAI function calling for any text-only model backend."
-_EPILOG = "toolsim COMMAND --help says more. Options of --set: see README, or mitmdump --options."
+_EPILOG = "toolsim COMMAND --help says more; toolsim options [WORD] prints the options of --set."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,6 +83,10 @@ def _run(words: list[str]) -> int:
         from toolsim.cli import doctor
 
         return doctor.main(args)
+    if args.command == "options":
+        from toolsim.cli import options
+
+        return options.main(args)
     from toolsim.cli import config, demo, serve
 
     if args.command == "addon-path":
@@ -208,6 +212,9 @@ def parser() -> Parser:
     doctor.add_argument("url", metavar="URL", type=usage.backend_url, help="its base URL: http://127.0.0.1:11434/v1")
     doctor.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
     doctor.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
+    options = command("options", "print the options, with help, defaults and current values")
+    options.add_argument("word", nargs="?", default="", metavar="WORD", help="print those with this word only")
+    _add_settings(options)
     command("addon-path", "print the path of the addon, for mitmdump -s and mitmweb -s")
     commands.add_parser("tune", help="test which settings suit a model, by asking it", add_help=False)
     commands.add_parser("eval", help="measure how well models call, and compare reports", add_help=False)
@@ -227,13 +234,19 @@ def _add_listener(parser: argparse.ArgumentParser, *, takes_any_port: bool = Fal
         default=default,
         help=f"port to listen on (default: {usage.DEFAULT_PORT}{otherwise})",
     )
+    parser.add_argument("--web", action="store_true", help="show turns in a browser, with mitmweb")
+    _add_settings(parser)
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    from toolsim.cli import usage
+
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
         help="a TOML file with the names of these arguments and of options; the command line counts more",
     )
-    parser.add_argument("--web", action="store_true", help="show turns in a browser, with mitmweb")
     parser.add_argument(
         "--set",
         action="append",

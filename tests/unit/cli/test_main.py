@@ -21,7 +21,7 @@ WRONG = [
     (
         "start",
         "toolsim: no such command: start; there are serve, codex, launch, claude, demo, record, replay, doctor, "
-        "addon-path, tune, eval",
+        "options, addon-path, tune, eval",
     ),
     ("--verison", "toolsim: no such argument: --verison; did you mean --version?"),
     ("serve", "toolsim serve: URL is missing; toolsim serve --help shows how it is used"),
