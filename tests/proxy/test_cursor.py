@@ -10,7 +10,7 @@ import pytest
 from openai import OpenAI
 from support.mitmdump import Mitmdump
 from support.text_backend import TextBackend, says
-from unit.wire.chat.test_foreign import AGENT, CLAUDE
+from unit.wire.test_foreign import AGENT, CLAUDE
 
 PATCH = "*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\n"
 CALLS = {

@@ -28,6 +28,7 @@ from toolsim.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
 from toolsim.response.retry import Retry
 from toolsim.response.rewrite import ResponseRewriter
 from toolsim.wire.dialect import APIS, backend_of
+from toolsim.wire.foreign import as_responses
 from toolsim.wire.json_codec import TOO_DEEP, dump, parse_object, read_body, too_deep
 from toolsim.wire.json_fields import optional
 from toolsim.wire.responses.actions import (
@@ -38,6 +39,7 @@ from toolsim.wire.responses.actions import (
     remaining,
     summary_request,
 )
+from toolsim.wire.responses.request import is_own_shape
 from toolsim.wire.responses.resources import Call, respond
 from toolsim.wire.responses.stored import Recalled, References, output_names, references, resolve
 
@@ -283,7 +285,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         path = action_path(rewritten.path, job.action, backend)
         rewritten = replace(rewritten, path=path, body=dump(count_body(shown, backend)).encode())
         prepared = count_answer(estimated_tokens(shown), estimated=True)
-    own, names = _own(rewritten.asked) if job.wants_own and rewritten.plan.form.id else (b"", ())
+    own, names = _own({**rewritten.asked}) if job.wants_own and rewritten.plan.form.id else (b"", ())
     # Transferring the items between processes would take as much work as the body.
     bare = Rewritten(rewritten.plan, rewritten.body, rewritten.path, asked={}, answer=rewritten.answer)
     return Done(
@@ -296,16 +298,24 @@ def digest(body: bytes) -> str:
     return sha256(body).hexdigest()
 
 
-def _own(document: Mapping[str, Any]) -> tuple[bytes, tuple[str, ...]]:
+def _own(document: dict[str, Any]) -> tuple[bytes, tuple[str, ...]]:
     """Return the stored part of a request without references, and the ids that its items were assigned."""
-    resolved = resolve(document, Recalled())
+    resolved = resolve(_in_own_shape(document), Recalled())
     return dump(resolved.own).encode(), resolved.names
+
+
+def _in_own_shape(document: dict[str, Any]) -> dict[str, Any]:
+    return document if is_own_shape(document) else as_responses(document)
 
 
 def _resolve(job: ResolveJob, body: bytes) -> Done:
     document = read_body(body)
     if document is None:
         # An error in it is reported when it is rewritten.
+        return Done(job.report)
+    try:
+        document = _in_own_shape(document)
+    except BadRequest:
         return Done(job.report)
     if job.recalled is None:
         wanted = optional(document, "background", bool) is True

@@ -13,8 +13,20 @@ from toolsim.background.request import read_request
 from toolsim.core.plan import AnswerForm, Plan, Policy, StoredAs
 from toolsim.core.report import Report
 from toolsim.proxy import jobs
-from toolsim.proxy.jobs import LOOP_BYTES, AnswerJob, Done, Job, PageJob, PluginJob, RequestJob, is_heavy, run
+from toolsim.proxy.jobs import (
+    LOOP_BYTES,
+    AnswerJob,
+    Done,
+    Job,
+    PageJob,
+    PluginJob,
+    RequestJob,
+    ResolveJob,
+    is_heavy,
+    run,
+)
 from toolsim.wire.responses.resources import Call, Resource
+from toolsim.wire.responses.stored import Recalled
 
 BODY = {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}]}
 
@@ -134,3 +146,13 @@ def test_tools_that_cannot_be_parsed(body: bytes) -> None:
     error = run(request_job(body)).error
     assert error is not None
     assert error.status == 400
+
+
+def test_what_a_store_keeps_of_another_shape() -> None:
+    """A conversation in chat's shape is stored as items of the Responses API, like any other at this path."""
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    done = run(ResolveJob(data=json.dumps(body).encode(), limit=1000, recalled=Recalled()))
+    (item,) = json.loads(done.own)
+    assert item["content"] == [{"type": "input_text", "text": "Hi"}]
+    bad = run(ResolveJob(data=b'{"messages":[3]}', limit=1000, recalled=Recalled()))
+    assert (bad.error, bad.own) == (None, b"")

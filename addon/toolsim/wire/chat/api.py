@@ -10,9 +10,9 @@ from toolsim.core.events import ToolKind
 from toolsim.core.plan import AnswerForm, OutputMode, Policy
 from toolsim.wire.api import Api, Writer
 from toolsim.wire.chat import request as requests
-from toolsim.wire.chat.foreign import as_chat
 from toolsim.wire.chat.reader import ChatReader
 from toolsim.wire.chat.writer import ChatWriter
+from toolsim.wire.foreign import as_chat
 from toolsim.wire.ids import chat_call_id
 
 

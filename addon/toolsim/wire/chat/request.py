@@ -53,6 +53,8 @@ SHARED = (
 """Fields with the same name and meaning in both APIs."""
 
 _BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "tool_reference"})
+ITEMS = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning"})
+"""The types of the items of a Responses history that are not messages."""
 CHOICES = ("auto", "any", "tool", "none")
 """The types of a ``tool_choice`` of the Messages API."""
 FEW_TOKENS = 16
@@ -81,7 +83,17 @@ def is_own_shape(body: Mapping[str, Any]) -> bool:
         return False
     is_plain = "system" not in body and mapping(body.get("tool_choice")).get("type") not in CHOICES
     has_schemas = any("input_schema" in tool for tool in mappings(body.get("tools")))
-    return is_plain and not has_schemas and not any(map(has_blocks, mappings(body.get("messages"))))
+    return is_plain and not has_schemas and not any(map(_is_foreign, mappings(body.get("messages"))))
+
+
+def _is_foreign(message: Mapping[str, Any]) -> bool:
+    return message.get("type") in ITEMS or has_blocks(message)
+
+
+def is_chat_message(message: Mapping[str, Any]) -> bool:
+    """Return whether a message holds calls or an output in the shape of chat completions."""
+    has_calls = bool(message.get("tool_calls") or message.get("function_call"))
+    return has_calls or (message.get("role") in ("tool", "function") and "type" not in message)
 
 
 def has_blocks(message: Mapping[str, Any]) -> bool:
@@ -107,7 +119,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     if n is not None and n < 1:
         raise BadRequest(f"Invalid 'n': expected an integer of at least 1, but got {n} instead.", "n", "invalid_value")
     messages = required(body, "messages", list)
-    items = tuple(_MessagesReader().read(messages))
+    items = tuple(MessagesReader().read(messages))
     if common.tools and not items:
         message = "Invalid 'messages': expected at least one message, but got an empty array instead."
         raise BadRequest(message, "messages", "empty_array")
@@ -189,7 +201,7 @@ def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> A
     )
 
 
-class _MessagesReader:
+class MessagesReader:
     """Reads ``messages``. Legacy calls get assigned ids; an output belongs to the last call with its name."""
 
     def __init__(self) -> None:
@@ -201,7 +213,13 @@ class _MessagesReader:
         items: list[Item] = []
         for index, message in enumerate(messages):
             param = f"messages[{index}]"
-            self._message(expect(message, dict, param), param, items)
+            items += self.message(expect(message, dict, param), param)
+        return items
+
+    def message(self, message: dict[str, Any], param: str) -> list[Item]:
+        """Return the items of one message, which is at the path ``param``. Raises BadRequest."""
+        items: list[Item] = []
+        self._message(message, param, items)
         return items
 
     def _message(self, message: dict[str, Any], param: str, items: list[Item]) -> None:

@@ -10,6 +10,7 @@ from toolsim.core.events import ToolKind
 from toolsim.core.plan import AnswerForm, OutputMode, Policy
 from toolsim.wire.api import Api, HeaderChange, TokenCountEndpoint, Writer
 from toolsim.wire.chat import request as chat
+from toolsim.wire.foreign import as_messages
 from toolsim.wire.json_fields import mappings
 from toolsim.wire.messages import request as requests
 from toolsim.wire.messages import shape
@@ -62,6 +63,10 @@ class MessagesApi(Api):
     @override
     def is_event(self, kind: str, data: Mapping[str, Any]) -> bool:
         return kind in _EVENTS
+
+    @override
+    def expand_opaque_items(self, body: dict[str, Any]) -> dict[str, Any]:
+        return body if requests.is_own_shape(body) else as_messages(body)
 
     @override
     def uses_tools(self, body: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from toolsim.core.conversation import Called, ClientRequest, Demand, HostedItem, Image, Item, Message, Part, Raw, Text
 from toolsim.core.plan import AnswerForm
 from toolsim.wire.chat import request as chat
-from toolsim.wire.chat.request import FEW_TOKENS, check_one_choice
+from toolsim.wire.chat.request import FEW_TOKENS, ITEMS, check_one_choice, is_chat_message
 from toolsim.wire.content import split_instructions
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import array, loaded, mapping, mappings, string
@@ -21,6 +21,12 @@ _WITH_TOOLS = ("tool_use", "tool_result", "tool_addition")
 _CONVERSATION = frozenset({"messages", "system", "tools", "tool_choice"})
 # Fields about the form and length of one answer, which a side request sets itself.
 _ANSWER_FIELDS = frozenset({"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences", "thinking"})
+# Fields of the other APIs that change the answer, and that this API has under another name.
+_SETTINGS_ELSEWHERE = frozenset(
+    {"functions", "parallel_tool_calls", "max_completion_tokens", "max_output_tokens", "response_format", "stop"}
+)
+OWN_FIELDS = _ANSWER_FIELDS | {"metadata", "output_config", "context_management", "mcp_servers", "container"}
+"""Its fields that are not about the conversation."""
 _DROPPED_WITH_TOOLS = frozenset({"context_management", "mcp_servers", "container"})
 
 # Fields of chat completions that are translated, or meaningless here.
@@ -33,7 +39,28 @@ MAX_TOKENS = 4096
 def uses_tools(body: Mapping[str, Any]) -> bool:
     """Return whether a request declares tools, or carries a history of calls."""
     history = any(block.get("type") in _WITH_TOOLS for block in blocks(body))
-    return bool(body.get("tools")) or history or chat.uses_tools({"messages": body.get("messages")})
+    return bool(body.get("tools")) or history
+
+
+def is_own_shape(body: Mapping[str, Any]) -> bool:
+    """Return whether a request contains nothing specific to another API (see ``foreign.py``)."""
+    if not _SETTINGS_ELSEWHERE.isdisjoint(body) or (body.get("input") is not None and body.get("messages") is None):
+        return False
+    if not is_own_choice(body.get("tool_choice")) or any(map(is_foreign_tool, mappings(body.get("tools")))):
+        return False
+    return not any(
+        message.get("type") in ITEMS or is_chat_message(message) for message in mappings(body.get("messages"))
+    )
+
+
+def is_own_choice(choice: object) -> bool:
+    """Return whether a ``tool_choice`` is not one of another API."""
+    return not isinstance(choice, str) and mapping(choice).get("type") not in ("function", "custom", "allowed_tools")
+
+
+def is_foreign_tool(tool: Mapping[str, Any]) -> bool:
+    """Return whether a tool is declared in the shape of another API."""
+    return tool.get("type") == "function" or "function" in tool or ("parameters" in tool and "input_schema" not in tool)
 
 
 def blocks(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -69,7 +96,7 @@ def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Cal
         for call, _ in calls
     ]
     results = [
-        {"type": "tool_result", "tool_use_id": call.call_id, "content": [_block(part) for part in output.parts]}
+        {"type": "tool_result", "tool_use_id": call.call_id, "content": [block_of(part) for part in output.parts]}
         for call, output in calls
     ]
     turn = [{"role": "assistant", "content": [*said, *uses]}, {"role": "user", "content": results}]
@@ -143,12 +170,13 @@ def _alternating(messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
             yield {"role": role, "content": blocks}
             blocks = []
         role = own
-        blocks += [_block(part) for part in message.parts if not isinstance(part, Text) or part.text]
+        blocks += [block_of(part) for part in message.parts if not isinstance(part, Text) or part.text]
     if blocks:
         yield {"role": role, "content": blocks}
 
 
-def _block(part: Part) -> dict[str, Any]:
+def block_of(part: Part) -> dict[str, Any]:
+    """Return a part of a message as a block."""
     match part:
         case Text(text):
             return {"type": "text", "text": text}

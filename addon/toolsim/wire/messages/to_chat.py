@@ -25,7 +25,7 @@ The two APIs express the same content in different places. The differences, and 
    are added first are.
 9. ``metadata`` identifies the user and is not forwarded. Fields that steer only Anthropic's models are dropped and
    reported.
-10. Tools, choices, calls, their outputs and images in OpenAI's shapes are accepted too, since clients mix them.
+10. Parts of messages in OpenAI's shapes are accepted too, since clients mix them (see also ``foreign.py``).
 
 Each 400 names the place in the client's own request.
 """
@@ -149,17 +149,12 @@ def chat_messages(messages: list[Any], changes: ToolChanges) -> Iterator[dict[st
         place = f"messages[{index}]"
         message = expect(sent, dict, place)
         role = required(message, "role", str, place)
-        if role == "tool" and "tool_call_id" in message:  # Rule 10.
-            yield message
-            continue
         if role not in ROLES:
             expected = ", ".join(f"'{known}'" for known in ROLES)
             text = f"Invalid value for '{place}.role': expected one of {expected}, but got '{role[:64]}' instead."
             raise BadRequest(text, f"{place}.role", "invalid_value")
         content = message.get("content")
-        if message.get("tool_calls"):  # Rule 10.
-            yield message
-        elif isinstance(content, str):
+        if isinstance(content, str):
             yield {"role": role, "content": content}
         else:
             path = f"{place}.content"
@@ -339,8 +334,6 @@ def choice_fields(sent: object) -> dict[str, Any]:
     """Return the fields of a chat request for a ``tool_choice``. Raises BadRequest."""
     if not sent:
         return {}
-    if isinstance(sent, str):  # Rule 10.
-        return {"tool_choice": sent}
     choice = expect(sent, dict, "tool_choice")
     asked: dict[str, Any] = {}
     if choice.get("disable_parallel_tool_use") is True:
@@ -348,8 +341,6 @@ def choice_fields(sent: object) -> dict[str, Any]:
     kind = required(choice, "type", str, "tool_choice")
     if kind == "tool":
         asked["tool_choice"] = {"type": "function", "name": required(choice, "name", str, "tool_choice")}
-    elif kind == "function":
-        asked["tool_choice"] = choice
     elif kind in _MODES:
         asked["tool_choice"] = _MODES[kind]
     elif kind.startswith(HOSTED):

@@ -9,6 +9,7 @@ from toolsim.core.conversation import Called, ClientRequest, Demand, HostedItem,
 from toolsim.core.events import ToolKind
 from toolsim.core.plan import AnswerForm, OutputMode, Policy
 from toolsim.wire.api import Api, TokenCountEndpoint, Writer
+from toolsim.wire.foreign import as_responses
 from toolsim.wire.ids import responses_call_id
 from toolsim.wire.responses import request as requests
 from toolsim.wire.responses.compaction import CompactionWriter, with_summaries
@@ -51,7 +52,7 @@ class ResponsesApi(Api):
 
     @override
     def expand_opaque_items(self, body: dict[str, Any]) -> dict[str, Any]:
-        return with_summaries(body)
+        return with_summaries(body if requests.is_own_shape(body) else as_responses(body))
 
     @override
     def uses_tools(self, body: Mapping[str, Any]) -> bool:

@@ -44,10 +44,10 @@ class History:
     """The indices of the items that declare tools within the conversation."""
 
 
-def read_history(value: object, param: str = "input", *, has_tools: bool = False) -> History:
+def read_history(value: object, param: str = "input", *, has_tools: bool = False, start: int = 0) -> History:
     """Read a request's ``input``, or the value at another path, ``param``. Raises BadRequest.
 
-    ``has_tools``: the request also declares tools outside of it.
+    ``has_tools``: the request also declares tools outside of it. ``start``: the index of the first item at this path.
     """
     match value:
         case None | "":
@@ -55,9 +55,9 @@ def read_history(value: object, param: str = "input", *, has_tools: bool = False
         case str():
             return History((Message("user", (Text(value),)),))
         case list():
-            for index, item in enumerate(value):
+            for index, item in enumerate(value, start):
                 expect(item, dict, f"{param}[{index}]")
-            return _InputReader(value, param, has_tools=has_tools).read()
+            return _InputReader(value, param, has_tools=has_tools, start=start).read()
         case _:
             raise wrong_type(value, "a string or an array", param)
 
@@ -68,8 +68,9 @@ class _InputReader:
     ``param``: the path of ``items``; ``has_tools``: the request also declares tools outside of them.
     """
 
-    def __init__(self, items: list[dict[str, Any]], param: str, *, has_tools: bool) -> None:
+    def __init__(self, items: list[dict[str, Any]], param: str, *, has_tools: bool, start: int = 0) -> None:
         self._items = items
+        self._start = start
         self._param = param
         self._has_tools = has_tools
         self.notes: list[str] = []
@@ -82,7 +83,7 @@ class _InputReader:
         """Read all items."""
         read: list[Item | None] = []
         declaring: list[int] = []
-        for index, item in enumerate(self._items):
+        for index, item in enumerate(self._items, self._start):
             read.append(self._item(item, f"{self._param}[{index}]"))
             if item.get("type") in TOOL_ITEMS and item.get("tools"):
                 if self._has_tools and any(map(_is_spoken, read)):

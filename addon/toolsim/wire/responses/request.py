@@ -16,7 +16,16 @@ from toolsim.core.conversation import (
 )
 from toolsim.core.errors import BadRequest
 from toolsim.core.plan import AnswerForm, Tool
-from toolsim.wire.chat.request import FEW_TOKENS, SHARED, check_one_choice, flat_format, read_common
+from toolsim.wire.chat.request import (
+    CHOICES,
+    FEW_TOKENS,
+    SHARED,
+    check_one_choice,
+    flat_format,
+    has_blocks,
+    is_chat_message,
+    read_common,
+)
 from toolsim.wire.content import responses_content, split_instructions, translate_item, with_parts_for
 from toolsim.wire.json_fields import mapping, mappings, missing, string
 from toolsim.wire.local_tools import CALLS, is_local
@@ -39,12 +48,12 @@ _TRANSLATED = frozenset(
 # Fields that a Response reports in full, regardless of how much of them was sent.
 _COMPLETED_FIELDS = frozenset({"background", "parallel_tool_calls", "reasoning", "text", "tools"})
 
-# Fields about the conversation, or about the form, length and sampling of its answer.
-_ANSWER_FIELDS = frozenset(
+ANSWER_FIELDS = frozenset(
     {"input", "instructions", "previous_response_id", "conversation", "prompt", "background", "truncation", "include"}
     | {"context_management", "max_tool_calls", "text", "stream", "stream_options", "max_output_tokens", "temperature"}
     | {"top_p", "top_logprobs", "metadata"}
 )
+"""Fields about the conversation, or about the form, length and sampling of its answer."""
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
@@ -54,6 +63,20 @@ def uses_tools(body: Mapping[str, Any]) -> bool:
         for item in mappings(input_items(body))
     )
     return history or declares_tools(body) or wants_summary(body)
+
+
+def is_own_shape(body: Mapping[str, Any]) -> bool:
+    """Return whether a request contains nothing specific to another API (see ``foreign.py``)."""
+    if body.get("input") is None and body.get("messages") is not None:
+        return False
+    has_choice = mapping(body.get("tool_choice")).get("type") in CHOICES
+    has_schemas = any("input_schema" in tool for tool in mappings(body.get("tools")))
+    return not (has_choice or has_schemas or any(map(is_foreign, mappings(body.get("input")))))
+
+
+def is_foreign(item: Mapping[str, Any]) -> bool:
+    """Return whether an item of a history is a message with calls or outputs in the shape of another API."""
+    return item.get("type") in (None, "message") and (is_chat_message(item) or has_blocks(item))
 
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
@@ -118,16 +141,13 @@ def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str,
 
     ``rule``: how to answer, "" if ``question`` states it.
     """
-    kept = {key: value for key, value in body.items() if key not in CONSUMED | _ANSWER_FIELDS}
+    kept = {key: value for key, value in body.items() if key not in CONSUMED | ANSWER_FIELDS}
     few = {"temperature": 0, "max_output_tokens": FEW_TOKENS, "store": False}
     return {**kept, **({"instructions": rule} if rule else {}), "input": question, **few}
 
 
 def _no_question(body: Mapping[str, Any]) -> BadRequest:
     """Return the 400 for tools that come without a conversation."""
-    if "messages" in body and "input" not in body:
-        message = "Unsupported parameter: 'messages'. In the Responses API, this parameter has moved to 'input'."
-        return BadRequest(message, "messages", "unsupported_parameter")
     if body.get("input") is None:
         return missing("input")
     return BadRequest("Invalid 'input': expected a text or at least one message, but got none.", "input", "empty_array")

@@ -262,7 +262,6 @@ def test_echo_restores_what_was_sent():
         ({"input": None}, "input"),
         ({"input": ""}, "input"),
         ({"input": []}, "input"),
-        ({"messages": [{"role": "user", "content": "hi"}]}, "messages"),
     ],
 )
 def test_tools_without_a_conversation(body, param):

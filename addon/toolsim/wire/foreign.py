@@ -1,0 +1,335 @@
+"""Requests in the shape of another API than that of their path, in the own shape of the path.
+
+Clients mix the shapes. Cursor posts a body of the Responses API to chat completions in its agent mode, and for models
+with "claude-" in their names the history and tools of the Messages API. Other programs only replace a URL. All expect
+an answer in the API of the path. So one rule holds for all three: every shape is read wherever it arrives.
+
+1. A whole conversation under the name of another API (``input`` instead of ``messages``, or the reverse) is converted
+   with its settings, which get the names of the path's API. Chat's shape is in the middle of each conversion.
+2. In a conversation under the right name, at the paths of OpenAI's APIs only the parts in another shape are converted:
+   messages with calls, outputs or reasoning, items, tools, and the choice of a tool. A Messages request in which
+   anything has the shape of OpenAI's APIs is converted as a whole, since roles have to alternate there.
+3. The rest is as sent. Each reader accepts text, images and files in the shapes of all APIs (``content.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from toolsim.core.conversation import Call, CallOutput, Item, Message, Thought
+from toolsim.wire.chat import request as chat
+from toolsim.wire.content import chat_content, responses_content
+from toolsim.wire.json_fields import array, loaded, mapping, mappings, string
+from toolsim.wire.messages import request as messages_api
+from toolsim.wire.messages import to_chat
+from toolsim.wire.responses import request as responses
+from toolsim.wire.responses.history import read_history
+from toolsim.wire.tools import TOOL_ITEMS, model_name
+
+# The parameters of a function that stands for a custom tool.
+_INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+
+
+def as_chat(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a request in chat's own shape; the very same object if it already has that shape. Raises BadRequest."""
+    if body.get("input") is not None and body.get("messages") is None:
+        return _from_responses(body)
+    messages, tools, choice = array(body.get("messages")), array(body.get("tools")), body.get("tool_choice")
+    changed: dict[str, Any] = {}
+    is_foreign = any(chat.has_blocks(message) or message.get("type") in chat.ITEMS for message in mappings(messages))
+    if "system" in body or is_foreign:
+        changed["messages"] = [*to_chat.system_messages(body), *_messages(messages)]
+    if any("input_schema" in mapping(tool) for tool in tools):
+        changed["tools"] = [_in_chat(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
+    if mapping(choice).get("type") in chat.CHOICES:
+        changed |= {"tool_choice": None} | to_chat.choice_fields(choice)
+    return {**{key: value for key, value in body.items() if key != "system"}, **changed} if changed else body
+
+
+def _at_once(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool that is not deferred, since this API has no search that could load it."""
+    return {key: value for key, value in tool.items() if key != "defer_loading"}
+
+
+def _messages(messages: Sequence[Any]) -> Iterator[Any]:
+    run: list[Any] = []  # Adjacent items of the Responses API: a call belongs to the text before it.
+    for index, message in enumerate(messages):
+        if mapping(message).get("type") in chat.ITEMS:
+            run.append(message)
+            continue
+        yield from _from_items(run, index)
+        run = []
+        yield from _split(message, f"messages[{index}]")
+    yield from _from_items(run, len(messages))
+
+
+def _from_items(items: list[Any], end: int) -> Iterator[dict[str, Any]]:
+    if items:
+        yield from _written(read_history(items, "messages", start=end - len(items)).items)
+
+
+def _split(message: Any, param: str) -> Iterator[Any]:
+    """Yield the chat messages for a message, which is at the path ``param``; itself if it has no blocks."""
+    if not chat.has_blocks(mapping(message)):
+        yield message
+        return
+    blocks = message["content"]
+    if message.get("tool_calls"):
+        # They are already there, in chat's own shape.
+        blocks = [block for block in blocks if mapping(block).get("type") != "tool_use"]
+    kept = {key: value for key, value in message.items() if key not in ("role", "content")}
+    role = message.get("role")
+    for part in to_chat.split(role if isinstance(role, str) else "user", blocks, f"{param}.content"):
+        yield {**(kept if part.get("role") == role else {}), **part}
+
+
+def _from_responses(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a request of the Responses API as one of chat completions (rule 1)."""
+    request = responses.read_request(body)
+    items, _ = chat.to_items(request)
+    asked = chat.compose(request, (), "as sent", keep_hosted=False)
+    asked.pop("stream_options", None)
+    asked["messages"] = [*_written(items)]
+    kept = ("tool_choice", "parallel_tool_calls", "stream_options")
+    asked |= {key: body[key] for key in kept if body.get(key) is not None}
+    declared = [array(item.get("tools")) for item in mappings(body.get("input")) if item.get("type") in TOOL_ITEMS]
+    if tools := [tool for tools in (array(body.get("tools")), *declared) for tool in tools]:
+        asked["tools"] = [_nested(tool) for tool in tools]
+    return asked
+
+
+def _nested(tool: object) -> object:
+    """Return a declared tool with its fields in chat's places, any other as sent."""
+    fields = mapping(tool)
+    kind = fields.get("type")
+    if kind not in ("function", "custom") or kind in fields:
+        return tool
+    inner = {key: value for key, value in fields.items() if key != "type"}
+    form = mapping(inner.get("format"))
+    if kind == "custom" and form.get("type") == "grammar" and "grammar" not in form:
+        inner["format"] = {"type": "grammar", "grammar": {key: form[key] for key in form if key != "type"}}
+    return {"type": kind, kind: inner}
+
+
+def _written(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
+    """Yield the messages of a conversation; calls belong to the message before them if the model wrote it."""
+    turn: dict[str, Any] | None = None
+    thoughts: list[str] = []
+    for item in items:
+        if isinstance(item, Thought):
+            thoughts.append(item.text)
+            continue
+        is_model = isinstance(item, Call) or (isinstance(item, Message) and item.role == "assistant")
+        if turn is not None and not (isinstance(item, Call)):
+            yield turn
+            turn = None
+        if is_model and turn is None:
+            turn = {"role": "assistant", "content": None}
+            if thoughts:
+                turn["reasoning_content"] = "\n\n".join(thoughts)
+                thoughts = []
+        match item:
+            case Call() if turn is not None:
+                turn.setdefault("tool_calls", []).append(_call(item))
+            case Message(role="assistant") if turn is not None:
+                turn["content"] = chat_content(item.parts)
+            case Message():
+                yield {"role": item.role, "content": chat_content(item.parts)}
+            case CallOutput():
+                yield {"role": "tool", "tool_call_id": item.call_id, "content": chat_content(item.parts)}
+    if turn is not None:
+        yield turn
+
+
+def _call(call: Call) -> dict[str, Any]:
+    if call.kind == "custom":
+        return {"id": call.call_id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
+    return {
+        "id": call.call_id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
+
+
+# -- the Responses API
+
+
+def as_responses(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a request in the shape of the Responses API. Raises BadRequest."""
+    tools, choice = array(body.get("tools")), body.get("tool_choice")
+    if body.get("messages") is not None and body.get("input") is None:
+        own = as_chat(body)
+        request = chat.read_request(own)
+        asked = responses.compose(request, (), "as sent", keep_hosted=False)
+        if body.get("store") is None:  # The defaults of the two APIs differ, and the path's counts.
+            asked.pop("store")
+        asked |= {key: body[key] for key in responses.ANSWER_FIELDS & body.keys() if body[key] is not None}
+        asked.pop("stream_options", None)
+        asked["input"] = [*_items(request.items)]
+        tools, choice = [*array(own.get("tools")), *_functions(own)], own.get("tool_choice", own.get("function_call"))
+        if own.get("parallel_tool_calls") is not None:
+            asked["parallel_tool_calls"] = own["parallel_tool_calls"]
+    else:
+        asked = {key: value for key, value in body.items() if key not in ("tools", "tool_choice")}
+        if isinstance(body.get("input"), list):
+            asked["input"] = [*_converted(body["input"])]
+    fields = to_chat.choice_fields(choice) if mapping(choice).get("type") in chat.CHOICES else {"tool_choice": choice}
+    asked |= {key: _flat_choice(value) for key, value in fields.items() if value is not None}
+    if tools:
+        asked["tools"] = [_flat(_in_chat(tool, f"tools[{index}]")) for index, tool in enumerate(tools)]
+    return asked
+
+
+def _converted(items: Sequence[Any]) -> Iterator[Any]:
+    reader = chat.MessagesReader()
+    for index, item in enumerate(items):
+        if responses.is_foreign(mapping(item)):
+            param = f"input[{index}]"
+            yield from _items(read for part in _split(item, param) for read in reader.message(part, param))
+        else:
+            yield item
+
+
+def _items(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
+    """Yield the items of an input."""
+    for item in items:
+        match item:
+            case Message(role, parts):
+                yield {"type": "message", "role": role, "content": responses_content(role, parts)}
+            case Thought(text):
+                yield {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
+            case Call(call_id, name, arguments, kind="custom"):
+                yield {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": arguments}
+            case Call(call_id, name, arguments):
+                yield {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+            case CallOutput(call_id, parts):
+                output = responses_content("user", parts)
+                yield {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def _functions(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the tools that a chat request declares in the legacy form."""
+    for function in array(body.get("functions")) if body.get("tools") is None else ():
+        yield {"type": "function", "function": function}
+
+
+def _in_chat(tool: Any, param: str) -> Any:
+    return to_chat.declared_tool(_at_once(tool), param) if "input_schema" in mapping(tool) else tool
+
+
+def _flat(tool: Any) -> Any:
+    """Return a tool of chat completions with its fields in the places of the Responses API, any other as sent."""
+    kind = mapping(tool).get("type")
+    nested = mapping(tool).get(kind or "function")
+    if kind not in (None, "function", "custom") or not isinstance(nested, dict):
+        return tool
+    inner = dict(nested)
+    form = mapping(inner.get("format"))
+    if isinstance(form.get("grammar"), dict):
+        inner["format"] = {"type": "grammar", **form["grammar"]}
+    return {"type": kind or "function", **inner}
+
+
+def _flat_choice(choice: Any) -> Any:
+    """Return a ``tool_choice`` of chat completions, or a legacy ``function_call``, as one of the Responses API."""
+    fields = mapping(choice)
+    kind = string(fields.get("type")) or "function"
+    if not fields or kind not in ("function", "custom", "allowed_tools"):
+        return choice
+    inner = {**mapping(fields.get(kind, fields)), "type": kind}
+    return inner | ({"tools": list(map(_flat_choice, array(inner["tools"])))} if "tools" in inner else {})
+
+
+# -- the Messages API
+
+
+def as_messages(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a request in the shape of the Messages API. Raises BadRequest."""
+    own = as_chat(body)
+    request = chat.read_request(own)
+    asked = messages_api.compose(request, (), "as sent", keep_hosted=False)
+    if "max_output_tokens" not in body and "max_completion_tokens" not in body and "max_tokens" not in body:
+        asked.pop("max_tokens")
+    asked |= {key: body[key] for key in messages_api.OWN_FIELDS & body.keys() if body[key] is not None}
+    items = list(request.items)
+    first = next((n for n, item in enumerate(items) if not _is_instruction(item)), len(items))
+    if system := [text for item in items[:first] if isinstance(item, Message) and (text := item.text)]:
+        asked["system"] = "\n\n".join(system)
+    asked["messages"] = [*_turns(items[first:])]
+    choice = _flat_choice(own.get("tool_choice", own.get("function_call")))
+    declared = [_flat(tool) for tool in (*array(own.get("tools")), *_functions(own))]
+    tools = [each for tool in declared for each in _declared(mapping(tool), "")]
+    if mapping(choice).get("type") == "allowed_tools":
+        # This API has no such choice: the other tools are not declared.
+        names = {tool.get("name") for tool in mappings(choice["tools"])}
+        tools, choice = [tool for tool in tools if tool.get("name") in names], string(choice.get("mode")) or "auto"
+    if tools:
+        asked["tools"] = tools
+    chosen = _chosen(choice)
+    if own.get("parallel_tool_calls") is False:
+        chosen = {"type": "auto", **chosen, "disable_parallel_tool_use": True}
+    return asked | ({"tool_choice": chosen} if chosen else {})
+
+
+def _is_instruction(item: Item) -> bool:
+    return isinstance(item, Message) and item.role in ("system", "developer")
+
+
+def _turns(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
+    """Yield messages of this API; adjacent items of one role are one message."""
+    role, blocks = "", list[dict[str, Any]]()
+    for item in items:
+        match item:
+            case Message():
+                own = "system" if _is_instruction(item) else item.role
+                added = [messages_api.block_of(part) for part in item.parts]
+            case Thought(text):
+                own, added = "assistant", [{"type": "thinking", "thinking": text, "signature": ""}]
+            case Call(call_id, name, arguments, kind=kind):
+                given = {"input": arguments} if kind == "custom" else loaded(arguments or "{}")
+                own = "assistant"
+                added = [
+                    {"type": "tool_use", "id": call_id, "name": name, "input": arguments if given is None else given}
+                ]
+            case CallOutput(call_id, parts):
+                content = [messages_api.block_of(part) for part in parts]
+                own, added = "user", [{"type": "tool_result", "tool_use_id": call_id, "content": content}]
+            case _:
+                continue
+        if own != role and blocks:
+            yield {"role": role, "content": blocks}
+            blocks = []
+        role = own
+        blocks = [*blocks, *added]
+    if blocks:
+        yield {"role": role, "content": blocks}
+
+
+def _declared(tool: Mapping[str, Any], namespace: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the tools of this API for a tool of the Responses API; one that is not the client's as sent."""
+    kind = tool.get("type", "function")
+    if kind == "namespace":
+        for inner in mappings(tool.get("tools")):
+            yield from _declared(_flat(inner), string(tool.get("name")))
+    elif kind not in ("function", "custom") or "input_schema" in tool:
+        yield tool
+    else:
+        name = string(tool.get("name"))
+        kept = {key: tool[key] for key in ("description", "strict", "defer_loading") if tool.get(key) is not None}
+        schema = _INPUT if kind == "custom" else tool.get("parameters") or {"type": "object", "properties": {}}
+        yield {"name": model_name(name, namespace) if namespace else name, **kept, "input_schema": schema}
+
+
+def _chosen(choice: Any) -> dict[str, Any]:
+    """Return a ``tool_choice`` of this API for one of the Responses API, {} for none."""
+    match choice:
+        case "none" | "auto":
+            return {"type": choice}
+        case "required":
+            return {"type": "any"}
+        case {"type": "function" | "custom", "name": name}:
+            return {"type": "tool", "name": name}
+        case dict():
+            return choice
+    return {}

@@ -1,0 +1,49 @@
+"""Requests in the shape of each API at the paths of the others, through a real mitmdump: request and answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from proxy.test_api_selection import call_of
+from support.line import Line
+from support.mitmdump import Mitmdump
+from support.text_backend import TextBackend, says
+from support.wire import ApiName
+from unit.wire.test_foreign import CROSSINGS, PATHS, SAME
+
+CALL = '<tool_call>{"name":"read_file","arguments":{"path":"b.txt"}}</tool_call>'
+
+
+@pytest.fixture(scope="module", params=["chat", "responses", "messages"])
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[TextBackend, Mitmdump]]:
+    """A backend of one API, and a proxy in front of it."""
+    with TextBackend(apis=[request.param]) as backend, Mitmdump(backend.url) as proxy:
+        yield backend, proxy
+
+
+@pytest.mark.parametrize(("path", "shape"), CROSSINGS)
+def test_the_answer_is_one_of_the_path(pair: tuple[TextBackend, Mitmdump], path: ApiName, shape: ApiName) -> None:
+    """Streamed and not; the model reads the whole history."""
+    backend, proxy = pair
+    with Line(proxy.url) as line:
+        for stream in (True, False):
+            backend.play([says(CALL)])
+            reply = line.post(PATHS[path], {**SAME[shape], "stream": stream})
+            assert reply.status == 200, reply.body
+            assert call_of(path, reply) == ("read_file", {"path": "b.txt"})
+            shown = "\n".join(text for _, text in backend.exchanges[0].transcript)
+            assert all(words in shown for words in ("You are an agent.", "a.txt", "I read it.", "Seven.", "And now?"))
+
+
+def test_a_stored_conversation_in_chats_shape() -> None:
+    """It is continued by its id, with all that was said."""
+    with TextBackend(apis=["chat"]) as backend, Mitmdump(backend.url, toolsim_store="memory") as proxy:
+        with Line(proxy.url) as line:
+            backend.play([says("Fine.")] * 2)
+            first = line.post(
+                PATHS["responses"], {"model": "m", "messages": [{"role": "user", "content": "How is it?"}]}
+            )
+            more = {"model": "m", "previous_response_id": first.json()["id"], "input": "Really?"}
+            assert line.post(PATHS["responses"], more).status == 200
+        assert [text for _, text in backend.exchanges[1].transcript] == ["How is it?", "Fine.", "Really?"]
