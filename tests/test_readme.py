@@ -27,7 +27,7 @@ from toolsim.eval.learn.command import parser as learn_parser
 from toolsim.proxy.legacy import RENAMED, RENAMED_METRICS, VARIABLES
 from toolsim.proxy.options.option import PREFIX, Option
 from toolsim.proxy.options.table import OPTIONS
-from toolsim.recordings import pytest_plugin, replay
+from toolsim.recordings import export, pytest_plugin, replay
 from toolsim.request.rewrite import rewrite_request
 from toolsim.response.rewrite import ResponseRewriter
 
@@ -307,6 +307,8 @@ def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
         assert not words[1:] or learn_parser().parse_args(words[1:]).url
     elif words[0] == "replay":
         assert replay.parser().parse_args(words[1:]).paths == [Path("DIR")]
+    elif words[0] == "export":
+        assert export.parser().parse_args(words[1:]).paths == [Path("DIR")]
     elif words[0] == "doctor":
         assert parser().parse_args(words).url
     elif words[0] in ("addon-path", "options"):

@@ -68,7 +68,7 @@ def fenced(text: str) -> list[str]:
 
 def inline(text: str) -> list[str]:
     """Return the commands within sentences that have all that they need; ``eval compare`` needs two reports."""
-    return re.findall(r"`(toolsim (?:serve|codex|demo|record|doctor|replay|options|addon-path)\b[^`]*)`", text)
+    return re.findall(r"`(toolsim (?:serve|codex|demo|record|doctor|replay|export|options|addon-path)\b[^`]*)`", text)
 
 
 PROSE = "\n".join((ROOT / page).read_text() for page in PAGES if not page.endswith("changes.md"))
@@ -250,7 +250,7 @@ def test_it_runs(line: str, backend: TextBackend, scripted: str, tmp_path: Path,
             launches(line, backend, tmp_path, env)
         case ["toolsim", "serve" | "codex" | "demo" | "record"]:
             serves(line, backend, tmp_path, env)
-        case ["toolsim", "doctor" | "replay" | "options" | "addon-path"]:
+        case ["toolsim", "doctor" | "replay" | "export" | "options" | "addon-path"]:
             ends(line, backend, tmp_path, env)
         case ["toolsim", "eval"]:
             evaluates(line, backend, tmp_path, env)

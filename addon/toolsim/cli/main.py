@@ -27,7 +27,12 @@ from toolsim.version import __version__
 
 EXIT_INTERRUPTED = 130
 
-PLUGINS = {"eval": "toolsim.eval.command", "tune": "toolsim.eval.learn.command", "replay": "toolsim.recordings.replay"}
+PLUGINS = {
+    "eval": "toolsim.eval.command",
+    "tune": "toolsim.eval.learn.command",
+    "replay": "toolsim.recordings.replay",
+    "export": "toolsim.recordings.export",
+}
 """Commands of other packages: the module whose ``main(words)`` is called on demand with the remaining arguments."""
 
 RENAMED = {"learn": "tune"}
@@ -204,6 +209,7 @@ def parser() -> Parser:
     commands.add_parser(
         "replay", help="replay recorded exchanges, or give them to another model, and compare", add_help=False
     )
+    commands.add_parser("export", help="write recorded turns as training data", add_help=False)
     doctor = command(
         "doctor",
         "say what a server can do, and how to serve it",

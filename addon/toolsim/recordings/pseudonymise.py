@@ -129,7 +129,7 @@ def pseudonymise(path: Path, key: bytes | None = None) -> None:
     """
     backend, client = recorded(path)
     request = parse_json((backend.request.raw_content or b"").decode("utf-8", "replace"))
-    words = Pseudonyms(_names(request), key)
+    words = Pseudonyms(names_in(request), key)
     _change(backend, words)
     if unanswerable(backend, client) and client.response is not None:
         # The addon cannot rebuild this answer, and the recorded one holds the real words.
@@ -154,14 +154,14 @@ def _change(flow: HTTPFlow, words: Pseudonyms) -> None:
             message.headers["content-length"] = str(len(message.raw_content))
 
 
-def _names(value: Any) -> Iterator[str]:
+def names_in(value: Any) -> Iterator[str]:
     """Yield every value of a key ``name``: of tools, namespaces, and anything else that must keep its name."""
     match value:
         case dict():
             if isinstance(value.get("name"), str):
                 yield value["name"]
             for member in value.values():
-                yield from _names(member)
+                yield from names_in(member)
         case list():
             for item in value:
-                yield from _names(item)
+                yield from names_in(item)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from toolsim.core.errors import BadRequest
 from toolsim.core.plan import Policy, Tool
 from toolsim.pages.read_answer import read_answer
 from toolsim.proxy.metadata import NOTE, REPORT
+from toolsim.recordings.capture import clean
 from toolsim.recordings.stored import recorded
 from toolsim.request.rewrite import tools_on_offer
 from toolsim.wire.api import Api
@@ -74,13 +75,20 @@ class RecordedTurn:
     report: Mapping[str, Any]
     kind: Kind
 
+    def with_content(self, body: Mapping[str, Any], reply: Reply) -> RecordedTurn:
+        """Return the turn with another conversation and answer. Raises Unusable."""
+        request = _read(self.api, body)
+        return replace(self, body=body, request=request, tools=tools_on_offer(request, Policy()), reply=reply)
 
-def read_turn(path: Path) -> RecordedTurn:
-    """Return the turn in a file. Raises Unusable."""
+
+def read_turn(path: Path, *, is_cleaned: bool = False) -> RecordedTurn:
+    """Return the turn in a file. Raises Unusable. ``is_cleaned``: secrets are removed again, by the present rules."""
     try:
         backend, client = recorded(path)
+        if is_cleaned:
+            clean([backend, client])
     except (OSError, ValueError, FlowReadException) as problem:
-        raise Unusable(" ".join(str(problem).split())) from problem
+        raise Unusable(f"the file is not a whole recording: {' '.join(str(problem).split())}") from problem
     note = backend.metadata[NOTE]
     report: Mapping[str, Any] = client.metadata.get(REPORT, {})
     if reason := _unusable(note, report, client):
@@ -89,10 +97,7 @@ def read_turn(path: Path) -> RecordedTurn:
     body = parse_object(backend.request.get_content(strict=False) or b"")
     if api is None or body is None:
         raise Unusable("the request is not one of a known API")
-    try:
-        request = api.read(body)
-    except BadRequest as bad:
-        raise Unusable(f"the request cannot be read: {bad.error.message}") from bad
+    request = _read(api, body)
     if request.stored_history is not None:
         raise Unusable("the request refers to a stored answer")
     if request.n > 1:
@@ -114,6 +119,13 @@ def read_turn(path: Path) -> RecordedTurn:
         report,
         _kind(request, reply),
     )
+
+
+def _read(api: Api, body: Mapping[str, Any]) -> ClientRequest:
+    try:
+        return api.read(body)
+    except BadRequest as bad:
+        raise Unusable(f"the request cannot be read: {bad.error.message}") from bad
 
 
 def read_turns(files: Iterable[Path]) -> tuple[list[RecordedTurn], dict[Path, str]]:

@@ -20,8 +20,8 @@ WRONG = [
     ("srve", "toolsim: no such command: srve; did you mean serve?"),
     (
         "start",
-        "toolsim: no such command: start; there are serve, codex, launch, claude, demo, record, replay, doctor, "
-        "options, addon-path, tune, eval",
+        "toolsim: no such command: start; there are serve, codex, launch, claude, demo, record, replay, export, "
+        "doctor, options, addon-path, tune, eval",
     ),
     ("--verison", "toolsim: no such argument: --verison; did you mean --version?"),
     ("serve", "toolsim serve: URL is missing; toolsim serve --help shows how it is used"),
@@ -110,6 +110,8 @@ WRONG = [
     ),
     ("replay", "toolsim replay: paths is missing; toolsim replay --help shows how it is used"),
     ("replay flows --updat", "toolsim replay: no such argument: --updat; did you mean --update?"),
+    ("replay flows --model m", "toolsim: --model goes with --against"),
+    ("export", "toolsim export: DIR is missing; toolsim export --help shows how it is used"),
     ("doctor", "toolsim doctor: URL is missing; toolsim doctor --help shows how it is used"),
     (f"doctor {URL} --key-env NO_SUCH_KEY", "toolsim: --key-env: the environment variable NO_SUCH_KEY is not set"),
     ("eval --modls m", "toolsim eval: no such argument: --modls; did you mean --models?"),

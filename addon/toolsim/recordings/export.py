@@ -1,0 +1,318 @@
+"""``toolsim export DIR --form FORM``: recorded turns as training data, one JSON line each.
+
+1. Only turns whose verdict is good are exported: toolsim found nothing to complain about, and each call fits its tool.
+2. Secrets are removed by the rules for recordings, and words are replaced by pseudonyms, consistently over all turns.
+   So a call still repeats the words of its question.
+3. The manifest beside the file says which recording each line comes from, and what was left out and why. It holds
+   nothing of their content.
+
+A line holds the conversation up to and including the recorded answer, so the turns of one conversation repeat it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from toolsim.command_line import Parser, UsageError
+from toolsim.core.conversation import Call, CallOutput, Declaration, Message, Part, Text, Thought
+from toolsim.core.plan import Tool
+from toolsim.core.report import code_of
+from toolsim.recordings.agreement import compare
+from toolsim.recordings.pseudonymise import Pseudonyms, names_in
+from toolsim.recordings.stored import flow_files
+from toolsim.recordings.turns import RecordedTurn, Reply, Unusable, read_turn
+from toolsim.version import __version__
+
+# Fields of a report whose entries are faults, and what they mean.
+_FAULTS = {
+    "parse_failures": "a call could not be read",
+    "strict_failures": "a call broke a strict schema",
+    "mismatches": "a call broke its schema",
+    "dropped_calls": "a call was dropped",
+    "truncated": "the answer is truncated",
+}
+
+
+@dataclass(slots=True)
+class Step:
+    """One message, in no API's form. ``calls``: (id, tool, arguments as an object); ``call_id``: of a tool's output."""
+
+    role: str
+    text: str = ""
+    calls: list[tuple[str, str, Any]] = field(default_factory=list)
+    call_id: str = ""
+    name: str = ""
+
+
+def fault(turn: RecordedTurn) -> str:
+    """Return why a turn is no example to learn from, "" if it is."""
+    if not turn.tools:
+        return "no tool was on offer"
+    if not turn.report:
+        return "toolsim passed it on without a verdict"
+    if turn.report.get("finish") == "length":
+        return "the answer was cut by its length"
+    if found := next((words for name, words in _FAULTS.items() if turn.report.get(name)), ""):
+        return found
+    found_again = compare(turn.reply, turn.reply, turn.tools)
+    if found_again.outcome == "none":
+        return "the answer is empty"
+    if found_again.outcome != "same":
+        return "a call does not fit its tool"
+    return f"warned of {code_of(str(warnings[0]))}" if (warnings := turn.report.get("warnings")) else ""
+
+
+def with_pseudonyms(turn: RecordedTurn, key: bytes) -> RecordedTurn:
+    """Return a turn with other words. Raises Unusable."""
+    words = Pseudonyms([*names_in(turn.body), *(call.name for call in turn.reply.calls)], key)
+    body = words.value(turn.body)
+    calls = tuple(replace(call, arguments=words.text(call.arguments)) for call in turn.reply.calls)
+    return turn.with_content(body, Reply(words.text(turn.reply.text), calls))
+
+
+def steps(turn: RecordedTurn) -> list[Step]:
+    """Return the conversation with the recorded answer. Raises Unusable if it holds more than texts and calls."""
+    tools = {tool.name: tool for tool in turn.tools}
+    ids: dict[str, tuple[str, str]] = {}
+    found = [Step("system", turn.request.instructions)] if turn.request.instructions else []
+
+    def assistant() -> Step:
+        if not found or found[-1].role != "assistant":
+            found.append(Step("assistant"))
+        return found[-1]
+
+    def add_call(call_id: str, name: str, arguments: str) -> None:
+        number = f"call_{len(ids) + 1}"
+        ids[call_id] = number, name
+        assistant().calls.append((number, name, _arguments(tools.get(name), arguments)))
+
+    for item in turn.request.items:
+        match item:
+            case Message(role="assistant"):
+                step = assistant()
+                step.text = "\n".join(filter(None, (step.text, _text(item.parts))))
+            case Message():
+                role = "system" if item.role == "developer" else item.role
+                found.append(Step(role, _text(item.parts)))
+            case Call():
+                add_call(item.call_id, item.name, item.arguments)
+            case CallOutput():
+                if item.call_id not in ids:
+                    raise Unusable("an output lacks its call")
+                call_id, name = ids[item.call_id]
+                found.append(Step("tool", _text(item.parts), call_id=call_id, name=name))
+            case Thought() | Declaration():
+                continue
+            case _:
+                raise Unusable("it holds items of tools that ran elsewhere")
+    # The answer is a message of its own, even after one that the client began for the model.
+    found.append(Step("assistant", turn.reply.text))
+    for number, call in enumerate(turn.reply.calls):
+        add_call(f"reply {number}", call.name, call.arguments)
+    return found
+
+
+def _text(parts: Sequence[Part]) -> str:
+    if not all(isinstance(part, Text) for part in parts):
+        raise Unusable("it holds images or files")
+    return "\n".join(part.text for part in parts if isinstance(part, Text))
+
+
+def _arguments(tool: Tool | None, arguments: str) -> Any:
+    if tool is not None and tool.kind == "custom":
+        return {"input": arguments}
+    try:
+        value = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        raise Unusable("the arguments of an earlier call are not JSON") from None
+    if not isinstance(value, dict):
+        raise Unusable("the arguments of an earlier call are not an object")
+    return value
+
+
+# -- the forms --
+
+
+def openai_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
+    """Return the line for OpenAI's fine-tuning: messages and tools of chat completions."""
+    messages: list[dict[str, Any]] = []
+    for step in found:
+        message: dict[str, Any] = {"role": step.role, "content": step.text}
+        if step.calls:
+            message["content"] = step.text or None
+            message["tool_calls"] = [
+                {"id": call_id, "type": "function", "function": {"name": name, "arguments": _dump(arguments)}}
+                for call_id, name, arguments in step.calls
+            ]
+        if step.role == "tool":
+            message["tool_call_id"] = step.call_id
+        messages.append(message)
+    return {"messages": messages, "tools": [{"type": "function", "function": _function(tool)} for tool in tools]}
+
+
+def messages_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
+    """Return the line in the form of the Messages API: roles alternate, calls and outputs are blocks."""
+    messages: list[dict[str, Any]] = []
+    for step in found:
+        if step.role == "system":
+            continue
+        blocks: list[dict[str, Any]] = []
+        if step.role == "tool":
+            blocks.append({"type": "tool_result", "tool_use_id": step.call_id, "content": step.text})
+        elif step.text:
+            blocks.append({"type": "text", "text": step.text})
+        blocks += [
+            {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+            for call_id, name, arguments in step.calls
+        ]
+        role = "assistant" if step.role == "assistant" else "user"
+        if messages and messages[-1]["role"] == role:
+            messages[-1]["content"] += blocks
+        else:
+            messages.append({"role": role, "content": blocks})
+    declared = [
+        {
+            "name": tool.name,
+            **({"description": tool.description} if tool.description else {}),
+            "input_schema": tool.shown_parameters,
+        }
+        for tool in tools
+    ]
+    system = "\n\n".join(step.text for step in found if step.role == "system")
+    return {**({"system": system} if system else {}), "messages": messages, "tools": declared}
+
+
+def hermes_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
+    """Return the line in the form of Hermes' data sets: a conversation of texts, with the tools in its first one."""
+    declared = "\n".join(_dump({"type": "function", "function": _function(tool)}) for tool in tools)
+    rules = (
+        f"You can call these functions:\n<tools>\n{declared}\n</tools>\n"
+        'Write a call as <tool_call>\n{"name": NAME, "arguments": OBJECT}\n</tool_call>.'
+    )
+    system = "\n\n".join([*(step.text for step in found if step.role == "system"), rules])
+    values = [{"from": "system", "value": system}]
+    for step in found:
+        match step.role:
+            case "user":
+                values.append({"from": "human", "value": step.text})
+            case "assistant":
+                calls = [
+                    f"<tool_call>\n{_dump({'name': name, 'arguments': arguments})}\n</tool_call>"
+                    for _, name, arguments in step.calls
+                ]
+                values.append({"from": "gpt", "value": "\n".join(filter(None, (step.text, *calls)))})
+            case "tool":
+                content = _dump({"name": step.name, "content": step.text})
+                block = f"<tool_response>\n{content}\n</tool_response>"
+                if values[-1]["from"] == "tool":
+                    values[-1]["value"] += f"\n{block}"
+                else:
+                    values.append({"from": "tool", "value": block})
+    return {"conversations": values}
+
+
+FORMS: Mapping[str, Callable[[Sequence[Step], Sequence[Tool]], dict[str, Any]]] = {
+    "openai": openai_form,
+    "messages": messages_form,
+    "hermes": hermes_form,
+}
+
+
+def _function(tool: Tool) -> dict[str, Any]:
+    described = {"description": tool.description} if tool.description else {}
+    strict = {"strict": True} if tool.strict else {}
+    return {"name": tool.name, **described, "parameters": tool.shown_parameters, **strict}
+
+
+def _dump(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    # Some readers of lines end one here.
+    return text.translate({code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)})
+
+
+# -- the command --
+
+
+def export(files: Sequence[Path], form: str, *, keeps_words: bool) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines, and the manifest."""
+    key = secrets.token_bytes(16)
+    lines: dict[str, str] = {}
+    left_out: list[dict[str, str]] = []
+    for file in files:
+        try:
+            turn = read_turn(file, is_cleaned=True)
+            if reason := fault(turn):
+                raise Unusable(reason)
+            if not keeps_words:
+                turn = with_pseudonyms(turn, key)
+            line = _dump(FORMS[form](steps(turn), turn.tools))
+            if line in lines:
+                raise Unusable("another recording is the same")
+            lines[line] = file.name
+        except Unusable as reason:
+            # What follows a colon may quote the recording.
+            left_out.append({"recording": file.name, "reason": str(reason).partition(": ")[0]})
+    manifest = {
+        "toolsim": __version__,
+        "form": form,
+        "words": "kept" if keeps_words else "pseudonyms",
+        "lines": list(lines.values()),
+        "left_out": left_out,
+        "reasons": Counter(entry["reason"] for entry in left_out),
+    }
+    return list(lines), manifest
+
+
+def parser() -> Parser:
+    """Return the parser of the command."""
+    made = Parser(prog="toolsim export", description="Write recorded turns as training data, without their words.")
+    made.add_argument("paths", nargs="+", type=Path, metavar="DIR", help="folders with .flow files, or such files")
+    made.add_argument("--form", choices=list(FORMS), default="openai", help="the form of a line (default: openai)")
+    made.add_argument("--out", type=Path, default=Path("training.jsonl"), metavar="FILE", help="default: %(default)s")
+    made.add_argument("--keep-words", action="store_true", help="remove only secrets, and keep all other words")
+    return made
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Export; return the exit code. Raises UsageError."""
+    return _export(parser().parse_args(words))
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    where, out = ", ".join(map(str, arguments.paths)), arguments.out
+    files = flow_files(arguments.paths)
+    if not files:
+        raise UsageError(f"{where}: no .flow file")
+    manifest_path = out.with_suffix(".manifest.json")
+    if taken := next((path for path in (out, manifest_path) if path.exists()), None):
+        raise UsageError(f"--out: {taken} exists already")
+    lines, manifest = export(files, arguments.form, keeps_words=arguments.keep_words)
+    counted = list(_counted(manifest["reasons"]))
+    if not lines:
+        raise UsageError(f"{where}: no turn to export ({'; '.join(counted)})")
+    try:
+        out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        manifest_path.write_text(json.dumps(manifest, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    except OSError as problem:
+        raise UsageError(f"--out: {out}: {problem.strerror}") from problem
+    print(f"{len(lines)} of {len(files)} recorded turns are in {out}, and {manifest_path} says which")
+    for line in counted:
+        print(f"  left out: {line}")
+    return 0
+
+
+def _counted(reasons: Mapping[str, int]) -> Iterator[str]:
+    for reason, count in sorted(reasons.items(), key=lambda entry: (-entry[1], entry[0])):
+        yield f"{count} × {reason}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
