@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from support.line import Line
 from support.mitmdump import Mitmdump
-from support.scripted_model import NAME, ScriptedModel
-from toolsim.eval.learn.bank import questions
+from support.recording import context, recording
+from support.scripted_model import NAME, ScriptedModel, Seen
+from toolsim.eval.learn.bank import Question, questions
+from toolsim.eval.learn.own_questions import own_questions
 from toolsim.eval.learn.profile_file import file_name
 
 pytestmark = pytest.mark.slow
@@ -181,3 +183,92 @@ def test_interrupted_and_two_at_once(learner: Learner) -> None:
         assert "ended early: interrupted; the same command goes on from here" in errors
         (file,) = (learner.folder / "state").rglob("*.jsonl")
         assert sum('"right"' in line for line in file.read_text().splitlines()) >= 6
+
+
+def recorded(folder: Path, count: int) -> Path:
+    """Record turns of a model that answers the built-in questions rightly; return their folder."""
+    turns = folder / "recordings"
+    turns.mkdir()
+    asked = [question for question in questions() if question.kind in ("one", "two", "none")]
+    with context():
+        for question in sorted(asked, key=lambda question: question.id[-2:])[:count]:
+            tools = [
+                {
+                    "type": "function",
+                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+                }
+                for tool in question.tools
+            ]
+            calls = [
+                json.dumps(
+                    {"name": made["name"], "arguments": {key: given[0] for key, given in made["arguments"].items()}}
+                )
+                for made in question.calls
+            ]
+            text = "\n".join(f"<tool_call>{written}</tool_call>" for written in calls) or "Hello."
+            recording(turns, messages=list(question.messages), tools=tools, text=text)
+    return turns
+
+
+def test_recorded_turns(learner: Learner) -> None:
+    """One half chooses the setting, the other confirms it; the profile has numbers, and nothing of the content."""
+    turns = recorded(learner.folder, 60)
+    with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes") as model:
+        code, printed = learner.run(model, "--from", str(turns), "--only", "form")
+    assert code == 0, printed
+    assert "the gain of manifest=hermes holds on the other turns" in printed
+    profile = learner.learned()
+    assert profile["options"] == {"toolsim_manifest": "hermes"}
+    tuned = profile["tuned"]
+    assert tuned["recorded_turns"] == 60
+    assert (tuned["chosen_by"], tuned["confirmed_by"]) == (30, 30)
+    assert tuned["confirming_won"] >= 7
+    assert tuned["confirming_lost"] == 0
+    words = {str(message["content"]) for question in questions() for message in question.messages}
+    assert not any(text in learner.profile.read_text() for text in words)
+
+
+def test_a_gain_that_does_not_hold(learner: Learner) -> None:
+    """A setting that is better by one half alone is not kept."""
+    turns = recorded(learner.folder, 60)
+    own = own_questions([turns])
+    chosen = {str(question.messages[-1]["content"]) for question in own.choosing}
+
+    def good(seen: Seen, question: Question) -> bool:
+        is_chosen = str(question.messages[-1]["content"]) in chosen
+        return not question.calls or (seen.form == "hermes") == is_chosen
+
+    with ScriptedModel(good) as model:
+        code, printed = learner.run(model, "--from", str(turns), "--only", "form")
+    assert code == 0, printed
+    assert "the gain of manifest=hermes does not hold on the other turns" in printed
+    assert "the defaults stay" in printed
+    assert learner.learned()["options"] == {}
+    assert learner.learned()["tuned"]["confirming_won"] == 0
+
+
+def test_next_to_the_built_in_questions(learner: Learner) -> None:
+    """Both are asked; the recorded ones confirm."""
+    turns = recorded(learner.folder, 40)
+    with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes") as model:
+        code, printed = learner.run(model, "--from", str(turns), "--built-in", "--only", "form")
+    assert code == 0, printed
+    assert learner.learned()["options"] == {"toolsim_manifest": "hermes"}
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "problem"),
+    [
+        (0, ("--from", "{}"), "--from: {}: no recorded turn with a good verdict"),
+        (13, ("--from", "{}"), "--from: nothing can be told from so few turns: {} has 7 to choose settings by and 6"),
+        (0, ("--built-in",), "--built-in goes with --from"),
+    ],
+)
+def test_too_few_recorded_turns(learner: Learner, count: int, words: tuple[str, ...], problem: str) -> None:
+    """That is one line, and nothing is asked."""
+    turns = recorded(learner.folder, count)
+    with ScriptedModel() as model:
+        code, printed = learner.run(model, *(word.format(turns) for word in words))
+    assert (code, model.requests) == (2, 0)
+    assert printed.startswith(f"toolsim tune: {problem.format(turns)}")
+    assert len(printed.splitlines()) == 1

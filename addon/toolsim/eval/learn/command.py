@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
@@ -30,6 +31,7 @@ from toolsim.eval.learn.bank import Question
 from toolsim.eval.learn.course import Choice, Course, learn
 from toolsim.eval.learn.decisions import Decision, Setting, count, decisions
 from toolsim.eval.learn.memory import Busy, Memory
+from toolsim.eval.learn.own_questions import FEWEST, OWN_KINDS, OwnQuestions, own_questions
 from toolsim.eval.learn.rule import PATIENCE, Comparison
 from toolsim.eval.proxy_process import ProxyFailed
 from toolsim.proxy.address import is_loopback, parse_url
@@ -58,6 +60,15 @@ def parser() -> Parser:
         metavar="WHAT",
         help="decide this alone, such as 'second opinion'; may be given again",
     )
+    made.add_argument(
+        "--from",
+        dest="recordings",
+        action="append",
+        type=Path,
+        metavar="DIR",
+        help="ask the turns recorded there instead of the built-in questions; may be given again",
+    )
+    made.add_argument("--built-in", action="store_true", help="with --from: ask the built-in questions too")
     made.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
     made.add_argument("--out", type=Path, metavar="FILE", help="the profile (default: in your folder of profiles)")
     made.add_argument("--fresh", action="store_true", help="do not go on from an earlier run that ended early")
@@ -80,6 +91,7 @@ def main(words: Sequence[str]) -> int:
 
 async def _learn(args: argparse.Namespace) -> int:
     import_module("openai")
+    own = _own_questions(args)
     key = _key(args.key_env)
     found = examine(args.url.rstrip("/"), key)
     model = args.model or next(iter(found.models), "")
@@ -90,7 +102,10 @@ async def _learn(args: argparse.Namespace) -> int:
     if args.model and found.models and args.model not in found.models and engine != "llama.cpp":
         raise UsageError(f"--model: {found.url} has no model {args.model}; there are {', '.join(found.models[:6])}")
     decided = [decision for decision in decisions(engine) if not args.only or decision.what in args.only]
-    asked = bank.questions()
+    asked: Sequence[Question] = bank.questions()
+    if own is not None:
+        asked = [*own.choosing, *(asked if args.built_in else ())]
+        decided = [replace(decision, kinds=(*decision.kinds, *OWN_KINDS)) for decision in decided]
     out = args.out or own_folder(os.environ) / profile_file.file_name(model)
     try:
         profile_file.check_place(out)
@@ -102,30 +117,59 @@ async def _learn(args: argparse.Namespace) -> int:
         "model": model,
         "engine": engine,
         "toolsim": __version__,
-        "questions": bank.fingerprint(),
+        "questions": bank.fingerprint() if own is None else own.fingerprint,
     }
     memory = Memory(state_folder() / "learn", about)
     try:
         if args.fresh:
             memory.forget()
         print(f"asking {model} at {found.url} ({engine}), for {args.minutes:g} minutes at most", flush=True)
+        if own is not None:
+            confirming = f"{len(own.confirming)} confirm what is chosen"
+            print(
+                f"{len(own.choosing)} of the recorded turns are asked to choose settings, and {confirming}", flush=True
+            )
         print(_most(decided, asked, is_hosted=not is_loopback(parse_url(found.url).host)), flush=True)
         if memory.spent.answers:
             print(f"going on from an earlier run: {memory.spent.answers} answers are known", flush=True)
         api: Api = "chat" if any(api.name == "chat" for api in found.apis) else "responses"
         answers = Answers(found.url, key, model, memory, monotonic() + args.minutes * 60, api=api)
-        course = await _course(decided, asked, answers, Progress(decided, memory, args.minutes, quiet=args.quiet))
-        return _report(course, model, engine, memory, out, args.only or ())
+        progress = Progress(decided, memory, args.minutes, quiet=args.quiet)
+        course = await _course(decided, asked, answers, progress, None if own is None else own.confirming)
+        return _report(course, model, engine, memory, out, args.only or (), own)
     finally:
         memory.close()
 
 
+def _own_questions(args: argparse.Namespace) -> OwnQuestions | None:
+    """Return the questions of the recordings that are named, None if none are. Raises UsageError."""
+    if args.recordings is None:
+        if args.built_in:
+            raise UsageError("--built-in goes with --from")
+        return None
+    own = own_questions(args.recordings)
+    where = ", ".join(map(str, args.recordings))
+    found = len(own.choosing), len(own.confirming)
+    if not any(found):
+        raise UsageError(f"--from: {where}: no recorded turn with a good verdict")
+    if min(found) < FEWEST:
+        raise UsageError(
+            f"--from: nothing can be told from so few turns: {where} has {found[0]} to choose settings by and "
+            f"{found[1]} to confirm them, expected at least {FEWEST} of each, from several conversations"
+        )
+    return own
+
+
 async def _course(
-    decided: Sequence[Decision], asked: Sequence[Question], answers: Answers, progress: Progress
+    decided: Sequence[Decision],
+    asked: Sequence[Question],
+    answers: Answers,
+    progress: Progress,
+    confirming: Sequence[Question] | None,
 ) -> Course:
     """Tune until everything is decided, the time is over, or a signal arrives."""
     course = Course()
-    work = asyncio.create_task(learn(decided, asked, answers, progress, answers.close, course))
+    work = asyncio.create_task(learn(decided, asked, answers, progress, answers.close, course, confirming=confirming))
     try:
         with cancelled_by_signals(work):
             await work
@@ -137,19 +181,28 @@ async def _course(
     return course
 
 
-def _report(course: Course, model: str, engine: str, memory: Memory, out: Path, only: Sequence[str]) -> int:
+def _report(
+    course: Course, model: str, engine: str, memory: Memory, out: Path, only: Sequence[str], own: OwnQuestions | None
+) -> int:
     spent = memory.spent
     for choice in course.choices:
         print(_line(choice))
+    if (confirmed := course.confirmation) is not None:
+        result = "does not hold" if course.unconfirmed else "holds"
+        print(
+            f"  the gain of {course.unconfirmed or course.setting} {result} on the other turns: {confirmed.wins} won, "
+            f"{confirmed.losses} lost of {confirmed.pairs}{'; the defaults stay' if course.unconfirmed else ''}"
+        )
     print(
         f"{spent.answers} answers, {spent.requests} requests, {spent.input_tokens} tokens read and "
         f"{spent.output_tokens} written, {spent.seconds / 60:.1f} minutes"
     )
     if course.ended:
         print(f"toolsim tune: ended early: {course.ended}; the same command goes on from here", file=sys.stderr)
+    recorded = None if own is None else own.facts(course.confirmation)
     if not course.choices:
         print("toolsim tune: nothing was decided, so there is no profile", file=sys.stderr)
-    elif profile_file.write(out, profile_file.text(model, engine, course, spent, only=only)):
+    elif profile_file.write(out, profile_file.text(model, engine, course, spent, only=only, recorded=recorded)):
         print(f"{'a part of the' if course.ended or only else 'the'} profile of {model}: {course.setting}; {out}")
     else:
         print(f"toolsim tune: {out} is whole, and stays as it is", file=sys.stderr)

@@ -49,6 +49,10 @@ class Course:
     setting: Setting = field(default_factory=Setting)
     choices: list[Choice] = field(default_factory=list)
     ended: str = ""
+    confirmation: Comparison | None = None
+    """Of the chosen setting with the defaults, by other questions than those by which it was chosen."""
+    unconfirmed: Setting | None = None
+    """The setting that was chosen, if it was not confirmed. Then ``setting`` is the defaults."""
 
 
 Watch = Callable[[str, Setting, Comparison, int], None]
@@ -63,27 +67,49 @@ async def learn(
     watch: Watch = lambda *_: None,
     close: Callable[[Setting], Awaitable[None]] | None = None,
     course: Course | None = None,
+    *,
+    confirming: Sequence[Question] | None = None,
 ) -> Course:
     """Make all decisions, or as many as possible.
 
     ``close``: called with a setting that is no longer needed. ``course``: filled meanwhile, for callers that interrupt
-    it.
+    it. ``confirming``: further questions, by which the chosen setting has to be better than the defaults as well. Then
+    a challenger is chosen as if it were the only one, since chance is excluded by the confirmation.
     """
     course, asker = course or Course(), _Asker(ask)
+    challengers = count(decided) if confirming is None else 1
     try:
         for decision in decided:
             for challenger in decision.challengers(course.setting):
                 order = blocks(asked, decision.kinds)
-                choice = await _compare(decision.what, challenger, course.setting, count(decided), order, asker, watch)
+                choice = await _compare(decision.what, challenger, course.setting, challengers, order, asker, watch)
                 course.choices.append(choice)
                 given_up = choice.challenger
                 if choice.outcome == "preferred":
                     course.setting, given_up = challenger, course.setting
                 if close is not None:
                     await close(given_up)
+        if confirming is not None and course.setting != Setting():
+            await _confirm(course, confirming, asker, watch)
     except Ended as end:
         course.ended = str(end)
+    finally:
+        # Cancelled, too: a setting that was chosen by few questions must not stay without its confirmation.
+        compared, is_new = course.confirmation, course.setting != Setting()
+        if confirming is not None and is_new and (compared is None or compared.evidence < compared.boundary):
+            course.unconfirmed, course.setting = course.setting, Setting()
     return course
+
+
+async def _confirm(course: Course, confirming: Sequence[Question], asker: _Asker, watch: Watch) -> None:
+    """Compare the chosen setting with the defaults, by all questions: the figures are for people too."""
+    course.confirmation = comparison = Comparison(1)
+    for number, question in enumerate(confirming, 1):
+        was_right = await asker.of_incumbent(Setting(), question)
+        is_right = await asker.of_incumbent(course.setting, question)
+        if is_right is not None and was_right is not None:
+            comparison.add(is_right, was_right, question.kind)
+        watch("confirmation", course.setting, comparison, len(confirming) - number)
 
 
 async def _compare(

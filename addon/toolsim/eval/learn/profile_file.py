@@ -41,9 +41,18 @@ def check_place(path: Path) -> None:
 
 
 def text(
-    model: str, engine: str, course: Course, spent: Spent, now: datetime | None = None, only: Sequence[str] = ()
+    model: str,
+    engine: str,
+    course: Course,
+    spent: Spent,
+    now: datetime | None = None,
+    only: Sequence[str] = (),
+    recorded: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the profile; ``only``: the only decisions that were made, which do not make a complete profile."""
+    """Return the profile; ``only``: the only decisions that were made, which do not make a complete profile.
+
+    ``recorded``: the figures of recorded turns, if the questions were made of them.
+    """
     lines = [
         "# What suits this model, as `toolsim tune` found out by asking it. Edit it as you like: models may name",
         "# more, with * and ?, and an option that is taken out goes back to its default.",
@@ -68,6 +77,7 @@ def text(
                 "output_tokens": spent.output_tokens,
                 "questions": bank.fingerprint(),
                 "chance": ALPHA,
+                **(recorded or {}),
             }
         ),
     ]

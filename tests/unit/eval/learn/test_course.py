@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -192,3 +193,35 @@ def test_the_defaults_are_those_of_the_options() -> None:
         for decision in decisions(engine):
             assert all(value in table[name].choices for name, value in decision.values)
             assert set(decision.kinds) <= {question.kind for question in ASKED}
+
+
+@pytest.mark.parametrize("holds", [True, False])
+async def test_confirmation_by_other_questions(holds: bool) -> None:
+    """A setting that is chosen stays only if it is better by the other half as well."""
+    asked = [question for question in ASKED if question.kind in ("one", "two")][:40]
+    other = [replace(question, id=f"other-{question.id}") for question in asked]
+    better = Setting(manifest="hermes")
+
+    async def ask(setting: Setting, question: Question) -> bool | None:
+        return setting == better and (holds or not question.id.startswith("other-"))
+
+    course = await learn([decisions("")[0]], asked, ask, confirming=other)
+    assert course.confirmation is not None
+    assert course.confirmation.pairs == len(other)
+    assert (course.setting, course.unconfirmed) == ((better, None) if holds else (Setting(), better))
+
+
+async def test_what_is_interrupted_is_not_confirmed() -> None:
+    """Then the defaults stay, whatever ends it."""
+    asked = [question for question in ASKED if question.kind in ("one", "two")][:40]
+    other = [replace(question, id=f"other-{question.id}") for question in asked]
+
+    async def ask(setting: Setting, question: Question) -> bool | None:
+        if question.id == other[3].id:
+            raise Ended("the time was over")
+        return setting.manifest == "hermes"
+
+    course = await learn([decisions("")[0]], asked, ask, confirming=other)
+    assert course.ended == "the time was over"
+    assert course.setting == Setting()
+    assert course.unconfirmed == Setting(manifest="hermes")

@@ -1,0 +1,121 @@
+"""Questions made of recorded turns: a user's own traffic instead of, or next to, the built-in questions.
+
+The recorded answer counts as the right one: the same calls, or text where no call was made. Turns without a good
+verdict are left out. The settings are chosen by one half of the turns and confirmed by the other. All turns of one
+conversation are in the same half, since they repeat each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from toolsim.core import plan
+from toolsim.eval.call_as_text import holds_call, looks_like_call
+from toolsim.eval.learn.bank import Question
+from toolsim.eval.learn.rule import ALPHA, Comparison, evidence
+from toolsim.eval.runtime.turn import Answer, Request, Tool
+from toolsim.recordings.agreement import compare
+from toolsim.recordings.export import fault, openai_form, steps
+from toolsim.recordings.stored import flow_files
+from toolsim.recordings.turns import KINDS, MadeCall, RecordedTurn, Reply, Unusable, read_turn
+from toolsim.wire.json_codec import dump
+
+OWN_KINDS: tuple[str, ...] = KINDS
+FEWEST = next(wins for wins in range(1, 100) if evidence(wins, 0) >= 1 / ALPHA)
+"""The fewest questions by which one setting can be told from another: if it wins all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedQuestion(Question):
+    """A recorded turn. ``expected``: the recorded answer; ``offered``: the tools, to compare by."""
+
+    expected: Reply = Reply()
+    offered: tuple[plan.Tool, ...] = ()
+    conversation: str = ""
+
+    def request(self) -> Request:
+        """Return what is asked."""
+        return Request(self.messages, self.tools)
+
+    def is_right(self, answer: Answer) -> bool:
+        """Return whether an answer agrees with the recorded one."""
+        names = {tool.name for tool in self.tools}
+        if not answer.calls and (looks_like_call(answer.text) or holds_call(answer.text, names)):
+            return False
+        got = Reply(answer.text, tuple(MadeCall(call.name, call.arguments) for call in answer.calls))
+        return compare(self.expected, got, self.offered).outcome == "same"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnQuestions:
+    """The questions of recordings, in two halves: to choose settings by, and to confirm them by."""
+
+    choosing: Sequence[RecordedQuestion]
+    confirming: Sequence[RecordedQuestion]
+
+    @property
+    def fingerprint(self) -> str:
+        """What changes with any question."""
+        return _digest([question.id for question in (*self.choosing, *self.confirming)])
+
+    def facts(self, confirmation: Comparison | None) -> Mapping[str, Any]:
+        """Return the numbers for the profile, and nothing of the content."""
+        figures = (
+            {}
+            if confirmation is None
+            else {"confirming_won": confirmation.wins, "confirming_lost": confirmation.losses}
+        )
+        return {
+            "recorded_turns": len(self.choosing) + len(self.confirming),
+            "chosen_by": len(self.choosing),
+            "confirmed_by": len(self.confirming),
+            **figures,
+        }
+
+
+def own_questions(paths: Iterable[Path]) -> OwnQuestions:
+    """Return the questions of the recordings in folders and files, in two halves."""
+    found: dict[str, RecordedQuestion] = {}
+    for file in flow_files(paths):
+        try:
+            turn = read_turn(file)
+            if not fault(turn):
+                question = _question(turn)
+                found.setdefault(question.id, question)
+        except Unusable:
+            continue
+    halves: tuple[list[RecordedQuestion], list[RecordedQuestion]] = [], []
+    conversations: dict[str, list[RecordedQuestion]] = {}
+    for question in sorted(found.values(), key=lambda question: question.id):
+        conversations.setdefault(question.conversation, []).append(question)
+    for own in conversations.values():
+        min(halves, key=len).extend(own)
+    return OwnQuestions(*halves)
+
+
+def _question(turn: RecordedTurn) -> RecordedQuestion:
+    conversation = steps(turn)
+    line = openai_form(conversation, turn.tools)
+    messages = tuple(line["messages"][:-1])
+    first = next((place for place, message in enumerate(messages, 1) if message["role"] == "user"), 0)
+    tools = tuple(Tool(tool.name, tool.description or "", tool.shown_parameters, tool.strict) for tool in turn.tools)
+    offered = tuple(replace(tool, kind="function", parameters=tool.shown_parameters) for tool in turn.tools)
+    calls = tuple(MadeCall(name, dump(arguments)) for _, name, arguments in conversation[-1].calls)
+    return RecordedQuestion(
+        _digest([messages, line["tools"]]),
+        turn.kind,
+        _digest(line["tools"]),
+        tools,
+        messages,
+        expected=Reply(turn.reply.text, calls),
+        offered=offered,
+        conversation=_digest(messages[:first]),
+    )
+
+
+def _digest(value: Any) -> str:
+    return sha256(dump(value).encode()).hexdigest()[:16]
