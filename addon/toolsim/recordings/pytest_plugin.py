@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -159,11 +160,12 @@ def _toolsim_folder() -> Iterator[Path]:
 def _toolsim_proxies(_toolsim_folder: Path) -> Iterator[_Start]:
     """Proxies for the whole session, one per set of arguments and options."""
     started: dict[tuple[tuple[str, ...], tuple[str, ...]], Child] = {}
+    numbers = count()  # Also of proxies that did not start.
 
     def start(words: Sequence[str], settings: Sequence[str]) -> Child:
         key = tuple(words), tuple(settings)
         if key not in started:
-            started[key] = _start(words, settings, _toolsim_folder / f"proxy-{len(started)}")
+            started[key] = _start(words, settings, _toolsim_folder / f"proxy-{next(numbers)}")
         return started[key]
 
     try:
@@ -214,7 +216,7 @@ def toolsim_replay(
             pytest.fail(f"toolsim_replay: no .flow file at {path}{hint}", pytrace=False)
         # Each recording answers any number of times, so that no test depends on which ones ran before.
         reusing = [*settings, "server_replay_reuse=true"]
-        patterns = [NORMALISERS.get(name, name) for name in normalise]
+        patterns = [_pattern(name) for name in normalise]
 
         def start() -> Child:
             served = _normalised(files, patterns, _toolsim_folder) if patterns else files
@@ -232,9 +234,24 @@ def toolsim_replay(
 def _recorder(path: Path, url: str, settings: Sequence[str], folder: Path) -> Recorder:
     from toolsim.recordings.child import in_front_of
 
+    try:
+        words = in_front_of(url)
+    except ValueError as problem:
+        pytest.fail(f"toolsim_replay: record_from: {problem}", pytrace=False)
     captured = Path(tempfile.mkdtemp(prefix="captured-", dir=folder))
     settings = [*settings, f"toolsim_upstream={url}", f"toolsim_capture={captured}"]
-    return Recorder(path, lambda: _start(in_front_of(url), settings, folder / f"of-{captured.name}"), captured)
+    return Recorder(path, lambda: _start(words, settings, folder / f"of-{captured.name}"), captured)
+
+
+def _pattern(name: str) -> str:
+    """Return the pattern of a normaliser, which is a name or a pattern itself."""
+    pattern = NORMALISERS.get(name, name)
+    try:
+        re.compile(pattern)
+    except re.error as problem:
+        names = ", ".join(NORMALISERS)
+        pytest.fail(f"toolsim_replay: normalise: {name!r} is neither {names} nor a pattern: {problem}", pytrace=False)
+    return pattern
 
 
 def _normalised(files: Sequence[Path], patterns: Sequence[str], folder: Path) -> list[Path]:

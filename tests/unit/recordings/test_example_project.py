@@ -238,3 +238,22 @@ def test_the_example_of_the_page(tmp_path: Path) -> None:
     (tmp_path / "test_page.py").write_text(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{agent}{example}")
     output = pytest_in(tmp_path).stdout
     assert "1 passed" in output, output
+
+
+def test_bad_input_is_one_line(tmp_path: Path) -> None:
+    """An address, a pattern, an option and an answer that cannot be."""
+    (tmp_path / "recordings").mkdir()
+    (tmp_path / "recordings" / "a.flow").write_bytes(b"nonsense")
+    (tmp_path / "test_bad.py").write_text(
+        "def test_address(toolsim_replay):\n    toolsim_replay('new', record_from='localhost:9')\n\n\n"
+        "def test_pattern(toolsim_replay):\n    toolsim_replay('recordings', normalise=['(']).base_url\n\n\n"
+        "def test_option(toolsim_model):\n    toolsim_model.set_option('manifes', 'x')\n"
+        "    toolsim_model.base_url\n\n\n"
+        "def test_broken(toolsim_replay):\n    toolsim_replay('recordings').base_url\n"
+    )
+    output = pytest_in(tmp_path, "--toolsim-record=once").stdout
+    assert "4 failed" in output, output
+    assert "record_from: got 'localhost:9', expected a URL such as" in output
+    assert "normalise: '(' is neither dates, times, ids nor a pattern: missing )" in output
+    assert "toolsim_manifes: no such option; did you mean toolsim_manifest?" in output
+    assert "E   " not in output, output
