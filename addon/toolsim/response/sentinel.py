@@ -135,9 +135,11 @@ class Sentinel:
         self._held = ""  # What is held back of it; it is prepended to the next piece.
         self._final = False  # Whether no more text follows.
         self._was_cut = False  # Whether the model would have written more.
-        self._is_idle = False  # Whether nothing is open or held back: text without a tag is prose.
+        self._is_idle = False  # Whether nothing is open, or held back but one character: text without a tag is prose.
+        self._is_plain = False  # Whether that is so, nothing is held back, and tags begin with the usual characters.
         self._ignores_values = False  # Whether values are ignored from now on (rule 5).
         self._lost = LostCalls(count_lost)
+        self._content: Callable[[str], bool] | None = None  # Whether a text holds nothing that counts in the open body.
         self.state = self.state_prose
         # The open block.
         self._opening = ""  # Its tags; "" if none is open.
@@ -168,12 +170,21 @@ class Sentinel:
 
     def feed(self, text: str) -> list[TaggedPiece]:
         """Return what ``text`` completes."""
+        if self._is_plain and text and "<" not in text and "[" not in text and "]" not in text:
+            self._last = text
+            return [text]
         if self._is_idle:
-            is_plain = self._tags.is_usual and "<" not in text and "[" not in text and "]" not in text
-            if is_plain or not self._tags.hint.search(text):
-                self._last = text or self._last
-                return [text] if text else []
-        elif self._opening and not self._held and text and self._is_content(text):
+            text = self._held + text
+            self._held = ""
+            found = self._tags.hint.search(text)
+            # A single character at the end may begin a tag; most are only prose.
+            end = len(text) if found is None else found.start()
+            if end >= len(text) - 1:
+                self._held = text[end:]
+                self._is_plain = not self._held and self._tags.is_usual
+                self._last = text[:end] or self._last
+                return [text[:end]] if end else []
+        elif self._content is not None and not self._held and text and self._content(text):
             size = self._size + utf8_length(text)
             if size <= self._limit:
                 self._size = size
@@ -184,11 +195,13 @@ class Sentinel:
         self._pos = 0
         return self._read()
 
-    def _is_content(self, text: str) -> bool:
-        """Return whether all of a text is content of the open body, so that nothing in it has to be looked for."""
-        if self.state == self.state_json:
-            return self._json.is_content(text)
-        return self.state == self.state_literal and self._tags.first.search(text) is None
+    def _enter(self, state: Callable[[], None], content: Callable[[str], bool] | None = None) -> None:
+        """Go to a state; ``content`` returns whether all of a text is content of the body, so that nothing counts."""
+        self.state = state
+        self._content = content
+
+    def _has_no_marker(self, text: str) -> bool:
+        return self._tags.first.search(text) is None
 
     @property
     def _has_fragments(self) -> bool:
@@ -218,8 +231,9 @@ class Sentinel:
             self.state()
         self._text = ""
         self._pos = 0
-        is_waiting = self._opening or self._held or self._lost.is_searching or self._is_behind
+        is_waiting = self._opening or len(self._held) > 1 or self._lost.is_searching or self._is_behind
         self._is_idle = not is_waiting and self.state == self.state_prose
+        self._is_plain = self._is_idle and not self._held and self._tags.is_usual
         self._out, out = [], self._out
         return out
 
@@ -344,7 +358,7 @@ class Sentinel:
                 self._pass_surplus(at)
             elif self._keeps_unread and self._closing == self._tags.ours_end and not self._is_misspelled:
                 self._pos = at
-                self.state = self.state_unread
+                self._enter(self.state_unread)
             else:
                 self._reject()
 
@@ -352,7 +366,7 @@ class Sentinel:
         self._row = row
         self._value = OpenValue(None if self._ignores_values else row)
         self._pos = at
-        self.state = self.state_literal
+        self._enter(self.state_literal, self._has_no_marker)
         self._ends = self._tags.beginnings | _beginnings(self._closing)
         head = match_at(row.begins, self._text, at, final=True)
         if head is None and row.misspelled:
@@ -362,7 +376,7 @@ class Sentinel:
         if row.is_json:
             self._pos = (head.end() if head else at) + 1
             self._json = JsonBody(self._text[self._pos - 1], self._closing)
-            self.state = self.state_json
+            self._enter(self.state_json, self._json.is_content)
         if self._pos == len(self._text):
             self._stash(self._pos)
 
@@ -386,7 +400,7 @@ class Sentinel:
             self._close(pos, end)
         else:
             self._pos = pos
-            self.state = self.state_behind_json
+            self._enter(self.state_behind_json)
             if pos == len(text):
                 self._stash(pos)
 
@@ -585,7 +599,7 @@ class Sentinel:
             self._gather(at)
             self._row = None if self._row is JSON else self._row
             self._pos = self._start + len(self._opening)
-            self.state = self.state_literal
+            self._enter(self.state_literal, self._has_no_marker)
         else:
             self._reject()
 
@@ -650,7 +664,7 @@ class Sentinel:
         self._opening = ""
         self._pieces = []
         self._value = OpenValue()
-        self.state = self.state_prose
+        self._enter(self.state_prose)
 
 
 class LostCalls:
@@ -748,8 +762,13 @@ class JsonBody:
                         return pos, "slip"
                     self._last = run[-1]
                 pos = end
-                continue
+                if pos == stop:
+                    break
             char = text[pos]
+            if char == '"' and self._last in "{[,:":
+                self._quote = char
+                pos += 1
+                continue
             if char == "<" or (char == self._first and not self._depth):
                 return pos, "tag"
             if not self._accept(char):

@@ -183,7 +183,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         self._is_behind_block = False  # Whether nothing but whitespace has come since one.
         self._in_example = False  # Whether the open fence shows an example with tagged blocks.
         self._is_in_fragments = False  # Whether the last piece was a fragment of a tagged block.
-        self._is_in_prose = False  # Whether text that begins no call may bypass the states.
+        self._is_in_line = False  # Whether text bypasses the states up to the end of its line.
         self.state = self.state_prose
 
     def __repr__(self) -> str:
@@ -198,10 +198,11 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
     def feed(self, text: str) -> list[Piece]:
         """Return what ``text`` completes."""
         pieces = self._inner.feed(text)
-        if self._is_in_prose and self._prose.is_in_line and "\n" not in text and (not pieces or pieces[0] is text):
-            if pieces:
-                self._before = f"{self._before}{text}"[-MAX_SENTENCE:]
-                self._is_behind_block = self._is_behind_block and text.isspace()
+        if not pieces:
+            return []
+        if self._is_in_line and len(pieces) == 1 and isinstance(piece := pieces[0], str) and "\n" not in piece:
+            self._before = f"{self._before}{piece}"[-MAX_SENTENCE:]
+            self._is_behind_block = self._is_behind_block and piece.isspace()
             return pieces  # type: ignore[return-value]  # A list of a narrower type that nobody else holds.
         return self._take(pieces)
 
@@ -236,7 +237,8 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
                     self._in_example = self._in_example and self._prose.is_in_fence
             else:
                 self._take_block(piece)
-        self._is_in_prose = self._prose.is_open and self.state == self.state_prose and not self._at.is_waiting
+        is_in_prose = self.state == self.state_prose and not self._at.is_waiting
+        self._is_in_line = is_in_prose and self._prose.is_open and self._prose.is_in_line
         out, self._out = self._out, []
         self._note(out)
         return out
