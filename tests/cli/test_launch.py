@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proxy.test_context_window import MODELS, server
 from support.command import TOOLSIM, environment, wait_for
 from support.mitmdump import Mitmdump
 from support.processes import is_running, members
@@ -114,6 +115,14 @@ def test_the_exit_code(do: str, code: int, backend: TextBackend, env: dict[str, 
     # Only the program writes to its output.
     assert len(run.stdout.splitlines()) == 1
     assert f"toolsim: Codex CLI over {backend.url}/v1, model text-model; turns: http://127.0.0.1:" in run.stderr
+
+
+def test_the_program_is_told_the_context_window(env: dict[str, str]) -> None:
+    """As the backend reports it, so that the program compacts in time."""
+    pages = {"/props": {"default_generation_settings": {"n_ctx": 8192}}, "/v1/models": MODELS}
+    with server(pages) as (url, _):
+        _, seen = launch(env, f"{url}/v1", "--port", "0", do="print 0")
+    assert "model_context_window=8192" in seen["arguments"]
 
 
 def test_no_file_of_the_user_is_written(backend: TextBackend, env: dict[str, str]) -> None:

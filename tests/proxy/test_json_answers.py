@@ -177,3 +177,42 @@ def test_asks_again_within_the_limit(api: ApiName, stream: bool, backend: TextBa
         backend.play([says(PROSE)] * 3, chunk_size=5)
         reply = post(proxy, api, body(api, "m", stream=stream))
         assert read(api, stream, [reply.body], reply.status).error in ("invalid_answer", "api_error")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("served", ["chat", "responses"])
+def test_a_stored_answer_is_the_right_one(served: ApiName, backend: TextBackend) -> None:
+    """What a later request refers to is the answer that the client has, streamed or not."""
+    with Mitmdump(backend.url, toolsim_backend=served, toolsim_store="memory") as proxy:
+        for stream in (False, True):
+            backend.play(model(says(PROSE), says(FENCED)), chunk_size=5)
+            reply = post(proxy, "responses", body("responses", f"stored {stream}", stream=stream))
+            made = (
+                next(e["response"] for e in reply.events() if e["type"] == "response.completed")
+                if stream
+                else reply.json()
+            )
+            assert made["status"] == "completed"
+            with Line(proxy.url) as line:
+                stored = line.request("GET", f"/v1/responses/{made['id']}").json()
+            assert [part["text"] for item in stored["output"] for part in item["content"]] == [RIGHT]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("served", ["chat", "responses"])
+def test_over_a_websocket(served: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend) -> None:
+    """The same over a connection: the right answer, or an error."""
+    client = pytest.importorskip("websockets.sync.client", reason="needs the extra [clients]")
+    for told, expected in ((says(RIGHT), "response.completed"), (says(PROSE), "response.failed")):
+        backend.play(model(says(PROSE), told), chunk_size=5)
+        name = f"socket {served} {expected}"
+        with client.connect(f"ws{proxies[served].url.removeprefix('http')}/v1/responses") as connection:
+            asked = body("responses", name, stream=True)
+            del asked["stream"]
+            connection.send(json.dumps({"type": "response.create", **asked}))
+            events = [json.loads(connection.recv(timeout=20))]
+            while events[-1]["type"] not in ("response.completed", "response.failed", "error"):
+                events.append(json.loads(connection.recv(timeout=20)))
+        text = "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
+        assert (text, len(backend.exchanges)) == (RIGHT if expected == "response.completed" else "", 2)
+        assert events[-1]["type"] == expected

@@ -25,6 +25,7 @@ from mitmproxy import ctx
 
 from toolsim.cli import serve
 from toolsim.cli.agents import AGENTS, Agent, Endpoint, named_model
+from toolsim.cli.context_window import context_window
 from toolsim.cli.probe import Answer, Unreachable, ask
 from toolsim.cli.usage import DEFAULT_PORT, LOCAL_SERVERS, MODEL_SUFFIX
 from toolsim.command_line import UsageError, resolved
@@ -242,7 +243,8 @@ class _Session:
         """Run the program over a toolsim that listens; return its exit code. Raises LaunchError."""
         names = await self._ask_models(origin)
         model = self.model or named_model(self.arguments) or next(iter(_usable(names)), "any")
-        endpoint = Endpoint(origin=origin, key=self.key, model=model, models=names)
+        window = await asyncio.to_thread(context_window, f"{origin}/v1", model, key=self.key)
+        endpoint = Endpoint(origin=origin, key=self.key, model=model, models=names, window=window)
         settings = self.agent.settings(endpoint, self.arguments)
         command = resolved([self.agent.command, *settings.arguments, *self.arguments])
         print(

@@ -36,7 +36,14 @@ _STREAM = ("false", "true")
 _OTHER = "other"
 
 _FAULTS = ("MALFORMED_JSON", "SCHEMA_MISMATCH", "UNKNOWN_TOOL", "MASKED_TOOL", "ARGUMENTS_TOO_LARGE")
-_ERRORS = ("backend_unavailable", "backend_timeout", "backend_truncated", "backend_bad_answer", "invalid_tool_call")
+_ERRORS = (
+    "backend_unavailable",
+    "backend_timeout",
+    "backend_truncated",
+    "backend_bad_answer",
+    "invalid_tool_call",
+    "invalid_answer",
+)
 # The outcomes of a call of an MCP tool (``mcp/outcome.py``, and the approval before it).
 _OUTCOMES = ("OK", "TOOL_FAILED", "SERVER_FAILED", "OUTPUT_TOO_LARGE", "REFUSED", "LIMIT", "APPROVAL_REQUESTED")
 _CUTOFFS = ("text after tools", "first call", "more than 1 calls")
