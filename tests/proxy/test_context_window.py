@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from typing import Any
 
 import pytest
@@ -134,7 +135,7 @@ ERRORS = {
 @pytest.mark.parametrize("options", [{}, {"toolsim_retry": 1}], ids=["one turn", "rounds"])
 @pytest.mark.parametrize("served", ["chat", "responses", "messages"])
 def test_an_error_has_the_code(served: str, options: dict[str, Any]) -> None:
-    """Over each pair of APIs, streamed or not, before the stream and within it."""
+    """Over each pair of APIs, streamed or not, with tools and without."""
     with RawBackend() as backend, Mitmdump(backend.url, toolsim_backend=served, **options) as proxy:
         for name, (status, error) in ERRORS.items():
 
@@ -145,9 +146,12 @@ def test_an_error_has_the_code(served: str, options: dict[str, Any]) -> None:
 
             backend.play(refuse)
             for api, body in ASKED.items():
-                for stream in (False, True):
+                for stream, has_tools in product((False, True), (False, True)):
+                    asked = {"model": "m", "stream": stream, **body}
+                    if not has_tools:
+                        del asked["tools"]
                     with Line(proxy.url) as line:
-                        reply = line.post(f"/v1/{api}", {"model": "m", "stream": stream, **body})
+                        reply = line.post(f"/v1/{api}", asked)
                     text = reply.body.decode()
                     if reply.status == 200:
                         assert stream

@@ -150,6 +150,21 @@ def test_is_remembered(api: ApiName, stream: bool, proxies: dict[ApiName, Mitmdu
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_a_format_that_the_backend_has_no_field_for(
+    api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
+) -> None:
+    """The Messages API has no field for any JSON object, so the first prompt demands it."""
+    asked = body(api, f"object {api}", stream=False)
+    wanted = {"type": "json_object"}
+    asked |= {"text": {"format": wanted}} if api == "responses" else {"response_format": wanted}
+    backend.play(model(says(PROSE), says(FENCED)))
+    reply = post(proxies["messages"], api, asked)
+    assert read(api, False, [reply.body]).items == [["text", RIGHT]]
+    assert len(backend.exchanges) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 def test_an_answer_that_turns_wrong_ends_with_an_error(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend

@@ -304,7 +304,7 @@ class Exchange:
         elif not self.is_turn and not is_error and self.backend.is_named and response.raw_content is None:
             # A list of models, which gets their context windows.
             response.stream = False
-        elif is_error and self.plan is not None and self._may_rewrite_error(response, self.plan):
+        elif is_error and self._may_rewrite_error(response):
             # It has to be complete to be rewritten.
             response.stream = False
         elif self.checked is not None and not is_error and response.raw_content is None:
@@ -319,10 +319,13 @@ class Exchange:
         else:
             response.stream = False
 
-    def _may_rewrite_error(self, response: Response, plan: Plan) -> bool:
+    def _may_rewrite_error(self, response: Response) -> bool:
         """Return whether an error is read: it has another API's format, or may lack the code for a long prompt."""
+        plan = self.plan
+        is_about_turn = plan is not None or (self.is_turn and self.backend.is_named)
         is_arriving = response.status_code >= 400 and response.raw_content is None
-        return is_arriving or (plan.client != plan.backend and not APIS[plan.client].has_own_errors)
+        is_translated = plan is not None and plan.client != plan.backend and not APIS[plan.client].has_own_errors
+        return is_translated or (is_about_turn and is_arriving)
 
     def _check(self, flow: HTTPFlow, plan: Plan) -> None:
         """Read the answer to an unchanged request, which passes unless it breaks the format that the client demands."""
@@ -436,8 +439,9 @@ class Exchange:
         if not 200 <= response.status_code < 300:
             self.is_ours = False
             self.recorder.whole(response)
-            if self.plan is not None:
-                head.write_error(response, APIS[self.plan.client], APIS[self.plan.backend])
+            client = api_named(self.plan.client if self.plan is not None else self.report.client)
+            if client is not None:
+                head.write_error(response, client, APIS[self.plan.backend] if self.plan is not None else client)
             return None
         if self.plan is None:
             return None

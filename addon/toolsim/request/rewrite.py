@@ -141,8 +141,8 @@ def rewrite_request(
         if demanded is None:
             return None
         if (model, "format") not in refused:
-            policy, attempts = settle(policy.for_model(report.model), demanded, backend, refused)
-            checked = plan(demanded, backend, policy, Report(), attempts | {"format"})
+            policy, _ = settle(policy.for_model(report.model), demanded, backend, refused)
+            checked = plan(demanded, backend, policy, Report(), frozenset({"format"}))
             return Rewritten(replace(checked, is_verbatim=True), b"", path, passes=True)
     report.client = client.name
     report.backend = backend.name
@@ -157,7 +157,8 @@ def rewrite_request(
             is_changed = True
         request = replace(request, tool_choice=_choice(request, policy))
         policy, attempts = settle(policy, request, backend, refused)
-        if demands_json(request, policy) and (model, "format") not in refused:
+        wanted = request.answer_format if demands_json(request, policy) else None
+        if wanted is not None and (model, "format") not in refused and backend.can_demand(wanted):
             attempts |= {"format"}
         if is_action and backend is not client:
             # It makes no calls.

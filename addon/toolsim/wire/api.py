@@ -218,6 +218,10 @@ class Api(ABC):
     def side_request(self, body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
         """Return a body with a short question to the same model, with a rule, outside the conversation."""
 
+    def can_demand(self, answer_format: Mapping[str, Any]) -> bool:
+        """Return whether a request of this API can demand an answer of this format, in the flat ``text.format``."""
+        return True
+
     def calls_of(self, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the names and arguments of the calls in a history message.
 

@@ -91,6 +91,10 @@ class MessagesApi(Api):
         return requests.compose(request, messages, answer_format, keep_hosted)
 
     @override
+    def can_demand(self, answer_format: Mapping[str, Any]) -> bool:
+        return bool(answer_format.get("schema"))
+
+    @override
     def append_reply(self, body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
         return chat.append_reply(body, words, reply)
 
