@@ -15,6 +15,7 @@ from typing import override
 
 from toolsim.core.errors import ApiError
 from toolsim.response.rewrite import ResponseRewriter
+from toolsim.wire.sse import comment
 
 
 class VerbatimRewriter(ResponseRewriter):
@@ -53,6 +54,9 @@ class VerbatimRewriter(ResponseRewriter):
 
     @override
     def keepalive(self) -> list[bytes]:
+        if self._passes is None and not self.is_done:
+            # Nothing of the rewritten answer, since the bytes may follow.
+            return [comment("keepalive")]
         return [] if self._passes else super().keepalive()
 
     @override

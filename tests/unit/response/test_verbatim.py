@@ -43,6 +43,15 @@ def test_json_passes_byte_for_byte(size: int) -> None:
     assert reader.keepalive() == []
 
 
+def test_waiting_for_the_text() -> None:
+    """Until the text begins, a keep-alive is a comment, so that the bytes can still follow."""
+    reader = rewriter(checked())
+    assert reader.feed(chat_frame("")) == []
+    assert reader.keepalive() == [b": keepalive\n\n"]
+    data = chat_frame(GOOD) + chat_frame(None, "stop") + DONE
+    assert reader.feed(data) == [chat_frame("") + data]
+
+
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_prose_is_an_error(size: int) -> None:
     """None of it passes; without anybody to ask, the stream fails, and a caller that can ask is told to."""
