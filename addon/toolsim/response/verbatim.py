@@ -6,6 +6,7 @@ at the same time: the backend's bytes, and the rewritten answer.
 1. Until its text begins, the stream is withheld. Text that begins like JSON decides for the bytes, any other text for
    the rewritten answer, in which a further round can follow.
 2. If bytes have passed and the answer then turns out to be wrong, the bytes that would end it are replaced by an error.
+   So bytes pass in whole events.
 """
 
 from __future__ import annotations
@@ -18,33 +19,43 @@ from toolsim.response.rewrite import ResponseRewriter
 from toolsim.wire.sse import comment
 
 
+def _end_of_events(data: bytes) -> int:
+    """Return where the last whole event ends, 0 if there is none."""
+    ends = (data.rfind(blank) + len(blank) for blank in (b"\n\n", b"\r\n\r\n") if blank in data)
+    return max(ends, default=0)
+
+
 class VerbatimRewriter(ResponseRewriter):
     """Rewrites an answer only if it has to."""
 
     _passes: bool | None = None  # Whether the bytes pass; None while that is undecided.
-    _bytes = b""  # Both versions of the answer, while that is undecided.
-    _frames: tuple[bytes, ...] = ()
+    _bytes = b""  # Bytes that have not passed yet.
+    _frames: tuple[bytes, ...] = ()  # The rewritten answer, while it is undecided which one passes.
 
     @override
     def steps(self, data: bytes) -> Iterator[list[bytes]]:
         if self._passes is False:
             yield from super().steps(data)
             return
+        is_over = self.has_read_all or not data
         frames = [frame for step in super().steps(data) for frame in step]
+        self._bytes += data
         if self._passes is None:
-            self._bytes += data
             self._frames += tuple(frames)
             self._passes = self._decision()
-            frames, data = list(self._frames), self._bytes
-        if self._passes is False:
-            yield frames
-        elif self._passes:
-            if self.waits is not None:
-                frames = self.conclude()
-            if data:
-                yield [data] if self.is_as_demanded else frames
-        if self._passes is not None:
-            self._bytes, self._frames = b"", ()
+            frames = list(self._frames)
+        if self._passes is None:
+            return
+        self._frames = ()
+        if self.waits is not None and self._passes:
+            frames = self.conclude()
+        if self._passes and self.is_as_demanded:
+            end = len(self._bytes) if is_over or self.has_read_all else _end_of_events(self._bytes)
+            passed, self._bytes = self._bytes[:end], self._bytes[end:]
+            frames = [passed] if passed else []
+        else:
+            self._bytes = b""
+        yield frames
 
     def _decision(self) -> bool | None:
         if self.has_read_all:

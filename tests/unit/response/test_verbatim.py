@@ -68,6 +68,15 @@ def test_prose_is_an_error(size: int) -> None:
     assert not reader.is_done
 
 
+@pytest.mark.parametrize("size", [1, 7, 100, 10_000])
+def test_json_that_turns_wrong(size: int) -> None:
+    """Its bytes have passed in whole events, wherever they were cut, so that the error is an event of its own."""
+    for may_retry in (False, True):
+        reader, data = rewriter(checked(may_retry=may_retry)), stream("[1, 2, 3]")
+        out = [b"".join(reader.feed(data[start : start + size])) for start in range(0, len(data), size)]
+        assert read("chat", True, out).error == "invalid_answer"
+
+
 def test_a_failure_before_the_text() -> None:
     """The rewritten beginning comes first, so that the error is a stream of its own."""
     for method in ("fail", "abandon"):
