@@ -25,6 +25,8 @@ LOOP_ENDED = "LOOP_ENDED"
 
 _MAX_SHOWN = 200
 """Characters of the arguments that the answer shows."""
+_MAX_SEARCHED = 65_536
+"""Characters of a message that are searched for the user's own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class LoopCounter:
                         self._counts.clear()
                     self._counts[pair] = self._counts.get(pair, 0) + 1
                     yield Repetition(call, self._counts[pair])
-                case Message() if _is_new_request(item):
+                case Message() if self._known and _is_new_request(item):
                     self._known.clear()
                     self._counts.clear()
                 case _:
@@ -81,7 +83,7 @@ def loop_at_end(items: Iterable[Item], policy: Policy) -> Repetition | None:
     counter = LoopCounter()
     for item in items:
         is_answer = isinstance(item, Call) or (isinstance(item, Message) and item.role == "assistant")
-        if is_answer or (isinstance(item, Message) and _is_new_request(item)):
+        if found is not None and (is_answer or (isinstance(item, Message) and _is_new_request(item))):
             found = None
         for repetition in counter.take([item]):
             found = repetition if repetition.count >= max(policy.loop_limit, 2) else found
@@ -89,7 +91,7 @@ def loop_at_end(items: Iterable[Item], policy: Policy) -> Repetition | None:
 
 
 def _is_new_request(message: Message) -> bool:
-    return message.role == "user" and bool(without_context(message.text).strip())
+    return message.role == "user" and bool(without_context(message.text[:_MAX_SEARCHED]).strip())
 
 
 def answer_about(loop: Repetition) -> str:
